@@ -1,0 +1,35 @@
+"""Attacks: frozen dataclasses of their hyper-parameters that move inputs within a ball.
+
+A new attack is one file with such a dataclass and one more name in `AnyAttack`.
+"""
+
+from typing import Protocol
+
+from torch import Tensor, nn
+
+from rhobust.noise import Noise
+
+from .eot import Eot as Eot
+from .pgd import Pgd as Pgd
+
+AnyAttack = Pgd | Eot
+"""Every attack: the command line, the records and the tests read this union."""
+
+
+class Attack(Protocol):
+    """Moves each input within eps so that the model errs; stays in [0, 1]."""
+
+    def __call__(
+        self, model: nn.Module, x: Tensor, y: Tensor, *, eps: float, sigma: float | None, rng: Noise
+    ) -> Tensor:
+        """The attacked inputs.
+
+        Args:
+            model: The base network, from inputs in [0, 1] to logits.
+            x: Inputs, `(n, ...)`.
+            y: True labels, `(n,)`.
+            eps: Radius of the ball.
+            sigma: Noise of the smoothed classifier under attack; None where there is none.
+            rng: Noise for random starts and for expectations.
+        """
+        ...

@@ -1,0 +1,71 @@
+"""The one ascent loop: every inner maximisation, in training and in attacks, goes through `ascend`."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+Objective = Callable[[Tensor], Tensor]
+"""From inputs `(n, ...)` to one value an example, `(n,)`."""
+Move = Callable[[Tensor, Tensor, int], Tensor]
+"""From the iterate, its gradient and the step's number to the next iterate."""
+
+
+def ascend(objective: Objective, start: Tensor, *, steps: int, move: Move) -> Tensor:
+    """Follow the gradient of a per-example objective for a number of steps.
+
+    The values are summed, never averaged, over the batch: an example's path does not depend on the batch size.
+
+    Args:
+        objective: The value of each example.
+        start: Where to begin, `(n, ...)`.
+        steps: How many gradients to take.
+        move: The step rule, projection included.
+    """
+    x = start.detach()
+    for number in range(steps):
+        x.requires_grad_()
+        with torch.enable_grad():
+            total = objective(x).sum()
+        (gradient,) = torch.autograd.grad(total, x)
+        x = move(x.detach(), gradient, number).detach()
+    return x
+
+
+@contextmanager
+def frozen(model: nn.Module) -> Iterator[nn.Module]:
+    """Lend a model for an inner loop: evaluation mode, weights without gradients; everything is put back after."""
+    modes = [(module, module.training) for module in model.modules()]
+    grads = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
+    model.eval()
+    for parameter, _ in grads:
+        parameter.requires_grad_(False)
+    try:
+        yield model
+    finally:
+        for module, mode in modes:
+            module.training = mode
+        for parameter, needed in grads:
+            parameter.requires_grad_(needed)
+
+
+def norms(x: Tensor) -> Tensor:
+    """The L2 norm of each example, shaped to multiply it."""
+    return x.flatten(1).norm(dim=1).view(-1, *[1] * (x.dim() - 1))
+
+
+def unit(gradient: Tensor) -> Tensor:
+    """Each example's gradient over its L2 norm; a zero gradient stays zero."""
+    return gradient / norms(gradient).clamp_min(torch.finfo(gradient.dtype).tiny)
+
+
+def project_l2(x: Tensor, centre: Tensor, eps: float) -> Tensor:
+    """The nearest point of the L2 ball of radius eps around each centre."""
+    offset = x - centre
+    return centre + offset * (eps / norms(offset).clamp_min(torch.finfo(x.dtype).tiny)).clamp_max(1.0)
+
+
+def project_linf(x: Tensor, centre: Tensor, eps: float) -> Tensor:
+    """The nearest point of the L-infinity ball of radius eps around each centre."""
+    return centre + (x - centre).clamp(-eps, eps)

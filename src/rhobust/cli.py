@@ -1,0 +1,132 @@
+"""The command line: find the command, parse, call, print.
+
+Only the named command's module is imported, so `rhobust --help` needs neither torch nor anything slow.
+"""
+
+import contextlib
+import importlib
+import io
+import json
+import os
+import re
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+COMMANDS = {
+    "quickstart": "train, attack and certify three models on real digits and write a report (3 minutes, CPU)",
+    "data": "list, get and check data sets",
+    "train": "train a classifier into a run folder",
+    "attack": "attack a run over radii",
+    "certify": "certify the L2 radius of a run's test images",
+    "certify-shift": "certify a run's accuracy under every distribution shift up to eps",
+    "report": "write one self-contained HTML page about runs",
+}
+TRACEBACK = "RHOBUST_TRACEBACK"
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command and return its exit code: 0 done, 2 the user's mistake, 130 interrupted."""
+    name = arguments[0] if arguments else "--help"
+    if name in ("-h", "--help"):
+        sys.stdout.write(_help())
+        return 0
+    if name == "--version":
+        from rhobust import __version__
+
+        sys.stdout.write(f"rhobust {__version__}\n")
+        return 0
+    try:
+        if name not in COMMANDS:
+            raise ValueError(f"the command must be one of {', '.join(COMMANDS)}, got {name}")
+        module = importlib.import_module(f"rhobust.commands.{name.replace('-', '_')}")
+        command = parse(module.COMMAND, name, list(arguments[1:]))
+        result = command.run()
+        if command.common.json:
+            sys.stdout.write(json.dumps(result, allow_nan=False) + "\n")
+        else:
+            command.show(result)
+    except (ValueError, OSError, FloatingPointError) as error:
+        if os.environ.get(TRACEBACK):
+            traceback.print_exc()
+        sys.stderr.write(f"rhobust: {' '.join(str(error).split())}\n")
+        return 2
+    except KeyboardInterrupt:
+        sys.stderr.write("rhobust: interrupted; the same command goes on where it stopped\n")
+        return 130
+    return 0
+
+
+def parse(command: Any, name: str, arguments: list[str]) -> Any:
+    """Turn arguments into the command's dataclass; a mistake is a ValueError of one line."""
+    import tyro
+
+    def call() -> Any:
+        return tyro.cli(
+            command,
+            prog=f"rhobust {name}",
+            args=arguments,
+            config=(tyro.conf.CascadeSubcommandArgs, tyro.conf.FlagCreatePairsOff),
+        )
+
+    if {"-h", "--help"} & set(arguments):
+        return call()
+    caught = io.StringIO()
+    try:
+        with _wide_terminal(), contextlib.redirect_stderr(caught):
+            return call()
+    except SystemExit as stop:
+        if stop.code == 2:
+            raise ValueError(f"{_one_line(caught.getvalue())} (see rhobust {name} --help)") from None
+        raise
+
+
+@contextlib.contextmanager
+def _wide_terminal() -> Iterator[None]:
+    """Keep the parser from wrapping its message: it becomes one line."""
+    before = os.environ.get("COLUMNS")
+    os.environ["COLUMNS"] = "10000"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["COLUMNS"]
+        else:
+            os.environ["COLUMNS"] = before
+
+
+def _one_line(box: str) -> str:
+    """The message of the parser's box: its frame, rules and pointers to the help are dropped."""
+    lines = [line.strip("│╭╮╰╯─ \t") for line in box.splitlines()[1:]]
+    message: list[str] = []
+    for line in lines:
+        if line.startswith("For full helptext"):
+            break
+        if line and not line.startswith(("in rhobust", "(")) and not re.search(r"\(default: .*\)$", line):
+            message.append(re.sub(r"^Error parsing [^:]+: ", "", line))
+    return " ".join(message)
+
+
+def _help() -> str:
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:<{width}}  {summary}" for name, summary in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: rhobust COMMAND [OPTIONS]",
+            "",
+            "Certified distributional robustness of smoothed classifiers.",
+            "",
+            "commands:",
+            *lines,
+            "",
+            "rhobust COMMAND --help shows a command's options with their defaults; rhobust --version the version.",
+            f"A mistake is answered with one line and exit code 2; {TRACEBACK}=1 adds the traceback.",
+            "",
+        ]
+    )

@@ -1,0 +1,58 @@
+"""Options that say which network is evaluated, on which examples."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from rhobust.evaluation import Target, target_from_run, target_from_weights
+from rhobust.training import resolve_device
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which network is evaluated, on which examples."""
+
+    run: Annotated[Path | None, tyro.conf.Positional] = None
+    """A run folder; or give --model, --weights, --data and --out."""
+    model: str | None = None
+    """The user's own network, package.module:factory."""
+    weights: Path | None = None
+    """Its weights, a safetensors file."""
+    out: Path | None = None
+    """Folder for the records of the user's own network."""
+    sigma: float | None = None
+    """Smoothing noise; the run's own where none is given."""
+    data: str | None = None
+    """Test data; the run's own where none is given."""
+    root: Path | None = None
+    """Where the data sets lie."""
+    limit: int | None = None
+    """Examples at most."""
+    stride: int = 1
+    """Take every stride-th example."""
+    seed: int = 0
+    """Names the noise."""
+
+    def target(self, device: str) -> Target:
+        """Load the network and its test data."""
+        place = resolve_device(device)
+        if self.run is not None:
+            if self.model or self.weights or self.out:
+                raise ValueError("a run folder must stand alone, but --model, --weights or --out was given with it")
+            return target_from_run(self.run, device=place, sigma=self.sigma, data=self.data, root=self.root)
+        if self.model is None or self.weights is None or self.data is None or self.out is None:
+            raise ValueError("a run folder, or all of --model, --weights, --data and --out must be given")
+        return target_from_weights(
+            self.model,
+            self.weights,
+            data=self.data,
+            folder=self.out,
+            device=place,
+            sigma=self.sigma,
+            root=self.root,
+        )
+
+
+ChoiceOptions = Annotated[Choice, tyro.conf.arg(name="")]

@@ -1,0 +1,74 @@
+"""rhobust data list | get | check."""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from rhobust.commands.options import Common, CommonOptions, print_table
+from rhobust.data import available, check, get, silent
+
+
+@dataclass(frozen=True)
+class List:
+    """List the data sets and where they lie."""
+
+    root: Path | None = None
+    """Where the data sets lie; $RHOBUST_DATA, else a cache folder, where none is given."""
+    common: CommonOptions = Common()
+
+    def run(self) -> list[dict[str, Any]]:
+        return [_plain(asdict(entry)) for entry in available(self.root)]
+
+    def show(self, result: list[dict[str, Any]]) -> None:
+        rows = [[row["name"], row["description"], row["where"] or "not here: rhobust data get"] for row in result]
+        print_table(["name", "what", "where"], rows, left=3)
+
+
+@dataclass(frozen=True)
+class Get:
+    """Download a data set, check it, and put it in its place."""
+
+    name: Annotated[str, tyro.conf.Positional]
+    """mnist, cifar10 or tiny-imagenet."""
+    root: Path | None = None
+    """Where the data sets lie; $RHOBUST_DATA, else a cache folder, where none is given."""
+    common: CommonOptions = Common()
+
+    def run(self) -> dict[str, Any]:
+        return _plain(asdict(get(self.name, root=self.root, report=silent if self.common.quiet else None)))
+
+    def show(self, result: dict[str, Any]) -> None:
+        print(f"{result['name']} lies in {result['where']} ({result['origin']})")
+
+
+@dataclass(frozen=True)
+class Check:
+    """Verify every file of a data set."""
+
+    name: Annotated[str, tyro.conf.Positional]
+    """A data set's name, a folder of images, or an .npz file."""
+    root: Path | None = None
+    """Where the data sets lie; $RHOBUST_DATA, else a cache folder, where none is given."""
+    common: CommonOptions = Common()
+
+    def run(self) -> dict[str, Any]:
+        return _plain(asdict(check(self.name, root=self.root, report=silent if self.common.quiet else None)))
+
+    def show(self, result: dict[str, Any]) -> None:
+        classes = f"{result['classes']} classes"
+        if result["published_classes"] != result["classes"]:
+            classes = f"{result['classes']} of {result['published_classes']} classes"
+        shape = "x".join(map(str, result["shape"]))
+        print(
+            f"{result['name']} is whole: {result['files']} files, {result['train']:,} training and "
+            f"{result['test']:,} test images of {shape}, {classes}, in {result['where']}"
+        )
+
+
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    return {key: str(value) if isinstance(value, Path) else value for key, value in row.items()}
+
+
+COMMAND = List | Get | Check

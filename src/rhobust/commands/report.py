@@ -1,0 +1,32 @@
+"""rhobust report."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from rhobust.commands.options import Common, CommonOptions
+from rhobust.report import write_report
+
+
+@dataclass(frozen=True)
+class Report:
+    """Write one self-contained HTML page about runs."""
+
+    runs: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    """Run folders."""
+    out: Path = Path("report.html")
+    """The page."""
+    common: CommonOptions = Common()
+
+    def run(self) -> dict[str, Any]:
+        if not self.runs:
+            raise ValueError("at least one run folder must be given, got none")
+        return {"report": str(write_report(self.runs, self.out))}
+
+    def show(self, result: dict[str, Any]) -> None:
+        print(result["report"])
+
+
+COMMAND = Report

@@ -1,0 +1,42 @@
+"""rhobust train."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from rhobust.commands.options import Common, CommonOptions
+from rhobust.training import TrainConfig, resolve_device, train
+
+
+@dataclass(frozen=True)
+class Train:
+    """Train a classifier into a run folder."""
+
+    config: Annotated[TrainConfig, tyro.conf.arg(name="")]
+    out: Path | None = None
+    """The run folder; runs/ and the run's id where none is given."""
+    root: Path | None = None
+    """Where the data sets lie."""
+    resume: bool = False
+    """Go on with an unfinished run in the folder."""
+    common: CommonOptions = Common()
+
+    def run(self) -> dict[str, Any]:
+        run = train(
+            self.config,
+            self.out or Path("runs") / self.config.run_id,
+            device=resolve_device(self.common.device),
+            root=self.root,
+            resume=self.resume,
+            quiet=self.common.quiet,
+        )
+        return {"run": str(run.folder), "id": run.config.run_id, "model_hash": run.model_hash, "metrics": run.metrics()}
+
+    def show(self, result: dict[str, Any]) -> None:
+        last = result["metrics"][-1]
+        print(f"{result['run']}  epoch {last['epoch']}  loss {last['loss']:.4f}  accuracy {last['accuracy']:.3f}")
+
+
+COMMAND = Train

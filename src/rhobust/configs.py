@@ -1,0 +1,85 @@
+"""Frozen dataclasses to JSON and back: strict types, unknown keys refused, the place of the fault named."""
+
+from functools import lru_cache
+from types import UnionType
+from typing import Any, TypeVar, get_args
+
+import cattrs
+from cattrs.strategies import configure_tagged_union
+
+T = TypeVar("T")
+
+
+def kind_of(cls: type) -> str:
+    """The word that names a member of a union in JSON and on the command line."""
+    return cls.__name__.lower()
+
+
+def to_json(value: object, *unions: UnionType) -> Any:
+    """A dataclass as plain JSON values; members of the given unions carry their `kind`."""
+    for union in unions:
+        if isinstance(value, union):
+            return _converter(*unions).unstructure(value, unstructure_as=union)
+    return _converter(*unions).unstructure(value)
+
+
+def from_json(cls: type[T], document: Any, where: str, *unions: UnionType) -> T:
+    """A dataclass from plain JSON values.
+
+    Args:
+        cls: The dataclass.
+        document: What `to_json` wrote.
+        where: The file's name, for the message of a fault.
+        unions: The tagged unions that occur in the dataclass.
+    """
+    try:
+        return _converter(*unions).structure(document, cls)
+    except Exception as error:
+        faults = "; ".join(cattrs.transform_error(error, format_exception=_describe))
+        raise ValueError(f"{where} must be a valid {cls.__name__}, but {faults}") from None
+
+
+def _describe(error: BaseException, kind: type | None) -> str:
+    match error:
+        case cattrs.errors.ForbiddenExtraKeysError():
+            return f"it has unknown keys ({', '.join(sorted(error.extra_fields))})"
+        case KeyError():
+            return f"{error.args[0]!r} is missing or names nothing known"
+        case _:
+            return str(error)
+
+
+def _exactly(allowed: tuple[type, ...], word: str) -> Any:
+    def check(value: Any, _: Any) -> Any:
+        if type(value) not in allowed:
+            raise ValueError(f"a value must be {word}, got {value!r}")
+        return value
+
+    return check
+
+
+@lru_cache(maxsize=8)
+def _converter(*unions: UnionType) -> cattrs.Converter:
+    converter = cattrs.Converter(forbid_extra_keys=True)
+    # cattrs would turn 4.7 into 4 and "no" into True: a config must hold what it means.
+    converter.register_structure_hook(int, _exactly((int,), "a whole number"))
+    converter.register_structure_hook(float, _exactly((float, int), "a number"))
+    converter.register_structure_hook(bool, _exactly((bool,), "true or false"))
+    converter.register_structure_hook(str, _exactly((str,), "a string"))
+    for union in unions:
+        configure_tagged_union(union, converter, tag_generator=kind_of, tag_name="kind")
+        _name_choices(converter, union)
+    return converter
+
+
+def _name_choices(converter: cattrs.Converter, union: UnionType) -> None:
+    inner = converter.get_structure_hook(union)
+    kinds = [kind_of(cls) for cls in get_args(union)]
+
+    def structure(value: Any, cls: Any) -> Any:
+        kind = value.get("kind") if isinstance(value, dict) else None
+        if kind not in kinds:
+            raise ValueError(f"kind must be one of {', '.join(kinds)}, got {kind!r}")
+        return inner(value, cls)
+
+    converter.register_structure_hook(union, structure)

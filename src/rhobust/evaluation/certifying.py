@@ -1,0 +1,176 @@
+"""Walk a test set through the per-input certificate and the distributional one."""
+
+import time
+from collections.abc import Sequence
+
+import numpy as np
+
+from rhobust.certificates import certify_inputs, count_errors, noise_kind, shift_certificate
+from rhobust.progress import Progress
+from rhobust.records import Record, RecordWriter, Row
+
+from .attacking import check_radii
+from .sample import blocks, chosen_indices, share
+from .target import Target
+
+
+def certify_target(
+    target: Target,
+    *,
+    radii: Sequence[float],
+    n0: int = 100,
+    n: int = 100_000,
+    alpha: float = 1e-3,
+    limit: int | None = None,
+    stride: int = 1,
+    seed: int = 0,
+    quiet: bool = False,
+) -> Record:
+    """Certify the L2 radius of test examples and record the counts.
+
+    The summary's certified accuracy at a radius is the share of examples that are right and certified there; at 0,
+    the share that is right and certified at all. Every row alone is false with probability at most alpha.
+    """
+    check_radii(radii)
+    sigma = target.smoothing()
+    indices = chosen_indices(target.data, limit, stride)
+    noise = noise_kind(target.data.images)
+    settings: Row = {
+        "way": "cohen",
+        "n0": n0,
+        "n": n,
+        "alpha": alpha,
+        "noise": noise,
+        "dtype": "float32",
+        "radii": list(radii),
+        "limit": limit,
+        "stride": stride,
+        "seed": seed,
+        **target.identity(),
+        "sigma": sigma,
+    }
+    writer = RecordWriter(target.folder, "certify", "cohen", settings)
+    if writer.summary is None:
+        start = time.perf_counter()
+        done = {row["index"] for row in writer.rows}
+        with Progress(f"certify {target.name}", len(indices), quiet=quiet, done=len(done)) as progress:
+            for block in blocks(indices, done):
+                certificates = certify_inputs(
+                    target.model,
+                    target.data.images[block].to(target.device),
+                    indices=block,
+                    sigma=sigma,
+                    num_classes=target.data.num_classes,
+                    n0=n0,
+                    n=n,
+                    alpha=alpha,
+                    seed=seed,
+                    noise=noise,
+                )
+                writer.append(
+                    {
+                        "index": index,
+                        "label": int(target.data.labels[index]),
+                        "prediction": certificate.prediction,
+                        "radius": certificate.radius,
+                        "count": certificate.count,
+                        "n": certificate.n,
+                        "p_lower": certificate.p_lower,
+                    }
+                    for index, certificate in zip(block, certificates, strict=True)
+                )
+                progress.advance(len(block))
+        radius = np.array([row["radius"] if row["prediction"] == row["label"] else 0.0 for row in writer.rows])
+        curve = [
+            {"radius": at, **share(int(np.sum(radius > 0 if at == 0 else radius >= at)), len(radius))} for at in radii
+        ]
+        writer.finish(
+            {
+                "certified_accuracy": curve,
+                "average_certified_radius": float(radius.mean()),
+                "seconds": time.perf_counter() - start,
+            }
+        )
+    return writer.record()
+
+
+def certify_shift_target(
+    target: Target,
+    *,
+    eps: Sequence[float],
+    draws: int = 20,
+    alpha: float = 1e-3,
+    limit: int | None = None,
+    stride: int = 1,
+    seed: int = 0,
+    quiet: bool = False,
+) -> Record:
+    """Certify the accuracy under every W2 shift up to eps, and record each point's wrong votes.
+
+    With probability at least 1 - alpha the whole curve of the summary holds at once.
+    """
+    check_radii(eps)
+    sigma = target.smoothing()
+    indices = chosen_indices(target.data, limit, stride)
+    noise = noise_kind(target.data.images)
+    settings: Row = {
+        "eps": list(eps),
+        "draws": draws,
+        "alpha": alpha,
+        "classifier": "randomised",
+        "cost": "w2",
+        "loss": "0-1",
+        "bound": 1.0,
+        "noise": noise,
+        "dtype": "float32",
+        "limit": limit,
+        "stride": stride,
+        "seed": seed,
+        **target.identity(),
+        "sigma": sigma,
+    }
+    writer = RecordWriter(target.folder, "certify-shift", "", settings)
+    if writer.summary is None:
+        start = time.perf_counter()
+        done = {row["index"] for row in writer.rows}
+        with Progress(f"certify-shift {target.name}", len(indices), quiet=quiet, done=len(done)) as progress:
+            for block in blocks(indices, done):
+                labels = target.data.labels[block]
+                wrong, _ = count_errors(
+                    target.model,
+                    target.data.images[block].to(target.device),
+                    labels.to(target.device),
+                    indices=block,
+                    sigma=sigma,
+                    draws=draws,
+                    seed=seed,
+                    num_classes=target.data.num_classes,
+                )
+                writer.append(
+                    {"index": index, "label": int(label), "errors": int(errors), "draws": draws}
+                    for index, label, errors in zip(block, labels, wrong, strict=True)
+                )
+                progress.advance(len(block))
+        certificate = shift_certificate(
+            np.array([row["errors"] for row in writer.rows]),
+            draws=draws,
+            eps=eps,
+            sigma=sigma,
+            dimension=int(np.prod(target.data.shape)),
+            alpha=alpha,
+            seed=seed,
+            noise=noise,
+        )
+        writer.finish(
+            {
+                "accuracy_under_noise": certificate.accuracy_under_noise,
+                "points": certificate.points,
+                "curve": [
+                    {"eps": at, "certified_accuracy": accuracy, "statement": certificate.statement(at)}
+                    for at, accuracy in zip(certificate.eps, certificate.certified_accuracy, strict=True)
+                ],
+                "statement": certificate.statement(certificate.eps[len(certificate.eps) // 2]),
+                "seconds": time.perf_counter() - start,
+            }
+        )
+    return writer.record()

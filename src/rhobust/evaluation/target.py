@@ -1,0 +1,89 @@
+"""What is evaluated: a network, its smoothing noise, its test data, and the folder for the records."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from rhobust.data import Dataset, load
+from rhobust.models import load_factory_model
+from rhobust.training.run import file_hash, fill_weights, open_run
+
+
+@dataclass(frozen=True)
+class Target:
+    """A trained network with everything an evaluation needs."""
+
+    name: str
+    model: nn.Module
+    """In evaluation mode, on `device`."""
+    model_hash: str
+    """Names the weights in the records."""
+    sigma: float | None
+    """The smoothing noise; None for a plain network."""
+    data: Dataset
+    """Test images and labels, on the CPU."""
+    folder: Path
+    """Where the records go."""
+    device: torch.device
+
+    def __post_init__(self) -> None:
+        if self.sigma is not None and not self.sigma > 0:
+            raise ValueError(f"sigma must be > 0, got {self.sigma}")
+
+    def smoothing(self) -> float:
+        """The smoothing noise, or a plain refusal where the network has none."""
+        if self.sigma is None:
+            raise ValueError(f"{self.name} was trained without noise, so --sigma must be given")
+        return self.sigma
+
+    def identity(self) -> dict[str, object]:
+        """What every record says of its target."""
+        return {
+            "model_hash": self.model_hash,
+            "data": self.data.name,
+            "split": self.data.split,
+            "data_fingerprint": self.data.fingerprint(),
+            "sigma": self.sigma,
+            "device": self.device.type,
+        }
+
+
+def target_from_run(
+    folder: Path,
+    *,
+    device: torch.device,
+    sigma: float | None = None,
+    data: str | None = None,
+    root: Path | None = None,
+) -> Target:
+    """The network of a run folder, with its own noise and test data unless others are given."""
+    run = open_run(folder)
+    model = run.load_model(device)
+    return Target(
+        name=run.config.run_id,
+        model=model,
+        model_hash=run.model_hash,
+        sigma=run.config.sigma if sigma is None else sigma,
+        data=load(data or run.config.data, "test", root=root),
+        folder=folder,
+        device=device,
+    )
+
+
+def target_from_weights(
+    factory: str,
+    weights: Path,
+    *,
+    data: str,
+    folder: Path,
+    device: torch.device,
+    sigma: float | None = None,
+    root: Path | None = None,
+) -> Target:
+    """The user's own network: `package.module:factory` and a safetensors file."""
+    test = load(data, "test", root=root)
+    model = fill_weights(load_factory_model(factory, test.num_classes), weights).to(device).eval()
+    folder.mkdir(parents=True, exist_ok=True)
+    return Target(factory, model, file_hash(weights), sigma, test, folder, device)

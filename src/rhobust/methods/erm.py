@@ -1,0 +1,18 @@
+"""The undefended model."""
+
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from rhobust.noise import Noise
+
+from .protocol import Loss
+
+
+@dataclass(frozen=True)
+class Erm:
+    """Empirical risk minimisation: cross-entropy on clean inputs."""
+
+    def loss(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> Loss:
+        return Loss(F.cross_entropy(model(x), y), x.new_zeros(len(x)))

@@ -1,0 +1,71 @@
+"""Noisy adversarial learning: Algorithm 1 of the paper, and the solver that converges."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from rhobust.attacks.ascent import ascend, frozen
+from rhobust.noise import Noise
+
+from .protocol import Loss
+
+
+@dataclass(frozen=True)
+class Nal:
+    """Noisy adversarial learning: train on the maximiser of E l(x + z) - gamma ||x - x0||^2 under noise."""
+
+    sigma: float = 0.1
+    """Standard deviation of the noise z."""
+    gamma: float = 0.5
+    """Price of moving an input by one unit of squared distance; smaller is more robust."""
+    steps: int = 4
+    """Inner steps, the paper's K."""
+    draws: int = 4
+    """Noise draws an input, the paper's r."""
+    inner: Literal["damped", "paper"] = "damped"
+    """damped: exact cost gradient 2 (x - x0), steps 1 / (2 gamma sqrt(k + 1)).
+    paper: Algorithm 1 to the letter, sampled cost gradient and constant steps."""
+    noise: Literal["fresh", "shared"] = "fresh"
+    """New noise at each inner step and for the weights, or one draw for all of them."""
+    step_size: float | None = None
+    """The first inner step, the paper's eta1; 0.5 / gamma where none is given."""
+
+    def __post_init__(self) -> None:
+        for name in ("sigma", "gamma"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be > 0, got {getattr(self, name)}")
+        for name in ("steps", "draws"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be >= 1, got {getattr(self, name)}")
+        if self.step_size is not None and not self.step_size > 0:
+            raise ValueError(f"step_size must be > 0, got {self.step_size}")
+
+    def loss(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> Loss:
+        shared = self.sigma * rng.normal(x, self.draws) if self.noise == "shared" else None
+        with frozen(model):
+            worst = self.maximise(model, x, y, rng, shared)
+        noise = self.sigma * rng.normal(x, self.draws) if shared is None else shared
+        value = F.cross_entropy(model((worst + noise).flatten(0, 1)), y.repeat(self.draws))
+        return Loss(value, (worst - x).flatten(1).square().sum(1))
+
+    def maximise(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise, shared: Tensor | None = None) -> Tensor:
+        """The inner maximiser x_K of Algorithm 1, lines 3 to 6, from x_0 = x."""
+        eta = 0.5 / self.gamma if self.step_size is None else self.step_size
+        noise = shared
+
+        def objective(point: Tensor) -> Tensor:
+            nonlocal noise
+            noise = self.sigma * rng.normal(x, self.draws) if shared is None else shared
+            values = F.cross_entropy(model((point + noise).flatten(0, 1)), y.repeat(self.draws), reduction="none")
+            return values.view(self.draws, len(y)).mean(0)
+
+        def move(point: Tensor, gradient: Tensor, number: int) -> Tensor:
+            if self.inner == "damped":
+                # E ||x + z - x0||^2 has the exact gradient 2 (x - x0): sampling z in it only adds variance.
+                return point + eta / (number + 1) ** 0.5 * (gradient - 2 * self.gamma * (point - x))
+            assert noise is not None
+            return point + eta * (gradient - 2 * self.gamma * (point + noise.mean(0) - x))
+
+        return ascend(objective, x, steps=self.steps, move=move)

@@ -1,0 +1,106 @@
+"""From a name to a network: the house's own, or the user's `package.module:factory`."""
+
+import importlib
+import inspect
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from rhobust.noise import stream_key
+
+from .cnn import cnn, cnn_small
+from .resnet import resnet18
+from .vgg import vgg16
+
+Activation = Literal["relu", "elu"]
+
+MODELS = {"cnn": cnn, "cnn-small": cnn_small, "resnet18": resnet18, "vgg16": vgg16}
+
+
+class Normalised(nn.Module):
+    """A network behind its normaliser: takes inputs in [0, 1]; mean and deviation travel with the weights."""
+
+    mean: Tensor
+    deviation: Tensor
+
+    def __init__(self, network: nn.Module, mean: Sequence[float], deviation: Sequence[float]) -> None:
+        super().__init__()
+        self.network = network
+        self.register_buffer("mean", torch.tensor(mean, dtype=torch.float32).view(1, -1, 1, 1))
+        self.register_buffer("deviation", torch.tensor(deviation, dtype=torch.float32).view(1, -1, 1, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.network((x - self.mean) / self.deviation)
+
+
+def check_model_name(name: str) -> None:
+    """Refuse a name that is neither a model of ours nor of the form `package.module:factory`."""
+    if name not in MODELS and ":" not in name:
+        known = ", ".join(MODELS)
+        raise ValueError(f"model must be one of {known}, or package.module:factory, got {name}")
+
+
+def build_model(
+    name: str,
+    *,
+    shape: tuple[int, int, int],
+    classes: int,
+    mean: Sequence[float],
+    deviation: Sequence[float],
+    activation: Activation,
+    seed: int,
+) -> nn.Module:
+    """Make a network for images of a shape, its weights decided by the seed alone.
+
+    A model of ours gets the normaliser inside. A factory's network is taken as it is and must accept inputs in
+    [0, 1]; the factory may take the keyword arguments `num_classes` and `activation`.
+
+    Args:
+        name: One of `MODELS`, or `package.module:factory`.
+        shape: Channels, height and width of an image.
+        classes: Number of classes.
+        mean: The data's mean, per channel.
+        deviation: The data's standard deviation, per channel.
+        activation: "relu" or "elu".
+        seed: Decides the initial weights.
+    """
+    check_model_name(name)
+    make = {"relu": nn.ReLU, "elu": nn.ELU}[activation]
+    # torch initialises from its global generator and nothing else: lend it a seed and give its state back.
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(stream_key(seed, "model") % 2**63)
+        if name in MODELS:
+            return Normalised(MODELS[name](*shape, classes, make), mean, deviation)
+        return _from_factory(name, num_classes=classes, activation=activation)
+
+
+def load_factory_model(name: str, num_classes: int | None = None) -> nn.Module:
+    """Make the user's own network from `package.module:factory`, to be filled with saved weights."""
+    with torch.random.fork_rng(devices=[]):
+        return _from_factory(name, **({} if num_classes is None else {"num_classes": num_classes}))
+
+
+def _from_factory(name: str, **offered: object) -> nn.Module:
+    module_name, _, attribute = name.partition(":")
+    if not module_name or not attribute:
+        raise ValueError(f"model must have the form package.module:factory, got {name}")
+    # The user's module lies in the current folder more often than on the path of an installed command.
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        factory = getattr(importlib.import_module(module_name), attribute)
+    except ImportError as error:
+        raise ValueError(f"model {name} must be importable, but {error}") from error
+    except AttributeError:
+        raise ValueError(f"model {name}: {module_name} must define {attribute}, but it does not") from None
+    accepted = inspect.signature(factory).parameters
+    network = partial(factory, **{key: value for key, value in offered.items() if key in accepted})()
+    if not isinstance(network, nn.Module):
+        raise ValueError(f"model {name} must return a torch.nn.Module, got {type(network).__name__}")
+    return network

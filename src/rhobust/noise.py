@@ -1,0 +1,151 @@
+"""Named random streams, Gaussian noise, and exact integer noise on the 1/255 grid.
+
+A stream is named by a path: (seed, purpose, index, chunk). The name alone decides the draws, so an example gets
+the same noise whatever the order, the batch size, the number of processes or the point of resumption.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Protocol
+
+import mpmath
+import numpy as np
+import torch
+from torch import Tensor
+
+LEVELS = 255
+"""Steps of the pixel grid: an 8-bit image holds the points k / 255."""
+_BITS = 62
+"""Resolution of the integer sampler's uniform variable."""
+_COARSE = 16
+"""Leading bits that decide nearly every draw by one look-up."""
+
+
+def stream_key(seed: int, *path: str | int) -> int:
+    """The 128-bit key of a named stream; different names give different keys."""
+    name = "\x1f".join(f"{type(part).__name__}:{part}" for part in (seed, *path))
+    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=16).digest(), "little")
+
+
+def stream(seed: int, *path: str | int, device: torch.device | str = "cpu") -> torch.Generator:
+    """A fresh torch generator for a named stream.
+
+    For training, shuffling and initialisation. Torch's CPU generator keeps only 32 bits of its seed, so thousands of
+    such streams collide; noise that a proof rests on comes from `normal_block` and `grid_block`, whose keys are whole.
+    """
+    generator = torch.Generator(device=device)
+    return generator.manual_seed(stream_key(seed, *path) % 2**63)
+
+
+def normal_block(key: int, shape: Sequence[int], device: torch.device | str = "cpu") -> Tensor:
+    """Standard normal float32 draws of one stream."""
+    if torch.device(device).type == "cpu":
+        generator = np.random.Generator(np.random.SFC64(np.random.SeedSequence(key)))
+        return torch.from_numpy(generator.standard_normal(tuple(shape), dtype=np.float32))
+    return torch.randn(tuple(shape), generator=_device_generator(key, device), device=device)
+
+
+def grid_block(key: int, shape: Sequence[int], sigma: float, device: torch.device | str = "cpu") -> Tensor:
+    """Integer draws k (int16) with P(k) = Phi((k + 1/2) / (255 sigma)) - Phi((k - 1/2) / (255 sigma)).
+
+    k / 255 is Gaussian noise of standard deviation sigma rounded to the pixel grid. For x on the grid, x + k / 255
+    is exactly the rounding of x + z with z ~ N(0, sigma^2), so every Gaussian smoothing theorem holds for the
+    classifier "round, then predict". A draw's distribution is off by at most `grid_deviation(sigma)` a coordinate.
+    """
+    table = _grid_table(sigma)
+    if torch.device(device).type == "cpu":
+        source = np.random.SFC64(np.random.SeedSequence(key))
+        uniform = source.random_raw(int(np.prod(tuple(shape)))) >> np.uint64(64 - _BITS)
+        k = table.coarse[uniform >> np.uint64(_BITS - _COARSE)]
+        open_cells = np.flatnonzero(k == table.undecided)
+        k[open_cells] = table.search(uniform[open_cells])
+        return torch.from_numpy(k.reshape(tuple(shape)))
+    uniform = torch.randint(2**_BITS, tuple(shape), generator=_device_generator(key, device), device=device)
+    thresholds = torch.from_numpy(table.thresholds.astype(np.int64)).to(device)
+    return (torch.searchsorted(thresholds, uniform, right=True) + table.first).to(torch.int16)
+
+
+def grid_deviation(sigma: float) -> float:
+    """Upper bound of the total variation distance between `grid_block` and its stated law, per coordinate and draw."""
+    # Each threshold is off by at most half a unit of 2^-62; the two tails beyond the table hold less than a unit.
+    return (len(_grid_table(sigma).thresholds) + 2) * 2.0**-_BITS
+
+
+class Noise(Protocol):
+    """A source of standard normal noise for a batch of examples."""
+
+    def normal(self, x: Tensor, draws: int) -> Tensor:
+        """Fresh draws, `(draws, *x.shape)`, on the device of x."""
+        ...
+
+
+@dataclass(frozen=True)
+class BatchNoise:
+    """Noise for a whole batch from one generator: the fast way, for training."""
+
+    generator: torch.Generator
+
+    def normal(self, x: Tensor, draws: int) -> Tensor:
+        return torch.randn((draws, *x.shape), generator=self.generator, device=x.device)
+
+
+class ExampleNoise:
+    """Noise keyed by each example's index: the same for an example whatever batch it stands in.
+
+    Call number c draws from the streams (seed, purpose, index, c).
+    """
+
+    def __init__(self, seed: int, purpose: str, indices: Sequence[int]) -> None:
+        self.seed, self.purpose, self.indices = seed, purpose, tuple(indices)
+        self.calls = 0
+
+    def normal(self, x: Tensor, draws: int) -> Tensor:
+        if len(x) != len(self.indices):
+            raise ValueError(f"x must hold one row an index ({len(self.indices)}), got {len(x)} rows")
+        keys = [stream_key(self.seed, self.purpose, index, self.calls) for index in self.indices]
+        self.calls += 1
+        blocks = [normal_block(key, (draws, *x.shape[1:]), x.device) for key in keys]
+        return torch.stack(blocks, dim=1)
+
+
+def noisy_copies(x: Tensor, sigma: float, draws: int, rng: Noise) -> Tensor:
+    """`draws` noisy copies of every example in one batch, `(draws * n, ...)`, draw by draw."""
+    return (x + sigma * rng.normal(x, draws)).flatten(0, 1)
+
+
+@dataclass(frozen=True, eq=False)
+class _GridTable:
+    first: int
+    """The integer below the first threshold."""
+    thresholds: np.ndarray
+    """uint64: round(2^62 Phi((k + 1/2) / (255 sigma))) for k = first, first + 1, ..."""
+    coarse: np.ndarray
+    """int16: the draw for each value of the leading bits, or `undecided` where a threshold cuts the cell."""
+    undecided: int
+
+    def search(self, uniform: np.ndarray) -> np.ndarray:
+        return (np.searchsorted(self.thresholds, uniform, side="right") + self.first).astype(np.int16)
+
+
+@lru_cache(maxsize=32)
+def _grid_table(sigma: float) -> _GridTable:
+    if not 0 < sigma <= 10:
+        raise ValueError(f"sigma must lie in (0, 10] for noise on the pixel grid, got {sigma}")
+    last = int(9.2 * LEVELS * sigma) + 1  # Phi(-9.2) < 2^-65: beyond the sampler's resolution
+    with mpmath.workdps(40):
+        scale = LEVELS * mpmath.mpf(sigma)
+        upper = [int(mpmath.nint(mpmath.ncdf((k + 0.5) / scale) * 2**_BITS)) for k in range(last)]
+    # Phi(-t) = 1 - Phi(t) makes the table symmetric, so the draws are too.
+    thresholds = np.array([2**_BITS - value for value in reversed(upper)] + upper, dtype=np.uint64)
+    table = _GridTable(-last, thresholds, np.empty(0, np.int16), np.iinfo(np.int16).min)
+    cells = np.arange(2**_COARSE, dtype=np.uint64) << np.uint64(_BITS - _COARSE)
+    low, high = table.search(cells), table.search(cells + np.uint64(2 ** (_BITS - _COARSE) - 1))
+    coarse = np.where(low == high, low, table.undecided).astype(np.int16)
+    return _GridTable(table.first, thresholds, coarse, table.undecided)
+
+
+def _device_generator(key: int, device: torch.device | str) -> torch.Generator:
+    # CUDA's Philox generator keeps all 64 bits of its seed.
+    return torch.Generator(device=device).manual_seed(key % 2**63)

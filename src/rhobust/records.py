@@ -1,0 +1,148 @@
+"""Records of an evaluation: JSON lines that survive a kill and say what they rest on.
+
+A record file is a header line (kind and settings), one line a result, and an end line with the summary.
+A file without its end line is unfinished: the writer continues it, a reader sees `summary is None`.
+"""
+
+import hashlib
+import json
+import math
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Record:
+    """One evaluation as it lies on disk."""
+
+    path: Path
+    kind: str
+    """What was done: "attack", "certify", "certify-shift"."""
+    settings: Row
+    """Everything that decides the rows: attack, noise, seed, data, hash of the weights."""
+    rows: list[Row]
+    """One dictionary a result, in the order they were computed."""
+    summary: Row | None
+    """What the rows add up to; None while the evaluation is unfinished."""
+
+
+def settings_hash(settings: Mapping[str, Any]) -> str:
+    """Eight hex digits that name these settings: equal settings, equal name."""
+    canonical = json.dumps(settings, sort_keys=True, allow_nan=False)
+    return hashlib.sha256(canonical.encode()).hexdigest()[:8]
+
+
+def write_whole(path: Path, content: str | bytes) -> None:
+    """Write a file so that a reader sees the old one or the new one, never a part."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    with temporary.open("wb") as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def write_json(path: Path, document: Any) -> None:
+    """Write one readable JSON document, whole; NaN and infinity are refused."""
+    write_whole(path, json.dumps(document, indent=2, allow_nan=False) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """Read one JSON document, or say in one line which file is damaged."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ValueError(f"{path} must exist, but there is no such file") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} must be a JSON document, but it is damaged: {error}") from None
+
+
+def read_rows(path: Path) -> list[Row]:
+    """Read JSON lines; a last line cut off by a kill is left out, any other damage is refused."""
+    lines = path.read_bytes().split(b"\n")
+    # A whole file ends with a newline, so what follows the last one is empty or half-written.
+    rows = []
+    for number, line in enumerate(lines[:-1], start=1):
+        try:
+            row = json.loads(line)
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise ValueError(f"{path}, line {number} must be a JSON object, but it is damaged: {error}") from None
+        if not isinstance(row, dict):
+            raise ValueError(f"{path}, line {number} must be a JSON object, got {type(row).__name__}")
+        rows.append(row)
+    return rows
+
+
+def read_record(path: Path) -> Record:
+    """Read a record file, finished or not."""
+    lines = read_rows(path)
+    if not lines or "kind" not in lines[0] or "settings" not in lines[0]:
+        raise ValueError(f"{path} must start with a header line (kind and settings), but it has none")
+    rows, summary = lines[1:], None
+    if rows and "summary" in rows[-1]:
+        summary = rows.pop()["summary"]
+    if any("summary" in row for row in rows):
+        raise ValueError(f"{path} must end after its summary line, but more lines follow it")
+    return Record(path, lines[0]["kind"], lines[0]["settings"], rows, summary)
+
+
+class RecordWriter:
+    """Writes one record file and continues it after a kill.
+
+    The file's name is kind, label and the hash of the settings, so the same evaluation finds its own file again.
+    """
+
+    def __init__(self, folder: Path, kind: str, label: str, settings: Row) -> None:
+        name = "-".join(part for part in (kind, label, settings_hash(settings)) if part)
+        self.path = folder / f"{name}.jsonl"
+        self.kind, self.settings = kind, settings
+        self.rows: list[Row] = []
+        self.summary: Row | None = None
+        if self.path.exists() and b"\n" in self.path.read_bytes():
+            record = read_record(self.path)
+            self.rows, self.summary = record.rows, record.summary
+            self._drop_half_line()
+        else:
+            write_whole(self.path, json.dumps({"kind": kind, "settings": settings}, allow_nan=False) + "\n")
+
+    def _drop_half_line(self) -> None:
+        whole = self.path.read_bytes()
+        end = whole.rfind(b"\n") + 1
+        if end < len(whole):
+            with self.path.open("r+b") as file:
+                file.truncate(end)
+
+    def append(self, rows: Iterable[Row]) -> None:
+        """Add rows and put them on the disk before going on."""
+        if self.summary is not None:
+            raise ValueError(f"{self.path} must be unfinished to take more rows, but it has its summary")
+        rows = list(rows)
+        self._write("".join(json.dumps(_finite(row), allow_nan=False) + "\n" for row in rows))
+        self.rows += rows
+
+    def finish(self, summary: Row) -> None:
+        """Add the end line; the file is complete from then on."""
+        self._write(json.dumps({"summary": summary}, allow_nan=False) + "\n")
+        self.summary = summary
+
+    def record(self) -> Record:
+        """What the file holds now."""
+        return Record(self.path, self.kind, self.settings, self.rows, self.summary)
+
+    def _write(self, text: str) -> None:
+        with self.path.open("ab") as file:
+            file.write(text.encode())
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def _finite(row: Row) -> Row:
+    for key, value in row.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(f"a record's {key} must be finite, got {value}")
+    return row

@@ -1,0 +1,11 @@
+"""Training runs: config, loop, run folder."""
+
+from .config import TrainConfig as TrainConfig
+from .config import config_from_json as config_from_json
+from .config import config_to_json as config_to_json
+from .environment import describe_environment as describe_environment
+from .environment import resolve_device as resolve_device
+from .loop import clean_accuracy as clean_accuracy
+from .loop import train as train
+from .run import Run as Run
+from .run import open_run as open_run

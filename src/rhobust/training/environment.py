@@ -1,0 +1,33 @@
+"""Where a run took place."""
+
+import platform
+from typing import Any
+
+import torch
+
+from rhobust import __version__
+
+
+def resolve_device(device: str) -> torch.device:
+    """ "auto" is the GPU where there is one, else the CPU; anything else must be a device torch can use here."""
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        resolved = torch.device(device)
+        torch.empty(1, device=resolved)
+    except (RuntimeError, AssertionError):
+        raise ValueError(f"device must be auto, cpu, or a GPU that torch can use here, got {device}") from None
+    return resolved
+
+
+def describe_environment(device: torch.device) -> dict[str, Any]:
+    """Versions and hardware, as they stand in `environment.json`."""
+    return {
+        "rhobust": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "platform": platform.platform(),
+        "device": device.type,
+        "device_name": torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine(),
+        "cpu_threads": torch.get_num_threads(),
+    }

@@ -1,0 +1,146 @@
+"""A run folder: config, weights, metrics, environment, and one record file an evaluation."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save
+from torch import nn
+
+from rhobust.data import Dataset
+from rhobust.models import build_model
+from rhobust.records import read_json, read_rows, write_json, write_whole
+
+from .config import TrainConfig, config_from_json, config_to_json
+
+CONFIG, WEIGHTS, METRICS = "config.json", "model.safetensors", "metrics.jsonl"
+ENVIRONMENT, RESUME = "environment.json", "resume.pt"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A training run on disk; finished once its weights are there."""
+
+    folder: Path
+    config: TrainConfig
+
+    @property
+    def finished(self) -> bool:
+        return (self.folder / WEIGHTS).exists()
+
+    @cached_property
+    def model_hash(self) -> str:
+        """Sixteen hex digits that name the weights."""
+        return file_hash(self.folder / WEIGHTS)
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """One dictionary an epoch."""
+        path = self.folder / METRICS
+        return read_rows(path) if path.exists() else []
+
+    def load_model(self, device: torch.device) -> nn.Module:
+        """The trained network in evaluation mode."""
+        path = self.folder / WEIGHTS
+        if not path.exists():
+            raise ValueError(
+                f"{self.folder} must hold a finished run, but {WEIGHTS} is missing: train it with --resume"
+            )
+        description = weights_description(path)
+        try:
+            shape, classes = tuple(description["shape"]), len(description["classes"])
+        except KeyError as error:
+            raise ValueError(f"{path} must say the {error.args[0]} it was trained for, but does not") from None
+        channels = shape[0]
+        model = build_model(
+            self.config.model,
+            shape=shape,
+            classes=classes,
+            mean=[0.0] * channels,  # the saved buffers replace both
+            deviation=[1.0] * channels,
+            activation=self.config.activation,
+            seed=self.config.seed,
+        )
+        return fill_weights(model, path).to(device).eval()
+
+
+def open_run(folder: Path) -> Run:
+    """Read a run folder's config."""
+    if not folder.is_dir():
+        raise ValueError(f"{folder} must be a run folder, but there is no such folder")
+    path = folder / CONFIG
+    document = read_json(path)
+    if isinstance(document, dict):
+        document.pop("rhobust", None)
+        document.pop("name", None)
+    return Run(folder, config_from_json(document, str(path)))
+
+
+def create_run(folder: Path, config: TrainConfig, environment: dict[str, Any], *, resume: bool) -> Run:
+    """Make a run folder, or take up the one that is there if it holds the same config.
+
+    Raises:
+        ValueError: The folder holds another config, or an unfinished run and resume is off.
+    """
+    if (folder / CONFIG).exists():
+        run = open_run(folder)
+        if run.config != config:
+            theirs, ours = config_to_json(run.config), config_to_json(config)
+            keys = ", ".join(key for key in ours if ours[key] != theirs[key])
+            raise ValueError(
+                f"{folder} must hold a run of the same config, but it differs in {keys}: choose another --out"
+            )
+        if not run.finished and not resume:
+            raise ValueError(f"{folder} must be empty or finished, but holds an unfinished run: add --resume")
+        return run
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / ENVIRONMENT, environment)
+    # The config comes last: a folder with a config has everything before it.
+    document = {"rhobust": environment["rhobust"], "name": config.run_id, **config_to_json(config)}
+    write_json(folder / CONFIG, document)
+    return Run(folder, config)
+
+
+def save_weights(path: Path, model: nn.Module, data: Dataset, config: TrainConfig) -> None:
+    """Write the weights with what it takes to rebuild the network, whole."""
+    description = {
+        "model": config.model,
+        "activation": config.activation,
+        "shape": list(data.shape),
+        "classes": list(data.classes),
+        "sigma": config.sigma,
+    }
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
+    write_whole(path, save(tensors, metadata={"rhobust": json.dumps(description)}))
+
+
+def weights_description(path: Path) -> dict[str, Any]:
+    """What a weights file says of itself; empty for a file of somebody else's."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            return json.loads((file.metadata() or {}).get("rhobust", "{}"))
+    except FileNotFoundError:
+        raise ValueError(f"{path} must exist, but there is no such file") from None
+    except (SafetensorError, json.JSONDecodeError) as error:
+        raise ValueError(f"{path} must be a safetensors file, but {error}") from None
+
+
+def fill_weights(model: nn.Module, path: Path) -> nn.Module:
+    """Load a safetensors file into a network; names and shapes must agree."""
+    weights_description(path)
+    try:
+        model.load_state_dict(load_file(path))
+    except RuntimeError as error:
+        first = str(error).splitlines()[-1].strip()
+        raise ValueError(f"{path} must fit the network, but {first}") from None
+    return model
+
+
+def file_hash(path: Path) -> str:
+    """Sixteen hex digits of a file's SHA-256."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:16]

@@ -1,0 +1,45 @@
+"""Shared fixtures: networks with known answers, small data, and a guard on the global generators."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from rhobust.data import Dataset
+
+
+class HalfSpace(nn.Module):
+    """Two classes split by the hyperplane w.x = c: logits (0, w.x - c)."""
+
+    def __init__(self, normal: Tensor, offset: float) -> None:
+        super().__init__()
+        self.normal = nn.Parameter(normal)
+        self.offset = offset
+
+    def forward(self, x: Tensor) -> Tensor:
+        value = x.flatten(1) @ self.normal - self.offset
+        return torch.stack([torch.zeros_like(value), value], dim=1)
+
+
+@pytest.fixture(autouse=True)
+def _global_generators_stay_untouched() -> Iterator[None]:
+    torch_state, numpy_state = torch.get_rng_state(), np.random.get_state()[1]
+    yield
+    assert torch.equal(torch_state, torch.get_rng_state()), "the global torch generator was used"
+    assert np.array_equal(numpy_state, np.random.get_state()[1]), "the global numpy generator was used"
+
+
+@pytest.fixture
+def half_space() -> HalfSpace:
+    """Class 1 where the mean of the 16 pixels exceeds one half; a unit normal, so logits are distances."""
+    return HalfSpace(torch.full((16,), 0.25), 2.0)
+
+
+@pytest.fixture
+def grey_images() -> Dataset:
+    """Forty 4x4 images, each of one grey level, labelled by the half space."""
+    levels = torch.linspace(20, 235, 40).round().to(torch.uint8)
+    images = levels.view(40, 1, 1, 1).expand(40, 1, 4, 4).contiguous()
+    return Dataset("grey", "test", images, (levels > 127).long(), ("dark", "bright"))

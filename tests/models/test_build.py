@@ -1,0 +1,91 @@
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+from rhobust.models import MODELS, build_model, load_factory_model
+
+COUNTS = {
+    ("cnn", (1, 28, 28), 10): 710_218,
+    ("cnn", (3, 32, 32), 10): 722_250,
+    ("cnn-small", (1, 8, 8), 10): 65_994,
+    ("resnet18", (3, 32, 32), 10): 11_173_962,
+    ("resnet18", (3, 64, 64), 200): 11_271_432,
+    ("vgg16", (3, 32, 32), 10): 14_728_266,
+}
+
+
+def build(name, shape=(1, 8, 8), classes=10, activation="relu", seed=0):
+    mean, deviation = [0.4] * shape[0], [0.2] * shape[0]
+    return build_model(
+        name, shape=shape, classes=classes, mean=mean, deviation=deviation, activation=activation, seed=seed
+    )
+
+
+@pytest.mark.parametrize(("name", "shape", "classes"), COUNTS)
+@pytest.mark.parametrize("activation", ["relu", "elu"])
+def test_parameter_counts_and_output(name, shape, classes, activation):
+    model = build(name, shape, classes, activation).eval()
+    assert sum(parameter.numel() for parameter in model.parameters()) == COUNTS[name, shape, classes]
+    kind = {"relu": nn.ReLU, "elu": nn.ELU}
+    assert any(isinstance(module, kind[activation]) for module in model.modules())
+    assert not any(isinstance(module, kind["elu" if activation == "relu" else "relu"]) for module in model.modules())
+    with torch.no_grad():
+        assert model(torch.zeros(2, *shape)).shape == (2, classes)
+
+
+def test_wrm_feature_map_is_one_pixel():
+    model = build("cnn", (1, 28, 28)).network
+    with torch.no_grad():
+        assert model[:6](torch.zeros(1, 1, 28, 28)).shape == (1, 128, 1, 1)
+
+
+def test_the_seed_alone_decides_the_weights():
+    weights = [build("cnn-small", seed=seed).state_dict() for seed in (0, 0, 1)]
+    assert all(torch.equal(weights[0][key], weights[1][key]) for key in weights[0])
+    assert not torch.equal(weights[0]["network.0.weight"], weights[2]["network.0.weight"])
+
+
+def test_the_normaliser_travels_with_the_weights():
+    model = build("cnn-small").eval()
+    assert {"mean", "deviation"} <= set(model.state_dict())
+    x = torch.full((1, 1, 8, 8), 0.4)
+    with torch.no_grad():
+        assert torch.allclose(model(x), model.network(torch.zeros_like(x)), atol=1e-6)
+
+
+@pytest.mark.parametrize(("name", "shape"), [("cnn", (1, 8, 8)), ("vgg16", (3, 28, 28)), ("resnet18", (1, 4, 4))])
+def test_images_too_small_are_refused(name, shape):
+    with pytest.raises(ValueError, match="images must be at least"):
+        build(name, shape)
+
+
+def test_an_unknown_name_lists_the_choices():
+    with pytest.raises(ValueError, match="model must be one of cnn, cnn-small, resnet18, vgg16"):
+        build("resnet50")
+    assert set(MODELS) == {"cnn", "cnn-small", "resnet18", "vgg16"}
+
+
+def test_the_users_own_factory(tmp_path, monkeypatch):
+    (tmp_path / "mine_factory.py").write_text(
+        "from torch import nn\n"
+        "def plain(): return nn.Linear(4, 3)\n"
+        "def sized(num_classes): return nn.Linear(4, num_classes)\n"
+        "def wrong(): return 3\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    assert build("mine_factory:plain").out_features == 3
+    assert build("mine_factory:sized", classes=7).out_features == 7
+    assert load_factory_model("mine_factory:sized", 5).out_features == 5
+    one, two = (build("mine_factory:plain", seed=4).weight for _ in range(2))
+    assert torch.equal(one, two)
+    with pytest.raises(ValueError, match="must return a torch"):
+        build("mine_factory:wrong")
+    with pytest.raises(ValueError, match="must define absent"):
+        build("mine_factory:absent")
+    with pytest.raises(ValueError, match="must be importable"):
+        build("no_such_module_anywhere:f")
+    with pytest.raises(ValueError, match="must have the form"):
+        build("mine_factory:")

@@ -1,0 +1,120 @@
+import mpmath
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from rhobust.noise import (
+    BatchNoise,
+    ExampleNoise,
+    grid_block,
+    grid_deviation,
+    noisy_copies,
+    normal_block,
+    stream,
+    stream_key,
+)
+
+
+def test_different_names_give_different_keys():
+    names = [(0,), (1,), (0, "a"), (0, "a", 1), (0, "a", 11), (0, "a1", 1), (0, "a", "1"), (0, "a", 1, 1), (0, "b")]
+    assert len({stream_key(*name) for name in names}) == len(names)
+
+
+def test_a_stream_is_decided_by_its_name():
+    first = torch.randn(5, generator=stream(3, "order", 1))
+    assert torch.equal(first, torch.randn(5, generator=stream(3, "order", 1)))
+    assert not torch.equal(first, torch.randn(5, generator=stream(3, "order", 2)))
+
+
+@pytest.mark.parametrize("block", [normal_block, lambda key, shape: grid_block(key, shape, 0.25)])
+def test_keys_that_agree_in_their_low_32_bits_give_different_noise(block):
+    # Torch's CPU generator would give the same draws for both; a certificate needs independent ones.
+    assert not torch.equal(block(7, (4, 8)), block(7 + 2**32, (4, 8)))
+    assert torch.equal(block(7, (4, 8)), block(7, (4, 8)))
+
+
+@given(st.permutations(range(6)), st.integers(1, 6))
+@settings(max_examples=20, deadline=None)
+def test_order_and_batch_size_do_not_change_a_draw(order, batch_size):
+    x = torch.zeros(6, 1, 2, 2)
+    whole = ExampleNoise(0, "test", range(6)).normal(x, 3)
+    for start in range(0, 6, batch_size):
+        names = list(order[start : start + batch_size])
+        part = ExampleNoise(0, "test", names).normal(x[: len(names)], 3)
+        assert torch.equal(part, whole[:, names])
+
+
+def test_every_call_draws_fresh_noise():
+    x = torch.zeros(2, 3)
+    noise = ExampleNoise(0, "test", [4, 5])
+    first, second = noise.normal(x, 2), noise.normal(x, 2)
+    assert not torch.equal(first, second)
+    assert not torch.equal(first, ExampleNoise(0, "other", [4, 5]).normal(x, 2))
+
+
+def test_wrong_number_of_indices_is_refused():
+    with pytest.raises(ValueError, match="one row an index"):
+        ExampleNoise(0, "test", [1]).normal(torch.zeros(2, 3), 1)
+
+
+def test_noisy_copies_stand_draw_by_draw():
+    x = torch.arange(3.0).view(3, 1)
+    copies = noisy_copies(x, 1e-6, 2, BatchNoise(stream(0, "copies")))
+    assert copies.shape == (6, 1)
+    assert torch.allclose(copies.flatten(), torch.tensor([0.0, 1, 2, 0, 1, 2]), atol=1e-4)
+
+
+def test_normal_noise_is_standard_normal():
+    draws = normal_block(stream_key(0, "ks"), (100_000,)).numpy()
+    # A Kolmogorov-Smirnov test at a fixed seed; its false-alarm rate over seeds would be 1e-3.
+    assert stats.kstest(draws, "norm").pvalue > 1e-3
+
+
+@pytest.mark.parametrize("sigma", [0.004, 0.1, 0.25, 1.0])
+def test_grid_noise_follows_its_law(sigma):
+    draws = grid_block(stream_key(1, "law", int(1e4 * sigma)), (200_000,), sigma).numpy().astype(int)
+    scale = 255 * sigma
+    values, counts = np.unique(draws, return_counts=True)
+    edges = np.arange(values[0], values[-1] + 1)
+    expected = len(draws) * (stats.norm.cdf((edges + 0.5) / scale) - stats.norm.cdf((edges - 0.5) / scale))
+    observed = np.zeros(len(edges))
+    observed[values - values[0]] = counts
+    big = expected >= 10
+    statistic = np.sum((observed[big] - expected[big]) ** 2 / expected[big])
+    # Chi-square at a fixed seed; its false-alarm rate over seeds would be 1e-4.
+    assert stats.chi2.sf(statistic, big.sum() - 1) > 1e-4
+    assert abs(draws.mean()) < 5 * scale / np.sqrt(len(draws))
+
+
+def test_grid_table_is_exact_to_its_resolution():
+    from rhobust.noise import _grid_table
+
+    table = _grid_table(0.25)
+    with mpmath.workdps(40):
+        for position in range(0, len(table.thresholds), 37):
+            k = table.first + position
+            exact = mpmath.ncdf((k + mpmath.mpf("0.5")) / (255 * mpmath.mpf(0.25))) * 2**62
+            assert abs(int(table.thresholds[position]) - exact) <= 0.5
+    assert np.all(table.thresholds == 2**62 - table.thresholds[::-1])
+    assert grid_deviation(0.25) < 1e-15
+
+
+def test_the_look_up_agrees_with_the_search():
+    from rhobust.noise import _BITS, _COARSE, _grid_table
+
+    table = _grid_table(0.1)
+    rng = np.random.Generator(np.random.PCG64(0))
+    uniform = rng.integers(0, 2**_BITS, 50_000, dtype=np.uint64)
+    coarse = table.coarse[uniform >> np.uint64(_BITS - _COARSE)]
+    decided = coarse != table.undecided
+    assert decided.mean() > 0.98
+    assert np.array_equal(coarse[decided], table.search(uniform)[decided])
+
+
+@pytest.mark.parametrize("sigma", [0, -1, 11, float("nan")])
+def test_grid_noise_refuses_a_bad_sigma(sigma):
+    with pytest.raises(ValueError, match="sigma must lie in"):
+        grid_block(0, (2,), sigma)

@@ -1,0 +1,85 @@
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rhobust.records import RecordWriter, read_json, read_record, read_rows, settings_hash, write_json, write_whole
+
+
+def test_a_finished_record_reads_back(tmp_path):
+    writer = RecordWriter(tmp_path, "attack", "pgd", {"seed": 1})
+    writer.append([{"index": 0, "broken": False}, {"index": 1, "broken": True}])
+    assert read_record(writer.path).summary is None
+    writer.finish({"accuracy": 0.5})
+    record = read_record(writer.path)
+    assert record == writer.record()
+    assert record.kind == "attack"
+    assert record.settings == {"seed": 1}
+    assert record.rows[1] == {"index": 1, "broken": True}
+    assert record.summary == {"accuracy": 0.5}
+    with pytest.raises(ValueError, match="must be unfinished"):
+        writer.append([{"index": 2}])
+
+
+def test_the_name_is_decided_by_the_settings(tmp_path):
+    one = RecordWriter(tmp_path, "certify", "", {"a": 1, "b": 2})
+    two = RecordWriter(tmp_path, "certify", "", {"b": 2, "a": 1})
+    other = RecordWriter(tmp_path, "certify", "", {"b": 2, "a": 2})
+    assert one.path == two.path != other.path
+    assert settings_hash({"a": 1, "b": 2}) in one.path.name
+
+
+@given(st.integers(1, 200))
+def test_a_file_cut_anywhere_is_continued(tmp_path_factory, kept):
+    folder = tmp_path_factory.mktemp("cut")
+    rows = [{"index": number, "radius": number / 7} for number in range(5)]
+    writer = RecordWriter(folder, "certify", "", {"n": 10})
+    writer.append(rows)
+    whole = writer.path.read_bytes()
+    writer.path.write_bytes(whole[: min(kept, len(whole))])
+    again = RecordWriter(folder, "certify", "", {"n": 10})
+    assert again.rows == rows[: len(again.rows)]
+    again.append(rows[len(again.rows) :])
+    assert again.path.read_bytes() == whole
+
+
+def test_damage_is_named_with_its_line(tmp_path):
+    path = tmp_path / "x.jsonl"
+    path.write_text('{"kind": "attack", "settings": {}}\n{"index": 0\n{"index": 1}\n')
+    with pytest.raises(ValueError, match=r"x\.jsonl, line 2 must be a JSON object"):
+        read_record(path)
+    path.write_text("[1]\n")
+    with pytest.raises(ValueError, match="got list"):
+        read_rows(path)
+    path.write_text('{"index": 0}\n')
+    with pytest.raises(ValueError, match="must start with a header"):
+        read_record(path)
+    path.write_text('{"kind": "a", "settings": {}}\n{"summary": {}}\n{"index": 0}\n')
+    with pytest.raises(ValueError, match="must end after its summary"):
+        read_record(path)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_what_is_not_a_number_is_refused(tmp_path, value):
+    writer = RecordWriter(tmp_path, "certify", "", {})
+    with pytest.raises(ValueError, match="radius must be finite"):
+        writer.append([{"radius": value}])
+    with pytest.raises(ValueError, match="JSON compliant"):
+        write_json(tmp_path / "x.json", {"a": value})
+
+
+def test_files_are_replaced_whole(tmp_path):
+    path = tmp_path / "x.json"
+    write_json(path, {"a": 1})
+    write_whole(path, json.dumps({"a": 2}))
+    assert read_json(path) == {"a": 2}
+    assert [entry.name for entry in tmp_path.iterdir()] == ["x.json"]
+
+
+def test_a_missing_or_damaged_document_is_one_line(tmp_path):
+    with pytest.raises(ValueError, match="there is no such file"):
+        read_json(tmp_path / "none.json")
+    (tmp_path / "bad.json").write_text("{")
+    with pytest.raises(ValueError, match=r"bad\.json must be a JSON document"):
+        read_json(tmp_path / "bad.json")

@@ -1,0 +1,84 @@
+from dataclasses import fields, replace
+from typing import get_args
+
+import pytest
+
+from rhobust.methods import AnyMethod, Erm, Nal
+from rhobust.training import TrainConfig, config_from_json, config_to_json
+
+
+def config(**changes):
+    return replace(TrainConfig(Nal(), data="digits", model="cnn-small"), **changes)
+
+
+@pytest.mark.parametrize("method", get_args(AnyMethod))
+def test_json_round_trip(method):
+    before = config(method=method(), lr=0.003, validation=5)
+    document = config_to_json(before)
+    assert document["method"]["kind"] == method.__name__.lower()
+    assert config_from_json(document, "config.json") == before
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"epoch": 3}, "unknown keys (epoch)"),
+        ({"epochs": 2.5}, "whole number, got 2.5"),
+        ({"epochs": "3"}, "whole number, got '3'"),
+        ({"epochs": 0}, "epochs must be >= 1, got 0"),
+        ({"augment": 1}, "true or false"),
+        ({"model": "resnet"}, "model must be one of"),
+        ({"activation": "gelu"}, "gelu"),
+        ({"method": {"kind": "nall"}}, "kind must be one of erm, gaussian, nal"),
+        ({"method": {"kind": "nal", "sigmaa": 1.0}}, "unknown keys (sigmaa)"),
+        ({"method": {"kind": "nal", "sigma": -1.0}}, "sigma must be > 0, got -1.0"),
+        ({"method": 3}, "kind must be one of"),
+    ],
+)
+def test_a_damaged_config_is_one_line_that_names_file_and_fault(change, message):
+    document = {**config_to_json(config()), **change}
+    with pytest.raises(ValueError, match=r"run/config\.json must be a valid TrainConfig") as caught:
+        config_from_json(document, "run/config.json")
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_key_is_named():
+    document = config_to_json(config())
+    del document["data"]
+    with pytest.raises(ValueError, match="data"):
+        config_from_json(document, "config.json")
+
+
+def test_the_run_id_is_readable_and_changes_with_every_field():
+    assert config().run_id.startswith("nal-digits-cnn-small-")
+    assert config(data="/a/b/photos/").run_id.startswith("nal-photos-")
+    other = {
+        "method": Erm(),
+        "data": "mnist",
+        "model": "cnn",
+        "activation": "elu",
+        "epochs": 7,
+        "batch_size": 7,
+        "optimizer": "sgd",
+        "lr": 0.7,
+        "schedule": "cosine",
+        "weight_decay": 0.7,
+        "augment": False,
+        "validation": 7,
+        "seed": 7,
+    }
+    assert set(other) == {field.name for field in fields(TrainConfig)}
+    ids = {config(**{name: value}).run_id for name, value in other.items()}
+    assert len(ids | {config().run_id}) == len(other) + 1
+
+
+def test_sigma_is_the_methods():
+    assert config().sigma == Nal().sigma
+    assert config(method=Erm()).sigma is None
+
+
+@pytest.mark.parametrize("change", [{"lr": 0.0}, {"batch_size": 0}, {"weight_decay": -1.0}, {"seed": -1}])
+def test_bad_values_are_refused(change):
+    with pytest.raises(ValueError, match=f"{next(iter(change))} must be"):
+        config(**change)

@@ -1,0 +1,162 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+
+from rhobust.methods import Erm, Gaussian, Loss, Nal
+from rhobust.records import read_rows
+from rhobust.training import TrainConfig, clean_accuracy, open_run, train
+from rhobust.training.loop import _set_lr
+
+CPU = torch.device("cpu")
+CONFIG = TrainConfig(Gaussian(sigma=0.2), data="digits", model="cnn-small", epochs=3, batch_size=100, lr=2e-3)
+
+
+def weights(run):
+    return run.load_model(CPU).state_dict()
+
+
+def same(one, two):
+    return one.keys() == two.keys() and all(torch.equal(one[key], two[key]) for key in one)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    return train(CONFIG, tmp_path_factory.mktemp("run") / "gaussian", device=CPU, quiet=True)
+
+
+def test_a_run_folder_holds_what_it_should(trained):
+    assert {path.name for path in trained.folder.iterdir()} == {
+        "config.json",
+        "environment.json",
+        "metrics.jsonl",
+        "model.safetensors",
+    }
+    metrics = trained.metrics()
+    assert [row["epoch"] for row in metrics] == [1, 2, 3]
+    assert metrics[-1]["loss"] < metrics[0]["loss"]
+    assert metrics[-1]["accuracy"] > 0.5
+    environment = json.loads((trained.folder / "environment.json").read_text())
+    assert environment["torch"] == torch.__version__
+    assert open_run(trained.folder).config == CONFIG
+
+
+def test_the_loaded_network_is_the_trained_one(trained):
+    from rhobust.data import load
+
+    model = trained.load_model(CPU)
+    assert not model.training
+    assert clean_accuracy(model, load("digits", "train")) == pytest.approx(trained.metrics()[-1]["accuracy"], abs=1e-9)
+
+
+def test_the_same_seed_gives_the_same_weights_and_another_gives_others(trained, tmp_path):
+    again = train(CONFIG, tmp_path / "again", device=CPU, quiet=True)
+    assert same(weights(trained), weights(again))
+    assert again.model_hash == trained.model_hash
+    other = train(replace(CONFIG, seed=1), tmp_path / "other", device=CPU, quiet=True)
+    assert not same(weights(trained), weights(other))
+
+
+def test_a_finished_run_is_returned_as_it_is(trained):
+    before = trained.folder.joinpath("model.safetensors").stat().st_mtime_ns
+    assert train(CONFIG, trained.folder, device=CPU, quiet=True).model_hash == trained.model_hash
+    assert trained.folder.joinpath("model.safetensors").stat().st_mtime_ns == before
+
+
+def test_a_folder_with_another_config_is_refused(trained):
+    with pytest.raises(ValueError, match="it differs in lr, seed: choose another --out"):
+        train(replace(CONFIG, seed=4, lr=0.5), trained.folder, device=CPU, quiet=True)
+
+
+def test_a_run_killed_by_sigkill_resumes_to_the_same_weights(trained, tmp_path):
+    out = tmp_path / "killed"
+    code = (
+        "import sys, torch, pathlib; sys.path.insert(0, sys.argv[2]); import test_loop; "
+        "from rhobust.training import train; "
+        "train(test_loop.CONFIG, pathlib.Path(sys.argv[1]), device=torch.device('cpu'), resume=True, quiet=True)"
+    )
+    command = [sys.executable, "-c", code, str(out), os.path.dirname(__file__)]  # noqa: PTH120
+    process = subprocess.Popen(command)
+    deadline = time.monotonic() + 60
+    while not (out / "resume.pt").exists() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (out / "model.safetensors").exists(), "the run must be killed before its end for this test to mean much"
+    with pytest.raises(ValueError, match="add --resume"):
+        train(CONFIG, out, device=CPU, quiet=True)
+    resumed = train(CONFIG, out, device=CPU, resume=True, quiet=True)
+    assert same(weights(trained), weights(resumed))
+    assert [row["loss"] for row in resumed.metrics()] == [row["loss"] for row in trained.metrics()]
+
+
+def test_validation_images_are_held_out(tmp_path):
+    run = train(replace(CONFIG, method=Erm(), validation=900, epochs=2), tmp_path / "v", device=CPU, quiet=True)
+    assert run.metrics()[-1]["accuracy_on"] == "validation"
+    with pytest.raises(ValueError, match="validation must leave images"):
+        train(replace(CONFIG, validation=1000), tmp_path / "w", device=CPU, quiet=True)
+
+
+def test_nal_logs_the_distance_of_its_maximiser(tmp_path):
+    config = replace(CONFIG, method=Nal(sigma=0.2, gamma=2.0, draws=2, steps=2), epochs=1, batch_size=250)
+    assert 0.005 < train(config, tmp_path / "nal", device=CPU, quiet=True).metrics()[0]["distance_rms"] < 1.0
+
+
+@dataclass(frozen=True)
+class Exploding:
+    """A user's own method, without touching the package: its loss overflows in the second epoch's worth of steps."""
+
+    sigma: float = 0.1
+
+    def loss(self, model, x, y, rng):
+        return Loss(model(x).sum() * float("inf"), x.new_zeros(len(x)))
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(tmp_path):
+    with pytest.raises(FloatingPointError, match="in epoch 1"):
+        train(replace(CONFIG, method=Exploding()), tmp_path / "x", device=CPU, quiet=True)
+    assert not (tmp_path / "x" / "model.safetensors").exists()
+
+
+def test_schedules():
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+    rates = []
+    for schedule in ("constant", "cosine"):
+        for progress in (0.0, 0.5):
+            _set_lr(optimizer, replace(CONFIG, schedule=schedule, lr=0.4), progress)
+            rates.append(optimizer.param_groups[0]["lr"])
+    assert rates == pytest.approx([0.4, 0.4, 0.4, 0.2])
+
+
+def test_damage_in_a_run_folder_is_one_line(trained, tmp_path):
+    for name, message in {"config.json": "config.json must be", "model.safetensors": "must be a safetensors file"}.items():
+        folder = tmp_path / name
+        folder.mkdir()
+        for path in trained.folder.iterdir():
+            content = path.read_bytes()
+            (folder / path.name).write_bytes(content[: len(content) // 2] if path.name == name else content)
+        with pytest.raises(ValueError, match=message) as caught:
+            open_run(folder).load_model(CPU)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(ValueError, match="there is no such folder"):
+        open_run(tmp_path / "absent")
+
+
+def test_a_pickle_is_refused(trained, tmp_path):
+    folder = tmp_path / "pickled"
+    folder.mkdir()
+    for path in trained.folder.iterdir():
+        (folder / path.name).write_bytes(path.read_bytes())
+    torch.save({"weights": torch.zeros(1)}, folder / "model.safetensors")
+    with pytest.raises(ValueError, match="must be a safetensors file"):
+        open_run(folder).load_model(CPU)
+
+
+def test_metrics_are_json_lines(trained):
+    assert read_rows(trained.folder / "metrics.jsonl") == trained.metrics()
