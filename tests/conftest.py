@@ -25,10 +25,10 @@ class HalfSpace(nn.Module):
 
 @pytest.fixture(autouse=True)
 def _global_generators_stay_untouched() -> Iterator[None]:
-    torch_state, numpy_state = torch.get_rng_state(), np.random.get_state()[1]
+    torch_state, numpy_state = torch.get_rng_state(), np.random.get_state()[1]  # noqa: NPY002
     yield
     assert torch.equal(torch_state, torch.get_rng_state()), "the global torch generator was used"
-    assert np.array_equal(numpy_state, np.random.get_state()[1]), "the global numpy generator was used"
+    assert np.array_equal(numpy_state, np.random.get_state()[1]), "numpy's global generator was used"  # noqa: NPY002
 
 
 @pytest.fixture

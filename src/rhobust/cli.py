@@ -103,12 +103,14 @@ def _wide_terminal() -> Iterator[None]:
 
 def _one_line(box: str) -> str:
     """The message of the parser's box: its frame, rules and pointers to the help are dropped."""
-    lines = [line.strip("│╭╮╰╯─ \t") for line in box.splitlines()[1:]]
     message: list[str] = []
-    for line in lines:
+    for framed in box.splitlines()[1:]:
+        line = framed.strip("│| ")  # the frame is plain ASCII where the output's encoding is
         if line.startswith("For full helptext"):
             break
-        if line and not line.startswith(("in rhobust", "(")) and not re.search(r"\(default: .*\)$", line):
+        if re.fullmatch(r"[-─+╭╮╰╯]*", line) or line.startswith(("in rhobust", "(")):
+            continue
+        if not re.search(r"\(default: .*\)$", line):
             message.append(re.sub(r"^Error parsing [^:]+: ", "", line))
     return " ".join(message)
 

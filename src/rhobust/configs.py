@@ -1,5 +1,7 @@
 """Frozen dataclasses to JSON and back: strict types, unknown keys refused, the place of the fault named."""
 
+import sys
+from dataclasses import dataclass, fields, is_dataclass
 from functools import lru_cache
 from types import UnionType
 from typing import Any, TypeVar, get_args
@@ -8,6 +10,21 @@ import cattrs
 from cattrs.strategies import configure_tagged_union
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """The settings of a user's own dataclass whose module is not imported: nothing is imported to read a file."""
+
+    kind: str
+    """package.module:Class."""
+    settings: dict[str, Any]
+    """Its fields as they stand in the file."""
+
+    @property
+    def sigma(self) -> float | None:
+        """The smoothing noise, for a training method that has one."""
+        return self.settings.get("sigma")
 
 
 def kind_of(cls: type) -> str:
@@ -68,18 +85,38 @@ def _converter(*unions: UnionType) -> cattrs.Converter:
     converter.register_structure_hook(str, _exactly((str,), "a string"))
     for union in unions:
         configure_tagged_union(union, converter, tag_generator=kind_of, tag_name="kind")
-        _name_choices(converter, union)
+        _admit_foreign(converter, union)
     return converter
 
 
-def _name_choices(converter: cattrs.Converter, union: UnionType) -> None:
-    inner = converter.get_structure_hook(union)
+def _admit_foreign(converter: cattrs.Converter, union: UnionType) -> None:
+    """Let a user's own dataclass stand where a member of the union stands, and name the choices in a fault."""
+    structure_member, unstructure_member = converter.get_structure_hook(union), converter.get_unstructure_hook(union)
     kinds = [kind_of(cls) for cls in get_args(union)]
 
-    def structure(value: Any, cls: Any) -> Any:
+    def structure(value: Any, _: Any) -> Any:
         kind = value.get("kind") if isinstance(value, dict) else None
+        if isinstance(kind, str) and ":" in kind:
+            settings = {key: item for key, item in value.items() if key != "kind"}
+            module, _, name = kind.partition(":")
+            cls = getattr(sys.modules.get(module), name, None)
+            if isinstance(cls, type) and is_dataclass(cls):
+                return converter.structure(settings, cls)
+            return Foreign(kind, settings)
         if kind not in kinds:
-            raise ValueError(f"kind must be one of {', '.join(kinds)}, got {kind!r}")
-        return inner(value, cls)
+            raise ValueError(f"kind must be one of {', '.join(kinds)}, or package.module:Class, got {kind!r}")
+        return structure_member(value, union)
+
+    def unstructure(value: Any) -> Any:
+        if isinstance(value, union):
+            return unstructure_member(value)
+        if isinstance(value, Foreign):
+            return {"kind": value.kind, **value.settings}
+        cls = type(value)
+        if not is_dataclass(cls):
+            raise ValueError(f"a value must be a dataclass or one of {', '.join(kinds)}, got {cls.__name__}")
+        own = {field.name: converter.unstructure(getattr(value, field.name)) for field in fields(cls)}
+        return {"kind": f"{cls.__module__}:{cls.__qualname__}", **own}
 
     converter.register_structure_hook(union, structure)
+    converter.register_unstructure_hook(union, unstructure)

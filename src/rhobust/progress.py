@@ -1,66 +1,111 @@
-"""Progress of long work, on standard error: a bar on a terminal, a plain line now and then in a log."""
+"""What long work tells while it runs, and one way to show it: a bar on a terminal, plain lines elsewhere."""
 
-import sys
 import time
-from types import TracebackType
-from typing import Any, Self
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
 
 LOG_EVERY = 30.0
-"""Seconds between plain lines where there is no terminal."""
+"""Seconds after which a log without a terminal gets a line even if little was done."""
 
 
-class Progress:
-    """Counts work that is done; a context manager.
+@dataclass(frozen=True)
+class Step:
+    """How far a piece of work is."""
 
-    Args:
-        label: What is going on, in a few words.
-        total: How many units there are.
-        quiet: Show nothing at all.
-        done: Units that were done before, in a resumed job.
+    task: str
+    """What is being done; the same text until it is done."""
+    done: int
+    """How much of it, in `unit`."""
+    total: int | None
+    """How much there is; None when nobody said."""
+    unit: str
+    """What is counted: "bytes", "images", "epochs"."""
+    note: str = ""
+    """A few words on how it goes."""
+
+
+Report = Callable[[Step | str], None]
+"""Takes every step and every line worth telling."""
+
+
+def silent(_: Step | str) -> None:
+    """Tell nothing."""
+
+
+def telling(report: Report | None) -> AbstractContextManager[Report]:
+    """The report that was given, or for None one that draws on stderr."""
+    return show_progress() if report is None else nullcontext(report)
+
+
+@contextmanager
+def show_progress() -> Iterator[Report]:
+    """A report that draws on stderr: bars on a terminal; elsewhere a line a quarter of the work or half a minute.
+
+    Nothing is written, and nothing imported, before the first report.
     """
+    with ExitStack() as stack:
+        display: Report | None = None
 
-    def __init__(self, label: str, total: int, *, quiet: bool = False, done: int = 0) -> None:
-        self.label, self.total, self.done = label, total, done
-        self._quiet = quiet
-        self._bar: Any = None
-        self._task: Any = None
+        def report(step: Step | str) -> None:
+            nonlocal display
+            if display is None:
+                display = _display(stack)
+            display(step)
 
-    def __enter__(self) -> Self:
-        self._start = self._last = time.monotonic()
-        if not self._quiet and sys.stderr.isatty():
-            from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-            from rich.progress import Progress as Bar
+        yield report
 
-            columns = (
-                TextColumn("{task.description}"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TimeRemainingColumn(),
-                TextColumn("{task.fields[note]}"),
-            )
-            self._bar = Bar(*columns, console=Console(stderr=True), transient=True)
-            self._bar.start()
-            self._task = self._bar.add_task(self.label, total=self.total, completed=self.done, note="")
-        return self
 
-    def advance(self, units: int = 1, note: str = "") -> None:
-        """Count units as done; the note stands beside the bar."""
-        self.done += units
-        if self._bar is not None:
-            self._bar.update(self._task, completed=self.done, note=note)
-        elif not self._quiet and time.monotonic() - self._last >= LOG_EVERY:
-            self._last = time.monotonic()
-            self._line(note)
+def _display(stack: ExitStack) -> Report:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-        if not self._quiet and kind is None:
-            self._line(f"{time.monotonic() - self._start:.1f} s")
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    if not console.is_terminal:
+        return _plain(lambda line: console.print(line, markup=False))
+    bars = stack.enter_context(
+        Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            TextColumn("{task.fields[amount]}"),
+            TimeRemainingColumn(),
+            console=console,
+        )
+    )
+    tasks = {}
 
-    def _line(self, note: str) -> None:
-        sys.stderr.write(f"{self.label}: {self.done}/{self.total}{'  ' + note if note else ''}\n")
-        sys.stderr.flush()
+    def draw(step: Step | str) -> None:
+        if isinstance(step, str):
+            console.print(step, markup=False)
+            return
+        if step.task not in tasks:
+            tasks[step.task] = bars.add_task(step.task, total=step.total, amount="")
+        bars.update(tasks[step.task], completed=step.done, total=step.total, amount=_amount(step))
+
+    return draw
+
+
+def _plain(write: Callable[[str], None]) -> Report:
+    told: dict[str, tuple[int, float]] = {}
+
+    def draw(step: Step | str) -> None:
+        if isinstance(step, str):
+            write(step)
+            return
+        quarter, now = (4 * step.done // step.total if step.total else 0), time.monotonic()
+        before = told.get(step.task)
+        if before is None or before[0] != quarter or now - before[1] >= LOG_EVERY:
+            told[step.task] = (quarter, now)
+            write(f"{step.task}: {_amount(step)}")
+
+    return draw
+
+
+def _amount(step: Step) -> str:
+    def text(count: int) -> str:
+        return f"{count / 1e6:.1f} MB" if step.unit == "bytes" else f"{count:,}"
+
+    amount = text(step.done) if step.total is None else f"{text(step.done)} of {text(step.total)}"
+    if step.unit != "bytes":
+        amount += f" {step.unit}"
+    return f"{amount}  {step.note}" if step.note else amount

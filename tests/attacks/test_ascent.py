@@ -1,4 +1,5 @@
-import pytest
+import contextlib
+
 import torch
 from torch import nn
 
@@ -7,9 +8,7 @@ from rhobust.attacks.ascent import ascend, frozen, project_l2, project_linf, uni
 
 def test_a_quadratic_is_climbed_to_its_top():
     top = torch.tensor([[1.0, 2.0], [-3.0, 0.5]])
-    found = ascend(
-        lambda x: -(x - top).square().sum(1), torch.zeros(2, 2), steps=60, move=lambda x, g, _: x + 0.2 * g
-    )
+    found = ascend(lambda x: -(x - top).square().sum(1), torch.zeros(2, 2), steps=60, move=lambda x, g, _: x + 0.2 * g)
     assert torch.allclose(found, top, atol=1e-5)
 
 
@@ -28,10 +27,10 @@ def test_the_model_is_lent_and_given_back():
     model[2].eval()
     model[0].bias.requires_grad_(False)
     model[0].weight.grad = torch.ones(2, 2)
-    with pytest.raises(RuntimeError, match="on purpose"), frozen(model):
+    with contextlib.suppress(InterruptedError), frozen(model):
         assert not any(module.training for module in model.modules())
         assert not any(parameter.requires_grad for parameter in model.parameters())
-        raise RuntimeError("on purpose")
+        raise InterruptedError
     assert [module.training for module in model] == [True, True, False]
     assert [parameter.requires_grad for parameter in model.parameters()] == [True, False, True, True]
     assert torch.equal(model[0].weight.grad, torch.ones(2, 2))

@@ -1,8 +1,10 @@
-from dataclasses import fields, replace
+import sys
+from dataclasses import dataclass, fields, replace
 from typing import get_args
 
 import pytest
 
+from rhobust.configs import Foreign
 from rhobust.methods import AnyMethod, Erm, Nal
 from rhobust.training import TrainConfig, config_from_json, config_to_json
 
@@ -48,6 +50,30 @@ def test_a_missing_key_is_named():
     del document["data"]
     with pytest.raises(ValueError, match="data"):
         config_from_json(document, "config.json")
+
+
+@dataclass(frozen=True)
+class Mine:
+    """A user's own method."""
+
+    sigma: float = 0.3
+
+
+def test_a_users_own_method_round_trips():
+    document = config_to_json(config(method=Mine(0.4)))
+    assert document["method"] == {"kind": f"{Mine.__module__}:Mine", "sigma": 0.4}
+    assert config_from_json(document, "config.json") == config(method=Mine(0.4))
+    assert config(method=Mine(0.4)).run_id.startswith("mine-digits-")
+
+
+def test_a_method_that_is_not_imported_is_read_but_never_imported():
+    document = config_to_json(config(method=Mine(0.4)))
+    document["method"]["kind"] = "antigravity:Method"
+    read = config_from_json(document, "config.json")
+    assert "antigravity" not in sys.modules
+    assert read.method == Foreign("antigravity:Method", {"sigma": 0.4})
+    assert read.sigma == 0.4
+    assert config_to_json(read) == document
 
 
 def test_the_run_id_is_readable_and_changes_with_every_field():

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from rhobust.methods import Erm, Gaussian, Loss, Nal
+from rhobust.progress import silent
 from rhobust.records import read_rows
 from rhobust.training import TrainConfig, clean_accuracy, open_run, train
 from rhobust.training.loop import _set_lr
@@ -28,7 +29,7 @@ def same(one, two):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    return train(CONFIG, tmp_path_factory.mktemp("run") / "gaussian", device=CPU, quiet=True)
+    return train(CONFIG, tmp_path_factory.mktemp("run") / "gaussian", device=CPU, report=silent)
 
 
 def test_a_run_folder_holds_what_it_should(trained):
@@ -56,30 +57,30 @@ def test_the_loaded_network_is_the_trained_one(trained):
 
 
 def test_the_same_seed_gives_the_same_weights_and_another_gives_others(trained, tmp_path):
-    again = train(CONFIG, tmp_path / "again", device=CPU, quiet=True)
+    again = train(CONFIG, tmp_path / "again", device=CPU, report=silent)
     assert same(weights(trained), weights(again))
     assert again.model_hash == trained.model_hash
-    other = train(replace(CONFIG, seed=1), tmp_path / "other", device=CPU, quiet=True)
+    other = train(replace(CONFIG, seed=1), tmp_path / "other", device=CPU, report=silent)
     assert not same(weights(trained), weights(other))
 
 
 def test_a_finished_run_is_returned_as_it_is(trained):
     before = trained.folder.joinpath("model.safetensors").stat().st_mtime_ns
-    assert train(CONFIG, trained.folder, device=CPU, quiet=True).model_hash == trained.model_hash
+    assert train(CONFIG, trained.folder, device=CPU, report=silent).model_hash == trained.model_hash
     assert trained.folder.joinpath("model.safetensors").stat().st_mtime_ns == before
 
 
 def test_a_folder_with_another_config_is_refused(trained):
     with pytest.raises(ValueError, match="it differs in lr, seed: choose another --out"):
-        train(replace(CONFIG, seed=4, lr=0.5), trained.folder, device=CPU, quiet=True)
+        train(replace(CONFIG, seed=4, lr=0.5), trained.folder, device=CPU, report=silent)
 
 
 def test_a_run_killed_by_sigkill_resumes_to_the_same_weights(trained, tmp_path):
     out = tmp_path / "killed"
     code = (
         "import sys, torch, pathlib; sys.path.insert(0, sys.argv[2]); import test_loop; "
-        "from rhobust.training import train; "
-        "train(test_loop.CONFIG, pathlib.Path(sys.argv[1]), device=torch.device('cpu'), resume=True, quiet=True)"
+        "from rhobust.training import train; from rhobust.progress import silent; "
+        "train(test_loop.CONFIG, pathlib.Path(sys.argv[1]), device=torch.device('cpu'), resume=True, report=silent)"
     )
     command = [sys.executable, "-c", code, str(out), os.path.dirname(__file__)]  # noqa: PTH120
     process = subprocess.Popen(command)
@@ -90,22 +91,22 @@ def test_a_run_killed_by_sigkill_resumes_to_the_same_weights(trained, tmp_path):
     process.wait()
     assert not (out / "model.safetensors").exists(), "the run must be killed before its end for this test to mean much"
     with pytest.raises(ValueError, match="add --resume"):
-        train(CONFIG, out, device=CPU, quiet=True)
-    resumed = train(CONFIG, out, device=CPU, resume=True, quiet=True)
+        train(CONFIG, out, device=CPU, report=silent)
+    resumed = train(CONFIG, out, device=CPU, resume=True, report=silent)
     assert same(weights(trained), weights(resumed))
     assert [row["loss"] for row in resumed.metrics()] == [row["loss"] for row in trained.metrics()]
 
 
 def test_validation_images_are_held_out(tmp_path):
-    run = train(replace(CONFIG, method=Erm(), validation=900, epochs=2), tmp_path / "v", device=CPU, quiet=True)
+    run = train(replace(CONFIG, method=Erm(), validation=900, epochs=2), tmp_path / "v", device=CPU, report=silent)
     assert run.metrics()[-1]["accuracy_on"] == "validation"
     with pytest.raises(ValueError, match="validation must leave images"):
-        train(replace(CONFIG, validation=1000), tmp_path / "w", device=CPU, quiet=True)
+        train(replace(CONFIG, validation=1000), tmp_path / "w", device=CPU, report=silent)
 
 
 def test_nal_logs_the_distance_of_its_maximiser(tmp_path):
     config = replace(CONFIG, method=Nal(sigma=0.2, gamma=2.0, draws=2, steps=2), epochs=1, batch_size=250)
-    assert 0.005 < train(config, tmp_path / "nal", device=CPU, quiet=True).metrics()[0]["distance_rms"] < 1.0
+    assert 0.005 < train(config, tmp_path / "nal", device=CPU, report=silent).metrics()[0]["distance_rms"] < 1.0
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,7 @@ class Exploding:
 
 def test_a_loss_that_is_not_finite_stops_the_run(tmp_path):
     with pytest.raises(FloatingPointError, match="in epoch 1"):
-        train(replace(CONFIG, method=Exploding()), tmp_path / "x", device=CPU, quiet=True)
+        train(replace(CONFIG, method=Exploding()), tmp_path / "x", device=CPU, report=silent)
     assert not (tmp_path / "x" / "model.safetensors").exists()
 
 
@@ -135,7 +136,10 @@ def test_schedules():
 
 
 def test_damage_in_a_run_folder_is_one_line(trained, tmp_path):
-    for name, message in {"config.json": "config.json must be", "model.safetensors": "must be a safetensors file"}.items():
+    for name, message in {
+        "config.json": "config.json must be",
+        "model.safetensors": "must be a safetensors file",
+    }.items():
         folder = tmp_path / name
         folder.mkdir()
         for path in trained.folder.iterdir():

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from rhobust.attacks.ascent import frozen
 from rhobust.bounds import population_loss
 from rhobust.data import to_unit
+from rhobust.rounding import confidence, percent
 
 from .smoothed import check_images
 from .votes import NoiseKind, charged_alpha, count_votes, noise_kind
@@ -46,11 +47,10 @@ class ShiftCertificate:
     def statement(self, eps: float) -> str:
         """The guarantee at one radius, in words, rounded down."""
         accuracy = self.certified_accuracy[self.eps.index(eps)]
-        shown = np.floor(accuracy * 1000) / 10
         return (
-            f"With probability {100 * (1 - self.alpha):g}% over test points and noise, for every distribution within "
+            f"With probability {confidence(self.alpha)} over test points and noise, for every distribution within "
             f"W2 distance {eps:g} of the data's, the classifier that takes one noisy vote (sigma {self.sigma:g}) is "
-            f"right at least {shown:.1f}% of the time."
+            f"right at least {percent(accuracy, 'down')}% of the time."
         )
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -80,8 +81,8 @@ def certify_inputs(
     counts = votes(n, "count").gather(1, selected[:, None]).squeeze(1)
     # Only the counting stage carries the proof, so only its draws are charged.
     level = charged_alpha(alpha, sigma=sigma, dimension=images[0].numel(), draws=n, noise=noise)
-    lower = clopper_pearson(counts.numpy(), n, level, "lower")
-    radii = certified_radius(lower, sigma)
+    lower = np.atleast_1d(clopper_pearson(counts.numpy(), n, level, "lower"))
+    radii = np.atleast_1d(certified_radius(lower, sigma))
     return [
         Certificate(
             prediction=int(choice) if radius > 0 else None,

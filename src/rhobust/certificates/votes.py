@@ -19,7 +19,7 @@ ROWS = {"cpu": 256, "cuda": 8192}
 
 
 def noise_kind(images: Tensor) -> NoiseKind:
-    """ "grid" for images on the 1/255 grid (uint8, or floats equal to k / 255), else "float"."""
+    """The noise that fits images: "grid" on the 1/255 grid (uint8, or floats equal to k / 255), else "float"."""
     if images.dtype == torch.uint8:
         return "grid"
     on_grid = (images * LEVELS).round() / LEVELS == images
@@ -82,23 +82,26 @@ def count_votes(
     real = images if images.is_floating_point() else to_unit(images)
     counts = torch.zeros(len(images) * num_classes, dtype=torch.int64, device=device)
     finite = torch.ones((), dtype=torch.bool, device=device)
-    with frozen(model):
-        for pieces in _batches(len(images), draws, ROWS[device.type]):
-            rows, owners = [], []
-            for position, chunk, size in pieces:
-                key = stream_key(seed, purpose, int(indices[position]), chunk)
-                shape = (size, *images.shape[1:])
+
+    def pieces() -> Iterator[tuple[Tensor, Tensor]]:
+        for position, index in enumerate(indices):
+            for chunk, start in enumerate(range(0, draws, CHUNK)):
+                key = stream_key(seed, purpose, int(index), chunk)
+                shape = (min(CHUNK, draws - start), *images.shape[1:])
                 if noise == "grid":
                     # One rounding of an integer over 255: the network sees a function of the grid point alone.
-                    rows.append((base[position] + grid_block(key, shape, sigma, device)).float() / LEVELS)
+                    noisy = (base[position] + grid_block(key, shape, sigma, device)).float() / LEVELS
                 else:
-                    rows.append(real[position] + sigma * normal_block(key, shape, device))
-                owners.append(torch.full((size,), position, device=device))
-            batch, owner = torch.cat(rows), torch.cat(owners)
-            padding = ROWS[device.type] - len(batch)
-            logits = model(torch.cat([batch, batch.new_zeros((padding, *batch.shape[1:]))]))[: len(batch)]
-            if logits.shape != (len(batch), num_classes):
-                raise ValueError(f"logits must have the shape {(len(batch), num_classes)}, got {tuple(logits.shape)}")
+                    noisy = real[position] + sigma * normal_block(key, shape, device)
+                yield noisy, torch.full((len(noisy),), position, device=device)
+
+    rows = ROWS[device.type]
+    with frozen(model):
+        for batch, owner in _batches(pieces(), rows):
+            padding = batch.new_zeros((rows - len(batch), *batch.shape[1:]))
+            logits = model(torch.cat([batch, padding]) if len(padding) else batch)[: len(batch)]
+            if logits.dim() != 2 or logits.shape[1] != num_classes:
+                raise ValueError(f"logits must have the shape (n, {num_classes}), got {tuple(logits.shape)}")
             finite &= ~logits.isnan().any()
             counts += torch.bincount(owner * num_classes + logits.argmax(1), minlength=len(counts))
     if not finite:
@@ -106,17 +109,17 @@ def count_votes(
     return counts.view(len(images), num_classes)
 
 
-def _batches(n: int, draws: int, rows: int) -> Iterator[list[tuple[int, int, int]]]:
-    """Pieces (position, chunk, draws) grouped so that none is split and no group exceeds the rows."""
-    group: list[tuple[int, int, int]] = []
-    used = 0
-    for position in range(n):
-        for chunk, start in enumerate(range(0, draws, CHUNK)):
-            size = min(CHUNK, draws - start)
-            if used + size > rows:
-                yield group
-                group, used = [], 0
-            group.append((position, chunk, size))
-            used += size
-    if group:
-        yield group
+def _batches(pieces: Iterator[tuple[Tensor, Tensor]], rows: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Cut a flow of pieces into batches of exactly `rows` rows; the last may be shorter."""
+    held: list[tuple[Tensor, Tensor]] = []
+    count = 0
+    for piece in pieces:
+        held.append(piece)
+        count += len(piece[0])
+        while count >= rows:
+            batch, owner = (torch.cat(parts) for parts in zip(*held, strict=True))
+            yield batch[:rows], owner[:rows]
+            held, count = [(batch[rows:], owner[rows:])], count - rows
+    if count:
+        batch, owner = (torch.cat(parts) for parts in zip(*held, strict=True))
+        yield batch, owner

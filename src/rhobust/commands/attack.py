@@ -36,7 +36,7 @@ class Attack:
             limit=self.choice.limit,
             stride=self.choice.stride,
             seed=self.choice.seed,
-            quiet=self.common.quiet,
+            report=self.common.report,
         )
         return record_document(record)
 

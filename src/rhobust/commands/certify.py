@@ -6,7 +6,7 @@ from typing import Any
 from rhobust.commands.choice import ChoiceOptions
 from rhobust.commands.options import Common, CommonOptions, print_table, record_document
 from rhobust.evaluation import certify_target
-from rhobust.report.rounding import rounded
+from rhobust.rounding import rounded
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Certify:
             limit=self.choice.limit,
             stride=self.choice.stride,
             seed=self.choice.seed,
-            quiet=self.common.quiet,
+            report=self.common.report,
         )
         return record_document(record)
 

@@ -6,7 +6,7 @@ from typing import Any
 from rhobust.commands.choice import ChoiceOptions
 from rhobust.commands.options import Common, CommonOptions, print_table, record_document
 from rhobust.evaluation import certify_shift_target
-from rhobust.report.rounding import rounded
+from rhobust.rounding import rounded
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class CertifyShift:
             limit=self.choice.limit,
             stride=self.choice.stride,
             seed=self.choice.seed,
-            quiet=self.common.quiet,
+            report=self.common.report,
         )
         return record_document(record)
 

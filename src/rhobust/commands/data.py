@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import tyro
 
 from rhobust.commands.options import Common, CommonOptions, print_table
-from rhobust.data import available, check, get, silent
+from rhobust.data import available, check, get
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Get:
     common: CommonOptions = Common()
 
     def run(self) -> dict[str, Any]:
-        return _plain(asdict(get(self.name, root=self.root, report=silent if self.common.quiet else None)))
+        return _plain(asdict(get(self.name, root=self.root, report=self.common.report)))
 
     def show(self, result: dict[str, Any]) -> None:
         print(f"{result['name']} lies in {result['where']} ({result['origin']})")
@@ -54,7 +54,7 @@ class Check:
     common: CommonOptions = Common()
 
     def run(self) -> dict[str, Any]:
-        return _plain(asdict(check(self.name, root=self.root, report=silent if self.common.quiet else None)))
+        return _plain(asdict(check(self.name, root=self.root, report=self.common.report)))
 
     def show(self, result: dict[str, Any]) -> None:
         classes = f"{result['classes']} classes"

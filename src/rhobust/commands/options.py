@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import tyro
 
+from rhobust.progress import Report, silent
 from rhobust.records import Record
 
 
@@ -18,6 +19,11 @@ class Common:
     """Print one JSON document and nothing else on standard output."""
     quiet: bool = False
     """Show no progress."""
+
+    @property
+    def report(self) -> Report | None:
+        """Where progress goes."""
+        return silent if self.quiet else None
 
 
 CommonOptions = Annotated[Common, tyro.conf.arg(name="")]

@@ -6,16 +6,17 @@ from typing import Any
 
 from rhobust.attacks import AnyAttack, Eot, Pgd
 from rhobust.commands.options import Common, CommonOptions, print_table, record_document
+from rhobust.configs import kind_of
 from rhobust.evaluation import attack_target, certify_shift_target, certify_target, target_from_run
 from rhobust.methods import AnyMethod, Erm, Gaussian, Nal
 from rhobust.report import write_report
-from rhobust.report.rounding import rounded
+from rhobust.rounding import rounded
 from rhobust.training import TrainConfig, resolve_device, train
 
 SIGMA = 0.25
 RADII = (0.0, 0.25, 0.5, 0.75, 1.0)
-EPS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5)
-METHODS: tuple[AnyMethod, ...] = (Erm(), Gaussian(sigma=SIGMA), Nal(sigma=SIGMA, gamma=0.3, draws=2))
+EPS = tuple(step / 20 for step in range(11))
+METHODS: tuple[AnyMethod, ...] = (Erm(), Gaussian(sigma=SIGMA), Nal(sigma=SIGMA, gamma=1.0, draws=2))
 ATTACKS: tuple[AnyAttack, ...] = (Pgd(), Eot())
 
 
@@ -37,7 +38,7 @@ class Quickstart:
 
     def run(self) -> dict[str, Any]:
         device = resolve_device(self.common.device)
-        quiet = self.common.quiet
+        report = self.common.report
         runs, results = [], []
         for method in METHODS:
             config = TrainConfig(
@@ -50,17 +51,17 @@ class Quickstart:
                 schedule="cosine",
                 seed=self.seed,
             )
-            run = train(config, self.out / config.run_id, device=device, resume=True, quiet=quiet)
+            run = train(config, self.out / kind_of(type(method)), device=device, resume=True, report=report)
             # The undefended model is smoothed with the same noise as the others, so that all meet the same tests.
             target = target_from_run(run.folder, device=device, sigma=SIGMA)
-            sample: dict[str, Any] = {"limit": self.limit, "seed": self.seed, "quiet": quiet}
+            sample: dict[str, Any] = {"limit": self.limit, "seed": self.seed, "report": report}
             records = [attack_target(target, attack, RADII, **sample) for attack in ATTACKS]
             records.append(certify_target(target, radii=RADII, n=self.n, **sample))
-            records.append(certify_shift_target(target, eps=EPS, draws=50, seed=self.seed, quiet=quiet))
+            records.append(certify_shift_target(target, eps=EPS, draws=50, seed=self.seed, report=report))
             runs.append(run.folder)
             results.append({"run": str(run.folder), "records": [record_document(record) for record in records]})
-        report = write_report(runs, self.out / "report.html", title="rhobust quickstart: digits")
-        return {"report": str(report), "runs": results}
+        page = write_report(runs, self.out / "report.html", title="rhobust quickstart: digits")
+        return {"report": str(page), "runs": results}
 
     def show(self, result: dict[str, Any]) -> None:
         rows = []
@@ -68,7 +69,7 @@ class Quickstart:
             pgd, eot, certify, shift = (record["summary"] for record in run["records"])
             rows.append(
                 [
-                    type(method).__name__.lower(),
+                    kind_of(type(method)),
                     rounded(pgd["robust_accuracy"][0]["accuracy"], 3, "nearest"),
                     rounded(_at(pgd["robust_accuracy"], "radius", 0.5)["accuracy"], 3, "nearest"),
                     rounded(_at(eot["robust_accuracy"], "radius", 0.5)["accuracy"], 3, "nearest"),

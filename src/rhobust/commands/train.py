@@ -30,7 +30,7 @@ class Train:
             device=resolve_device(self.common.device),
             root=self.root,
             resume=self.resume,
-            quiet=self.common.quiet,
+            report=self.common.report,
         )
         return {"run": str(run.folder), "id": run.config.run_id, "model_hash": run.model_hash, "metrics": run.metrics()}
 

@@ -1,7 +1,6 @@
 """Walk a test set through an attack over nested radii."""
 
 import itertools
-import time
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -14,11 +13,12 @@ from rhobust.certificates import count_votes
 from rhobust.configs import kind_of, to_json
 from rhobust.data import to_unit
 from rhobust.noise import ExampleNoise
-from rhobust.progress import Progress
+from rhobust.progress import Report
 from rhobust.records import Record, RecordWriter, Row
+from rhobust.rounding import share
 
-from .sample import blocks, chosen_indices, share
 from .target import Target
+from .walk import chosen_indices, walk
 
 Scored = Literal["base", "smoothed"]
 
@@ -33,7 +33,7 @@ def attack_target(
     limit: int | None = None,
     stride: int = 1,
     seed: int = 0,
-    quiet: bool = False,
+    report: Report | None = None,
 ) -> Record:
     """Attack test examples at each radius and record what breaks.
 
@@ -50,7 +50,7 @@ def attack_target(
         limit: Examples at most.
         stride: Take every stride-th example.
         seed: Names the noise.
-        quiet: Show no progress.
+        report: Told of progress; None shows it on stderr.
     """
     check_radii(radii)
     if votes < 1:
@@ -71,16 +71,14 @@ def attack_target(
         **target.identity(),
     }
     kind = kind_of(type(attack))
-    writer = RecordWriter(target.folder, "attack", kind, settings)
-    if writer.summary is None:
-        start = time.perf_counter()
-        done = {row["index"] for row in writer.rows}
-        with Progress(f"attack {kind} {target.name}", len(indices), quiet=quiet, done=len(done)) as progress:
-            for block in blocks(indices, done):
-                writer.append(_attack_block(target, attack, radii, block, scored, votes, seed))
-                progress.advance(len(block))
-        writer.finish({**_summary(writer.rows, radii), "seconds": time.perf_counter() - start})
-    return writer.record()
+    return walk(
+        RecordWriter(target.folder, "attack", kind, settings),
+        indices,
+        lambda block: _attack_block(target, attack, radii, block, scored, votes, seed),
+        lambda rows: _summary(rows, radii),
+        task=f"attack {kind} {target.name}",
+        report=report,
+    )
 
 
 def check_radii(radii: Sequence[float]) -> None:
@@ -162,5 +160,5 @@ def _summary(rows: list[Row], radii: Sequence[float]) -> dict[str, Any]:
     curve = []
     for radius in radii:
         broken = [row["broken"] for row in rows if row["radius"] == radius]
-        curve.append({"radius": radius, **share(len(broken) - sum(broken), len(broken))})
+        curve.append({"radius": radius, **share(len(broken) - sum(broken), len(broken)).as_row()})
     return {"robust_accuracy": curve, "warnings": []}

@@ -1,17 +1,18 @@
 """Walk a test set through the per-input certificate and the distributional one."""
 
-import time
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from rhobust.certificates import certify_inputs, count_errors, noise_kind, shift_certificate
-from rhobust.progress import Progress
+from rhobust.progress import Report
 from rhobust.records import Record, RecordWriter, Row
+from rhobust.rounding import share
 
 from .attacking import check_radii
-from .sample import blocks, chosen_indices, share
 from .target import Target
+from .walk import chosen_indices, walk
 
 
 def certify_target(
@@ -24,7 +25,7 @@ def certify_target(
     limit: int | None = None,
     stride: int = 1,
     seed: int = 0,
-    quiet: bool = False,
+    report: Report | None = None,
 ) -> Record:
     """Certify the L2 radius of test examples and record the counts.
 
@@ -49,49 +50,45 @@ def certify_target(
         **target.identity(),
         "sigma": sigma,
     }
-    writer = RecordWriter(target.folder, "certify", "cohen", settings)
-    if writer.summary is None:
-        start = time.perf_counter()
-        done = {row["index"] for row in writer.rows}
-        with Progress(f"certify {target.name}", len(indices), quiet=quiet, done=len(done)) as progress:
-            for block in blocks(indices, done):
-                certificates = certify_inputs(
-                    target.model,
-                    target.data.images[block].to(target.device),
-                    indices=block,
-                    sigma=sigma,
-                    num_classes=target.data.num_classes,
-                    n0=n0,
-                    n=n,
-                    alpha=alpha,
-                    seed=seed,
-                    noise=noise,
-                )
-                writer.append(
-                    {
-                        "index": index,
-                        "label": int(target.data.labels[index]),
-                        "prediction": certificate.prediction,
-                        "radius": certificate.radius,
-                        "count": certificate.count,
-                        "n": certificate.n,
-                        "p_lower": certificate.p_lower,
-                    }
-                    for index, certificate in zip(block, certificates, strict=True)
-                )
-                progress.advance(len(block))
-        radius = np.array([row["radius"] if row["prediction"] == row["label"] else 0.0 for row in writer.rows])
-        curve = [
-            {"radius": at, **share(int(np.sum(radius > 0 if at == 0 else radius >= at)), len(radius))} for at in radii
-        ]
-        writer.finish(
-            {
-                "certified_accuracy": curve,
-                "average_certified_radius": float(radius.mean()),
-                "seconds": time.perf_counter() - start,
-            }
+
+    def evaluate(block: list[int]) -> list[Row]:
+        certificates = certify_inputs(
+            target.model,
+            target.data.images[block].to(target.device),
+            indices=block,
+            sigma=sigma,
+            num_classes=target.data.num_classes,
+            n0=n0,
+            n=n,
+            alpha=alpha,
+            seed=seed,
+            noise=noise,
         )
-    return writer.record()
+        return [
+            {
+                "index": index,
+                "label": int(target.data.labels[index]),
+                "prediction": certificate.prediction,
+                "radius": certificate.radius,
+                "count": certificate.count,
+                "n": certificate.n,
+                "p_lower": certificate.p_lower,
+            }
+            for index, certificate in zip(block, certificates, strict=True)
+        ]
+
+    def summarise(rows: list[Row]) -> Row:
+        radius = np.array([row["radius"] if row["prediction"] == row["label"] else 0.0 for row in rows])
+        certified = [int(np.sum(radius > 0 if at == 0 else radius >= at)) for at in radii]
+        return {
+            "certified_accuracy": [
+                {"radius": at, **share(hits, len(rows)).as_row()} for at, hits in zip(radii, certified, strict=True)
+            ],
+            "average_certified_radius": float(radius.mean()),
+        }
+
+    writer = RecordWriter(target.folder, "certify", "cohen", settings)
+    return walk(writer, indices, evaluate, summarise, task=f"certify {target.name}", report=report)
 
 
 def certify_shift_target(
@@ -103,7 +100,7 @@ def certify_shift_target(
     limit: int | None = None,
     stride: int = 1,
     seed: int = 0,
-    quiet: bool = False,
+    report: Report | None = None,
 ) -> Record:
     """Certify the accuracy under every W2 shift up to eps, and record each point's wrong votes.
 
@@ -129,48 +126,44 @@ def certify_shift_target(
         **target.identity(),
         "sigma": sigma,
     }
-    writer = RecordWriter(target.folder, "certify-shift", "", settings)
-    if writer.summary is None:
-        start = time.perf_counter()
-        done = {row["index"] for row in writer.rows}
-        with Progress(f"certify-shift {target.name}", len(indices), quiet=quiet, done=len(done)) as progress:
-            for block in blocks(indices, done):
-                labels = target.data.labels[block]
-                wrong, _ = count_errors(
-                    target.model,
-                    target.data.images[block].to(target.device),
-                    labels.to(target.device),
-                    indices=block,
-                    sigma=sigma,
-                    draws=draws,
-                    seed=seed,
-                    num_classes=target.data.num_classes,
-                )
-                writer.append(
-                    {"index": index, "label": int(label), "errors": int(errors), "draws": draws}
-                    for index, label, errors in zip(block, labels, wrong, strict=True)
-                )
-                progress.advance(len(block))
+
+    def evaluate(block: list[int]) -> list[Row]:
+        labels = target.data.labels[block]
+        wrong, _ = count_errors(
+            target.model,
+            target.data.images[block].to(target.device),
+            labels.to(target.device),
+            indices=block,
+            sigma=sigma,
+            draws=draws,
+            seed=seed,
+            num_classes=target.data.num_classes,
+        )
+        return [
+            {"index": index, "label": int(label), "errors": int(errors), "draws": draws}
+            for index, label, errors in zip(block, labels, wrong, strict=True)
+        ]
+
+    def summarise(rows: list[Row]) -> Row:
         certificate = shift_certificate(
-            np.array([row["errors"] for row in writer.rows]),
+            np.array([row["errors"] for row in rows]),
             draws=draws,
             eps=eps,
             sigma=sigma,
-            dimension=int(np.prod(target.data.shape)),
+            dimension=math.prod(target.data.shape),
             alpha=alpha,
             seed=seed,
             noise=noise,
         )
-        writer.finish(
-            {
-                "accuracy_under_noise": certificate.accuracy_under_noise,
-                "points": certificate.points,
-                "curve": [
-                    {"eps": at, "certified_accuracy": accuracy, "statement": certificate.statement(at)}
-                    for at, accuracy in zip(certificate.eps, certificate.certified_accuracy, strict=True)
-                ],
-                "statement": certificate.statement(certificate.eps[len(certificate.eps) // 2]),
-                "seconds": time.perf_counter() - start,
-            }
-        )
-    return writer.record()
+        return {
+            "accuracy_under_noise": certificate.accuracy_under_noise,
+            "points": certificate.points,
+            "curve": [
+                {"eps": at, "certified_accuracy": accuracy, "statement": certificate.statement(at)}
+                for at, accuracy in zip(certificate.eps, certificate.certified_accuracy, strict=True)
+            ],
+            "statement": certificate.statement(certificate.eps[len(certificate.eps) // 2]),
+        }
+
+    writer = RecordWriter(target.folder, "certify-shift", "", settings)
+    return walk(writer, indices, evaluate, summarise, task=f"certify-shift {target.name}", report=report)

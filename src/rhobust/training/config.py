@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from rhobust.configs import from_json, kind_of, to_json
+from rhobust.configs import from_json, to_json
 from rhobust.methods import AnyMethod
 from rhobust.models import Activation, check_model_name
 from rhobust.records import settings_hash
@@ -61,7 +61,8 @@ class TrainConfig:
         """A readable name that only this config has."""
         data = self.data.rstrip("/").rsplit("/", 1)[-1].removesuffix(".npz")
         model = self.model.replace(":", "-")
-        return f"{kind_of(type(self.method))}-{data}-{model}-{settings_hash(config_to_json(self))}"
+        method = config_to_json(self)["method"]["kind"].rpartition(":")[2].lower()
+        return f"{method}-{data}-{model}-{settings_hash(config_to_json(self))}"
 
 
 def config_to_json(config: TrainConfig) -> dict[str, Any]:

@@ -5,11 +5,11 @@ from typing import Any
 
 import torch
 
-from rhobust import __version__
+from rhobust.version import VERSION
 
 
 def resolve_device(device: str) -> torch.device:
-    """ "auto" is the GPU where there is one, else the CPU; anything else must be a device torch can use here."""
+    """The device of a name: "auto" is the GPU where there is one, else the CPU."""
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -23,7 +23,7 @@ def resolve_device(device: str) -> torch.device:
 def describe_environment(device: torch.device) -> dict[str, Any]:
     """Versions and hardware, as they stand in `environment.json`."""
     return {
-        "rhobust": __version__,
+        "rhobust": VERSION,
         "python": platform.python_version(),
         "torch": torch.__version__,
         "platform": platform.platform(),

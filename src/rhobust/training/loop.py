@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from rhobust.data import Dataset, augment, channel_statistics, epoch_batches, load, to_unit
 from rhobust.models import build_model
 from rhobust.noise import BatchNoise, stream
-from rhobust.progress import Progress
+from rhobust.progress import Report, Step, telling
 from rhobust.records import write_whole
 
 from .config import TrainConfig
@@ -32,7 +32,7 @@ def train(
     device: torch.device,
     root: Path | None = None,
     resume: bool = False,
-    quiet: bool = False,
+    report: Report | None = None,
 ) -> Run:
     """Train a network into a run folder; a finished run of the same config is returned as it is.
 
@@ -45,7 +45,7 @@ def train(
         device: Where to train.
         root: Where the data sets lie.
         resume: Go on with an unfinished run in the folder.
-        quiet: Show no progress.
+        report: Told of progress; None shows it on stderr.
 
     Raises:
         ValueError: The config does not fit the data or the folder.
@@ -70,7 +70,7 @@ def train(
     metrics = _restore(run, model, optimizer, device)
     fitting, held_out = fitting.to(device), held_out.to(device)
     steps = math.ceil(len(fitting) / config.batch_size)
-    with Progress(f"train {config.run_id}", config.epochs, quiet=quiet, done=len(metrics)) as progress:
+    with telling(report) as tell:
         for epoch in range(len(metrics) + 1, config.epochs + 1):
             start = time.perf_counter()
             losses, squares = [], []
@@ -102,7 +102,8 @@ def train(
                 }
             )
             _checkpoint(run, model, optimizer, metrics)
-            progress.advance(note=f"loss {mean_loss:.4f}  accuracy {metrics[-1]['accuracy']:.3f}")
+            note = f"loss {mean_loss:.4f}  accuracy {metrics[-1]['accuracy']:.3f}"
+            tell(Step(f"train {config.run_id}", epoch, config.epochs, "epochs", note))
     save_weights(run.folder / WEIGHTS, model, data, config)
     (run.folder / RESUME).unlink(missing_ok=True)
     return run

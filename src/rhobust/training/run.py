@@ -76,7 +76,6 @@ def open_run(folder: Path) -> Run:
     document = read_json(path)
     if isinstance(document, dict):
         document.pop("rhobust", None)
-        document.pop("name", None)
     return Run(folder, config_from_json(document, str(path)))
 
 
@@ -100,8 +99,7 @@ def create_run(folder: Path, config: TrainConfig, environment: dict[str, Any], *
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / ENVIRONMENT, environment)
     # The config comes last: a folder with a config has everything before it.
-    document = {"rhobust": environment["rhobust"], "name": config.run_id, **config_to_json(config)}
-    write_json(folder / CONFIG, document)
+    write_json(folder / CONFIG, {"rhobust": environment["rhobust"], **config_to_json(config)})
     return Run(folder, config)
 
 

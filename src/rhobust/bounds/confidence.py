@@ -1,0 +1,141 @@
+"""Confidence bounds: Clopper-Pearson, betting, Dvoretzky-Kiefer-Wolfowitz, and counts of failures."""
+
+import math
+from typing import Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import special, stats
+
+from .arguments import MARGIN, Array, FloatOrArray, counts, level, one_count, result, unit_interval
+
+Side: TypeAlias = Literal["lower", "upper"]
+
+
+def clopper_pearson(k: ArrayLike, n: ArrayLike, alpha: float, side: Side) -> FloatOrArray:
+    """Return an exact one-sided confidence bound for a success probability.
+
+    Guarantee: if `k` counts the successes in `n` independent trials of probability p, then with
+    probability at least 1 - alpha the bound lies on its side of p. The upper bound solves
+    P(Bin(n, u) <= k) = alpha, that is u = BetaInv(1 - alpha; k + 1, n - k); the lower bound solves
+    P(Bin(n, l) >= k) = alpha, that is l = BetaInv(alpha; k, n - k + 1).
+
+    Args:
+        k: Successes, broadcast against `n`.
+        n: Trials, at least 1.
+        alpha: Probability of failure, of this one side.
+        side: "lower" or "upper".
+
+    Example:
+        >>> f"{clopper_pearson(5, 100, 0.001, 'upper'):.6f}"
+        '0.155367'
+    """
+    successes, trials = np.broadcast_arrays(counts("k", k), counts("n", n, least=1))
+    alpha = level("alpha", alpha)
+    if np.any(successes > trials):
+        at = np.argmax(successes > trials)
+        raise ValueError(f"k must be <= n, got {successes.flat[at]:.0f} of {trials.flat[at]:.0f}")
+    if side == "upper":
+        # The parameters of the certain case k = n are replaced: Beta(n + 1, 0) does not exist.
+        failures = np.maximum(trials - successes, 0.5)
+        bound = special.betainccinv(successes + 1, failures, alpha) + MARGIN
+        return result(np.where(successes == trials, 1.0, np.minimum(bound, 1.0)))
+    if side == "lower":
+        bound = special.betaincinv(np.maximum(successes, 0.5), trials - successes + 1, alpha) - MARGIN
+        return result(np.where(successes == 0, 0.0, np.maximum(bound, 0.0)))
+    raise ValueError(f"side must be 'lower' or 'upper', got {side!r}")
+
+
+def betting_upper(x: ArrayLike, alpha: float) -> FloatOrArray:
+    """Return an upper confidence bound for the mean of independent values in [0, 1].
+
+    Guarantee: if the values are independent with mean mu (or only have conditional mean mu given
+    the past), the bound is at least mu with probability at least 1 - alpha. A gambler who believes
+    that the mean lies below m holds the capital prod_i (1 - lam_i (x_i - m)), which is a martingale
+    when m = mu; the bound is the smallest m at which the capital has ever reached 1 / alpha
+    (Ville's inequality; Waudby-Smith and Ramdas, 2024).
+
+    The bets lam_i look only at x_1..x_{i-1}, so `x` must be in the order in which it was sampled.
+
+    Args:
+        x: Values, sampling order along the last axis; leading axes are separate samples.
+        alpha: Probability of failure, of each sample.
+    """
+    values = unit_interval("x", x)
+    alpha = level("alpha", alpha)
+    if values.ndim == 0 or values.shape[-1] == 0:
+        raise ValueError(f"x must hold at least one value along its last axis, got shape {values.shape}")
+    n = values.shape[-1]
+    goal = math.log(1 / alpha)
+
+    # Running mean and variance, started at 1/2 and 1/4; the bet on x_i uses the variance up to i - 1.
+    seen = np.arange(1, n + 1) + 1
+    mean = (0.5 + np.cumsum(values, axis=-1)) / seen
+    variance = (0.25 + np.cumsum((values - mean) ** 2, axis=-1)) / seen
+    past = np.concatenate([np.full((*values.shape[:-1], 1), 0.25), variance[..., :-1]], axis=-1)
+    bet = np.sqrt(2 * goal / (n * past))
+
+    # The capital grows with m, so the means that are ruled out form an interval up to 1. Fifty-two
+    # halvings keep m below 1 in float64, where the cap on the bet would divide by zero.
+    low, high = np.zeros(values.shape[:-1]), np.ones(values.shape[:-1])
+    for _ in range(52):
+        m = ((low + high) / 2)[..., None]
+        capital = np.cumsum(np.log1p(-np.minimum(bet, 0.9 / (1 - m)) * (values - m)), axis=-1)
+        ruled_out = capital.max(axis=-1) >= goal
+        low, high = np.where(ruled_out, low, m[..., 0]), np.where(ruled_out, m[..., 0], high)
+    return result(np.minimum(high + MARGIN, 1.0))
+
+
+def dkw_margin(n: int, alpha: float) -> float:
+    """Return the one-sided Dvoretzky-Kiefer-Wolfowitz margin with Massart's constant.
+
+    Guarantee: for n independent draws and every threshold at once, P(X >= t) exceeds the observed
+    fraction by at most sqrt(log(1 / alpha) / (2 n)), with probability at least 1 - alpha. Massart's
+    one-sided form needs alpha <= 1/2. Hence it also bounds the mean of every nondecreasing function
+    with values in [0, 1], for all such functions at once.
+    """
+    if not 0 < alpha <= 0.5:
+        raise ValueError(f"alpha must lie in (0, 1/2], got {alpha}")
+    return math.sqrt(math.log(1 / alpha) / (2 * one_count("n", n, least=1))) + MARGIN
+
+
+def survival_upper(values: ArrayLike, thresholds: ArrayLike, alpha: float) -> Array:
+    """Return upper bounds of P(X >= t) that hold for all given thresholds t at once.
+
+    Guarantee: if `values` are independent draws of X, then with probability at least 1 - alpha every
+    returned number is at least its P(X >= t). Each is the smaller of two bounds that share alpha
+    equally: the observed fraction plus the DKW margin, best near one half, and Clopper-Pearson at
+    alpha / (2 len(thresholds)), best near zero and one.
+
+    Args:
+        values: The draws.
+        thresholds: Increasing thresholds, chosen without looking at `values`.
+        alpha: Probability that any of the bounds fails.
+    """
+    draws, steps = np.sort(np.ravel(values)), np.ravel(thresholds)
+    alpha = level("alpha", alpha)
+    if draws.size == 0 or np.isnan(draws).any():
+        raise ValueError("values must hold at least one number and no NaN")
+    if np.any(np.diff(steps) <= 0):
+        raise ValueError("thresholds must be increasing")
+    reached = draws.size - np.searchsorted(draws, steps, side="left")
+    uniform = reached / draws.size + dkw_margin(draws.size, alpha / 2) + MARGIN
+    pointwise = clopper_pearson(reached, draws.size, alpha / (2 * steps.size), "upper")
+    # P(X >= t) falls with t, so a bound at a smaller threshold also serves the larger ones.
+    return np.minimum.accumulate(np.minimum(np.minimum(uniform, pointwise), 1.0))
+
+
+def failure_quantile(n: int, alpha: float, delta: float) -> int:
+    """Return how many of n certificates may be wrong, up to probability delta.
+
+    Guarantee: if n independent certificates each fail with probability at most alpha, then with
+    probability at least 1 - delta no more than the returned K of them fail; K is the (1 - delta)
+    quantile of Bin(n, alpha). An accuracy counted over n certificates is thus right after K / n has
+    been subtracted.
+    """
+    n, alpha, delta = one_count("n", n, least=1), level("alpha", alpha), level("delta", delta)
+    k = max(int(stats.binom.isf(delta, n, alpha)), 0)
+    # scipy's quantile is a search in floats: step until the tail itself confirms it.
+    while stats.binom.sf(k, n, alpha) > delta:
+        k += 1
+    return k

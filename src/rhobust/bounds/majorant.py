@@ -1,0 +1,124 @@
+"""Functions of a vote count whose mean bounds a function of the unknown vote probability."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import optimize, special
+
+from .arguments import MARGIN, Array
+from .curvature import BEND
+from .surrogate import EDGE
+
+SLACK = 5e-5
+"""Largest loss of tightness that the grid may cause."""
+
+STEPS = 128
+"""Most steps that a majorant has; with more draws than this it is constant between some counts."""
+
+
+def jumps(draws: int) -> Array:
+    """Return the counts at which a majorant may jump: all of them, or few that are dense at the ends."""
+    if draws <= STEPS:
+        return np.arange(1.0, draws + 1)
+    spread = np.sin(np.linspace(0, math.pi / 2, STEPS + 1)) ** 2
+    return np.unique(np.maximum(np.round(draws * spread), 1.0))
+
+
+@dataclass(frozen=True)
+class Majorant:
+    """h(k) = base + sum of the heights of all jumps at counts up to k, nondecreasing in k.
+
+    Guarantee of every instance made by `MajorantProblem.solve`: E h(K) >= T(p) for K ~ Bin(draws, p)
+    and every p in [0, 1].
+    """
+
+    base: float
+    heights: Array
+
+    def mean_upper(self, survival: Array) -> float:
+        """Return an upper bound of the mean of h(K) from upper bounds of P(K >= jump)."""
+        return self.base + float(self.heights @ survival) + MARGIN * (1 + float(self.heights.sum()))
+
+
+class MajorantProblem:
+    """The cheapest majorant of T, by linear programming, made valid for all p afterwards.
+
+    Write p = Phi(u) on a uniform grid of u with spacing w. Two facts carry a finite check to all p.
+    For nondecreasing h with range D, u -> E h(Bin(m, Phi(u))) is a function on R^m with range D,
+    smoothed by unit noise and moved along the diagonal, so its second derivative is at most
+    2 phi(1) m D. And T is a supremum of translates of one function H, so T'' >= -c whenever H'' >= -c.
+    Hence the slack E h - T on a cell is at least its smaller end value minus
+    (2 phi(1) m D + c) w^2 / 8. Below and above the grid both sides are monotone.
+    """
+
+    def __init__(self, draws: int, bend: float) -> None:
+        self.draws = draws
+        width = min(0.004, math.sqrt(8 * SLACK / (2 * BEND * draws + bend)))
+        self.u = np.linspace(-EDGE, EDGE, 2 * math.ceil(EDGE / width) + 1)
+        width = float(self.u[1] - self.u[0])
+        # What the cells cost: at once, and for each unit of the range of h.
+        self.fixed_slack = bend * width**2 / 8
+        self.range_slack = 2 * BEND * draws * width**2 / 8
+        steps = jumps(draws)
+        # P(Bin(m, p) >= i) on the grid; the first row is p = 0, where every jump is out of reach.
+        inside = special.betainc(steps, draws - steps + 1, special.ndtr(self.u)[:, None])
+        self.reached = np.vstack([np.zeros(steps.size), inside])
+
+    def targets(self, upper: Array) -> Array:
+        """Return what E h must reach in each row, from upper values of T on the grid.
+
+        The row of p = 0 must serve all p up to the first grid point, and the last row all p up to 1,
+        where T may be 1.
+        """
+        return np.concatenate([upper[:1], upper[:-1], [1.0]])
+
+    def _repaired(self, base: float, heights: Array, targets: Array) -> Majorant:
+        """Lift h by what it lacks anywhere, whatever the solver's tolerance was."""
+        lack = float(np.max(targets - base - self.reached @ heights))
+        span = float(heights.sum())
+        slack = self.fixed_slack + self.range_slack * span + MARGIN * (1 + span)
+        return Majorant(base + lack + slack, heights)
+
+    def solve(self, upper: Array, survival: Array) -> tuple[Majorant, Array]:
+        """Return the majorant of least mean, and how much each grid value of T costs.
+
+        Args:
+            upper: Upper values of T at `self.u`, nondecreasing.
+            survival: Upper bounds of P(K >= jump), the objective's weights.
+        """
+        targets = self.targets(upper)
+        rows = np.arange(targets.size)
+        active = np.union1d(rows[:: max(rows.size // 160, 1)], [0, 1, rows.size - 1])
+        trivial = Majorant(1.0, np.zeros(survival.size))
+        best, prices = trivial, np.zeros(targets.size)
+        for _ in range(6):
+            answer = optimize.linprog(
+                # The slack for the range of h is part of the price, lest h grow without need.
+                np.concatenate([[1.0], survival + self.range_slack]),
+                A_ub=-np.column_stack([np.ones(active.size), self.reached[active]]),
+                b_ub=-targets[active],
+                bounds=[(None, None), *[(0, None)] * survival.size],
+                method="highs",
+                options={"presolve": False},  # takes longer than it saves on so small a programme
+            )
+            if answer.x is None:
+                break  # numerical trouble: what has been found so far is valid
+            base, heights = float(answer.x[0]), np.maximum(answer.x[1:], 0.0)
+            found = self._repaired(base, heights, targets)
+            if found.mean_upper(survival) < best.mean_upper(survival):
+                best, prices = found, np.zeros(targets.size)
+                prices[active] = -answer.ineqlin.marginals
+            lacking = self._lacking(targets - base - self.reached @ heights)
+            if lacking.size == 0:
+                break
+            active = np.union1d(active, lacking)
+        # Rows 0 and 1 both ask for T at the first grid point; the last row asks for a constant.
+        return best, np.concatenate([[prices[0] + prices[1]], prices[2:-1], [0.0]])
+
+    def _lacking(self, lack: Array) -> NDArray[np.intp]:
+        """Return the rows that miss their target most, one for each stretch of missing rows."""
+        inner = np.concatenate([[-np.inf], lack, [-np.inf]])
+        peak = (inner[1:-1] >= inner[:-2]) & (inner[1:-1] >= inner[2:])
+        return np.flatnonzero(peak & (lack > 1e-6))

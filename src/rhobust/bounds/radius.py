@@ -1,0 +1,117 @@
+"""From vote counts to radii: Cohen's radius, and tests of one radius that may stop at any time."""
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import special
+
+from .arguments import MARGIN, Array, FloatOrArray, counts, open_interval, positive, result, unit_interval
+
+DEEP = 1e-250
+"""Below this tail probability the logarithm of an incomplete beta function is summed as a series."""
+
+
+def certified_radius(p_lower: ArrayLike, sigma: ArrayLike) -> FloatOrArray:
+    """Return the L2 radius within which a majority vote cannot change, rounded down.
+
+    Guarantee: if the base classifier answers c on x + z, z ~ N(0, sigma^2 I), with probability at
+    least p_lower, then the most likely answer is c on x' + z for every ||x' - x|| < R =
+    sigma Phi^{-1}(p_lower) (Cohen, Rosenfeld and Kolter, 2019). Where p_lower <= 1/2, R is 0.0.
+
+    Args:
+        p_lower: A lower bound of the probability of the class, in [0, 1].
+        sigma: Standard deviation of the noise.
+
+    Example:
+        >>> f"{certified_radius(0.99, 0.25):.6f}"
+        '0.581587'
+    """
+    probit = special.ndtri(unit_interval("p_lower", p_lower))
+    return result(positive("sigma", sigma) * np.maximum(probit - MARGIN, 0.0))
+
+
+def _stirling_remainder(z: Array) -> Array:
+    """Return log Gamma(z) - ((z - 1/2) log z - z + log(2 pi) / 2)."""
+    small = np.minimum(z, 16.0)
+    exact = special.gammaln(small) - ((small - 0.5) * np.log(small) - small + math.log(2 * math.pi) / 2)
+    w = 1 / np.maximum(z, 16.0) ** 2
+    series = (1 / 12 - w * (1 / 360 - w * (1 / 1260 - w * (1 / 1680 - w / 1188)))) * np.sqrt(w)
+    return np.where(z < 16, exact, series)
+
+
+def _log_tail_series(b: Array, total: Array, p0: Array) -> Array:
+    """Return the log of sum_j prod_{i < j} (total + i) / (b + 1 + i) (1 - p0), a falling series."""
+    term, sums = np.ones(b.shape), np.ones(b.shape)
+    step = 0
+    # All terms are positive, so stopping early can only lower the sum, which is the safe side.
+    while step < 1_000_000 and np.any(term > 1e-17 * sums):
+        term = term * (total + step) / (b + 1 + step) * (1 - p0)
+        sums = sums + term
+        step += 1
+    return np.log(sums)
+
+
+def log_e_value(successes: ArrayLike, failures: ArrayLike, p0: ArrayLike) -> FloatOrArray:
+    """Return the logarithm of an e-value against the hypothesis p <= p0, rounded down.
+
+    Guarantee: along any sequence of independent trials of probability p <= p0, the e-value is a
+    nonnegative supermartingale that starts at 1, so P(it ever reaches 1 / alpha) <= alpha (Ville).
+    One may look after every trial and stop at will. It is the likelihood ratio against p0, mixed over
+    p with density Beta(1, 1/2) restricted to (p0, 1):
+
+    e = B(1 + S, 1/2 + F) sf(p0; 1 + S, 1/2 + F) / (B(1, 1/2) sf(p0; 1, 1/2) p0^S (1 - p0)^F).
+
+    To claim a radius r, test p0 = Phi(r / sigma); with several radii claim the largest one that is
+    rejected together with all smaller ones: this costs no further alpha.
+
+    Args:
+        successes: S, broadcast against the others.
+        failures: F.
+        p0: The hypothesis, in (0, 1).
+
+    Example:
+        >>> f"{log_e_value(20, 0, 0.5):.6f}"
+        '12.572425'
+    """
+    s, f, p0 = np.broadcast_arrays(
+        counts("successes", successes), counts("failures", failures), open_interval("p0", p0)
+    )
+    a, b = s + 1.0, f + 0.5
+    total = a + b
+    # log B(a, b) - S log p0 - F log(1 - p0), regrouped by Stirling's formula: written plainly,
+    # terms as large as n log n would cancel.
+    excess = a - total * p0
+    ratio = (
+        (a - 1) * np.log1p(excess / (total * p0))
+        + (b - 0.5) * np.log1p(-excess / (total * (1 - p0)))
+        + 0.5 * np.log(a / total)
+        - 0.5 * np.log(total)
+        + 0.5 * math.log(2 * math.pi)
+    )
+    ratio = ratio + _stirling_remainder(a) + _stirling_remainder(b) - _stirling_remainder(total)
+    tail = special.betaincc(a, b, p0)
+    # B(1, 1/2) sf(p0; 1, 1/2) = 2 sqrt(1 - p0).
+    log_e = ratio + np.log(np.maximum(tail, DEEP)) - math.log(2) - 0.5 * np.log1p(-p0)
+    deep = tail < DEEP
+    if np.any(deep):
+        # The tail as a hypergeometric series, in which p0^S (1 - p0)^F cancels exactly.
+        series = np.log(p0 / (2 * b)) + _log_tail_series(np.where(deep, b, 1e9), total, p0)
+        log_e = np.where(deep, series, log_e)
+    return result(log_e - MARGIN * (10 + np.abs(log_e)))
+
+
+def log_e_value_below(successes: ArrayLike, failures: ArrayLike, p0: ArrayLike) -> FloatOrArray:
+    """Return the logarithm of an e-value against the hypothesis p >= p0, rounded down.
+
+    Guarantee: the mirror image of `log_e_value`, with the roles of success and failure exchanged and
+    density Beta(1/2, 1) restricted to (0, p0): if p >= p0, it ever reaches 1 / alpha with probability
+    at most alpha. It serves to give up early on a hopeless radius, which cannot create a false
+    certificate.
+
+    Args:
+        successes: S, broadcast against the others.
+        failures: F.
+        p0: The hypothesis, in (0, 1).
+    """
+    return log_e_value(failures, successes, 1 - open_interval("p0", p0))

@@ -1,0 +1,18 @@
+"""Data sets: two tensors and a description, found, checked, loaded, and batched on the device."""
+
+from .batches import augment as augment
+from .batches import epoch_batches as epoch_batches
+from .batches import to_unit as to_unit
+from .catalogue import Entry as Entry
+from .catalogue import Fetched as Fetched
+from .catalogue import available as available
+from .catalogue import check as check
+from .catalogue import get as get
+from .catalogue import load as load
+from .dataset import Dataset as Dataset
+from .dataset import Split as Split
+from .dataset import channel_statistics as channel_statistics
+from .images import SUFFIXES as SUFFIXES
+from .images import read_image as read_image
+from .source import Checked as Checked
+from .source import data_root as data_root

@@ -1,0 +1,133 @@
+"""An `.npz` file with images x and labels y."""
+
+import zipfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from rhobust.progress import Report
+
+from .dataset import Dataset, Split
+from .held_out import held_out
+from .source import Checked, checked
+
+_NAMES = ("x", "y", "x_test", "y_test")
+_MOST_CLASSES = 100_000
+
+
+@dataclass(frozen=True)
+class ArrayFile:
+    """`x` uint8 (n, h, w), (n, h, w, c) or (n, c, h, w), and `y` integers (n,); perhaps `x_test` and `y_test`.
+
+    Without a test part a fifth of each class is the test split, chosen by the places in the file (`held_out`).
+    Images stay in the file's order. Nothing pickled is ever read.
+    """
+
+    path: Path
+    """The file."""
+
+    @property
+    def name(self) -> str:
+        """The file's name."""
+        return self.path.name
+
+    @property
+    def description(self) -> str:
+        """Where it is."""
+        return f"arrays in {self.path}"
+
+    def locate(self, root: Path) -> Path | None:
+        """The file itself; the root does not matter."""
+        return self.path if self.path.is_file() else None
+
+    def load(self, root: Path, split: Split, report: Report) -> Dataset:
+        """One split; all arrays are read, so that both splits have the same classes."""
+        arrays = _read(self.path)
+        parts = {"train": self._part(arrays, "x", "y")}
+        if "x_test" in arrays or "y_test" in arrays:
+            parts["test"] = self._part(arrays, "x_test", "y_test")
+            if parts["test"][0].shape[1:] != parts["train"][0].shape[1:]:
+                raise ValueError(
+                    f"x_test in {self.path} must have the images' shape of x, {parts['train'][0].shape[1:]} "
+                    f"(channels, height, width), got {parts['test'][0].shape[1:]}"
+                )
+        num_classes = 1 + max(int(y.max()) for _, y in parts.values())
+        if "test" not in parts:
+            parts = _divide(*parts["train"])
+        images, labels = parts[split]
+        if not len(labels):
+            raise ValueError(f"y in {self.path} must have a class of two images or more to split, but it has none")
+        classes = tuple(str(label) for label in range(num_classes))
+        return Dataset(self.name, split, torch.from_numpy(images), torch.from_numpy(labels), classes)
+
+    def check(self, root: Path, report: Report) -> Checked:
+        """Read every array."""
+        train, test = self.load(root, "train", report), self.load(root, "test", report)
+        return checked(self.name, self.path, 1, train, test, train.num_classes)
+
+    def fetch(self, root: Path, report: Report) -> str:
+        """A file is the user's own: it cannot be brought."""
+        raise ValueError(f"the data set to get must be a known one, got the file {self.path}")
+
+    def _part(self, arrays: dict[str, np.ndarray], images: str, labels: str) -> tuple[np.ndarray, np.ndarray]:
+        for name in (images, labels):
+            if name not in arrays:
+                raise ValueError(f"{self.path} must hold an array {name}, got {', '.join(arrays) or 'none'}")
+        x, y = arrays[images], arrays[labels]
+        if x.dtype != np.uint8:
+            raise ValueError(
+                f"{images} in {self.path} must be uint8 (values 0..255), got {x.dtype}: the certificates' noise "
+                "lives on the grid of 1/255; store np.round(255 * x).astype(np.uint8)"
+            )
+        if y.dtype.kind not in "iu" or y.ndim != 1 or len(y) != len(x) or not len(y):
+            raise ValueError(
+                f"{labels} in {self.path} must be integers, one an image of {images}, "
+                f"got {y.dtype} {y.shape} for {x.shape}"
+            )
+        if int(y.min()) < 0 or int(y.max()) >= _MOST_CLASSES:
+            raise ValueError(f"{labels} in {self.path} must be labels 0, 1, 2, ..., got {y.min()}..{y.max()}")
+        return channels_first(x, f"{images} in {self.path}"), y.astype(np.int64)
+
+
+def channels_first(x: np.ndarray, name: str) -> np.ndarray:
+    """Images as (n, channels, height, width), from (n, h, w), (n, h, w, c) or (n, c, h, w) with 1 or 3 channels.
+
+    Args:
+        x: the images.
+        name: what a message calls them.
+    """
+    if x.ndim == 3:
+        return x[:, None]
+    places = [axis for axis in (1, 3) if x.ndim == 4 and x.shape[axis] in (1, 3)]
+    if len(places) != 1:
+        trouble = "either may be the channels" if places else "no place has 1 or 3 channels"
+        raise ValueError(f"{name} must be (n, h, w), (n, h, w, c) or (n, c, h, w), got {x.shape}: {trouble}")
+    return x if places == [1] else np.ascontiguousarray(x.transpose(0, 3, 1, 2))
+
+
+def _divide(x: np.ndarray, y: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    test = np.zeros(len(y), bool)
+    for label in np.unique(y):
+        chosen = held_out(str(place) for place in np.flatnonzero(y == label))
+        test[[int(place) for place in chosen]] = True
+    return {"train": (x[~test], y[~test]), "test": (x[test], y[test])}
+
+
+def _read(path: Path) -> dict[str, np.ndarray]:
+    if not path.is_file():
+        raise ValueError(f"{path} must be an .npz file, but there is no such file")
+    try:
+        with path.open("rb") as file:
+            archive = np.load(file, allow_pickle=False)
+            if not isinstance(archive, np.lib.npyio.NpzFile):
+                raise ValueError("it is one bare array")
+            return {name: archive[name] for name in archive.files if name in _NAMES}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ValueError(
+            f"{path} must be a whole .npz of plain arrays, but it is damaged or holds pickled objects: {reason}; "
+            "write it again with np.savez"
+        ) from None

@@ -1,0 +1,63 @@
+"""The digits that come with the package: nothing to download, and small enough to train on in seconds.
+
+1,797 handwritten digits, 8x8 grey, the test part of "Optical Recognition of Handwritten Digits" (E. Alpaydin and
+C. Kaynak 1998, UCI Machine Learning Repository, https://doi.org/10.24432/C50P49, CC BY 4.0), as scikit-learn's
+`load_digits` gives them. Changes: the values 0..16 became round(value * 255 / 16), and the order is that of
+`numpy.random.default_rng(0).permutation(1797)`. The first 1,000 are the training split, the other 797 the test.
+"""
+
+import io
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from rhobust.progress import Report
+
+from .dataset import Dataset, Split
+from .integrity import verify
+from .source import Checked, checked
+
+_TRAIN = 1000
+_FILE = Path(__file__).with_name("digits.npz")
+
+
+@dataclass(frozen=True)
+class Digits:
+    """The embedded digits; the root does not matter."""
+
+    path: Path = _FILE
+    """The file in the package."""
+    digest: str = "sha256:5784a2452827f8428d6544f62cf9c8236655b2021980aba6444c57d50496dcff"
+    """Its digest."""
+
+    name = "digits"
+    description = "1,000 + 797 handwritten digits, grey 8x8, 10 classes (embedded)"
+
+    def locate(self, root: Path) -> Path | None:
+        """The file in the package."""
+        return self.path if self.path.is_file() else None
+
+    def load(self, root: Path, split: Split, report: Report) -> Dataset:
+        """One split; the file is verified."""
+        if not self.path.is_file():
+            raise ValueError(f"{self.path} must exist, but it does not; install rhobust again")
+        content = self.path.read_bytes()
+        verify(content, self.digest, self.path, "install rhobust again")
+        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+            x, y = arrays["x"], arrays["y"]
+        part = slice(None, _TRAIN) if split == "train" else slice(_TRAIN, None)
+        images = torch.from_numpy(x[part]).unsqueeze(1)
+        labels = torch.from_numpy(y[part].astype(np.int64))
+        return Dataset(self.name, split, images, labels, tuple(str(digit) for digit in range(10)))
+
+    def check(self, root: Path, report: Report) -> Checked:
+        """Verify the file."""
+        train, test = self.load(root, "train", report), self.load(root, "test", report)
+        return checked(self.name, self.path, 1, train, test, train.num_classes)
+
+    def fetch(self, root: Path, report: Report) -> str:
+        """Nothing to bring."""
+        self.check(root, report)
+        return "part of rhobust"

@@ -1,0 +1,127 @@
+"""A folder of images, one subfolder a class."""
+
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from rhobust.progress import Report, Step
+
+from .dataset import Dataset, Split
+from .held_out import hash_order, held_out
+from .images import SUFFIXES, ImageHeader, decode_image, read_header
+from .source import Checked, checked
+
+_HOW = f"a subfolder a class with images in it ({' '.join(suffix[1:] for suffix in SUFFIXES)})"
+
+
+@dataclass(frozen=True)
+class ImageFolder:
+    """`FOLDER/train/CLASS/*` with `FOLDER/test/CLASS/*` (or `val`), or `FOLDER/CLASS/*` alone.
+
+    Without a test folder a fifth of each class is the test split, chosen by the files' names alone (`held_out`).
+    Classes are in the order of their names. Images are in an order that mixes the classes and depends on
+    `CLASS/FILE` only, so the first hundred are a fair sample and two folders with equal names pair up. All images
+    have one size; they are grey when all are grey, and colour otherwise. Hidden files and symbolic links are not
+    read.
+    """
+
+    path: Path
+    """The folder."""
+
+    @property
+    def name(self) -> str:
+        """The folder's name."""
+        return self.path.resolve().name
+
+    @property
+    def description(self) -> str:
+        """Where it is."""
+        return f"images in {self.path}"
+
+    def locate(self, root: Path) -> Path | None:
+        """The folder itself; the root does not matter."""
+        return self.path if self.path.is_dir() else None
+
+    def load(self, root: Path, split: Split, report: Report) -> Dataset:
+        """One split; the headers of both are read, so that both have one size and one number of channels."""
+        files = self._files()
+        header = self._common_header([path for part in files.values() for path in part])
+        classes = tuple(sorted({path.parent.name for path in files["train"]}))
+        chosen = files[split]
+        if not chosen:
+            raise ValueError(f"{self.path} must have an image for its {split} split, but it has none")
+        for path in files["test"]:
+            if path.parent.name not in classes:
+                raise ValueError(f"{path.parent} must be a class of the training split too, but it is not")
+        images = np.empty((len(chosen), header.channels, header.height, header.width), np.uint8)
+        for done, path in enumerate(chosen):
+            images[done] = decode_image(path.read_bytes(), path, header.channels)
+            report(Step(f"{self.name} {split}", done + 1, len(chosen), "images"))
+        labels = torch.tensor([classes.index(path.parent.name) for path in chosen])
+        return Dataset(self.name, split, torch.from_numpy(images), labels, classes)
+
+    def check(self, root: Path, report: Report) -> Checked:
+        """Decode every image."""
+        train, test = self.load(root, "train", report), self.load(root, "test", report)
+        return checked(self.name, self.path, len(train) + len(test), train, test, train.num_classes)
+
+    def fetch(self, root: Path, report: Report) -> str:
+        """A folder is the user's own: it cannot be brought."""
+        raise ValueError(f"the data set to get must be a known one, got the folder {self.path}")
+
+    def _files(self) -> dict[Split, list[Path]]:
+        if not self.path.is_dir():
+            raise ValueError(f"{self.path} must be a folder with {_HOW}, but there is no such folder")
+        test = next((self.path / name for name in ("test", "val") if (self.path / name).is_dir()), None)
+        if test is not None and (self.path / "train").is_dir():
+            return {"train": _images_under(self.path / "train"), "test": _images_under(test)}
+        everything = _images_under(self.path)
+        by_class = defaultdict(list)
+        for path in everything:
+            by_class[path.parent.name].append(path.name)
+        test_part = {(folder, name) for folder, names in by_class.items() for name in held_out(names)}
+        return {
+            "train": [path for path in everything if (path.parent.name, path.name) not in test_part],
+            "test": [path for path in everything if (path.parent.name, path.name) in test_part],
+        }
+
+    def _common_header(self, paths: list[Path]) -> ImageHeader:
+        first, *rest = ((path, read_header(path)) for path in paths)
+        for path, header in rest:
+            if (header.height, header.width) != (first[1].height, first[1].width):
+                raise ValueError(
+                    f"images under {self.path} must have one size, got {_size(*first)} and {_size(path, header)}; "
+                    "resize or crop them to one size first"
+                )
+        channels = max(first[1].channels, *(header.channels for _, header in rest), 1)
+        return ImageHeader(channels, first[1].height, first[1].width)
+
+
+def _images_under(folder: Path) -> list[Path]:
+    """Every image one class deep, in hash order; a class without an image is refused."""
+    found = []
+    for group in folder.iterdir():
+        if group.name.startswith((".", "__")) or group.is_symlink() or not group.is_dir():
+            continue
+        images = [path for path in group.iterdir() if _is_image(path)]
+        if not images:
+            raise ValueError(
+                f"{group} must hold images ({' '.join(suffix[1:] for suffix in SUFFIXES)}), but it has none; "
+                "hidden files and symbolic links are not read, and `train` needs a `test` or `val` beside it"
+            )
+        found += images
+    if not found:
+        raise ValueError(f"{folder} must hold {_HOW}, but it has none")
+    return sorted(found, key=lambda path: hash_order(f"{path.parent.name}/{path.name}"))
+
+
+def _is_image(path: Path) -> bool:
+    hidden = path.name.startswith(".")
+    return not hidden and path.suffix.lower() in SUFFIXES and not path.is_symlink() and path.is_file()
+
+
+def _size(path: Path, header: ImageHeader) -> str:
+    return f"{path} of {header.width}x{header.height}"

@@ -1,0 +1,159 @@
+"""Tiny ImageNet: 64x64 photographs of 200 ImageNet classes (Stanford CS231n 2015), unpacked or in its zip."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from rhobust.progress import Report
+
+from .dataset import Dataset, Split
+from .decoded import DecodedImages
+from .download import download
+from .integrity import digest_of_file
+from .source import Checked, checked
+from .tree import FolderTree, Tree, ZipTree
+
+_FOLDER = "tiny-imagenet-200"
+# The published test images have no labels.
+_LEAVE_OUT = ("test",)
+_TRAIN_IMAGE = re.compile(r"train/([^/]+)/images/[^/]+\.jpe?g", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class TinyImageNet:
+    """Tiny ImageNet in `ROOT/tiny-imagenet-200` or `ROOT/tiny-imagenet-200.zip`, with any number of its classes.
+
+    A class is a folder under `train`; the test split is the published validation part, as its annotations say.
+    Images are decoded once into `ROOT/tiny-imagenet-decoded`. The publishers give no digests for single files, so
+    the first decoding sets down a checksum for each, and from then on a changed file is refused.
+    """
+
+    addresses: tuple[str, ...] = (
+        "http://cs231n.stanford.edu/tiny-imagenet-200.zip",
+        "https://cs231n.stanford.edu/tiny-imagenet-200.zip",
+    )
+    """Where the archive is published."""
+    archive_digest: str = "md5:90528d7ca1a48142e341f4ef8d21d0de"
+    """Digest of the archive."""
+
+    name = "tiny-imagenet"
+    description = "100,000 + 10,000 photographs, colour 64x64, 200 classes (248 MB)"
+
+    def locate(self, root: Path) -> Path | None:
+        """The folder, else the archive."""
+        if (root / _FOLDER / "train").is_dir():
+            return root / _FOLDER
+        archive = root / f"{_FOLDER}.zip"
+        return archive if archive.is_file() else None
+
+    def load(self, root: Path, split: Split, report: Report) -> Dataset:
+        """One split, from the decoded array when it still fits."""
+        return self._dataset(self._tree(root), root, split, report, again=False)
+
+    def check(self, root: Path, report: Report) -> Checked:
+        """Decode every image and compare it with what was first decoded; an archive's digest is verified too."""
+        tree = self._tree(root)
+        if isinstance(tree, ZipTree):
+            self._verify_archive(tree.path)
+        train, test = (self._dataset(tree, root, split, report, again=True) for split in ("train", "test"))
+        return checked(self.name, tree.path, len(train) + len(test), train, test, published=200)
+
+    def fetch(self, root: Path, report: Report) -> str:
+        """Bring the archive; it is read as it is, without unpacking."""
+        where = self.locate(root)
+        if where is not None:
+            if where.is_file():
+                self._verify_archive(where)
+            return "already there"
+        root.mkdir(parents=True, exist_ok=True)
+        return download(self.addresses, root / f"{_FOLDER}.zip", self.archive_digest, report)
+
+    def _tree(self, root: Path) -> Tree:
+        where = self.locate(root)
+        if where is None:
+            raise ValueError(
+                f"{root / _FOLDER} or {_FOLDER}.zip must exist, but neither does; "
+                f"run `rhobust data get {self.name} --root {root}`"
+            )
+        return ZipTree(where, _FOLDER, _LEAVE_OUT) if where.is_file() else FolderTree(where, _LEAVE_OUT)
+
+    def _verify_archive(self, path: Path) -> None:
+        found = digest_of_file(path, self.archive_digest.partition(":")[0])
+        if found != self.archive_digest:
+            raise ValueError(
+                f"{path} must have {self.archive_digest}, got {found}: it is damaged or another file; "
+                f"delete it and run `rhobust data get {self.name} --root {path.parent}`"
+            )
+
+    def _dataset(self, tree: Tree, root: Path, split: Split, report: Report, *, again: bool) -> Dataset:
+        train = train_images(tree)
+        wnids = sorted(set(train.values()))
+        members = train if split == "train" else validation_images(tree, wnids)
+        decoded = DecodedImages(root / "tiny-imagenet-decoded", f"{self.name}-{split}", side=64)
+        names = sorted(members)
+        images = decoded.decode(tree, names, report) if again else decoded.load(tree, names, report)
+        places = {wnid: place for place, wnid in enumerate(wnids)}
+        labels = torch.tensor([places[members[name]] for name in names])
+        words = _class_names(tree)
+        classes = tuple(words.get(wnid, wnid) for wnid in wnids)
+        return Dataset(self.name, split, torch.from_numpy(images), labels, classes, crop=8, flip=True)
+
+
+def train_images(tree: Tree) -> dict[str, str]:
+    """The class (its WordNet id) of every training image, by the image's name in the tree."""
+    images = {name: match[1] for name in tree.stamps if (match := _TRAIN_IMAGE.fullmatch(name))}
+    if not images:
+        raise ValueError(f"{tree.path} must hold train/CLASS/images/*.JPEG, but it has none; unpack it again")
+    classes = set(images.values())
+    if "wnids.txt" in tree.stamps:
+        listed = set(_text(tree, "wnids.txt").split())
+        if strangers := sorted(classes - listed):
+            raise ValueError(
+                f"{tree.path / 'train' / strangers[0]} must be a class listed in wnids.txt, but it is not; "
+                "take it away or unpack the data set again"
+            )
+    for wnid in sorted(classes):
+        boxes = f"train/{wnid}/{wnid}_boxes.txt"
+        if boxes not in tree.stamps:
+            continue
+        for line in _text(tree, boxes).splitlines():
+            image = f"train/{wnid}/images/{line.split(chr(9))[0]}"
+            if line and image not in images:
+                raise ValueError(f"{tree.path / image} must exist, as {boxes} lists it; unpack the data set again")
+    return images
+
+
+def validation_images(tree: Tree, wnids: list[str]) -> dict[str, str]:
+    """The class of every validation image of these classes, by the image's name in the tree."""
+    annotations = "val/val_annotations.txt"
+    if annotations not in tree.stamps:
+        raise ValueError(f"{tree.path / annotations} must exist, but it does not; unpack the data set again")
+    wanted, images = set(wnids), {}
+    for number, line in enumerate(_text(tree, annotations).splitlines(), start=1):
+        fields = line.split("\t")
+        if len(fields) < 2:
+            raise ValueError(f"{tree.path / annotations}, line {number} must be FILE tab CLASS, got {line[:80]!r}")
+        if fields[1] in wanted:
+            images[f"val/images/{fields[0]}"] = fields[1]
+    for image in images:
+        if image not in tree.stamps:
+            raise ValueError(f"{tree.path / image} must exist, as {annotations} lists it; unpack the data set again")
+    if not images:
+        raise ValueError(f"{tree.path / annotations} must list an image of the classes under train, but it has none")
+    return images
+
+
+def _class_names(tree: Tree) -> dict[str, str]:
+    if "words.txt" not in tree.stamps:
+        return {}
+    lines = (line.partition("\t") for line in _text(tree, "words.txt").splitlines())
+    return {wnid: words for wnid, _, words in lines if words}
+
+
+def _text(tree: Tree, name: str) -> str:
+    try:
+        return tree.read(name).decode()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{tree.path / name} must be a text file, but it is damaged: {error}") from None

@@ -1,0 +1,146 @@
+"""The page itself: one HTML file that holds its style, its script, its figures and its data."""
+
+import base64
+import hashlib
+import json
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined
+
+from rhobust.records import Row, write_whole
+from rhobust.report.cards import card, headline, method_name
+from rhobust.report.chart import colour, markers
+from rhobust.report.figures import KINDS, figures
+from rhobust.report.gather import gather
+from rhobust.report.run import Run
+from rhobust.report.soundness import contradictions
+from rhobust.report.table import COLUMNS, Number, numbers, where_text
+
+
+def write_report(runs: Sequence[Path], out: Path, *, title: str = "Robustness report") -> Path:
+    """Write one self-contained HTML page about some runs and return its path.
+
+    The page asks nothing of the network. The same records give the same bytes.
+
+    Args:
+        runs: Run folders, in the order they are shown.
+        out: The HTML file to write; its folder is made if it is missing.
+        title: The page's heading.
+
+    Raises:
+        ValueError: No folder is given, or one has no readable config.json.
+    """
+    page = render(gather(runs), title=title)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    # A name from a file may hold half a surrogate pair, which UTF-8 cannot.
+    write_whole(out, page.encode("utf-8", errors="replace"))
+    return out
+
+
+def render(runs: Sequence[Run], *, title: str) -> str:
+    """The page as text."""
+    folder = files("rhobust.report")
+    style, script, template = (
+        folder.joinpath(name).read_text(encoding="utf-8") for name in ("style.css", "script.js", "page.html.jinja")
+    )
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters |= {"where": where_text, "swatch": _swatch, "dashes": _dashes}
+    drawn = figures(runs)
+    rows = numbers(runs)
+    at = headline(runs)
+    data = {
+        "title": title,
+        "models": [{"label": run.label, "method": method_name(run)} for run in runs],
+        "numbers": {"columns": COLUMNS, "rows": [[getattr(row, name) for name in COLUMNS] for row in rows]},
+        "charts": {figure.name: figure.document for figure in drawn},
+    }
+    return environment.from_string(template).render(
+        title=title,
+        style=style,
+        script=script,
+        script_hash=_script_hash(script),
+        lead=_lead(runs),
+        at=at,
+        errors=[error for run in runs for error in contradictions(run)],
+        cards=[card(position, run, at) for position, run in enumerate(runs)],
+        figures=[figure for figure in drawn if not figure.name.startswith("training-")],
+        training=[figure for figure in drawn if figure.name.startswith("training-")],
+        labels=[run.label for run in runs],
+        kinds={name: words for name, (words, _) in KINDS.items()},
+        rows=rows,
+        footnotes=_footnotes(rows),
+        settings=[_settings(position, run) for position, run in enumerate(runs)],
+        data=data,
+    )
+
+
+def _lead(runs: Sequence[Run]) -> str:
+    models = "1 model" if len(runs) == 1 else f"{len(runs)} models"
+    data = sorted({str(run.config["data"]) for run in runs if "data" in run.config})
+    versions = sorted({str(run.config["rhobust"]) for run in runs if "rhobust" in run.config})
+    parts = [f"{models} on {', '.join(data)}" if data else models]
+    if versions:
+        parts.append(f"rhobust {', '.join(versions)}")
+    return ". ".join(parts) + "."
+
+
+def _footnotes(rows: Sequence[Number]) -> dict[str, int]:
+    """Every warning of an evaluation once, numbered as the table refers to it."""
+    warnings = dict.fromkeys(warning for row in rows for warning in row.warnings)
+    return {warning: number for number, warning in enumerate(warnings, start=1)}
+
+
+def _script_hash(script: str) -> str:
+    """What the page's security policy lets run: this script and no other."""
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+
+
+def _swatch(run: int) -> str:
+    return (
+        f'<svg class="swatch" viewBox="-9 -9 18 18" aria-hidden="true" style="color:{colour(run)}">'
+        f'<path d="M-9 0H9" stroke="currentColor" stroke-width="2"/>{markers(run, [("0", "0")])}</svg>'
+    )
+
+
+def _dashes(kind: str) -> str:
+    dash = f' stroke-dasharray="{KINDS[kind][1]}"' if KINDS[kind][1] else ""
+    drawing = (
+        '<circle cx="16" cy="5" r="3.5" fill="none" stroke="currentColor" stroke-width="1.5"/>'
+        if kind == "noise"
+        else f'<path d="M0 5H32" stroke="currentColor" stroke-width="2"{dash}/>'
+    )
+    return f'<svg class="dashes" viewBox="0 0 32 10" aria-hidden="true">{drawing}</svg>'
+
+
+def _settings(position: int, run: Run) -> dict[str, Any]:
+    """The folded-in part about a run: how it was trained, where, and from which records the numbers are."""
+    records = [
+        {
+            "file": piece.file,
+            "settings": _flat(piece.settings),
+            "statement": getattr(piece, "statement", ""),
+            "seconds": f"{run.seconds[piece.file]:.1f} s" if piece.file in run.seconds else "–",
+        }
+        for piece in (*run.attacks, *run.certificates, *run.shifts)
+    ]
+    return {
+        "run": position,
+        "label": run.label,
+        "folder": run.folder,
+        "config": _flat(run.config),
+        "environment": _flat(run.environment),
+        "records": records,
+    }
+
+
+def _flat(document: Row, prefix: str = "") -> list[tuple[str, str]]:
+    pairs: list[tuple[str, str]] = []
+    for key, value in document.items():
+        if isinstance(value, dict):
+            pairs += _flat(value, f"{prefix}{key}.")
+        else:
+            pairs.append((f"{prefix}{key}", value if isinstance(value, str) else json.dumps(value)))
+    return pairs

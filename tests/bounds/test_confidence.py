@@ -1,0 +1,157 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from rhobust.bounds import betting_upper, clopper_pearson, dkw_margin, failure_quantile, survival_upper
+
+
+def most_misses(repetitions, alpha):
+    """Misses that a bound of level alpha exceeds with probability below 1e-6: the false-alarm rate."""
+    return stats.binom.isf(1e-6, repetitions, alpha)
+
+
+@pytest.mark.parametrize(
+    ("k", "n", "side", "value"),
+    [
+        (0, 1000, "upper", 0.006883951579),
+        (5, 100, "upper", 0.155367305810),
+        (50, 1000, "upper", 0.074953219939),
+        (99990, 100000, "lower", 0.999758677344),
+    ],
+)
+def test_clopper_pearson_values(k, n, side, value):
+    assert clopper_pearson(k, n, 0.001, side) == pytest.approx(value, rel=0, abs=2e-12)
+
+
+def test_clopper_pearson_at_the_ends():
+    assert clopper_pearson(10, 10, 0.1, "upper") == 1.0
+    assert clopper_pearson(0, 10, 0.1, "lower") == 0.0
+    # P(Bin(10, u) = 0) = (1 - u)^10 = 0.1
+    assert clopper_pearson(0, 10, 0.1, "upper") == pytest.approx(1 - 0.1**0.1, abs=2e-12)
+    assert clopper_pearson(10, 10, 0.1, "lower") == pytest.approx(0.1**0.1, abs=2e-12)
+
+
+@settings(deadline=None)
+@given(st.integers(1, 2000), st.data(), st.floats(1e-9, 0.5))
+def test_clopper_pearson_solves_its_equation_from_outside(n, data, alpha):
+    k = data.draw(st.integers(0, n - 1))
+    upper = clopper_pearson(k, n, alpha, "upper")
+    lower = clopper_pearson(k + 1, n, alpha, "lower")
+    assert lower <= (k + 1) / n
+    assert upper >= k / n
+    assert stats.binom.cdf(k, n, upper) <= alpha
+    assert stats.binom.sf(k, n, lower) <= alpha
+    assert stats.binom.cdf(k, n, upper - 3e-12) >= alpha
+    assert stats.binom.sf(k, n, min(lower + 3e-12, 1)) >= alpha
+
+
+@settings(deadline=None)
+@given(st.integers(2, 500), st.data(), st.floats(1e-6, 0.4))
+def test_clopper_pearson_is_monotone(n, data, alpha):
+    k = data.draw(st.integers(0, n - 1))
+    for side in ("lower", "upper"):
+        here = clopper_pearson(k, n, alpha, side)
+        assert clopper_pearson(k + 1, n, alpha, side) > here
+        assert clopper_pearson(k, n + 1, alpha, side) <= here
+    assert clopper_pearson(k, n, alpha, "upper") > clopper_pearson(k, n, alpha * 1.5, "upper")
+    assert clopper_pearson(k + 1, n, alpha, "lower") < clopper_pearson(k + 1, n, alpha * 1.5, "lower")
+
+
+@pytest.mark.parametrize("n", [7, 60])
+def test_clopper_pearson_covers_exactly(n):
+    # The miss probability is a finite sum, so nothing is simulated.
+    k = np.arange(n + 1)
+    upper = clopper_pearson(k, n, 0.05, "upper")
+    lower = clopper_pearson(k, n, 0.05, "lower")
+    missed = 0.0
+    for p in np.linspace(0.001, 0.999, 301):
+        law = stats.binom.pmf(k, n, p)
+        assert law[upper < p].sum() <= 0.05
+        assert law[lower > p].sum() <= 0.05
+        missed = max(missed, law[upper < p].sum())
+    assert missed > 0.045
+
+
+def test_betting_value():
+    x = ((7 * np.arange(1, 1001)) % 10) / 20
+    assert betting_upper(x, 0.001) == pytest.approx(0.2417472285, rel=0, abs=1e-10)
+
+
+def test_betting_reads_in_sampling_order_and_by_rows():
+    x = ((7 * np.arange(1, 1001)) % 10) / 20
+    assert betting_upper(np.sort(x), 0.001) != pytest.approx(betting_upper(x, 0.001), abs=1e-4)
+    rows = np.stack([x, x[::-1]])
+    assert betting_upper(rows, 0.001) == pytest.approx([betting_upper(x, 0.001), betting_upper(x[::-1], 0.001)])
+
+
+def test_betting_beats_hoeffding_where_the_variance_is_small():
+    x = np.random.default_rng(0).beta(1, 19, 1000)
+    upper = betting_upper(x, 0.001)
+    assert x.mean() < upper < x.mean() + 0.3 * math.sqrt(math.log(1000) / 2000)
+
+
+@settings(deadline=None)
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=60), st.floats(1e-6, 0.3))
+def test_betting_is_monotone_in_alpha_and_lies_above_the_mean_of_constants(x, alpha):
+    upper = betting_upper(x, alpha)
+    assert upper <= betting_upper(x, alpha / 2) <= 1.0
+    assert betting_upper([x[0]] * 40, alpha) >= x[0]
+
+
+@pytest.mark.parametrize(("a", "b"), [(0.05, 0.95), (1.0, 19.0), (0.5, 0.5)])
+def test_betting_covers(a, b):
+    # False-alarm rate of this test: 1e-6 for each law.
+    x = np.random.default_rng(1).beta(a, b, (2000, 100))
+    misses = np.count_nonzero(betting_upper(x, 0.05) < a / (a + b))
+    assert misses <= most_misses(2000, 0.05)
+
+
+def test_dkw_value_and_coverage():
+    assert dkw_margin(10_000, 0.001) == pytest.approx(0.0185846109, abs=1e-10)
+    assert dkw_margin(10_000, 0.001) > math.sqrt(math.log(1000) / 20_000)
+    # False-alarm rate 1e-6. Massart's constant is sharp, so the miss rate must also be near alpha.
+    n, alpha = 400, 0.1
+    x = np.sort(np.random.default_rng(2).random((4000, n)), axis=1)
+    # sup_t P(X >= t) - fraction(X >= t) is reached just above an order statistic.
+    excess = (np.arange(1, n + 1) / n - x).max(axis=1)
+    misses = np.count_nonzero(excess > dkw_margin(n, alpha))
+    assert 0.06 * 4000 < misses <= most_misses(4000, alpha)
+
+
+def test_survival_upper_is_the_better_of_two_bounds():
+    values = np.repeat([0, 1, 5, 20], [5000, 4900, 90, 10])
+    bound = survival_upper(values, np.arange(1, 21), 0.001)
+    assert np.all(np.diff(bound) <= 0)
+    assert bound[0] == pytest.approx(0.5 + dkw_margin(10_000, 0.0005), abs=1e-11)
+    assert bound[1] == pytest.approx(clopper_pearson(100, 10_000, 0.001 / 40, "upper"), abs=1e-11)
+    assert bound[19] == pytest.approx(clopper_pearson(10, 10_000, 0.001 / 40, "upper"), abs=1e-11)
+    assert bound[19] < 0.2 * dkw_margin(10_000, 0.001)
+
+
+def test_survival_upper_covers():
+    # False-alarm rate 1e-6.
+    rng = np.random.default_rng(3)
+    m, n, alpha = 8, 150, 0.2
+    truth = stats.binom.sf(np.arange(m), m, 0.15)
+    misses = 0
+    for _ in range(2000):
+        bound = survival_upper(rng.binomial(m, 0.15, n), np.arange(1, m + 1), alpha)
+        misses += bool(np.any(bound < truth))
+    assert 0 < misses <= most_misses(2000, alpha)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(1, 5000), st.floats(1e-5, 0.9), st.floats(1e-9, 0.9))
+def test_failure_quantile_is_the_smallest_that_suffices(n, alpha, delta):
+    k = failure_quantile(n, alpha, delta)
+    assert stats.binom.sf(k, n, alpha) <= delta
+    assert k == 0 or stats.binom.sf(k - 1, n, alpha) > delta
+
+
+def test_failure_quantile_value():
+    # P(Bin(10000, 0.001) > 20) = 0.00158 and P(... > 21) = 0.00069.
+    assert failure_quantile(10_000, 0.001, 0.001) == 21

@@ -1,0 +1,178 @@
+import numpy as np
+import pytest
+from scipy import special, stats
+
+from rhobust.bounds import (
+    clopper_pearson,
+    k_vote_worst_case,
+    kumar_loss,
+    population,
+    population_loss,
+    population_loss_intervals,
+    sample_loss,
+    survival_upper,
+    worst_case_loss,
+)
+
+ATOMS = np.array([0.01, 0.2, 0.6])
+EPS = np.array([0.0, 0.05, 0.1, 0.25, 0.5])
+
+
+def certified_like(number):
+    """Error probabilities whose certified curve at sigma = 0.25 is .75/.60/.43/.26 at 0/.25/.5/.75."""
+    rank = (np.arange(number) + 0.5) / number
+    return special.ndtr(-np.interp(rank, [0, 0.25, 0.40, 0.57, 0.74, 1], [-2.3, 0, 1, 2, 3, 5]))
+
+
+@pytest.fixture
+def exact_survival(monkeypatch):
+    """Replace the confidence bounds by the true law of the counts when p is uniform on ATOMS."""
+
+    def survival(values, thresholds, alpha):
+        return np.mean([stats.binom.sf(np.asarray(thresholds) - 1, 20, p) for p in ATOMS], axis=0)
+
+    monkeypatch.setattr(population, "survival_upper", survival)
+
+
+@pytest.mark.parametrize("cost", ["w1", "w2", "winf"])
+def test_is_above_the_truth_when_the_counts_are_known_exactly(exact_survival, cost):
+    # Nothing random is left, so every shortfall would be an error of the majorants or of the search.
+    rho = np.array([0.0, 0.01, 0.1, 0.5, 1.0])
+    truth = worst_case_loss(ATOMS, rho, 1.0, cost=cost)
+    found = population_loss([0], 20, rho, 1.0, 0.1, cost=cost)
+    assert np.all(found >= truth - 3e-12)
+    assert np.all(found <= truth + np.array([1e-11, 1e-3, 1e-3, 1e-3, 1e-2]))
+    intervals = population_loss_intervals([0], 20, rho, 1.0, 0.1, cost=cost)
+    assert np.all(intervals >= found)
+
+
+def test_votes_are_above_the_truth_when_the_counts_are_known_exactly(exact_survival):
+    rho = np.array([0.0, 0.3])
+    truth = k_vote_worst_case(ATOMS, 3, rho, 1.0)
+    found = population_loss([0], 20, rho, 1.0, 0.1, votes=3)
+    assert np.all(found >= truth - 1e-4)  # the truth here is itself raised by its grid
+    assert np.all(found <= truth + 0.05)
+
+
+def test_without_a_shift_it_bounds_the_mean():
+    errors = np.random.default_rng(0).binomial(20, np.repeat(ATOMS, 400))
+    bound = population_loss(errors, 20, 0.0, 0.5, 0.01)
+    assert bound <= np.mean(survival_upper(errors, np.arange(1, 21), 0.01)) + 2e-12
+    assert np.mean(errors) / 20 < bound < np.mean(errors) / 20 + 0.06
+
+
+def test_values_for_ten_thousand_points():
+    # Means over other draws of a population known to about 0.003, with margins from DKW alone.
+    rng = np.random.default_rng(1)
+    p = certified_like(10_000)
+    errors = rng.binomial(20, p)
+    found = population_loss(errors, 20, EPS[1:] ** 2, 0.25, 1e-3)
+    assert found == pytest.approx([0.3278, 0.3679, 0.4973, 0.7448], abs=0.008)
+    found = population_loss(errors, 20, EPS[1:] ** 2, 0.25, 1e-3, cost="winf")
+    assert found == pytest.approx([0.3151, 0.3430, 0.4386, 0.6603], abs=0.008)
+    one = rng.random(10_000) < p
+    found = population_loss(one, 1, EPS[1:] ** 2, 0.25, 1e-3)
+    assert found == pytest.approx([0.3618, 0.4389, 0.6723, 0.9259], abs=0.015)
+    found = kumar_loss(int(one.sum()), 10_000, EPS[1:] ** 2, 0.25, 1e-3)
+    assert found == pytest.approx([0.3646, 0.4435, 0.6679, 0.9677], abs=0.01)
+    errors = rng.binomial(1000, p)
+    found = population_loss_intervals(errors, 1000, EPS[1:] ** 2, 0.25, 1e-3)
+    assert found == pytest.approx([0.3522, 0.3935, 0.5240, 0.7813], abs=0.01)
+
+
+def test_order_and_monotonicity():
+    errors = np.random.default_rng(2).binomial(5, np.repeat([0.02, 0.3], 300))
+    rho = np.array([0.0, 0.01, 0.1])
+    curves = [population_loss(errors, 5, rho, 0.25, 0.01, cost=cost) for cost in ("winf", "w2", "w1")]
+    for curve in curves:
+        assert np.all(np.diff(curve) > 0)
+    # The price is optimised to 1e-5.
+    assert np.all(curves[0] <= curves[1] + 2e-5)
+    assert np.all(curves[1] <= curves[2] + 2e-5)
+    assert np.all(population_loss(errors, 5, rho, 0.25, 0.0001) > curves[1])
+    assert np.all(population_loss(np.minimum(errors + 1, 5), 5, rho, 0.25, 0.01) > curves[1])
+
+
+def test_more_draws_help_at_large_shifts():
+    rng = np.random.default_rng(3)
+    p = rng.beta(0.3, 3, 4000)
+    found = [population_loss(rng.binomial(m, p), m, 0.25, 0.25, 0.01) for m in (2, 6, 18)]
+    assert found[0] > found[1] > found[2]
+
+
+def test_many_draws_use_few_jumps():
+    rng = np.random.default_rng(4)
+    p = rng.beta(0.3, 3, 2000)
+    few = population_loss(rng.binomial(64, p), 64, 0.04, 0.25, 0.01, cost="winf")
+    many = population_loss(rng.binomial(400, p), 400, 0.04, 0.25, 0.01, cost="winf")
+    assert many == pytest.approx(few, abs=0.015)
+    assert many > worst_case_loss(p, 0.04, 0.25, cost="winf")
+
+
+def test_one_draw_is_never_worse_than_kumar():
+    # At twice alpha the bound on P(K = 1) is at most Kumar's Clopper-Pearson bound.
+    errors = (np.random.default_rng(5).random(3000) < 0.1).astype(int)
+    rho = np.array([0.01, 0.04, 0.16])
+    ours = population_loss(errors, 1, rho, 0.5, 0.02, cost="w1")
+    assert np.all(ours <= kumar_loss(int(errors.sum()), 3000, rho, 0.5, 0.01) + 1e-4)
+
+
+def test_kumar_by_hand():
+    # Total variation of N(0, 1/4) and N(0.3, 1/4): 2 Phi(0.3) - 1 = 0.2358228.
+    clean = clopper_pearson(30, 1000, 0.01, "upper")
+    assert kumar_loss(30, 1000, 0.09, 0.5, 0.01) == pytest.approx(clean + 0.23582284, abs=1e-8)
+    assert kumar_loss(30, 1000, 0.0, 0.5, 0.01) == pytest.approx(clean, abs=1e-11)
+    assert kumar_loss(30, 1000, 100.0, 0.5, 0.01) == 1.0
+
+
+def test_intervals_by_hand():
+    # Without a shift T(p) = p, so the bound is the mean of the interval ends under the band, plus a.
+    errors = np.random.default_rng(11).binomial(30, np.repeat(ATOMS, 100))
+    ends = clopper_pearson(np.arange(31), 30, 0.02, "upper")
+    band = survival_upper(errors, np.arange(1, 31), 0.01)
+    by_hand = ends[0] + np.diff(ends) @ band + 0.02
+    found = population_loss_intervals(errors, 30, 0.0, 0.5, 0.01, interval_alpha=0.02)
+    assert by_hand <= found <= by_hand + 5e-12
+
+
+def test_sample_statements():
+    errors = np.random.default_rng(6).binomial(2000, np.repeat(ATOMS, 50))
+    union = clopper_pearson(errors, 2000, 0.01 / 150, "upper")
+    assert sample_loss(errors, 2000, EPS**2, 0.25, 0.01) == pytest.approx(
+        worst_case_loss(union, EPS**2, 0.25), abs=1e-11
+    )
+    each = clopper_pearson(errors, 2000, 0.001, "upper")
+    # P(Bin(150, 0.001) > 1) = 0.0102 and P(... > 2) = 0.0005.
+    counted = sample_loss(errors, 2000, EPS**2, 0.25, 0.01, interval_alpha=0.001)
+    assert counted == pytest.approx(np.minimum(worst_case_loss(each, EPS**2, 0.25) + 2 / 150, 1), abs=1e-11)
+
+
+def test_sample_loss_covers():
+    # 40 repetitions at alpha = 0.2; false-alarm rate below 1e-6.
+    rng = np.random.default_rng(7)
+    truth = worst_case_loss(np.repeat(ATOMS, 10), 0.05, 0.5)
+    found = [sample_loss(rng.binomial(40, np.repeat(ATOMS, 10)), 40, 0.05, 0.5, 0.2) for _ in range(40)]
+    assert np.count_nonzero(np.array(found) < truth) <= stats.binom.isf(1e-6, 40, 0.2)
+
+
+def check_coverage(cost, rho, repetitions, seed):
+    # Points are drawn from the population and noise at each point; false-alarm rate below 1e-6.
+    rng = np.random.default_rng(seed)
+    truth = worst_case_loss(ATOMS, rho, 0.5, cost=cost)
+    misses = 0
+    for _ in range(repetitions):
+        errors = rng.binomial(6, rng.choice(ATOMS, 250))
+        found = population_loss(errors, 6, rho, 0.5, 0.1, cost=cost)
+        misses += found < truth
+        assert found < truth + 0.3
+    assert misses <= stats.binom.isf(1e-6, repetitions, 0.1)
+
+
+def test_population_loss_covers():
+    check_coverage("winf", 0.02, 60, seed=8)
+
+
+@pytest.mark.slow
+def test_population_loss_covers_for_transport():
+    check_coverage("w2", 0.05, 100, seed=9)
+    check_coverage("w1", 0.05, 100, seed=10)

@@ -1,0 +1,190 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import optimize, special, stats
+
+from rhobust.bounds import (
+    certified_radius,
+    k_vote_worst_case,
+    majority_worst_case,
+    psi,
+    worst_case_loss,
+)
+
+THREE = np.array([0.01, 0.2, 0.6])
+
+
+def population(number=2000):
+    """Error probabilities whose certified curve at sigma = 0.25 is .75/.60/.43/.26 at 0/.25/.5/.75."""
+    rank = (np.arange(number) + 0.5) / number
+    return special.ndtr(-np.interp(rank, [0, 0.25, 0.40, 0.57, 0.74, 1], [-2.3, 0, 1, 2, 3, 5]))
+
+
+@pytest.mark.parametrize(("r", "value"), [(0.25, 0.4105950155167), (1, 0.542103037468), (4, 0.8022309026983)])
+def test_w2_values(r, value):
+    assert worst_case_loss(THREE, r, 1.0) == pytest.approx(value, rel=0, abs=5e-12)
+    assert worst_case_loss(THREE, r * 0.01, 0.1, bound=3.0) == pytest.approx(3 * value, rel=0, abs=2e-11)
+
+
+def test_every_price_gives_a_bound_above_the_best():
+    fixed = 0.3 / 2 + np.mean(psi(THREE, 0.3))
+    assert fixed == pytest.approx(0.5479131916351, rel=0, abs=5e-12)
+    assert worst_case_loss(THREE, 1.0, 1.0) < fixed
+
+
+@pytest.mark.parametrize(
+    ("p", "curve"),
+    [
+        (1e-6, [0.0016, 0.0064, 0.0256, 0.102, 0.230, 0.409, 0.894]),
+        (1e-4, [0.0025, 0.0098, 0.039, 0.156, 0.350, 0.623, 0.989]),
+        (0.01, [0.019, 0.036, 0.103, 0.374, 0.750, 0.953, 1.0]),
+        (0.1, [0.151, 0.217, 0.389, 0.764, 0.957, 0.997, 1.0]),
+    ],
+)
+def test_how_far_one_can_certify(p, curve):
+    eps = np.array([0.25, 0.5, 1, 2, 3, 4, 6])
+    assert worst_case_loss(p, eps**2, 1.0) == pytest.approx(curve, abs=6e-4)
+
+
+@pytest.mark.parametrize("cost", ["w1", "w2"])
+def test_primal_and_dual_agree(cost):
+    # The adversary splits the mass of each point over distances; a linear programme on a fine grid.
+    tau = np.linspace(0, 6, 3001)
+    gain = special.ndtr(special.ndtri(THREE)[:, None] + tau).ravel() / 3
+    spend = np.tile(tau if cost == "w1" else tau**2, 3) / 3
+    mass = np.kron(np.eye(3), np.ones(tau.size))
+    for eps in (0.5, 1.0, 2.0):
+        budget = eps if cost == "w1" else eps**2
+        primal = -optimize.linprog(
+            -gain, A_ub=spend[None], b_ub=[budget], A_eq=mass, b_eq=np.ones(3), method="highs"
+        ).fun
+        dual = worst_case_loss(THREE, eps**2, 1.0, cost=cost)
+        assert primal - 1e-9 <= dual <= primal + 1e-6
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=6), st.floats(0.01, 4), st.floats(0.05, 2))
+def test_order_of_the_threats(p, eps, sigma):
+    rho = np.array([0.0, eps**2 / 2, eps**2])
+    curves = [worst_case_loss(p, rho, sigma, cost=cost) for cost in ("winf", "w2", "w1")]
+    for curve in curves:
+        assert curve[0] == pytest.approx(np.mean(p), abs=2e-12)
+        assert np.mean(p) <= curve[0] <= curve[1] + 1e-11
+        assert curve[1] <= curve[2] + 1e-11 <= 1 + 1e-11
+    assert np.all(curves[0] <= curves[1] + 1e-11)
+    assert np.all(curves[1] <= curves[2] + 1e-11)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.floats(0, 1), min_size=2, max_size=5), st.floats(0, 3), st.floats(0, 0.3))
+def test_larger_losses_give_a_larger_worst_case(p, rho, more):
+    raised = np.minimum(np.asarray(p) + more, 1.0)
+    for cost in ("w1", "w2", "winf"):
+        assert worst_case_loss(p, rho, 1.0, cost=cost) <= worst_case_loss(raised, rho, 1.0, cost=cost) + 1e-11
+
+
+def test_one_point_meets_the_closed_forms():
+    # One point with cost "winf" moves by eps exactly; concave stretches make "w2" do the same.
+    assert worst_case_loss(0.7, 0.25, 1.0, cost="winf") == pytest.approx(
+        special.ndtr(special.ndtri(0.7) + 0.5), abs=2e-12
+    )
+    assert worst_case_loss(0.7, 0.25, 1.0) == pytest.approx(special.ndtr(special.ndtri(0.7) + 0.5), abs=2e-12)
+    # At Cohen's radius the randomised error reaches one half, not before.
+    radius = certified_radius(0.99, 0.25)
+    assert worst_case_loss(0.01, radius**2, 0.25, cost="winf") == pytest.approx(0.5, abs=1e-10)
+
+
+def test_curve_of_many_radii_equals_single_answers_and_repeats_do_not_matter():
+    rho = np.array([0.5, 0.0, 0.01, 2.0])
+    curve = worst_case_loss(THREE, rho, 0.7)
+    assert curve == pytest.approx([worst_case_loss(THREE, r, 0.7) for r in rho], abs=1e-11)
+    assert curve == pytest.approx(worst_case_loss(np.tile(THREE, 5), rho, 0.7), abs=1e-11)
+
+
+def test_population_like_a_certified_classifier():
+    # Values of a population with the same certified curve, known to about 0.003 because the curve is
+    # given at four radii only.
+    rho = np.array([0.05, 0.1, 0.25, 0.5]) ** 2
+    p = population()
+    for cost, values in {
+        "winf": [0.2946, 0.3222, 0.4106, 0.5681],
+        "w2": [0.3073, 0.3473, 0.4713, 0.6755],
+        "w1": [0.3424, 0.4079, 0.5698, 0.7736],
+    }.items():
+        assert worst_case_loss(p, rho, 0.25, cost=cost) == pytest.approx(values, abs=3e-3)
+    assert majority_worst_case(p, rho, 0.25) == pytest.approx([0.3892, 0.4736, 0.6736, 0.9165], abs=4e-3)
+    assert k_vote_worst_case(p[::10], 3, rho, 0.25) == pytest.approx([0.309, 0.358, 0.508, 0.733], abs=3e-3)
+    assert k_vote_worst_case(p[::10], 11, rho, 0.25) == pytest.approx([0.321, 0.386, 0.561, 0.800], abs=3e-3)
+
+
+def test_knapsack_value():
+    assert majority_worst_case([0.01, 0.1, 0.3, 0.6], 0.02, 0.25) == pytest.approx(0.652980357737, abs=5e-12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=7), st.floats(0, 4), st.sampled_from(["w1", "w2"]))
+def test_knapsack_equals_its_dual(p, rho, cost):
+    power = 1 if cost == "w1" else 2
+    radii = np.maximum(-special.ndtri(p), 0)
+    budget = rho ** (power / 2)
+    # inf over gamma of a piecewise linear convex function: its kinks are the candidates.
+    finite = radii[np.isfinite(radii) & (radii > 1e-100)]
+    prices = np.concatenate([[0.0, 1e12], finite**-power])
+    with np.errstate(invalid="ignore"):
+        kept = np.where(prices[:, None] * radii**power >= 1, 0.0, 1 - prices[:, None] * radii**power)
+    kept[:, np.isinf(radii)] = 0.0
+    dual = np.min(prices * budget + kept.mean(axis=1))
+    assert majority_worst_case(p, rho, 1.0, cost=cost) == pytest.approx(min(dual, 1.0), abs=1e-9)
+
+
+def test_majority_under_winf_counts_the_radii():
+    p = [0.01, 0.1, 0.3, 0.6]
+    radii = np.sort(certified_radius(1 - np.array(p), 0.25))
+    for turned, eps in enumerate((radii[1:] + radii[:-1]) / 2, start=1):
+        assert majority_worst_case(p, eps**2, 0.25, cost="winf") == turned / 4
+    assert majority_worst_case([0.0, 0.0], 100.0, 0.25) <= 1e-11
+
+
+def test_one_vote_is_the_randomised_classifier():
+    rho = [0.0, 0.25, 1.0, 4.0]
+    for cost in ("w1", "w2", "winf"):
+        assert np.array_equal(
+            k_vote_worst_case(THREE, 1, rho, 1.0, cost=cost), worst_case_loss(THREE, rho, 1.0, cost=cost)
+        )
+
+
+@pytest.mark.parametrize("votes", [2, 3, 11, 101])
+@pytest.mark.parametrize("cost", ["w1", "w2"])
+def test_k_votes_against_a_primal_programme(votes, cost):
+    # The primal on a grid of distances is a lower bound up to its spacing; ours must lie just above.
+    tau = np.linspace(0, 7, 2001)
+    reached = stats.binom.sf(math.ceil(votes / 2) - 1, votes, special.ndtr(special.ndtri(THREE)[:, None] + tau))
+    mass = np.kron(np.eye(3), np.ones(tau.size))
+    spend = np.tile(tau if cost == "w1" else tau**2, 3) / 3
+    for eps in (0.0, 0.3, 1.0):
+        primal = -optimize.linprog(
+            -reached.ravel() / 3,
+            A_ub=spend[None],
+            b_ub=[eps if cost == "w1" else eps**2],
+            A_eq=mass,
+            b_eq=np.ones(3),
+            method="highs",
+        ).fun
+        found = k_vote_worst_case(THREE, votes, eps**2, 1.0, cost=cost)
+        assert primal - 1e-9 <= found <= primal + 3e-4
+
+
+def test_many_votes_approach_the_majority_from_below():
+    rho = np.array([0.05, 0.5, 1.5])
+    majority = majority_worst_case(THREE, rho, 1.0)
+    votes = k_vote_worst_case(THREE, 2001, rho, 1.0)
+    assert np.all(votes <= majority + 1e-3)
+    assert votes == pytest.approx(majority, abs=0.05)
+
+
+def test_certain_points_under_votes():
+    assert k_vote_worst_case([0.0, 0.0], 5, [0.0, 4.0], 1.0).tolist() == [0.0, pytest.approx(0.0, abs=2e-12)]
+    assert k_vote_worst_case([1.0, 0.0], 5, 4.0, 1.0) == pytest.approx(0.5, abs=2e-12)

@@ -1,0 +1,99 @@
+import pytest
+import torch
+from scipy import stats
+
+from rhobust.bounds import clopper_pearson
+from rhobust.certificates import SmoothedClassifier
+from rhobust.data import to_unit
+
+
+@pytest.fixture
+def smoothed(half_space):
+    return SmoothedClassifier(half_space, 0.25, 2)
+
+
+def test_radii_stay_below_the_true_distance_and_near_it(smoothed, half_space, grey_images):
+    # The smoothed half space is the half space itself: the true radius is the distance to the plane.
+    n, alpha = 2000, 1e-3
+    distance = half_space(to_unit(grey_images.images))[:, 1].abs()
+    certificates = smoothed.certify(grey_images.images, n0=50, n=n, alpha=alpha)
+    for certificate, true, label in zip(certificates, distance.tolist(), grey_images.labels.tolist(), strict=True):
+        if certificate.prediction is None:
+            assert certificate.radius == 0.0
+            assert true < 0.25 * stats.norm.ppf(0.56)
+            continue
+        assert certificate.prediction == label
+        # Each of 40 bounds fails with probability alpha at most: a false alarm of 4% over seeds. The grid's
+        # rounding moves the plane by at most half a step.
+        assert certificate.radius <= true + 0.5 / 255
+        p = stats.norm.cdf(true / 0.25)
+        low = clopper_pearson(int(stats.binom.ppf(1e-4, n, p)), n, alpha, "lower")
+        assert certificate.radius >= 0.25 * stats.norm.ppf(min(low, 1 - 1e-9)) - 0.01
+
+
+def test_a_certificate_can_be_recomputed_from_its_counts(smoothed, grey_images):
+    certificate = smoothed.certify(grey_images.images[-1:], n0=20, n=500, alpha=0.01, seed=3)[0]
+    assert (certificate.n, certificate.n0, certificate.alpha, certificate.sigma) == (500, 20, 0.01, 0.25)
+    assert (certificate.noise, certificate.seed) == ("grid", 3)
+    assert certificate.p_lower == pytest.approx(clopper_pearson(certificate.count, 500, 0.01, "lower"), abs=1e-9)
+    assert certificate.radius == pytest.approx(0.25 * stats.norm.ppf(certificate.p_lower), abs=1e-9)
+
+
+def test_selection_and_counting_use_independent_noise(smoothed, grey_images):
+    one = smoothed.certify(grey_images.images[15:25], n0=100, n=300, seed=0)
+    two = smoothed.certify(grey_images.images[15:25], n0=200, n=300, seed=0)
+    assert [c.count for c in one if c.prediction is not None] == [
+        d.count for c, d in zip(one, two, strict=True) if c.prediction is not None
+    ]
+
+
+def test_predict_abstains_at_the_plane_and_answers_far_from_it(smoothed, grey_images):
+    middle = torch.full((1, 1, 4, 4), 0.5)
+    assert smoothed.predict(middle, n=200) == [None]
+    answers = smoothed.predict(grey_images.images[[0, -1]], n=200)
+    assert answers == [0, 1]
+
+
+def test_forward_is_the_mean_softmax(smoothed, grey_images):
+    x = to_unit(grey_images.images[:3])
+    out = smoothed(x)
+    assert out.shape == (3, 2)
+    assert torch.allclose(out.sum(1), torch.ones(3))
+    assert not torch.equal(out, smoothed(x))
+    x.requires_grad_()
+    smoothed(x)[:, 1].sum().backward()
+    assert (x.grad > 0).all()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"alpha": 0.0}, r"alpha must lie in \(0, 1\), got 0.0"),
+        ({"alpha": 1.0}, r"alpha must lie in \(0, 1\)"),
+        ({"n": 10, "n0": 20}, "n must be >= n0 >= 1, got n=10 and n0=20"),
+        ({"n0": 0}, "n must be >= n0 >= 1"),
+    ],
+)
+def test_bad_settings_are_refused(smoothed, grey_images, settings, message):
+    with pytest.raises(ValueError, match=message):
+        smoothed.certify(grey_images.images[:1], **settings)
+
+
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        (torch.full((1, 1, 4, 4), 1.5), r"x must lie in \[0, 1\]"),
+        (torch.full((1, 1, 4, 4), float("nan")), r"x must lie in \[0, 1\]"),
+        (torch.zeros(1, 1, 4, 4, dtype=torch.int64), "x must be uint8 or floating point"),
+        (torch.zeros(0, 1, 4, 4), "x must be a batch"),
+    ],
+)
+def test_bad_inputs_are_refused(smoothed, x, message):
+    with pytest.raises(ValueError, match=message):
+        smoothed.predict(x, n=10)
+
+
+def test_bad_classifiers_are_refused(half_space):
+    for settings, message in [((0.0, 2), "sigma must be > 0"), ((0.1, 1), "num_classes must be >= 2")]:
+        with pytest.raises(ValueError, match=message):
+            SmoothedClassifier(half_space, *settings)

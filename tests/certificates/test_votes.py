@@ -1,0 +1,111 @@
+import pytest
+import torch
+from torch import nn
+
+from rhobust.certificates import charged_alpha, count_votes, noise_kind
+from rhobust.certificates.votes import CHUNK, ROWS
+from rhobust.data import to_unit
+from rhobust.noise import grid_block, normal_block, stream_key
+
+
+def votes(model, images, indices=None, **changes):
+    settings = {"sigma": 0.25, "draws": 150, "num_classes": 2, "seed": 0, "purpose": "test", "noise": "grid"}
+    names = range(len(images)) if indices is None else indices
+    return count_votes(model, images, indices=names, **(settings | changes))
+
+
+def test_every_draw_is_one_vote(half_space, grey_images):
+    counts = votes(half_space, grey_images.images)
+    assert counts.dtype == torch.int64
+    assert (counts.sum(1) == 150).all()
+    assert counts[0, 0] == 150
+    assert counts[-1, 1] == 150
+
+
+@pytest.mark.parametrize("noise", ["grid", "float"])
+def test_votes_are_those_of_the_named_noise(half_space, grey_images, noise):
+    image = grey_images.images[18:19]
+    expected = 0
+    for chunk, size in enumerate((CHUNK, 150 - CHUNK)):
+        key = stream_key(0, "test", 18, chunk)
+        if noise == "grid":
+            x = (image.int() + grid_block(key, (size, 1, 4, 4), 0.25)).float() / 255
+        else:
+            x = to_unit(image) + 0.25 * normal_block(key, (size, 1, 4, 4))
+        expected += (half_space(x).argmax(1) == 1).sum()
+    assert votes(half_space, image, [18], noise=noise)[0, 1] == expected
+    assert 0 < expected < 150
+
+
+def test_order_and_grouping_change_no_count(half_space, grey_images):
+    whole = votes(half_space, grey_images.images)
+    order = torch.randperm(40, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(votes(half_space, grey_images.images[order], order.tolist()), whole[order])
+    parts = [votes(half_space, grey_images.images[i : i + 7], range(i, min(i + 7, 40))) for i in range(0, 40, 7)]
+    assert torch.equal(torch.cat(parts), whole)
+
+
+def test_floats_on_the_grid_vote_like_the_bytes(half_space, grey_images):
+    x = to_unit(grey_images.images)
+    assert noise_kind(grey_images.images) == noise_kind(x) == "grid"
+    assert noise_kind(x + 1e-4) == "float"
+    assert torch.equal(votes(half_space, x), votes(half_space, grey_images.images))
+
+
+class Neighbourly(nn.Module):
+    """Answers with the shape of the batch it stands in, and would use batch statistics in training mode."""
+
+    def __init__(self):
+        super().__init__()
+        self.rows = set()
+        self.norm = nn.BatchNorm1d(16)
+
+    def forward(self, x):
+        assert not self.training
+        self.rows.add(len(x))
+        return self.norm(x.flatten(1))[:, :2]
+
+
+def test_the_network_sees_one_shape_in_evaluation_mode(grey_images):
+    model = Neighbourly().train()
+    votes(model, grey_images.images[:3], draws=20)
+    votes(model, grey_images.images, draws=130)
+    assert model.rows == {ROWS["cpu"]}
+    assert model.training
+
+
+class Broken(nn.Module):
+    def __init__(self, width, value):
+        super().__init__()
+        self.width, self.value = width, value
+
+    def forward(self, x):
+        return torch.full((len(x), self.width), self.value)
+
+
+def test_nan_is_an_error_never_a_vote(grey_images):
+    with pytest.raises(ValueError, match="returned NaN"):
+        votes(Broken(2, float("nan")), grey_images.images)
+    with pytest.raises(ValueError, match=r"logits must have the shape \(n, 2\), got \(256, 3\)"):
+        votes(Broken(3, 0.0), grey_images.images)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"sigma": 0.0}, "sigma must be > 0"),
+        ({"draws": 0}, "draws must be >= 1"),
+        ({"indices": [1]}, "indices must name"),
+    ],
+)
+def test_bad_arguments_are_refused(half_space, grey_images, change, message):
+    with pytest.raises(ValueError, match=message):
+        votes(half_space, grey_images.images, **change)
+
+
+def test_the_sampler_is_charged_to_alpha():
+    left = charged_alpha(1e-3, sigma=0.25, dimension=3072, draws=100_000, noise="grid")
+    assert 0 < 1e-3 - left < 1e-6
+    assert charged_alpha(1e-3, sigma=0.25, dimension=3072, draws=100_000, noise="float") == 1e-3
+    with pytest.raises(ValueError, match="alpha must exceed"):
+        charged_alpha(1e-12, sigma=0.25, dimension=3072, draws=100_000, noise="grid")

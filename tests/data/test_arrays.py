@@ -1,0 +1,99 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rhobust.data import check, load
+
+RNG = np.random.default_rng(0)
+X = RNG.integers(0, 256, (30, 6, 5, 3), np.uint8)
+Y = np.arange(30) % 3
+
+
+def save(path: Path, **arrays: object) -> str:
+    np.savez(path / "set.npz", **arrays)
+    return str(path / "set.npz")
+
+
+@pytest.mark.parametrize(
+    ("x", "shape"),
+    [(X, (3, 6, 5)), (X.transpose(0, 3, 1, 2), (3, 6, 5)), (X[..., 0], (1, 6, 5)), (X[..., :1], (1, 6, 5))],
+)
+def test_every_layout_loads(x: np.ndarray, shape: tuple[int, ...], tmp_path: Path) -> None:
+    name = save(tmp_path, x=x, y=Y.astype(np.uint8), x_test=x[:4], y_test=Y[:4])
+    train, test = load(name, "train"), load(name, "test")
+    assert (train.name, train.shape, test.shape, len(train), len(test)) == ("set.npz", shape, shape, 30, 4)
+    assert train.classes == test.classes == ("0", "1", "2")
+    assert np.array_equal(train.images.numpy(), X.transpose(0, 3, 1, 2)[:, : shape[0]])
+    assert np.array_equal(train.labels.numpy(), Y)
+
+
+def test_without_a_test_part_a_fifth_of_each_class_is_held_out(tmp_path: Path) -> None:
+    name = save(tmp_path, x=X, y=Y)
+    train, test = load(name, "train"), load(name, "test")
+    assert train.labels.bincount().tolist() == [8, 8, 8]
+    assert test.labels.bincount().tolist() == [2, 2, 2]
+    assert load(name, "test").fingerprint() == test.fingerprint()
+    both = {image.numpy().tobytes() for data in (train, test) for image in data.images}
+    assert both == {image.tobytes() for image in X.transpose(0, 3, 1, 2)}
+    found = check(name)
+    assert (found.files, found.train, found.test, found.classes) == (1, 24, 6, 3)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        (
+            {"x": X / 255, "y": Y},
+            "x in .* must be uint8 .* got float64: the certificates' noise lives on the grid of 1/255",
+        ),
+        ({"x": X.astype(np.int64), "y": Y}, "must be uint8"),
+        ({"x": X}, "must hold an array y, got x"),
+        ({"x": X, "y": Y, "x_test": X}, "must hold an array y_test"),
+        ({"images": X, "labels": Y}, "must hold an array x, got none"),
+        ({"x": X, "y": Y[:5]}, "y in .* must be integers, one an image"),
+        ({"x": X, "y": Y + 0.5}, "y in .* must be integers"),
+        ({"x": X, "y": Y - 1}, "must be labels 0, 1, 2"),
+        ({"x": X, "y": Y + 10**6}, "must be labels 0, 1, 2"),
+        ({"x": X[:0], "y": Y[:0]}, "y in .* must be integers"),
+        ({"x": X[:, :3], "y": Y}, "either may be the channels"),
+        ({"x": X[..., :2], "y": Y}, "no place has 1 or 3 channels"),
+        ({"x": X[:, 0, 0], "y": Y}, r"got \(30, 3\)"),
+        ({"x": X, "y": Y, "x_test": X[:, 1:], "y_test": Y}, "x_test in .* must have the images' shape of x"),
+    ],
+)
+def test_other_arrays_are_refused(arrays: dict[str, np.ndarray], message: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=message) as line:
+        load(save(tmp_path, **arrays), "train")
+    assert "\n" not in str(line.value)
+
+
+def test_classes_of_one_image_cannot_be_split(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="must have a class of two images or more to split"):
+        load(save(tmp_path, x=X[:3], y=Y[:3]), "test")
+
+
+def test_pickles_are_refused(tmp_path: Path) -> None:
+    name = save(tmp_path, x=X, y=np.array([{}] * 30, dtype=object))
+    with pytest.raises(ValueError, match=r"set\.npz must be a whole \.npz of plain arrays"):
+        load(name, "train")
+
+
+@pytest.mark.parametrize("damage", ["cut", "flip", "text", "npy", "gone"])
+def test_damage_is_refused_by_name(damage: str, tmp_path: Path, flip_bit) -> None:
+    path = Path(save(tmp_path, x=X, y=Y))
+    match damage:
+        case "cut":
+            path.write_bytes(path.read_bytes()[:-100])
+        case "flip":
+            flip_bit(path, 1000)
+        case "text":
+            path.write_text("no arrays")
+        case "npy":
+            with path.open("wb") as file:
+                np.save(file, X)
+        case "gone":
+            path.unlink()
+    with pytest.raises(ValueError, match=rf"^{path} must be") as line:
+        load(str(path), "train")
+    assert "\n" not in str(line.value)

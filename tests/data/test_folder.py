@@ -1,0 +1,169 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from rhobust.data import load, read_image
+from rhobust.data.folder import ImageFolder
+from rhobust.data.held_out import hash_order, held_out
+from rhobust.progress import silent
+
+
+def write(path: Path, seed: int = 0, grey: bool = False, size: tuple[int, int] = (6, 5)) -> Path:
+    """A random image of this height and width."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    shape = size if grey else (*size, 3)
+    Image.fromarray(np.random.default_rng(seed).integers(0, 256, shape, np.uint8)).save(path)
+    return path
+
+
+def test_train_and_test_folders(tmp_path: Path) -> None:
+    for seed, name in enumerate(("train/b/1.png", "train/a/2.png", "train/a/3.bmp", "test/b/4.ppm")):
+        write(tmp_path / name, seed)
+    train, test = load(str(tmp_path), "train"), load(str(tmp_path), "test")
+    assert (train.name, train.classes, test.classes) == (tmp_path.name, ("a", "b"), ("a", "b"))
+    assert sorted(train.labels.tolist()) == [0, 0, 1]
+    assert test.labels.tolist() == [1]
+    assert np.array_equal(test.images[0].permute(1, 2, 0), Image.open(tmp_path / "test/b/4.ppm"))
+    found = ImageFolder(tmp_path).check(tmp_path, silent)
+    assert (found.files, found.train, found.test, found.shape) == (4, 3, 1, (3, 6, 5))
+
+
+def test_val_serves_as_test(tmp_path: Path) -> None:
+    write(tmp_path / "train/a/1.png")
+    write(tmp_path / "val/a/2.png")
+    assert len(load(str(tmp_path), "test")) == 1
+
+
+def test_without_a_test_folder_a_fifth_of_each_class_is_held_out(tmp_path: Path) -> None:
+    for place in range(20):
+        write(tmp_path / "many" / f"{place}.png", place)
+        if place < 3:
+            write(tmp_path / "few" / f"{place}.png", 100 + place)
+    write(tmp_path / "train" / "alone.png", 200)
+    train, test = load(str(tmp_path), "train"), load(str(tmp_path), "test")
+    assert train.classes == ("few", "many", "train")
+    assert train.labels.bincount().tolist() == [2, 16, 1]
+    assert test.labels.bincount().tolist() == [1, 4]
+    images = {bytes(image.numpy().tobytes()) for data in (train, test) for image in data.images}
+    assert len(images) == 24
+
+
+def test_the_split_does_not_depend_on_the_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for place in range(30):
+        write(tmp_path / "ab"[place % 2] / f"{place}.png", place)
+    before = {split: load(str(tmp_path), split).fingerprint() for split in ("train", "test")}
+    listing = Path.iterdir
+    monkeypatch.setattr(Path, "iterdir", lambda path: iter(sorted(listing(path), reverse=True)))
+    assert {split: load(str(tmp_path), split).fingerprint() for split in ("train", "test")} == before
+
+
+def test_the_split_is_for_ever() -> None:
+    # A change here would move images between splits in everybody's data sets.
+    names = [f"{place}.png" for place in range(10)]
+    assert held_out(names) == held_out(reversed(names)) == {"0.png", "6.png"}
+
+
+def test_one_name_written_in_two_ways_is_one_name() -> None:
+    assert hash_order("caf\u00e9") == hash_order("cafe\u0301")
+
+
+def test_grey_stays_grey_and_mixed_becomes_colour(tmp_path: Path) -> None:
+    for place in range(4):
+        write(tmp_path / "grey" / "a" / f"{place}.pgm", place, grey=True)
+        write(tmp_path / "mixed" / "a" / f"{place}.png", place, grey=place > 0)
+    assert load(str(tmp_path / "grey"), "train").shape == (1, 6, 5)
+    # Both splits have the channels of the whole folder, whichever of them the colour lies in.
+    assert {load(str(tmp_path / "mixed"), split).shape for split in ("train", "test")} == {(3, 6, 5)}
+
+
+def test_formats(tmp_path: Path) -> None:
+    for suffix in ("png", "jpg", "JPEG", "bmp", "webp", "ppm"):
+        write(tmp_path / "a" / f"image.{suffix}")
+    Image.new("P", (5, 6)).save(tmp_path / "a" / "palette.png")
+    Image.new("RGBA", (5, 6)).save(tmp_path / "a" / "clear.png")
+    assert len(load(str(tmp_path), "train")) + len(load(str(tmp_path), "test")) == 8
+
+
+def test_hidden_files_and_links_are_not_read(tmp_path: Path) -> None:
+    for place in range(2):
+        write(tmp_path / "a" / f"{place}.png", place)
+    (tmp_path / "a" / ".hidden.png").write_text("no image")
+    (tmp_path / "a" / "notes.txt").write_text("no image")
+    (tmp_path / "readme.md").write_text("no class")
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "a" / "dangling.png").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "loop").symlink_to(tmp_path)
+    assert len(load(str(tmp_path), "train")) == 1
+
+
+def test_mixed_sizes_name_two_files(tmp_path: Path) -> None:
+    write(tmp_path / "train/a/1.png")
+    write(tmp_path / "test/a/2.png", size=(7, 5))
+    with pytest.raises(ValueError, match=r"1\.png of 5x6 and .*2\.png of 5x7; resize") as line:
+        load(str(tmp_path), "train")
+    assert "\n" not in str(line.value)
+
+
+# A flipped bit is seen in a PNG alone: the other formats have no checksums.
+@pytest.mark.parametrize(
+    ("damage", "suffix"),
+    [("flip", "png"), *((damage, suffix) for damage in ("cut", "text", "empty") for suffix in ("png", "jpg", "webp"))],
+)
+def test_a_damaged_image_is_refused_by_name(damage: str, suffix: str, tmp_path: Path, flip_bit) -> None:
+    write(tmp_path / "train/a/1.png", size=(40, 40))
+    write(tmp_path / "test/a/2.png", size=(40, 40))
+    path = write(tmp_path / f"train/a/bad.{suffix}", size=(40, 40))
+    content = path.read_bytes()
+    if damage == "flip":
+        flip_bit(path, len(content) // 2)
+    else:
+        path.write_bytes({"cut": content[: len(content) // 2], "text": b"no image", "empty": b""}[damage])
+    with pytest.raises(ValueError, match=rf"^{path} must be a whole 8-bit image") as line:
+        load(str(tmp_path), "train")
+    assert "\n" not in str(line.value)
+
+
+def test_sixteen_bits_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "deep.png"
+    Image.fromarray(np.full((4, 4), 40_000, np.uint16)).save(path)
+    with pytest.raises(ValueError, match="more than 8 bits"):
+        read_image(path)
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ([], "must hold a subfolder a class"),
+        (["1.png"], "must hold a subfolder a class"),
+        (["a/notes.txt"], "must hold images"),
+        (["train/a/1.png"], "`train` needs a `test` or `val` beside it"),
+        (["train/a/1.png", "test/b/1.png"], "must be a class of the training split too"),
+    ],
+)
+def test_what_is_no_data_set_is_refused(names: list[str], message: str, tmp_path: Path) -> None:
+    for name in names:
+        if name.endswith(".png"):
+            write(tmp_path / name)
+        else:
+            (tmp_path / name).parent.mkdir()
+            (tmp_path / name).write_text("text")
+    with pytest.raises(ValueError, match=message):
+        load(str(tmp_path), "train")
+
+
+def test_one_image_cannot_be_split(tmp_path: Path) -> None:
+    write(tmp_path / "a/1.png")
+    with pytest.raises(ValueError, match="must have an image for its test split"):
+        load(str(tmp_path), "test")
+
+
+def test_read_image_keeps_or_converts_the_channels(tmp_path: Path) -> None:
+    grey, colour = write(tmp_path / "grey.png", grey=True), write(tmp_path / "colour.png")
+    assert read_image(grey).shape == (1, 6, 5)
+    assert read_image(grey, 3).shape == read_image(colour).shape == (3, 6, 5)
+    with pytest.raises(ValueError, match=f"^{colour} .*it is in colour, and grey is wanted"):
+        read_image(colour, 1)
+    with pytest.raises(ValueError, match="No such file"):
+        read_image(tmp_path / "none.png")

@@ -1,0 +1,144 @@
+"""Walks over a half space, where every answer is known."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+
+from rhobust.attacks import Eot, Pgd
+from rhobust.data import to_unit
+from rhobust.evaluation import Target, attack_target, certify_shift_target, certify_target
+from rhobust.progress import silent
+from rhobust.records import read_record
+
+RADII = (0.0, 0.25, 0.5, 1.0)
+
+
+@pytest.fixture
+def target(half_space, grey_images, tmp_path):
+    return Target("half-space", half_space, "0" * 16, 0.25, grey_images, tmp_path, torch.device("cpu"))
+
+
+@pytest.fixture
+def distance(half_space, grey_images):
+    return half_space(to_unit(grey_images.images))[:, 1].abs()
+
+
+@pytest.mark.parametrize("attack", [Pgd(steps=10), Eot(steps=10, draws=8)])
+def test_what_breaks_is_what_lies_within_the_radius(target, distance, attack):
+    record = attack_target(target, attack, RADII, votes=400, report=silent)
+    assert len(record.rows) == 40 * len(RADII)
+    slack = 0.0 if isinstance(attack, Pgd) else 0.04
+    for row in record.rows:
+        true = distance[row["index"]].item()
+        if abs(true - row["radius"]) > slack + 1e-4:
+            assert row["broken"] == (true < row["radius"]), row
+        assert row["distance"] <= row["radius"] + 1e-5
+    curve = record.summary["robust_accuracy"]
+    assert [point["radius"] for point in curve] == list(RADII)
+    assert all(point["low"] <= point["accuracy"] <= point["high"] for point in curve)
+    assert all(point["n"] == 40 for point in curve)
+    assert read_record(record.path) == record
+
+
+def test_what_is_broken_stays_broken(target):
+    rows = attack_target(target, Pgd(steps=3), RADII, report=silent).rows
+    for index in range(40):
+        broken = [row["broken"] for row in rows if row["index"] == index]
+        assert broken == sorted(broken)
+        assert [row["radius"] for row in rows if row["index"] == index] == list(RADII)
+
+
+def cut(path, lines):
+    """Leave a record as a kill would: some whole lines and a half one."""
+    content = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(content[:lines]) + content[lines][:7])
+
+
+@pytest.mark.parametrize(
+    "walk",
+    [
+        lambda target: attack_target(target, Eot(steps=3, draws=4), RADII, report=silent),
+        lambda target: certify_target(target, radii=RADII, n0=10, n=200, report=silent),
+        lambda target: certify_shift_target(target, eps=(0.0, 0.1), draws=5, report=silent),
+    ],
+)
+def test_an_interrupted_walk_ends_as_the_uninterrupted_one(target, walk, monkeypatch):
+    monkeypatch.setattr("rhobust.evaluation.walk.BLOCK", 11)
+    whole = walk(target)
+    rows_a_block = 11 * len(whole.rows) // 40
+    cut(whole.path, 1 + 2 * rows_a_block)
+    again = walk(target)
+    assert again.rows == whole.rows
+    without = [{k: v for k, v in record.summary.items() if k != "seconds"} for record in (whole, again)]
+    assert without[0] == without[1]
+    before = again.path.read_bytes()
+    assert walk(target) == again
+    assert again.path.read_bytes() == before
+
+
+def test_certified_accuracy_counts_right_and_certified(target, distance):
+    record = certify_target(target, radii=RADII, n0=50, n=1000, report=silent)
+    curve = {point["radius"]: point["accuracy"] for point in record.summary["certified_accuracy"]}
+    certified = [row["radius"] for row in record.rows if row["prediction"] == row["label"]]
+    assert curve[0.0] == sum(radius > 0 for radius in certified) / 40
+    assert curve[0.5] == sum(radius >= 0.5 for radius in certified) / 40
+    # Each of 40 claims fails with probability 1e-3 at most: a false alarm of 4% over seeds.
+    assert curve[0.5] <= (distance >= 0.5 - 0.5 / 255).float().mean().item()
+    assert record.settings["noise"] == "grid"
+    assert record.settings["model_hash"] == "0" * 16
+
+
+def test_the_shift_record_carries_its_claim(target):
+    record = certify_shift_target(target, eps=(0.0, 0.1, 0.2), draws=10, alpha=0.05, report=silent)
+    claim = {"classifier": "randomised", "cost": "w2", "loss": "0-1", "bound": 1.0, "alpha": 0.05, "draws": 10}
+    assert claim.items() <= record.settings.items()
+    curve = [point["certified_accuracy"] for point in record.summary["curve"]]
+    assert curve == sorted(curve, reverse=True)
+    assert record.summary["statement"] == record.summary["curve"][1]["statement"]
+
+
+def test_limit_and_stride_choose_examples(target):
+    rows = attack_target(target, Pgd(steps=1), (0.0,), limit=5, stride=3, report=silent).rows
+    assert [row["index"] for row in rows] == [0, 3, 6, 9, 12]
+    with pytest.raises(ValueError, match="limit must be >= 1, got 0"):
+        attack_target(target, Pgd(), (0.0,), limit=0)
+    with pytest.raises(ValueError, match="stride must be >= 1, got 0"):
+        attack_target(target, Pgd(), (0.0,), stride=0)
+
+
+def test_settings_decide_the_file(target):
+    one = attack_target(target, Pgd(steps=1), (0.0,), report=silent)
+    other = attack_target(target, Pgd(steps=2), (0.0,), report=silent)
+    assert one.path != other.path
+    header = json.loads(one.path.read_text().splitlines()[0])
+    assert header["settings"]["attack"] == {
+        "kind": "pgd",
+        "steps": 1,
+        "norm": "l2",
+        "relative_step": 2.0,
+        "random_start": False,
+    }
+
+
+def test_a_plain_network_needs_a_sigma_to_be_smoothed(target):
+    plain = replace(target, sigma=None)
+    assert attack_target(plain, Pgd(steps=1), (0.0,), report=silent).settings["sigma"] is None
+    for walk in (
+        lambda: attack_target(plain, Eot(), (0.0,)),
+        lambda: attack_target(plain, Pgd(), (0.0,), scored="smoothed"),
+        lambda: certify_target(plain, radii=(0.0,)),
+        lambda: certify_shift_target(plain, eps=(0.0,)),
+    ):
+        with pytest.raises(ValueError, match="--sigma must be given"):
+            walk()
+
+
+@pytest.mark.parametrize(
+    ("radii", "message"),
+    [((-0.1, 0.2), "radii must be >= 0, got -0.1"), ((0.5, 0.2), "radii must increase, got 0.5 0.2"), ((), "got none")],
+)
+def test_bad_radii_are_refused(target, radii, message):
+    with pytest.raises(ValueError, match=message):
+        attack_target(target, Pgd(), radii)

@@ -1,0 +1,237 @@
+"""The page says what the records say, escapes what users wrote, and asks nothing of the network."""
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest
+
+from rhobust.records import read_record
+from rhobust.report import write_report
+
+from .folders import RADII, write_attack, write_certificate, write_run, write_shift
+
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&\x1b"
+
+
+def data_of(page: str) -> dict:
+    block = re.search(r'<script type="application/json" id="rhobust-data">(.*?)</script>', page, re.S)
+    assert block
+    return json.loads(block.group(1))
+
+
+def numbers_of(page: str) -> list[dict]:
+    numbers = data_of(page)["numbers"]
+    return [dict(zip(numbers["columns"], row, strict=True)) for row in numbers["rows"]]
+
+
+def text_of(page: str) -> str:
+    """What a reader sees: no tags, no style, no script, blanks folded."""
+
+    class Reader(HTMLParser):
+        def __init__(self) -> None:
+            super().__init__()
+            self.parts: list[str] = []
+            self.silent = False
+
+        def handle_starttag(self, tag, attrs) -> None:
+            self.silent = tag in ("script", "style")
+
+        def handle_endtag(self, tag) -> None:
+            self.silent = False
+
+        def handle_data(self, data) -> None:
+            if not self.silent:
+                self.parts.append(data)
+
+    reader = Reader()
+    reader.feed(page)
+    return " ".join(" ".join(reader.parts).split())
+
+
+def page_of(tmp_path: Path, *runs: Path) -> str:
+    return write_report(runs, tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return write_run(tmp_path / "nal")
+
+
+def only(run: Path, pattern: str) -> Path:
+    (path,) = run.glob(pattern)
+    return path
+
+
+def test_attack_numbers_are_the_share_of_rows_not_broken(tmp_path, run):
+    page = page_of(tmp_path, run)
+    path = only(run, "attack-eot-*.jsonl")
+    shown = {row["where"]: row for row in numbers_of(page) if row["record"] == path.name}
+    rows = read_record(path).rows
+    assert sorted(shown) == RADII
+    for radius in RADII:
+        broken = [row["broken"] for row in rows if row["radius"] == radius]
+        k, n = broken.count(False), len(broken)
+        interval = binomtest(k, n).proportion_ci(0.95, "exact")
+        assert shown[radius]["value"] == k / n
+        assert shown[radius]["n"] == n
+        assert shown[radius]["low"] == pytest.approx(interval.low, abs=1e-9)
+        assert shown[radius]["high"] == pytest.approx(interval.high, abs=1e-9)
+        assert shown[radius]["standing"] == ("upper limit" if radius else "estimate")
+        assert f"radius {radius:g} {shown[radius]['shown']} {shown[radius]['interval']} {n}" in text_of(page)
+
+
+def test_certified_numbers_are_counted_from_the_rows(tmp_path, run):
+    page = page_of(tmp_path, run)
+    path = only(run, "certify-cohen-*.jsonl")
+    rows = read_record(path).rows
+    for number in [row for row in numbers_of(page) if row["record"] == path.name]:
+        right = [row["radius"] for row in rows if row["prediction"] == row["label"]]
+        if number["where"] is None:
+            assert number["value"] == pytest.approx(sum(right) / len(rows))
+            continue
+        certified = sum(r >= number["where"] if number["where"] else r > 0 for r in right)
+        assert number["value"] == certified / len(rows)
+        assert number["standing"] == "proved"
+        assert float(number["shown"].rstrip("%")) / 100 <= certified / len(rows) + 1e-12
+
+
+def test_shift_numbers_are_the_summary_curve(tmp_path, run):
+    page = page_of(tmp_path, run)
+    path = only(run, "certify-shift-*.jsonl")
+    record = read_record(path)
+    shown = [row for row in numbers_of(page) if row["record"] == path.name]
+    curve = [(row["where"], row["value"]) for row in shown if row["standing"] == "proved"]
+    assert curve == [(point["eps"], point["certified_accuracy"]) for point in record.summary["curve"]]
+    errors, draws = (sum(row[key] for row in record.rows) for key in ("errors", "draws"))
+    assert [row["value"] for row in shown if row["standing"] == "estimate"] == [pytest.approx(1 - errors / draws)]
+    assert record.summary["statement"] in text_of(page)
+
+
+def test_certified_accuracy_is_never_rounded_up(tmp_path):
+    run = write_run(tmp_path / "run", examples=10_000)
+    for path in (only(run, "certify-cohen-*"), only(run, "attack-eot-*"), only(run, "attack-pgd-*")):
+        path.unlink()
+    write_certificate(run, np.where(np.arange(10_000) < 8_999, 0.3, 0.0), sigma=0.25)
+    write_attack(run, "eot", np.where(np.arange(10_000) < 8_999, 0.3, 0.0), scored="smoothed", sigma=0.25)
+    page = page_of(tmp_path, run)
+    at = [row for row in numbers_of(page) if row["where"] == 0.25 and row["at"] == "radius"]
+    assert {row["quantity"]: row["shown"] for row in at} == {
+        "Certified accuracy": "89.9%",
+        "EOT, 20 steps, smoothed classifier": "90.0%",
+    }
+    assert "Certified radius 0.25 89.9% proved" in text_of(page)
+    assert "on 89.9% of 10000 test inputs" in text_of(page)
+
+
+def test_every_curve_read_out_stays_on_its_side(tmp_path, run):
+    page = page_of(tmp_path, run)
+    rows = read_record(only(run, "certify-cohen-*")).rows
+    (series,) = [s for s in data_of(page)["charts"]["radius"]["series"] if s["kind"] == "certified"]
+    assert series["sign"] == "≥"
+    for radius, shown, _ in series["points"]:
+        certified = sum(r["radius"] >= radius if radius else r["radius"] > 0 for r in rows) / len(rows)
+        assert certified - 0.001 < float(shown.rstrip("%")) / 100 <= certified + 1e-12
+
+
+def test_hostile_names_stay_text(tmp_path):
+    run = write_run(tmp_path / "run", name=HOSTILE, warnings=(HOSTILE,))
+    page = write_report([run], tmp_path / "r.html", title=HOSTILE).read_text(encoding="utf-8")
+    assert "<img" not in page
+    assert page.count("<script") == 2
+    assert "onerror=alert" not in re.sub(r"&lt;.*?&gt;", "", data_free(page))
+    assert data_of(page)["models"][0]["label"] == HOSTILE
+
+
+def data_free(page: str) -> str:
+    return re.sub(r'<script type="application/json".*?</script>', "", page, flags=re.S)
+
+
+def test_a_name_utf8_cannot_hold_does_not_break_the_page(tmp_path):
+    run = write_run(tmp_path / "run")
+    (run / "config.json").write_text('{"name": "half \\ud800 pair", "method": {"kind": "nal", "sigma": 0.25}}')
+    assert "half" in page_of(tmp_path, run)
+
+
+def test_the_page_asks_nothing_of_the_network(tmp_path, run):
+    page = page_of(tmp_path, run)
+    assert not re.search(r"https?://|//cdn|@import|\burl\(|\bimport\(|<link|<iframe|\bfetch\(", page)
+    assert not re.search(r"\ssrc\s*=", page)
+    assert all(target.startswith("#") for target in re.findall(r'\shref="([^"]*)"', page))
+    assert "default-src 'none'" in page
+
+
+def test_every_figure_is_valid_xml(tmp_path, run):
+    other = write_run(tmp_path / "erm", name="a & <b>", kind="erm", sigma=None)
+    page = page_of(tmp_path, run, other)
+    drawings = re.findall(r"<svg.*?</svg>", page, re.S)
+    charts = [ElementTree.fromstring(drawing) for drawing in drawings if 'class="chart"' in drawing]
+    assert {chart.get("data-chart") for chart in charts} >= {"radius", "shift", "training-loss", "training-accuracy"}
+    for chart in charts:
+        assert chart.find("title") is not None
+        assert "nan" not in ElementTree.tostring(chart, encoding="unicode").lower().replace("dominant", "")
+
+
+def test_the_same_records_give_the_same_bytes(tmp_path, run):
+    first = write_report([run], tmp_path / "a.html").read_bytes()
+    assert write_report([run], tmp_path / "b.html").read_bytes() == first
+
+
+def test_ten_runs_stay_small(tmp_path):
+    runs = [write_run(tmp_path / f"run-{i}", name=f"nal-digits-{i}", strength=0.4 + 0.1 * i) for i in range(10)]
+    assert len(page_of(tmp_path, *runs).encode()) < 600_000
+
+
+def test_warnings_stand_beside_the_number(tmp_path):
+    run = write_run(tmp_path / "run", warnings=("zero gradients on 3 examples",))
+    page = page_of(tmp_path, run)
+    row = re.search(r"<tr>(?:(?!</tr>).)*EOT(?:(?!</tr>).)*</tr>", page, re.S)
+    assert row
+    assert "zero gradients on 3 examples" in row.group()
+    assert "upper limit" in text_of(page)
+    assert text_of(page).count("zero gradients on 3 examples") >= 2
+
+
+def test_equal_names_are_told_apart(tmp_path, run):
+    twin = write_run(tmp_path / "twin")
+    labels = [model["label"] for model in data_of(page_of(tmp_path, run, twin))["models"]]
+    assert labels == ["nal-digits", "nal-digits (2)"]
+
+
+def test_an_unsmoothed_model_is_guaranteed_nothing(tmp_path):
+    page = page_of(tmp_path, write_run(tmp_path / "erm", kind="erm", sigma=None))
+    assert "Nothing is guaranteed: this network is not smoothed" in text_of(page)
+    assert "Guaranteed." not in text_of(page)
+
+
+def test_the_sentence_quotes_both_certificates_rounded_down(tmp_path, run):
+    curve = read_record(only(run, "certify-shift-*")).summary["curve"]
+    quoted = next(point for point in curve if point["eps"] == 0.1)
+    down = np.floor(quoted["certified_accuracy"] * 1000) / 10
+    sentence = f"within W2 distance 0.1 of the data’s, one noisy vote is right at least {down:.1f}% of the time"
+    assert sentence in text_of(page_of(tmp_path, run))
+
+
+def test_a_w1_certificate_is_named_as_such(tmp_path, run):
+    path = only(run, "certify-shift-*")
+    lines = path.read_text().splitlines()
+    header = json.loads(lines[0])
+    header["settings"]["cost"] = "w1"
+    path.with_name("certify-shift-0.jsonl").write_text("\n".join([json.dumps(header), *lines[1:]]) + "\n")
+    page = page_of(tmp_path, run)
+    assert "Certified accuracy under W1 shift" in text_of(page)
+    assert {s["kind"] for s in data_of(page)["charts"]["shift"]["series"]} == {"w1", "w2", "noise"}
+
+
+def test_shift_alone_makes_a_page(tmp_path, run):
+    for path in (*run.glob("attack-*"), *run.glob("certify-cohen-*"), *run.glob("certify-shift-*")):
+        path.unlink()
+    write_shift(run, np.ones(50, dtype=int), sigma=0.25)
+    page = page_of(tmp_path, run)
+    assert next(iter(data_of(page)["charts"])) == "shift"
+    assert "No finished attack in this folder" in text_of(page)
+    assert "No finished per-input certificate" in text_of(page)

@@ -1,0 +1,101 @@
+"""Rounding and drawing on their own."""
+
+import math
+from fractions import Fraction
+from itertools import pairwise
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rhobust.report.chart import Axis, Chart, Point, Series, Size, draw, escape, round_above, ticks
+from rhobust.rounding import confidence, percent, rounded, share
+
+shares = st.floats(0.0, 1.0)
+
+
+@given(shares)
+def test_down_is_never_above_and_up_never_below(value):
+    # The shortest decimal of the float is what a record says: that is the number that is rounded.
+    said = Fraction(repr(value))
+    assert Fraction(percent(value, "down")) / 100 <= said <= Fraction(percent(value, "up")) / 100
+    assert said - Fraction(percent(value, "down")) / 100 < Fraction(1, 1000)
+    assert abs(Fraction(percent(value, "nearest")) / 100 - said) <= Fraction(1, 2000)
+
+
+@given(st.floats(0.0, 1e6), st.integers(0, 6))
+def test_rounded_keeps_its_digits(value, digits):
+    text = rounded(value, digits, "down")
+    assert len(text.partition(".")[2]) == digits
+    assert Fraction(text) <= Fraction(repr(value))
+
+
+def test_known_roundings():
+    assert percent(0.8999, "down") == "89.9"
+    assert percent(0.8999, "nearest") == "90.0"
+    assert percent(0.57, "down") == "57.0"
+    assert percent(1.0, "down") == "100.0"
+    assert confidence(0.001) == "99.9%"
+    assert confidence(0.5) == "50%"
+
+
+@pytest.mark.parametrize(("k", "n"), [(-1, 3), (4, 3), (0, 0)])
+def test_a_share_must_be_possible(k, n):
+    with pytest.raises(ValueError, match="k must be in"):
+        share(k, n)
+
+
+@given(st.floats(-1e3, 1e3), st.floats(1e-3, 1e3), st.integers(2, 12))
+def test_ticks_are_few_even_and_inside(low, width, count):
+    found = ticks(low, low + width, count)
+    assert 1 <= len(found) <= count + 1
+    steps = {round(b - a, 6) for a, b in pairwise(found)}
+    assert len(steps) <= 1 or math.isclose(min(steps), max(steps), rel_tol=1e-3)
+    assert low - 1e-6 * width <= found[0] <= found[-1] <= low + width + 1e-6 * width
+
+
+@given(st.floats(1e-6, 1e6))
+def test_an_axis_ends_above_its_values(value):
+    assert value * (1 - 1e-6) <= round_above(value) <= 1.5 * value
+
+
+def chart(points, **options) -> ElementTree.Element:
+    line = Series("a <line>", 0, "certified", points, **options)
+    return ElementTree.fromstring(
+        draw(Chart("c", "t", "d", Axis("x", 0, 1), Axis("y", 0, 1, percent=True), [line]), Size(200, 200))
+    )
+
+
+def line_of(svg: ElementTree.Element) -> str:
+    (path,) = svg.findall(".//path[@class='line']")
+    return path.get("d", "")
+
+
+def test_a_held_line_drops_before_it_runs():
+    svg = chart([Point(0, 1), Point(0.5, 0.5), Point(1, 0)], held=True)
+    assert line_of(svg) == "M58 14V82H122V150H186"
+
+
+def test_a_plain_line_joins_its_points():
+    svg = chart([Point(0, 1), Point(1, 0)])
+    assert line_of(svg) == "M58 14L186 150"
+
+
+def test_equal_steps_become_one():
+    svg = chart([Point(x / 10, 0.5) for x in range(11)], held=True)
+    assert line_of(svg) == "M58 82H186"
+
+
+def test_a_band_needs_both_edges():
+    assert chart([Point(0, 0.5), Point(1, 0.5)]).find(".//path[@class='band']") is None
+    banded = chart([Point(0, 0.5, 0.4, 0.6), Point(1, 0.5, 0.3, 0.7)])
+    assert banded.find(".//path[@class='band']") is not None
+
+
+def test_values_outside_the_frame_stop_at_its_edge():
+    assert line_of(chart([Point(0, 5.0), Point(1, -5.0)])) == "M58 14L186 150"
+
+
+def test_text_is_fit_for_xml():
+    assert escape("a<b>\"'&\x00\n") == "a&lt;b&gt;&quot;&#x27;&amp;��"

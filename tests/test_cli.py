@@ -1,0 +1,184 @@
+"""The command line, called as a user calls it."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from rhobust.cli import COMMANDS, run
+
+
+def train(method="method:erm", **changes):
+    options = {"data": "digits", "model": "cnn-small", "epochs": 1, "batch-size": 250} | changes
+    return ["train", *method.split(), *(str(part) for name in options for part in (f"--{name}", options[name]))]
+
+
+SMALL = ["--limit", "20", "--quiet"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    out = tmp_path_factory.mktemp("cli") / "run"
+    assert (
+        run([*TRAIN, "method:gaussian", "--method.sigma", "0.25", "--lr", "0.002", "--out", str(out), "--quiet"]) == 0
+    )
+    return out
+
+
+def document(capsys, arguments):
+    capsys.readouterr()
+    assert run([*arguments, "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert out.count("\n") == 1
+    return json.loads(out)
+
+
+def refused(capsys, arguments):
+    """The one line a mistake is answered with."""
+    capsys.readouterr()
+    assert run(arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("\n") == 1
+    assert err.startswith("rhobust: ")
+    return err
+
+
+def test_help_lists_every_command(capsys):
+    assert run(["--help"]) == run([]) == 0
+    text = capsys.readouterr().out
+    assert all(f"  {name} " in text for name in COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_explains_its_options(name, capsys):
+    with pytest.raises(SystemExit) as stop:
+        run([name, "--help"])
+    assert stop.value.code == 0
+    text = capsys.readouterr().out
+    assert f"usage: rhobust {name}" in text
+    if name != "data":
+        assert all(option in text for option in ("--device", "--json", "--quiet"))
+
+
+def test_the_console_script_and_the_module(capsys):
+    for command in ([sys.executable, "-m", "rhobust"],):
+        result = subprocess.run([*command, "--version"], capture_output=True, text=True, check=True)
+        assert result.stdout.startswith("rhobust 0.")
+
+
+def test_train_attack_certify_report(folder, capsys):
+    attack = document(
+        capsys, ["attack", str(folder), "attack:pgd", "--attack.steps", "3", "--radii", "0", "0.5", *SMALL]
+    )
+    assert [point["radius"] for point in attack["summary"]["robust_accuracy"]] == [0, 0.5]
+    assert attack["settings"]["attack"]["steps"] == 3
+    eot = document(capsys, ["attack", str(folder), "--radii", "0", "0.5", "--votes", "20", *SMALL])
+    assert eot["settings"]["attack"]["kind"] == "eot"
+    certify = document(capsys, ["certify", str(folder), "--n", "200", "--radii", "0", "0.25", *SMALL])
+    assert certify["summary"]["certified_accuracy"][0]["n"] == 20
+    shift = document(capsys, ["certify-shift", str(folder), "--eps", "0", "0.1", "--quiet"])
+    assert shift["summary"]["points"] == 797
+    report = document(capsys, ["report", str(folder), "--out", str(folder / "report.html")])
+    assert "<html" in (folder / "report.html").read_text()
+    assert report == {"report": str(folder / "report.html")}
+
+
+def test_certified_numbers_are_printed_rounded_down(folder, capsys):
+    arguments = ["certify-shift", str(folder), "--eps", "0", "0.1", "--quiet"]
+    curve = document(capsys, arguments)["summary"]["curve"]
+    assert run(arguments) == 0
+    shown = [line.split() for line in capsys.readouterr().out.splitlines()[1:3]]
+    for point, (eps, accuracy) in zip(curve, shown, strict=True):
+        assert float(eps) == point["eps"]
+        assert 0 <= point["certified_accuracy"] - float(accuracy) < 1e-3
+
+
+def test_data_list_and_check(capsys):
+    names = [entry["name"] for entry in document(capsys, ["data", "list"])]
+    assert names == ["mnist", "cifar10", "tiny-imagenet", "digits"]
+    checked = document(capsys, ["data", "check", "digits"])
+    assert (checked["train"], checked["test"], checked["classes"]) == (1000, 797, 10)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["no-such-command"], "the command must be one of quickstart, data, train"),
+        (train("method:nal --method.sigma -1"), "sigma must be > 0, got -1.0"),
+        (train("method:nal --method.sigmaa 1"), "--method.sigma"),
+        (train("method:nil"), "method:erm, method:gaussian"),
+        (train(""), "method:erm"),
+        (train(epochs=0), "epochs must be >= 1, got 0"),
+        (train(data="minst"), "data must be one of mnist, cifar10, tiny-imagenet, digits"),
+        (train(model="resnet"), "model must be one of cnn, cnn-small, resnet18, vgg16"),
+        (train(device="tpu"), "device must be auto, cpu"),
+        (train(data="mnist", root="/nowhere"), "rhobust data get mnist"),
+        (["attack", "/nowhere/run"], "/nowhere/run must be a run folder, but there is no such folder"),
+        (["attack"], "a run folder, or all of --model, --weights, --data and --out must be given"),
+        (["certify", "/nowhere/run"], "there is no such folder"),
+        (["certify-shift", "/nowhere/run"], "there is no such folder"),
+        (["report", "/nowhere/run"], "/nowhere/run"),
+        (["data", "check", "mnist", "--root", "/nowhere"], "mnist"),
+        (["data", "get", "mnst"], "data must be one of mnist"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(arguments, message, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert message in refused(capsys, arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["attack", "--radii", "0.5", "0.25"], "radii must increase, got 0.5 0.25"),
+        (["attack", "--radii", "-1"], "radii must be >= 0, got -1.0"),
+        (["certify", "--alpha", "1.5"], "alpha must lie in (0, 1), got 1.5"),
+        (["certify", "--n", "10"], "n must be >= n0 >= 1, got n=10 and n0=100"),
+        (["certify", "--sigma", "0"], "sigma must be > 0, got 0.0"),
+        (["certify-shift", "--draws", "0"], "draws must be >= 1, got 0"),
+        (["certify-shift", "--eps", "-0.1"], ">= 0, got -0.1"),
+        (["attack", "--model", "a:b"], "a run folder must stand alone"),
+    ],
+)
+def test_a_mistake_about_a_run_is_one_line(arguments, message, folder, capsys):
+    assert message in refused(capsys, [arguments[0], str(folder), *arguments[1:], "--quiet"])
+
+
+def test_a_damaged_config_is_one_line(folder, capsys, tmp_path):
+    (tmp_path / "config.json").write_text((folder / "config.json").read_text().replace('"sigma"', '"sgima"'))
+    assert "unknown keys (sgima)" in refused(capsys, ["attack", str(tmp_path)])
+    (tmp_path / "config.json").write_text("{")
+    assert "config.json must be a JSON document" in refused(capsys, ["certify", str(tmp_path)])
+
+
+def test_the_users_own_network(folder, capsys, tmp_path, monkeypatch):
+    (tmp_path / "mine_network.py").write_text(
+        "from rhobust.models import build_model\n"
+        "def make(num_classes):\n"
+        "    return build_model('cnn-small', shape=(1, 8, 8), classes=num_classes, mean=[0.], deviation=[1.],"
+        " activation='relu', seed=0)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    own = ["--model", "mine_network:make", "--weights", str(folder / "model.safetensors"), "--data", "digits"]
+    own += ["--out", str(tmp_path / "records"), "--sigma", "0.25"]
+    shift = ["--eps", "0", "0.1", "--quiet"]
+    mine = document(capsys, ["certify-shift", *own, *shift])
+    assert mine["summary"]["curve"] == document(capsys, ["certify-shift", str(folder), *shift])["summary"]["curve"]
+
+
+def test_quickstart_twice_gives_the_same_numbers_and_another_seed_gives_others(capsys, tmp_path):
+    tiny = ["quickstart", "--epochs", "1", "--limit", "4", "--n", "100", "--quiet"]
+
+    def numbers(out, seed):
+        result = document(capsys, [*tiny, "--out", str(tmp_path / out), "--seed", seed])
+        summaries = [record["summary"] for one in result["runs"] for record in one["records"]]
+        return [{key: value for key, value in summary.items() if key != "seconds"} for summary in summaries]
+
+    first = numbers("a", "0")
+    assert first == numbers("b", "0")
+    assert first != numbers("c", "1")
+    assert (tmp_path / "a" / "report.html").exists()

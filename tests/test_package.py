@@ -1,0 +1,63 @@
+"""What holds for the package as a whole."""
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import rhobust
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_public_names_are_the_same_for_readers_and_for_type_checkers():
+    tree = ast.parse(Path(rhobust.__file__).read_text())
+    block = next(node for node in tree.body if isinstance(node, ast.If))
+    typed = {(alias.asname, node.module) for node in block.body for alias in node.names}
+    assert typed == {(name, f"rhobust.{room}") for name, room in rhobust._HOME.items()}
+
+
+@pytest.mark.parametrize("name", sorted(rhobust._HOME))
+def test_every_public_name_is_there_and_documented(name):
+    assert getattr(rhobust, name).__doc__
+    assert name in dir(rhobust)
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'certify'"):
+        rhobust.certify  # noqa: B018
+
+
+def loaded_after(statement):
+    code = f"{statement}\nimport sys; print(' '.join(sorted(m.partition('.')[0] for m in sys.modules)))"
+    return set(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split())
+
+
+def test_importing_is_light():
+    assert not loaded_after("import rhobust") & {"torch", "numpy", "scipy", "rich", "PIL", "matplotlib"}
+    extras = {"matplotlib", "foolbox", "pyautoattack", "torchvision", "jinja2", "rich", "PIL", "hypothesis"}
+    assert not loaded_after("import rhobust; rhobust.SmoothedClassifier; rhobust.train") & (extras - {"jinja2"})
+    assert not loaded_after("import rhobust.bounds") & {"torch"}
+
+
+def test_help_needs_no_torch():
+    listed = loaded_after("from rhobust.cli import run; run(['--help'])")
+    assert not listed & {"torch", "numpy", "tyro"}
+
+
+def test_every_test_file_is_collected():
+    files = [path for path in (ROOT / "tests").rglob("*.py") if re.search(r"^\s*def test_", path.read_text(), re.M)]
+    assert files
+    assert [str(path) for path in files if not path.name.startswith("test_")] == []
+
+
+def test_no_pickle_is_read_anywhere():
+    sources = {path: path.read_text() for path in (ROOT / "src").rglob("*.py")}
+    for path, text in sources.items():
+        assert "import pickle" not in text, path
+        for call in re.findall(r"torch\.load\([^)]*\)", text):
+            assert "weights_only=True" in call, (path, call)
+        assert "allow_pickle=True" not in text, path

@@ -1,0 +1,42 @@
+import pytest
+
+from rhobust.progress import Step, show_progress
+
+
+def test_elsewhere_than_on_a_terminal_it_is_a_few_lines(capfd: pytest.CaptureFixture[str]) -> None:
+    with show_progress() as report:
+        report("[a line] that is no markup")
+        for done in range(1, 1001):
+            report(Step("work", done, 1000, "images"))
+        report(Step("loading", 1_500_000, None, "bytes"))
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err.splitlines() == [
+        "[a line] that is no markup",
+        "work: 1 of 1,000 images",
+        "work: 250 of 1,000 images",
+        "work: 500 of 1,000 images",
+        "work: 750 of 1,000 images",
+        "work: 1,000 of 1,000 images",
+        "loading: 1.5 MB",
+    ]
+
+
+def test_on_a_terminal_it_is_a_bar(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    with show_progress() as report:
+        report(Step("work [1]", 1, 2, "bytes"))
+        report("a line between")
+        report(Step("work [1]", 2, 2, "bytes"))
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert "work [1]" in err
+    assert "━" in err
+    assert "a line between" in err
+
+
+def test_no_report_writes_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    with show_progress():
+        pass
+    assert capfd.readouterr() == ("", "")
