@@ -20,9 +20,7 @@ SMALL = ["--limit", "20", "--quiet"]
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     out = tmp_path_factory.mktemp("cli") / "run"
-    assert (
-        run([*TRAIN, "method:gaussian", "--method.sigma", "0.25", "--lr", "0.002", "--out", str(out), "--quiet"]) == 0
-    )
+    assert run([*train("method:gaussian --method.sigma 0.25", lr=0.002, out=out), "--quiet"]) == 0
     return out
 
 
