@@ -9,7 +9,7 @@ from rhobust.models import MODELS, build_model, load_factory_model
 COUNTS = {
     ("cnn", (1, 28, 28), 10): 710_218,
     ("cnn", (3, 32, 32), 10): 722_250,
-    ("cnn-small", (1, 8, 8), 10): 65_994,
+    ("cnn-small", (1, 8, 8), 10): 19_178,
     ("resnet18", (3, 32, 32), 10): 11_173_962,
     ("resnet18", (3, 64, 64), 200): 11_271_432,
     ("vgg16", (3, 32, 32), 10): 14_728_266,

@@ -26,7 +26,7 @@ class Quickstart:
 
     out: Path = Path("quickstart")
     """Folder for the runs and report.html."""
-    epochs: int = 30
+    epochs: int = 40
     """Passes over the training images."""
     limit: int = 200
     """Test images that are attacked and certified one by one; the distributional certificate takes all."""

@@ -75,7 +75,9 @@ def build_model(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(stream_key(seed, "model") % 2**63)
         if name in MODELS:
-            return Normalised(MODELS[name](*shape, classes, make), mean, deviation)
+            network = MODELS[name](*shape, classes, make)
+            # Convolutions run in the weights' layout; channels last is the fast one on CPU and GPU alike.
+            return Normalised(network.to(memory_format=torch.channels_last), mean, deviation)
         return _from_factory(name, num_classes=classes, activation=activation)
 
 

@@ -26,14 +26,14 @@ def cnn(channels: int, height: int, width: int, classes: int, activation: Callab
 
 
 def cnn_small(channels: int, height: int, width: int, classes: int, activation: Callable[[], nn.Module]) -> nn.Module:
-    """Three 3x3 convolutions (32, 64, 64 channels, the second with stride 2) and a dense layer."""
-    features = 64 * ((height + 1) // 2) * ((width + 1) // 2)
+    """Three 3x3 convolutions (16, 32, 32 channels, the second with stride 2) and a dense layer."""
+    features = 32 * ((height + 1) // 2) * ((width + 1) // 2)
     return nn.Sequential(
-        nn.Conv2d(channels, 32, 3, padding=1),
+        nn.Conv2d(channels, 16, 3, padding=1),
         activation(),
-        nn.Conv2d(32, 64, 3, stride=2, padding=1),
+        nn.Conv2d(16, 32, 3, stride=2, padding=1),
         activation(),
-        nn.Conv2d(64, 64, 3, padding=1),
+        nn.Conv2d(32, 32, 3, padding=1),
         activation(),
         nn.Flatten(),
         nn.Linear(features, classes),
