@@ -31,7 +31,7 @@ def test_json_round_trip(method):
         ({"augment": 1}, "true or false"),
         ({"model": "resnet"}, "model must be one of"),
         ({"activation": "gelu"}, "gelu"),
-        ({"method": {"kind": "nall"}}, "kind must be one of erm, gaussian, nal"),
+        ({"method": {"kind": "nall"}}, "kind must be one of erm, gaussian, stn, pgd, trades, smoothadv, wrm, nal"),
         ({"method": {"kind": "nal", "sigmaa": 1.0}}, "unknown keys (sigmaa)"),
         ({"method": {"kind": "nal", "sigma": -1.0}}, "sigma must be > 0, got -1.0"),
         ({"method": 3}, "kind must be one of"),
@@ -91,10 +91,15 @@ def test_the_run_id_is_readable_and_changes_with_every_field():
         "schedule": "cosine",
         "weight_decay": 0.7,
         "augment": False,
+        "clip": 7.0,
+        "label_smoothing": 0.7,
+        "average": 0.7,
         "validation": 7,
+        "measure_eps": 7.0,
+        "fast": False,
         "seed": 7,
     }
-    assert set(other) == {field.name for field in fields(TrainConfig)}
+    assert {*other, "keep"} == {field.name for field in fields(TrainConfig)}
     ids = {config(**{name: value}).run_id for name, value in other.items()}
     assert len(ids | {config().run_id}) == len(other) + 1
 

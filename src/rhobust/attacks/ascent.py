@@ -69,3 +69,8 @@ def project_l2(x: Tensor, centre: Tensor, eps: float) -> Tensor:
 def project_linf(x: Tensor, centre: Tensor, eps: float) -> Tensor:
     """The nearest point of the L-infinity ball of radius eps around each centre."""
     return centre + (x - centre).clamp(-eps, eps)
+
+
+def l2_move(centre: Tensor, eps: float, size: float) -> Move:
+    """Steps of one length along the normalised gradient, within the L2 ball around each centre and in [0, 1]."""
+    return lambda point, gradient, _: project_l2(point + size * unit(gradient), centre, eps).clamp(0, 1)

@@ -36,12 +36,8 @@ def record_document(record: Record) -> dict[str, Any]:
 
 def print_table(columns: list[str], rows: list[list[str]], *, left: int = 1) -> None:
     """Print a table to standard output; the first `left` columns are words, the rest numbers."""
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for number, column in enumerate(columns):
-        table.add_column(column, justify="left" if number < left else "right", no_wrap=left == 1)
-    for row in rows:
-        table.add_row(*row)
-    Console().print(table)
+    widths = [max(len(row[number]) for row in [columns, *rows]) for number in range(len(columns))]
+    for row in [columns, *rows]:
+        words = [cell.ljust(width) for cell, width in zip(row[:left], widths[:left], strict=True)]
+        numbers = [cell.rjust(width) for cell, width in zip(row[left:], widths[left:], strict=True)]
+        print("  ".join([*words, *numbers]).rstrip())

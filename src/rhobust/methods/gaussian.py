@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -27,4 +28,4 @@ class Gaussian:
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> Loss:
         copies = noisy_copies(x, self.sigma, self.draws, rng)
-        return Loss(F.cross_entropy(model(copies), y.repeat(self.draws)), x.new_zeros(len(x)))
+        return Loss(F.cross_entropy(model(copies), torch.cat([y] * self.draws)), x.new_zeros(len(x)))

@@ -3,13 +3,15 @@
 from dataclasses import dataclass
 from typing import Literal
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rhobust.attacks.ascent import ascend, frozen
 from rhobust.noise import Noise
 
-from .protocol import Loss
+from .penalised import penalised_move
+from .protocol import Loss, squared_distance
 
 
 @dataclass(frozen=True)
@@ -47,8 +49,8 @@ class Nal:
         with frozen(model):
             worst = self.maximise(model, x, y, rng, shared)
         noise = self.sigma * rng.normal(x, self.draws) if shared is None else shared
-        value = F.cross_entropy(model((worst + noise).flatten(0, 1)), y.repeat(self.draws))
-        return Loss(value, (worst - x).flatten(1).square().sum(1))
+        value = F.cross_entropy(model((worst + noise).flatten(0, 1)), torch.cat([y] * self.draws))
+        return Loss(value, squared_distance(worst, x))
 
     def maximise(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise, shared: Tensor | None = None) -> Tensor:
         """The inner maximiser x_K of Algorithm 1, lines 3 to 6, from x_0 = x."""
@@ -58,14 +60,15 @@ class Nal:
         def objective(point: Tensor) -> Tensor:
             nonlocal noise
             noise = self.sigma * rng.normal(x, self.draws) if shared is None else shared
-            values = F.cross_entropy(model((point + noise).flatten(0, 1)), y.repeat(self.draws), reduction="none")
+            values = F.cross_entropy(
+                model((point + noise).flatten(0, 1)), torch.cat([y] * self.draws), reduction="none"
+            )
             return values.view(self.draws, len(y)).mean(0)
 
-        def move(point: Tensor, gradient: Tensor, number: int) -> Tensor:
-            if self.inner == "damped":
-                # E ||x + z - x0||^2 has the exact gradient 2 (x - x0): sampling z in it only adds variance.
-                return point + eta / (number + 1) ** 0.5 * (gradient - 2 * self.gamma * (point - x))
+        def papers_move(point: Tensor, gradient: Tensor, _: int) -> Tensor:
             assert noise is not None
             return point + eta * (gradient - 2 * self.gamma * (point + noise.mean(0) - x))
 
+        # E ||x + z - x0||^2 has the exact gradient 2 (x - x0): sampling z in it, as the paper does, only adds variance.
+        move = penalised_move(x, self.gamma, eta) if self.inner == "damped" else papers_move
         return ascend(objective, x, steps=self.steps, move=move)

@@ -28,7 +28,12 @@ class Method(Protocol):
         Args:
             model: The network in training mode, from inputs in [0, 1] to logits.
             x: Inputs, `(n, ...)`.
-            y: Labels, `(n,)`.
+            y: Labels, `(n,)`, or probabilities of the classes, `(n, classes)`.
             rng: The only source of noise.
         """
         ...
+
+
+def squared_distance(worst: Tensor, x: Tensor) -> Tensor:
+    """How far each input was moved, squared, `(n,)`."""
+    return (worst - x).flatten(1).square().sum(1)

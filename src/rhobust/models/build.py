@@ -77,7 +77,10 @@ def build_model(
         if name in MODELS:
             network = MODELS[name](*shape, classes, make)
             # Convolutions run in the weights' layout; channels last is the fast one on CPU and GPU alike.
-            return Normalised(network.to(memory_format=torch.channels_last), mean, deviation)
+            for parameter in network.parameters():
+                if parameter.dim() == 4:
+                    parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
+            return Normalised(network, mean, deviation)
         return _from_factory(name, num_classes=classes, activation=activation)
 
 

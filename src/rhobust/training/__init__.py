@@ -5,7 +5,8 @@ from .config import config_from_json as config_from_json
 from .config import config_to_json as config_to_json
 from .environment import describe_environment as describe_environment
 from .environment import resolve_device as resolve_device
-from .loop import clean_accuracy as clean_accuracy
 from .loop import train as train
+from .measure import clean_accuracy as clean_accuracy
+from .measure import robust_accuracy as robust_accuracy
 from .run import Run as Run
 from .run import open_run as open_run

@@ -1,28 +1,33 @@
 """The training loop."""
 
-import io
-import json
 import math
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from rhobust.data import Dataset, augment, channel_statistics, epoch_batches, load, to_unit
 from rhobust.models import build_model
-from rhobust.noise import BatchNoise, stream
-from rhobust.progress import Report, Step, telling
-from rhobust.records import write_whole
-
-from .config import TrainConfig
-from .environment import describe_environment
-from .run import METRICS, RESUME, WEIGHTS, Run, create_run, save_weights
+from rhobust.noise import BatchNoise, stream, stream_key
+from rhobust.progress import Report, silent, telling
+from rhobust.progress import Step as Told
+from rhobust.training.checkpoint import load_checkpoint, save_checkpoint
+from rhobust.training.config import TrainConfig
+from rhobust.training.environment import describe_environment
+from rhobust.training.fast import FastStep
+from rhobust.training.measure import clean_accuracy, robust_accuracy
+from rhobust.training.processes import Processes, ShardNoise, join_processes
+from rhobust.training.run import RESUME, WEIGHTS, Run, create_run, save_weights
+from rhobust.training.schedule import learning_rate
+from rhobust.training.step import Step
 
 MEASURED = 2000
-"""Images on which an epoch's accuracy is measured."""
+"""Images on which an epoch's accuracy is measured where none are held out."""
 
 
 def train(
@@ -37,7 +42,7 @@ def train(
     """Train a network into a run folder; a finished run of the same config is returned as it is.
 
     Every random choice is a stream named by (seed, purpose, epoch), so an epoch is the same whether the run was
-    interrupted before it or not.
+    interrupted before it or not, and whether one process trains or several that torchrun started.
 
     Args:
         config: What decides the weights.
@@ -51,83 +56,173 @@ def train(
         ValueError: The config does not fit the data or the folder.
         FloatingPointError: The loss became infinite or not a number.
     """
-    if (run := _finished(config, out)) is not None:
-        return run
+    if (out / WEIGHTS).exists():
+        return create_run(out, config, {}, resume=True)
+    processes = join_processes(device)
     data = load(config.data, "train", root=root)
-    fitting, held_out = _split(data, config)
-    mean, deviation = channel_statistics(fitting.images)
-    model = build_model(
-        config.model,
-        shape=data.shape,
-        classes=data.num_classes,
-        mean=mean,
-        deviation=deviation,
-        activation=config.activation,
-        seed=config.seed,
-    ).to(device)
-    run = create_run(out, config, describe_environment(device), resume=resume)
-    optimizer = _optimizer(config, model)
-    metrics = _restore(run, model, optimizer, device)
-    fitting, held_out = fitting.to(device), held_out.to(device)
-    steps = math.ceil(len(fitting) / config.batch_size)
-    with telling(report) as tell:
-        for epoch in range(len(metrics) + 1, config.epochs + 1):
-            start = time.perf_counter()
-            losses, squares = [], []
-            for number, (x, y, rng) in enumerate(_batches(fitting, config, epoch, device)):
-                _set_lr(optimizer, config, ((epoch - 1) * steps + number) / (config.epochs * steps))
-                model.train()
-                loss, squared_distance = config.method.loss(model, x, y, rng)
-                optimizer.zero_grad(set_to_none=True)
-                loss.backward()
-                optimizer.step()
-                losses.append(loss.detach() * len(x))
-                squares.append(squared_distance.detach().sum())
-            mean_loss = (torch.stack(losses).sum() / len(fitting)).item()
-            seconds = time.perf_counter() - start
-            if not math.isfinite(mean_loss):
-                raise FloatingPointError(
-                    f"the loss must stay finite, but was {mean_loss} in epoch {epoch}; "
-                    f"{run.folder / RESUME} holds epoch {len(metrics)}"
-                )
-            metrics.append(
-                {
-                    "epoch": epoch,
-                    "loss": mean_loss,
-                    "accuracy": clean_accuracy(model, held_out),
-                    "accuracy_on": "validation" if config.validation else "training",
-                    "distance_rms": (torch.stack(squares).sum() / len(fitting)).sqrt().item(),
-                    "seconds": seconds,
-                    "images_per_second": len(fitting) / seconds,
-                }
-            )
-            _checkpoint(run, model, optimizer, metrics)
-            note = f"loss {mean_loss:.4f}  accuracy {metrics[-1]['accuracy']:.3f}"
-            tell(Step(f"train {config.run_id}", epoch, config.epochs, "epochs", note))
-    save_weights(run.folder / WEIGHTS, model, data, config)
-    (run.folder / RESUME).unlink(missing_ok=True)
+    fitting, measured = _split(data, config)
+    run = Run(out, config)
+    if processes.first:
+        run = create_run(out, config, describe_environment(device), resume=resume)
+    processes.wait()
+    trainer = Trainer.start(run, fitting.to(device), measured.to(device), device, processes)
+    with telling(report if processes.first else silent) as tell:
+        while len(trainer.metrics) < config.epochs:
+            row = trainer.epoch()
+            note = f"loss {row['loss']:.4f}  accuracy {row['accuracy']:.3f}"
+            tell(Told(f"train {config.run_id}", row["epoch"], config.epochs, "epochs", note))
+    if processes.first:
+        trainer.model.load_state_dict(trainer.kept)
+        save_weights(run.folder / WEIGHTS, trainer.model, data, config)
+        (run.folder / RESUME).unlink(missing_ok=True)
+    processes.wait()
     return run
 
 
-@torch.no_grad()
-def clean_accuracy(model: nn.Module, data: Dataset, batch_size: int = 500) -> float:
-    """Share of images that the base network gets right; the model's mode is put back."""
-    mode = model.training
-    model.eval()
-    right = sum(
-        (model(to_unit(images)).argmax(1) == labels).sum().item()
-        for images, labels in zip(data.images.split(batch_size), data.labels.split(batch_size), strict=True)
-    )
-    model.train(mode)
-    return right / len(data)
+@dataclass
+class Trainer:
+    """A run in progress: the network, its optimiser, and what was measured so far."""
+
+    run: Run
+    fitting: Dataset
+    measured: Dataset
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    step: Step
+    noise: ShardNoise
+    processes: Processes
+    metrics: list[dict[str, Any]]
+    average: dict[str, Tensor]
+    """Running mean of the weights; the weights themselves where none is asked for."""
+    kept: dict[str, Tensor]
+    """The weights of the epoch that the config's rule keeps."""
+
+    @classmethod
+    def start(
+        cls, run: Run, fitting: Dataset, measured: Dataset, device: torch.device, processes: Processes
+    ) -> "Trainer":
+        """Build everything, and take up the last whole epoch if there is one."""
+        config = run.config
+        mean, deviation = channel_statistics(fitting.images)
+        model = build_model(
+            config.model,
+            shape=fitting.shape,
+            classes=fitting.num_classes,
+            mean=mean,
+            deviation=deviation,
+            activation=config.activation,
+            seed=config.seed,
+        ).to(device)
+        optimizer = _optimizer(config, model, device)
+        noise = ShardNoise(BatchNoise(stream(config.seed, "noise", device=device)), processes)
+        parts = (model, config.method, optimizer, noise, processes, config.clip)
+        step = Step(*parts)
+        if config.fast and device.type == "cuda":
+            step = FastStep(*parts, size=len(processes.rows(torch.arange(config.batch_size))))
+        trainer = cls(run, fitting, measured, model, optimizer, step, noise, processes, [], {}, {})
+        trainer.average = trainer.kept = _copy(model)
+        saved = load_checkpoint(run.folder / RESUME, device)
+        if saved is not None:
+            model.load_state_dict(saved["model"])
+            optimizer.load_state_dict(saved["optimizer"])
+            trainer.average, trainer.kept, trainer.metrics = saved["average"], saved["kept"], saved["metrics"]
+        return trainer
+
+    def epoch(self) -> dict[str, Any]:
+        """Train one epoch, measure, and put everything on the disk."""
+        config, number = self.run.config, len(self.metrics) + 1
+        start = time.perf_counter()
+        steps = math.ceil(len(self.fitting) / config.batch_size)
+        losses, squares = [], []
+        self.model.train()
+        for index, (x, y, share) in enumerate(self._batches(number)):
+            _set_lr(self.optimizer, learning_rate(config, ((number - 1) * steps + index) / (config.epochs * steps)))
+            loss = self.step(x, y, share)
+            losses.append(loss.value * share * self.noise.batch)
+            squares.append(loss.squared_distance.sum())
+            self._add_to_average()
+        totals = self.processes.total(torch.stack([torch.stack(losses), torch.stack(squares)]))
+        self._check_finite(totals[0], number)
+        loss, square = (totals.sum(1) / len(self.fitting)).tolist()
+        seconds = time.perf_counter() - start
+        row = {
+            "epoch": number,
+            "loss": loss,
+            **self._measure(),
+            "distance_rms": math.sqrt(square),
+            "seconds": seconds,
+            "images_per_second": len(self.fitting) / seconds,
+        }
+        if self._is_kept(row):
+            self.kept = {name: tensor.clone() for name, tensor in self._deployed().items()}
+        self.metrics.append(row)
+        if self.processes.first:
+            save_checkpoint(self.run, self.model, self.optimizer, self.average, self.kept, self.metrics)
+        return row
+
+    def _batches(self, epoch: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """This process's rows of each batch, and their share of it."""
+        config, device = self.run.config, self.fitting.images.device
+        order = stream(config.seed, "order", epoch)
+        crops = stream(config.seed, "augment", epoch, device=device)
+        self.noise.whole.generator.manual_seed(stream_key(config.seed, "noise", epoch) % 2**63)
+        for indices in epoch_batches(len(self.fitting), config.batch_size, rng=order, device=device):
+            images = self.fitting.images[indices]
+            if config.augment:
+                images = augment(images, crop=self.fitting.crop, flip=self.fitting.flip, rng=crops)
+            rows = self.processes.rows(torch.arange(len(indices), device=device))
+            y = self.fitting.labels[indices][rows]
+            if config.label_smoothing:
+                y = F.one_hot(y, self.fitting.num_classes) * (1 - config.label_smoothing)
+                y = y + config.label_smoothing / self.fitting.num_classes
+            self.noise.batch = len(indices)
+            yield to_unit(images[rows]), y, torch.tensor(len(rows) / len(indices), device=device)
+
+    def _deployed(self) -> dict[str, Tensor]:
+        """The weights as they would be saved now."""
+        return self.average if self.run.config.average else self.model.state_dict()
+
+    def _measure(self) -> dict[str, Any]:
+        """Measure the weights as they would be saved, then go on with those in training."""
+        config = self.run.config
+        training = _copy(self.model)
+        self.model.load_state_dict(self._deployed())
+        row: dict[str, Any] = {
+            "accuracy": clean_accuracy(self.model, self.measured),
+            "accuracy_on": "validation" if config.validation else "training",
+        }
+        if config.measure_eps is not None:
+            row["robust_accuracy"] = robust_accuracy(
+                self.model, self.measured, config.measure_eps, config.sigma, config.seed
+            )
+        self.model.load_state_dict(training)
+        return row
+
+    def _is_kept(self, row: dict[str, Any]) -> bool:
+        key = {"last": None, "best-clean": "accuracy", "best-robust": "robust_accuracy"}[self.run.config.keep]
+        return key is None or all(row[key] > earlier[key] for earlier in self.metrics)
+
+    def _add_to_average(self) -> None:
+        decay = self.run.config.average
+        if not decay:
+            return
+        for name, tensor in self.model.state_dict().items():
+            if tensor.is_floating_point():
+                self.average[name].lerp_(tensor, 1 - decay)
+            else:
+                self.average[name].copy_(tensor)
+
+    def _check_finite(self, losses: Tensor, epoch: int) -> None:
+        wrong = (~losses.isfinite()).nonzero()
+        if len(wrong):
+            saved = f"{self.run.folder / RESUME} holds epoch {epoch - 1}" if epoch > 1 else "nothing was saved yet"
+            raise FloatingPointError(
+                f"the loss must stay finite, but was not in epoch {epoch}, step {int(wrong[0]) + 1}; {saved}"
+            )
 
 
-def _finished(config: TrainConfig, out: Path) -> Run | None:
-    """The run in the folder if it is finished, before any data set is looked for."""
-    if not (out / WEIGHTS).exists():
-        return None
-    run = create_run(out, config, {}, resume=True)
-    return run if run.finished else None
+def _copy(model: nn.Module) -> dict[str, Tensor]:
+    return {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
 
 
 def _split(data: Dataset, config: TrainConfig) -> tuple[Dataset, Dataset]:
@@ -140,52 +235,21 @@ def _split(data: Dataset, config: TrainConfig) -> tuple[Dataset, Dataset]:
     return data.select(order[config.validation :]), data.select(order[: config.validation])
 
 
-def _batches(
-    data: Dataset, config: TrainConfig, epoch: int, device: torch.device
-) -> Iterator[tuple[Tensor, Tensor, BatchNoise]]:
-    order = stream(config.seed, "order", epoch)
-    crops = stream(config.seed, "augment", epoch, device=device)
-    noise = BatchNoise(stream(config.seed, "noise", epoch, device=device))
-    for indices in epoch_batches(len(data), config.batch_size, rng=order, device=device):
-        images = data.images[indices]
-        if config.augment:
-            images = augment(images, crop=data.crop, flip=data.flip, rng=crops)
-        yield to_unit(images), data.labels[indices], noise
-
-
-def _optimizer(config: TrainConfig, model: nn.Module) -> torch.optim.Optimizer:
+def _optimizer(config: TrainConfig, model: nn.Module, device: torch.device) -> torch.optim.Optimizer:
+    options: dict[str, Any] = {"lr": config.lr, "weight_decay": config.weight_decay}
+    if config.fast and device.type == "cuda":
+        # A graph replays the addresses it captured: the rate must be a tensor to change over time.
+        options |= {"lr": torch.tensor(config.lr, device=device), "fused": True}
+        if config.optimizer == "adam":
+            options["capturable"] = True
     if config.optimizer == "adam":
-        return torch.optim.Adam(model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
-    return torch.optim.SGD(
-        model.parameters(), lr=config.lr, momentum=0.9, nesterov=True, weight_decay=config.weight_decay
-    )
+        return torch.optim.Adam(model.parameters(), **options)
+    return torch.optim.SGD(model.parameters(), momentum=0.9, nesterov=True, **options)
 
 
-def _set_lr(optimizer: torch.optim.Optimizer, config: TrainConfig, progress: float) -> None:
-    """Set the learning rate for a share of the run that is done, in [0, 1)."""
-    factor = 1.0 if config.schedule == "constant" else 0.5 * (1 + math.cos(math.pi * progress))
+def _set_lr(optimizer: torch.optim.Optimizer, rate: float) -> None:
     for group in optimizer.param_groups:
-        group["lr"] = config.lr * factor
-
-
-def _checkpoint(run: Run, model: nn.Module, optimizer: torch.optim.Optimizer, metrics: list[dict[str, Any]]) -> None:
-    buffer = io.BytesIO()
-    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "metrics": metrics}, buffer)
-    write_whole(run.folder / RESUME, buffer.getvalue())
-    write_whole(run.folder / METRICS, "".join(json.dumps(row) + "\n" for row in metrics))
-
-
-def _restore(
-    run: Run, model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device
-) -> list[dict[str, Any]]:
-    """Load the last whole epoch, if there is one, and return the metrics up to it."""
-    path = run.folder / RESUME
-    if not path.exists():
-        return []
-    try:
-        state = torch.load(path, map_location=device, weights_only=True)
-    except Exception as error:
-        raise ValueError(f"{path} must be a checkpoint of this run, but {str(error).splitlines()[0]}") from None
-    model.load_state_dict(state["model"])
-    optimizer.load_state_dict(state["optimizer"])
-    return state["metrics"]
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate

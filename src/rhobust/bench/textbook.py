@@ -1,0 +1,96 @@
+"""The training methods as a textbook writes them: one noise draw at a time, weights with gradients throughout.
+
+What the benchmark compares with. Float32, the network in training mode everywhere, nothing batched, frozen or
+compiled; the losses are those of `rhobust.methods`.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from rhobust.methods import Nal, Pgd, Smoothadv, Trades, Wrm
+from rhobust.noise import Noise
+
+
+def textbook_loss(
+    method: Nal | Pgd | Smoothadv | Trades | Wrm, model: nn.Module, x: Tensor, y: Tensor, rng: Noise
+) -> Tensor:
+    """The loss of a batch by the plain loop of each method."""
+    match method:
+        case Nal():
+            return _nal(method, model, x, y, rng)
+        case Wrm():
+            return _wrm(method, model, x, y)
+        case Pgd():
+            return F.cross_entropy(model(_pgd(method, model, x, y)), y)
+        case Trades():
+            return _trades(method, model, x, y, rng)
+        case Smoothadv():
+            return _smoothadv(method, model, x, y, rng)
+
+
+def _gradient(value: Tensor, x: Tensor) -> Tensor:
+    return torch.autograd.grad(value, x)[0].detach()
+
+
+def _l2_step(x: Tensor, gradient: Tensor, centre: Tensor, eps: float, size: float) -> Tensor:
+    direction = gradient / gradient.flatten(1).norm(dim=1).clamp_min(1e-12).view(-1, 1, 1, 1)
+    offset = x.detach() + size * direction - centre
+    length = offset.flatten(1).norm(dim=1).clamp_min(1e-12).view(-1, 1, 1, 1)
+    return (centre + offset * (eps / length).clamp_max(1.0)).clamp(0, 1)
+
+
+def _nal(method: Nal, model: nn.Module, x0: Tensor, y: Tensor, rng: Noise) -> Tensor:
+    x = x0.clone()
+    for k in range(method.steps):
+        gradient = torch.zeros_like(x0)
+        for _ in range(method.draws):
+            x.requires_grad_()
+            noisy = x + method.sigma * rng.normal(x0, 1)[0]
+            gradient += _gradient(F.cross_entropy(model(noisy), y, reduction="sum"), x) / method.draws
+        x = x.detach() + (gradient - 2 * method.gamma * (x.detach() - x0)) / (2 * method.gamma * (k + 1) ** 0.5)
+    losses = [F.cross_entropy(model(x + method.sigma * rng.normal(x0, 1)[0]), y) for _ in range(method.draws)]
+    return torch.stack(losses).mean()
+
+
+def _wrm(method: Wrm, model: nn.Module, x0: Tensor, y: Tensor) -> Tensor:
+    x = x0.clone()
+    for k in range(method.steps + 1):
+        x.requires_grad_()
+        gradient = _gradient(F.cross_entropy(model(x), y, reduction="sum"), x)
+        x = x.detach() + (gradient / (2 * method.gamma) - (x.detach() - x0)) / (k + 1) ** 0.5
+    return F.cross_entropy(model(x), y)
+
+
+def _pgd(method: Pgd, model: nn.Module, x0: Tensor, y: Tensor) -> Tensor:
+    x = x0.clone()
+    for _ in range(method.steps):
+        x.requires_grad_()
+        gradient = _gradient(F.cross_entropy(model(x), y, reduction="sum"), x)
+        x = _l2_step(x, gradient, x0, method.eps, method.relative_step * method.eps / method.steps)
+    return x
+
+
+def _kl(clean: Tensor, moved: Tensor) -> Tensor:
+    return F.kl_div(moved.log_softmax(1), clean.softmax(1), reduction="sum")
+
+
+def _trades(method: Trades, model: nn.Module, x0: Tensor, y: Tensor, rng: Noise) -> Tensor:
+    x = x0 + 1e-3 * rng.normal(x0, 1)[0]
+    for _ in range(method.steps):
+        x.requires_grad_()
+        gradient = _gradient(_kl(model(x0), model(x)), x)
+        x = _l2_step(x, gradient, x0, method.eps, method.relative_step * method.eps / method.steps)
+    clean = model(x0)
+    return F.cross_entropy(clean, y) + method.beta * _kl(clean, model(x)) / len(x0)
+
+
+def _smoothadv(method: Smoothadv, model: nn.Module, x0: Tensor, y: Tensor, rng: Noise) -> Tensor:
+    noise = [method.sigma * rng.normal(x0, 1)[0] for _ in range(method.draws)]
+    x = x0.clone()
+    for _ in range(method.steps):
+        x.requires_grad_()
+        probability = torch.stack([model(x + z).softmax(1) for z in noise]).mean(0)
+        gradient = _gradient(F.nll_loss(probability.log(), y, reduction="sum"), x)
+        x = _l2_step(x, gradient, x0, method.eps, method.relative_step * method.eps / method.steps)
+    return torch.stack([F.cross_entropy(model(x + z), y) for z in noise]).mean()

@@ -1,0 +1,228 @@
+"""Training steps against the textbook way, in one process."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from rhobust.bench.textbook import textbook_loss
+from rhobust.configs import kind_of
+from rhobust.methods import Nal, Pgd, Smoothadv, Trades, Wrm
+from rhobust.models import build_model
+from rhobust.noise import BatchNoise, stream
+from rhobust.progress import Report, telling
+from rhobust.training.fast import FastStep
+from rhobust.training.processes import Processes
+from rhobust.training.step import Step
+
+METHODS = (Nal(), Pgd(), Smoothadv(), Trades(), Wrm())
+
+
+@dataclass(frozen=True)
+class Scale:
+    """What is timed: the paper's CIFAR-10 setting on a GPU, its MNIST setting on a CPU."""
+
+    model: str
+    shape: tuple[int, int, int]
+    batch: int
+    textbook_steps: int
+    our_steps: int
+
+
+SCALES = {
+    "cuda": Scale("resnet18", (3, 32, 32), 128, textbook_steps=8, our_steps=40),
+    "cpu": Scale("cnn", (1, 28, 28), 64, textbook_steps=3, our_steps=3),
+}
+
+
+def bench_training(device: torch.device, *, curve: int = 0, report: Report | None = None) -> dict[str, Any]:
+    """Time one training step of each method, ours against the textbook's, and measure the machine's ceiling.
+
+    Args:
+        device: Where to run.
+        curve: Steps over which NAL's losses are compared, fast against float32; 0 skips it.
+        report: Told of progress; None shows it on stderr.
+    """
+    scale = SCALES[device.type]
+    ceiling = matmul_rate(device)
+    rows = []
+    with telling(report) as tell:
+        for method in METHODS:
+            tell(f"bench training: {kind_of(type(method))}")
+            rows.append(_compare(method, scale, device, ceiling))
+        result: dict[str, Any] = {
+            "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+            "torch": torch.__version__,
+            "threads": torch.get_num_threads(),
+            "model": scale.model,
+            "shape": list(scale.shape),
+            "batch": scale.batch,
+            "matmul_tflops": ceiling / 1e12,
+            "methods": rows,
+        }
+        if curve:
+            tell(f"bench training: loss over {curve} steps")
+            result["curve"] = loss_curves(Nal(), scale, device, curve)
+    return result
+
+
+def matmul_rate(device: torch.device) -> float:
+    """Operations a second of a large matrix product: bf16 on a GPU, float32 on a CPU."""
+    size, dtype = (8192, torch.bfloat16) if device.type == "cuda" else (2048, torch.float32)
+    generator = stream(0, "matmul", device=device)
+    a, b = (torch.randn(size, size, generator=generator, device=device).to(dtype) for _ in range(2))
+    return 2 * size**3 / _seconds(lambda: a @ b, device, repeats=10)
+
+
+def loss_curves(method: Nal, scale: Scale, device: torch.device, steps: int) -> dict[str, list[float]]:
+    """Losses of the same batches by the plain float32 step and by the default one, same seed."""
+    batches = _batches(scale, device, 32)
+    curves = {}
+    for name in ("float32", "default"):
+        step = _our_step(method, scale, device, fast=name == "default")
+        values = [step(*batches[number % len(batches)]).value for number in range(steps)]
+        curves[name] = torch.stack(values).tolist()
+    return curves
+
+
+def forward_equivalents(method: Nal | Pgd | Smoothadv | Trades | Wrm) -> int:
+    """Forward passes of one image that a training step costs.
+
+    A gradient in the input costs two (forward and backward), a gradient in the weights three.
+    """
+    match method:
+        case Nal() | Smoothadv():
+            return method.draws * (2 * method.steps + 3)
+        case Wrm():
+            return 2 * (method.steps + 1) + 3
+        case Pgd():
+            return 2 * method.steps + 3
+        case Trades():
+            return 1 + 2 * method.steps + 6
+
+
+def _compare(method: Any, scale: Scale, device: torch.device, ceiling: float) -> dict[str, Any]:
+    x, y, share = _batches(scale, device, 1)[0]
+    strict, relaxed = _textbook_seconds(method, scale, device, x, y)
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    step = _our_step(method, scale, device, fast=True)
+    start = time.perf_counter()
+    step(x, y, share)
+    prepared = time.perf_counter() - start
+    seconds = _seconds(lambda: step(x, y, share), device, repeats=scale.our_steps)
+    work = forward_equivalents(method) * scale.batch * _forward_operations(scale, device)
+    return {
+        "method": kind_of(type(method)),
+        "textbook_ms": 1e3 * strict,
+        "textbook_tf32_ms": None if relaxed is None else 1e3 * relaxed,
+        "ours_ms": 1e3 * seconds,
+        "ratio": strict / seconds,
+        "images_per_second": scale.batch / seconds,
+        "tflops": work / seconds / 1e12,
+        "share_of_matmul": work / seconds / ceiling,
+        "peak_gib": torch.cuda.max_memory_allocated(device) / 2**30 if device.type == "cuda" else None,
+        "first_step_seconds": prepared,
+    }
+
+
+def _textbook_seconds(
+    method: Any, scale: Scale, device: torch.device, x: Tensor, y: Tensor
+) -> tuple[float, float | None]:
+    """Seconds of the textbook's step in float32, and on a GPU with the TF32 convolutions that torch allows."""
+    model, optimizer, noise = _parts(scale, device, fast=False)
+    model.train()
+
+    def step() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        textbook_loss(method, model, x, y, noise).backward()
+        optimizer.step()
+
+    with _strict_float32():
+        strict = _seconds(step, device, repeats=scale.textbook_steps)
+    return strict, _seconds(step, device, repeats=scale.textbook_steps) if device.type == "cuda" else None
+
+
+def _forward_operations(scale: Scale, device: torch.device) -> int:
+    """Floating-point operations of one image's forward pass."""
+    model, _, _ = _parts(scale, device, fast=False)
+    counter = FlopCounterMode(display=False)
+    with counter, torch.no_grad():
+        model.eval()(torch.zeros(1, *scale.shape, device=device))
+    return counter.get_total_flops()
+
+
+class _strict_float32:  # noqa: N801 - reads as a statement
+    """Float32 convolutions without TF32, as the textbook's arithmetic has it."""
+
+    def __enter__(self) -> None:
+        self.before = torch.backends.cudnn.allow_tf32
+        torch.backends.cudnn.allow_tf32 = False
+
+    def __exit__(self, *_: object) -> None:
+        torch.backends.cudnn.allow_tf32 = self.before
+
+
+def _parts(scale: Scale, device: torch.device, *, fast: bool) -> tuple[nn.Module, torch.optim.Optimizer, BatchNoise]:
+    model = build_model(
+        scale.model,
+        shape=scale.shape,
+        classes=10,
+        mean=[0.5] * scale.shape[0],
+        deviation=[0.25] * scale.shape[0],
+        activation="relu",
+        seed=0,
+    ).to(device)
+    options: dict[str, Any] = {"lr": 1e-4}
+    if fast and device.type == "cuda":
+        options = {"lr": torch.tensor(1e-4, device=device), "fused": True, "capturable": True}
+    if not fast:
+        for parameter in model.parameters():
+            parameter.data = parameter.data.contiguous()
+    return model, torch.optim.Adam(model.parameters(), **options), BatchNoise(stream(0, "bench", device=device))
+
+
+def _our_step(method: Any, scale: Scale, device: torch.device, *, fast: bool) -> Step:
+    model, optimizer, noise = _parts(scale, device, fast=fast)
+    model.train()
+    if fast and device.type == "cuda":
+        return FastStep(model, method, optimizer, noise, Processes(), None, size=scale.batch)
+    return Step(model, method, optimizer, noise, Processes(), None)
+
+
+def _batches(scale: Scale, device: torch.device, count: int) -> list[tuple[Tensor, Tensor, Tensor]]:
+    """Images with something to learn: each class is a fixed pattern under noise."""
+    generator = stream(0, "batches", device=device)
+    patterns = torch.rand(10, *scale.shape, generator=generator, device=device)
+    share = torch.ones((), device=device)
+    batches = []
+    for _ in range(count):
+        y = torch.randint(10, (scale.batch,), generator=generator, device=device)
+        noise = torch.rand(scale.batch, *scale.shape, generator=generator, device=device)
+        batches.append(((0.3 * patterns[y] + 0.7 * noise), y, share))
+    return batches
+
+
+def _seconds(work: Callable[[], Any], device: torch.device, *, repeats: int) -> float:
+    """Median seconds of a call, after two that are not counted."""
+    for _ in range(2):
+        work()
+    times = []
+    for _ in range(repeats):
+        if device.type == "cuda":
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            start.record()
+            work()
+            end.record()
+            torch.cuda.synchronize(device)
+            times.append(start.elapsed_time(end) / 1e3)
+        else:
+            before = time.perf_counter()
+            work()
+            times.append(time.perf_counter() - before)
+    return median(times)

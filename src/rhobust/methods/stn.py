@@ -1,0 +1,32 @@
+"""Stability training with noise (Li et al.)."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from rhobust.noise import Noise, noisy_copies
+
+from .protocol import Loss
+
+
+@dataclass(frozen=True)
+class Stn:
+    """Stability training: cross-entropy on clean inputs, plus that of noisy predictions against the clean ones."""
+
+    sigma: float = 0.1
+    """Standard deviation of the noise."""
+    weight: float = 2.0
+    """Weight of the stability term; the paper does not state its own."""
+
+    def __post_init__(self) -> None:
+        for name in ("sigma", "weight"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be > 0, got {getattr(self, name)}")
+
+    def loss(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> Loss:
+        # One pass for both halves: batch norm trains on the mixture that its running averages describe.
+        clean, noisy = model(torch.cat([x, noisy_copies(x, self.sigma, 1, rng)])).chunk(2)
+        value = F.cross_entropy(clean, y) + self.weight * F.cross_entropy(noisy, clean.softmax(dim=1))
+        return Loss(value, x.new_zeros(len(x)))

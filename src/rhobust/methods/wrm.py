@@ -1,0 +1,45 @@
+"""Distributionally robust training of the base network (Sinha et al.)."""
+
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from rhobust.attacks.ascent import ascend, frozen
+from rhobust.noise import Noise
+
+from .penalised import penalised_move
+from .protocol import Loss, squared_distance
+
+
+@dataclass(frozen=True)
+class Wrm:
+    """WRM: train on the maximiser of l(x) - gamma ||x - x0||^2, without noise; its theory wants ELU, not ReLU."""
+
+    gamma: float = 1.5
+    """Price of moving an input by one unit of squared distance; smaller is more robust."""
+    steps: int = 15
+    """Damped inner steps after the first, full one, as Sinha et al. count them."""
+
+    def __post_init__(self) -> None:
+        if not self.gamma > 0:
+            raise ValueError(f"gamma must be > 0, got {self.gamma}")
+        if self.steps < 1:
+            raise ValueError(f"steps must be >= 1, got {self.steps}")
+
+    def loss(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> Loss:
+        with frozen(model):
+            worst = self.maximise(model, x, y)
+        return Loss(F.cross_entropy(model(worst), y), squared_distance(worst, x))
+
+    def maximise(self, model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        """The inner maximiser: x0 + grad / (2 gamma), then x += (grad / (2 gamma) - (x - x0)) / sqrt(t + 2), t from 0.
+
+        Nothing is clipped or projected.
+        """
+        return ascend(
+            lambda point: F.cross_entropy(model(point), y, reduction="none"),
+            x,
+            steps=self.steps + 1,
+            move=penalised_move(x, self.gamma, 0.5 / self.gamma),
+        )

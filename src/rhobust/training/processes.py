@@ -1,0 +1,79 @@
+"""More than one process: each takes its rows of every batch, and gradients are added up."""
+
+import os
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from rhobust.noise import BatchNoise
+
+
+@dataclass(frozen=True)
+class Processes:
+    """How many processes train together, and which one this is.
+
+    Every process draws the order, the augmentation and the noise of the whole batch and keeps its own rows, so the
+    losses are those of one process with the same batch. Batch normalisation alone sees a process's rows only.
+    """
+
+    rank: int = 0
+    world: int = 1
+
+    @property
+    def first(self) -> bool:
+        """Whether this process writes the files."""
+        return self.rank == 0
+
+    def rows(self, indices: Tensor) -> Tensor:
+        """This process's rows of a batch; there must be one for every process."""
+        if len(indices) < self.world:
+            raise ValueError(f"a batch must hold an image for each of {self.world} processes, got {len(indices)}")
+        return indices[self.rank :: self.world]
+
+    def add_gradients(self, model: nn.Module) -> None:
+        """Add up the gradients of all processes, in one message."""
+        if self.world == 1:
+            return
+        gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+        flat = torch.cat([gradient.flatten() for gradient in gradients])
+        dist.all_reduce(flat)
+        for gradient, part in zip(gradients, flat.split([gradient.numel() for gradient in gradients]), strict=True):
+            gradient.copy_(part.view_as(gradient))
+
+    def total(self, values: Tensor) -> Tensor:
+        """The sum of a tensor over all processes."""
+        if self.world > 1:
+            dist.all_reduce(values)
+        return values
+
+    def wait(self) -> None:
+        """Go on when every process is here."""
+        if self.world > 1:
+            dist.barrier()
+
+
+@dataclass
+class ShardNoise:
+    """The rows of a whole batch's noise that belong to this process."""
+
+    whole: BatchNoise
+    processes: Processes
+    batch: int = 0
+    """Rows of the whole batch; set before each."""
+
+    def normal(self, x: Tensor, draws: int) -> Tensor:
+        if self.processes.world == 1:
+            return self.whole.normal(x, draws)
+        template = x.new_empty(()).expand(self.batch, *x.shape[1:])
+        return self.whole.normal(template, draws)[:, self.processes.rank :: self.processes.world]
+
+
+def join_processes(device: torch.device) -> Processes:
+    """The processes that torchrun started, or this one alone."""
+    if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
+        return Processes()
+    if not dist.is_initialized():
+        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    return Processes(dist.get_rank(), dist.get_world_size())

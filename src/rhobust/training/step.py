@@ -1,0 +1,45 @@
+"""One weight update: the method's loss, its gradient, the optimiser."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.nn.utils import clip_grad_norm_
+
+from rhobust.methods import Loss, Method
+from rhobust.noise import Noise
+from rhobust.training.processes import Processes
+
+
+@dataclass
+class Step:
+    """The plain update, in the weights' own precision; what the fast path must agree with."""
+
+    model: nn.Module
+    method: Method
+    optimizer: torch.optim.Optimizer
+    noise: Noise
+    processes: Processes
+    clip: float | None
+    """Largest norm of the gradient; None leaves it as it is."""
+
+    def __call__(self, x: torch.Tensor, y: torch.Tensor, share: torch.Tensor) -> Loss:
+        """Update the weights once.
+
+        Args:
+            x: This process's inputs.
+            y: Their labels.
+            share: This process's share of the whole batch, a scalar; 1 for a single process.
+        """
+        self.optimizer.zero_grad(set_to_none=True)
+        loss = self.loss(x, y)
+        (loss.value * share).backward()
+        self.processes.add_gradients(self.model)
+        if self.clip is not None:
+            clip_grad_norm_(self.model.parameters(), self.clip)
+        self.optimizer.step()
+        return Loss(loss.value.detach(), loss.squared_distance.detach())
+
+    def loss(self, x: torch.Tensor, y: torch.Tensor) -> Loss:
+        """The method's loss of a batch."""
+        return self.method.loss(self.model, x, y, self.noise)

@@ -1,0 +1,161 @@
+"""The words around the code: their examples run, their commands parse, their links lead somewhere."""
+
+import importlib
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rhobust.cli import COMMANDS, parse, run
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def fenced(page, language):
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+
+
+def command_lines(program):
+    """Every call of a program in the pages' shell blocks, with its page."""
+    lines = [
+        (page.name, line)
+        for page in PAGES
+        for block in fenced(page, "sh")
+        for line in block.replace("\\\n", " ").splitlines()
+    ]
+    return [pytest.param(line, id=f"{page}: {line}"[:100]) for page, line in lines if line.split()[:1] == [program]]
+
+
+def prose(page):
+    """The page without its fenced blocks and its code spans."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    return re.sub(r"`[^`\n]*`", "", text)
+
+
+def anchors(page):
+    """The anchors of a page's headings, as GitHub names them."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A folder with the run that the examples open."""
+    folder = tmp_path_factory.mktemp("readme")
+    options = "method:gaussian --method.sigma 0.25 --data digits --model cnn-small --epochs 2 --lr 0.002"
+    assert run(["train", *options.split(), "--out", str(folder / "quickstart" / "nal"), "--quiet"]) == 0
+    return folder
+
+
+def test_the_six_lines_of_the_readme(trained, monkeypatch, capsys):
+    monkeypatch.chdir(trained)
+    [code] = fenced(ROOT / "README.md", "python")
+    body = code.split("\n\n")[-1]
+    assert len(body.splitlines()) == 6
+    exec(code, {"__name__": "readme"})
+    shown, statement = capsys.readouterr().out.splitlines()
+    assert shown.startswith("Certificate(prediction=")
+    assert "noise='grid'" in shown
+    assert statement.startswith("With probability 99.9% over test points and noise, for every distribution within W2")
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.parent.name == "docs"], ids=lambda page: page.name)
+def test_the_examples_of_the_docs(page, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for code in fenced(page, "python"):
+        exec(code, {"__name__": "example"})
+
+
+def test_the_method_of_contributing_takes_one_file_and_its_name(tmp_path):
+    page = ROOT / "CONTRIBUTING.md"
+    methods = tmp_path / "rhobust" / "methods"
+    shutil.copytree(ROOT / "src" / "rhobust", tmp_path / "rhobust", ignore=shutil.ignore_patterns("__pycache__"))
+    [code], [changes] = fenced(page, "python"), fenced(page, "diff")
+    (methods / "worstdraw.py").write_text(code)
+    added_import, old, new = changes.splitlines()
+    init = (methods / "__init__.py").read_text()
+    assert f"\n{old[1:]}\n" in init
+    init = init.replace(old[1:], new[1:])
+    (methods / "__init__.py").write_text(init.replace("\nfrom .wrm", f"\n{added_import[1:]}\nfrom .wrm"))
+    [command] = [block for block in fenced(page, "text") if block.startswith("rhobust train")]
+    done = subprocess.run(
+        [sys.executable, "-m", *shlex.split(command), "--quiet"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert '"kind": "worstdraw"' in (tmp_path / "runs" / "worstdraw" / "config.json").read_text()
+
+
+@pytest.mark.parametrize("line", command_lines("rhobust"))
+def test_every_command_in_the_pages_parses(line):
+    name, *arguments = shlex.split(line)[1:]
+    assert name in COMMANDS
+    module = importlib.import_module(f"rhobust.commands.{name.replace('-', '_')}")
+    assert parse(module.COMMAND, name, arguments) is not None
+
+
+@pytest.mark.parametrize("line", command_lines("make"))
+def test_every_make_target_in_the_pages_exists(line):
+    assert re.search(rf"^{line.split()[1]}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
+
+
+def test_the_readme_names_every_command_and_every_method():
+    from rhobust.methods import AnyMethod
+
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert [name for name in COMMANDS if f"`rhobust {name}" not in text] == []
+    assert [kind.__name__ for kind in AnyMethod.__args__ if f"`method:{kind.__name__.lower()}`" not in text] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_leads_somewhere(page):
+    for link in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        if link.startswith("https://"):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), link
+        if anchor:
+            assert anchor in anchors(target), link
+
+
+def test_the_picture_is_a_small_png():
+    picture = (ROOT / "docs" / "quickstart.png").read_bytes()
+    assert picture.startswith(b"\x89PNG")
+    assert len(picture) < 200_000
+
+
+def test_the_citation_file():
+    text = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    keys = re.findall(r"^([a-z-]+):", text, re.MULTILINE)
+    assert {"cff-version", "message", "title", "authors", "version", "license", "references"} <= set(keys)
+    assert len(keys) == len(set(keys))
+    assert "\t" not in text
+    version = (ROOT / "src" / "rhobust" / "version.py").read_text()
+    assert f'"{re.search(r"^version: (.+)$", text, re.MULTILINE)[1]}"' in version
+    # The paper, then Gaussian, STN, PGD, TRADES, SmoothAdv, WRM, Lecuyer et al., Kumar et al., betting.
+    cited = re.findall(r'"arXiv:([\d.]+)"', text)
+    assert cited == [
+        "2010.10987",
+        *("1902.02918", "1809.03113", "1706.06083", "1901.08573", "1906.04584", "1710.10571"),
+        *("1802.03471", "2201.12440", "2010.09686"),
+    ]
+    references = text.partition("\nreferences:\n")[2].split("\n  - type: ")[1:]
+    for reference in references:
+        assert {"title", "authors", "year"} <= set(re.findall(r"^    ([a-z-]+):", reference, re.MULTILINE)), reference
+
+
+def test_the_changelog_speaks_of_this_version():
+    from rhobust.version import VERSION
+
+    assert f"\n## [{VERSION}] - " in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
