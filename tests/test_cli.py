@@ -165,6 +165,9 @@ def test_the_users_own_network(folder, capsys, tmp_path, monkeypatch):
     own += ["--out", str(tmp_path / "records"), "--sigma", "0.25"]
     shift = ["--eps", "0", "0.1", "--quiet"]
     mine = document(capsys, ["certify-shift", *own, *shift])
+    page = document(capsys, ["report", str(tmp_path / "records"), "--out", str(tmp_path / "own.html")])
+    assert page["report"].endswith("own.html")
+    assert "a training run" in refused(capsys, ["certify-shift", *own[:-4], "--out", str(folder), "--sigma", "0.25"])
     assert mine["summary"]["curve"] == document(capsys, ["certify-shift", str(folder), *shift])["summary"]["curve"]
 
 

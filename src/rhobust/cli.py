@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 COMMANDS = {
-    "quickstart": "train, attack and certify three models on real digits and write a report (3 minutes, CPU)",
+    "quickstart": "train, attack and certify three models on real digits and write a report (a few minutes, CPU)",
     "data": "list, get and check data sets",
     "train": "train a classifier into a run folder",
     "attack": "attack a run over radii",
@@ -49,6 +49,8 @@ def run(arguments: Sequence[str]) -> int:
         module = importlib.import_module(f"rhobust.commands.{name.replace('-', '_')}")
         command = parse(module.COMMAND, name, list(arguments[1:]))
         result = command.run()
+        if os.environ.get("RANK", "0") != "0":
+            return 0  # of several processes that torchrun started, the first one speaks
         if command.common.json:
             sys.stdout.write(json.dumps(result, allow_nan=False) + "\n")
         else:

@@ -32,6 +32,8 @@ def test_the_statement_is_rounded_down(half_space, grey_images):
     assert 0 <= 100 * certificate.certified_accuracy[1] - shown < 0.1
     assert statement.startswith("With probability 99% over test points and noise")
     assert "W2 distance 0.1" in statement
+    with pytest.raises(ValueError, match=r"eps must be one of 0, 0\.1, 0\.25, 0\.5, got 0\.3"):
+        certificate.statement(0.3)
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,8 @@ def test_forward_is_the_mean_softmax(smoothed, grey_images):
     assert out.shape == (3, 2)
     assert torch.allclose(out.sum(1), torch.ones(3))
     assert not torch.equal(out, smoothed(x))
+    bytes_in = SmoothedClassifier(smoothed.model, 0.25, 2, draws=4)(grey_images.images[:3])
+    assert torch.equal(bytes_in, SmoothedClassifier(smoothed.model, 0.25, 2, draws=4)(x))
     x.requires_grad_()
     smoothed(x)[:, 1].sum().backward()
     assert (x.grad > 0).all()

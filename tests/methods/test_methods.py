@@ -68,8 +68,7 @@ def test_the_model_keeps_its_mode_and_stale_gradients(method, network, batch):
     assert all(parameter.requires_grad for parameter in network.parameters())
 
 
-# SmoothAdv attacks the probability of one label.
-@pytest.mark.parametrize("method", [method for method in METHODS if not isinstance(method, Smoothadv)], ids=repr)
+@pytest.mark.parametrize("method", METHODS, ids=repr)
 def test_a_label_may_be_a_distribution(method, network, batch):
     x, y = batch
     hard = method.loss(network, x, y, ExampleNoise(0, "noise", range(6)))

@@ -74,3 +74,8 @@ def project_linf(x: Tensor, centre: Tensor, eps: float) -> Tensor:
 def l2_move(centre: Tensor, eps: float, size: float) -> Move:
     """Steps of one length along the normalised gradient, within the L2 ball around each centre and in [0, 1]."""
     return lambda point, gradient, _: project_l2(point + size * unit(gradient), centre, eps).clamp(0, 1)
+
+
+def linf_move(centre: Tensor, eps: float, size: float) -> Move:
+    """Steps of one length along the gradient's sign, within the L-infinity ball around each centre and in [0, 1]."""
+    return lambda point, gradient, _: project_linf(point + size * gradient.sign(), centre, eps).clamp(0, 1)

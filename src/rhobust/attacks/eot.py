@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from rhobust.noise import Noise, noisy_copies
 
-from .ascent import ascend, frozen, project_l2, unit
+from .ascent import ascend, frozen, l2_move
 
 
 @dataclass(frozen=True)
@@ -35,18 +35,17 @@ class Eot:
     ) -> Tensor:
         if sigma is None:
             raise ValueError("sigma must be given to attack the smoothed classifier, got None")
-        size = self.relative_step * eps / self.steps
         with frozen(model):
             return ascend(
                 lambda point: smoothed_loss(model, point, y, sigma=sigma, draws=self.draws, rng=rng),
                 x,
                 steps=self.steps,
-                move=lambda point, gradient, _: project_l2(point + size * unit(gradient), x, eps).clamp(0, 1),
+                move=l2_move(x, eps, self.relative_step * eps / self.steps),
             )
 
 
 def smoothed_loss(model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, draws: int, rng: Noise) -> Tensor:
     """-log of the mean softmax probability of the label over noise draws, one value an example."""
-    logits = model(noisy_copies(x, sigma, draws, rng))
-    log_probability = -F.cross_entropy(logits, y.repeat(draws), reduction="none").view(draws, len(y))
-    return math.log(draws) - log_probability.logsumexp(dim=0)
+    log_probability = model(noisy_copies(x, sigma, draws, rng)).log_softmax(dim=1).unflatten(0, (draws, len(x)))
+    # The mean softmax is a distribution: cross-entropy's own softmax leaves its logarithm as it is.
+    return F.cross_entropy(log_probability.logsumexp(dim=0) - math.log(draws), y, reduction="none")

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from rhobust.noise import Noise
 
-from .ascent import ascend, frozen, project_l2, project_linf, unit
+from .ascent import ascend, frozen, l2_move, linf_move, unit
 
 
 @dataclass(frozen=True)
@@ -35,13 +35,7 @@ class Pgd:
     ) -> Tensor:
         size = self.relative_step * eps / self.steps
 
-        def move(point: Tensor, gradient: Tensor, _: int) -> Tensor:
-            if self.norm == "l2":
-                point = project_l2(point + size * unit(gradient), x, eps)
-            else:
-                point = project_linf(point + size * gradient.sign(), x, eps)
-            return point.clamp(0, 1)
-
+        move = l2_move(x, eps, size) if self.norm == "l2" else linf_move(x, eps, size)
         with frozen(model):
             start = random_point(x, eps, self.norm, rng) if self.random_start else x
             return ascend(

@@ -46,6 +46,8 @@ class ShiftCertificate:
 
     def statement(self, eps: float) -> str:
         """The guarantee at one radius, in words, rounded down."""
+        if eps not in self.eps:
+            raise ValueError(f"eps must be one of {', '.join(f'{known:g}' for known in self.eps)}, got {eps:g}")
         accuracy = self.certified_accuracy[self.eps.index(eps)]
         return (
             f"With probability {confidence(self.alpha)} over test points and noise, for every distribution within "

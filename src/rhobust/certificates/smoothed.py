@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from rhobust.data import to_unit
 from rhobust.noise import BatchNoise, noisy_copies, stream
 
 from .radius import Certificate, certify_inputs, predict_inputs
@@ -39,6 +40,8 @@ class SmoothedClassifier(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Mean softmax over fresh noise draws, `(n, num_classes)`."""
+        if x.dtype == torch.uint8:
+            x = to_unit(x)
         if x.device not in self._noise:
             self._noise[x.device] = BatchNoise(stream(self.seed, "forward", device=x.device))
         logits = self.model(noisy_copies(x, self.sigma, self.draws, self._noise[x.device]))

@@ -26,7 +26,7 @@ class Attack:
     common: CommonOptions = Common()
 
     def run(self) -> dict[str, Any]:
-        target = self.choice.target(self.common.device)
+        target = self.choice.target(self.common)
         record = attack_target(
             target,
             self.attack,

@@ -25,7 +25,7 @@ class Certify:
     common: CommonOptions = Common()
 
     def run(self) -> dict[str, Any]:
-        target = self.choice.target(self.common.device)
+        target = self.choice.target(self.common)
         record = certify_target(
             target,
             radii=self.radii,

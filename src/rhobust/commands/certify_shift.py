@@ -23,7 +23,7 @@ class CertifyShift:
     common: CommonOptions = Common()
 
     def run(self) -> dict[str, Any]:
-        target = self.choice.target(self.common.device)
+        target = self.choice.target(self.common)
         record = certify_shift_target(
             target,
             eps=self.eps,

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import tyro
 
+from rhobust.commands.options import Common
 from rhobust.evaluation import Target, target_from_run, target_from_weights
 from rhobust.training import resolve_device
 
@@ -35,13 +36,15 @@ class Choice:
     seed: int = 0
     """Names the noise."""
 
-    def target(self, device: str) -> Target:
+    def target(self, common: Common) -> Target:
         """Load the network and its test data."""
-        place = resolve_device(device)
+        place = resolve_device(common.device)
         if self.run is not None:
             if self.model or self.weights or self.out:
                 raise ValueError("a run folder must stand alone, but --model, --weights or --out was given with it")
-            return target_from_run(self.run, device=place, sigma=self.sigma, data=self.data, root=self.root)
+            return target_from_run(
+                self.run, device=place, sigma=self.sigma, data=self.data, root=self.root, report=common.report
+            )
         if self.model is None or self.weights is None or self.data is None or self.out is None:
             raise ValueError("a run folder, or all of --model, --weights, --data and --out must be given")
         return target_from_weights(
@@ -52,6 +55,7 @@ class Choice:
             device=place,
             sigma=self.sigma,
             root=self.root,
+            report=common.report,
         )
 
 

@@ -61,8 +61,9 @@ class Check:
         if result["published_classes"] != result["classes"]:
             classes = f"{result['classes']} of {result['published_classes']} classes"
         shape = "x".join(map(str, result["shape"]))
+        files = "1 file" if result["files"] == 1 else f"{result['files']:,} files"
         print(
-            f"{result['name']} is whole: {result['files']} files, {result['train']:,} training and "
+            f"{result['name']} is whole: {files}, {result['train']:,} training and "
             f"{result['test']:,} test images of {shape}, {classes}, in {result['where']}"
         )
 

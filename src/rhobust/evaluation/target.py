@@ -8,7 +8,11 @@ from torch import nn
 
 from rhobust.data import Dataset, load
 from rhobust.models import load_factory_model
-from rhobust.training.run import file_hash, fill_weights, open_run
+from rhobust.progress import Report
+from rhobust.records import read_json, write_json
+from rhobust.training import describe_environment
+from rhobust.training.run import CONFIG, ENVIRONMENT, file_hash, fill_weights, open_run
+from rhobust.version import VERSION
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,7 @@ def target_from_run(
     sigma: float | None = None,
     data: str | None = None,
     root: Path | None = None,
+    report: Report | None = None,
 ) -> Target:
     """The network of a run folder, with its own noise and test data unless others are given."""
     run = open_run(folder)
@@ -66,7 +71,7 @@ def target_from_run(
         model=model,
         model_hash=run.model_hash,
         sigma=run.config.sigma if sigma is None else sigma,
-        data=load(data or run.config.data, "test", root=root),
+        data=load(data or run.config.data, "test", root=root, report=report),
         folder=folder,
         device=device,
     )
@@ -81,9 +86,18 @@ def target_from_weights(
     device: torch.device,
     sigma: float | None = None,
     root: Path | None = None,
+    report: Report | None = None,
 ) -> Target:
-    """The user's own network: `package.module:factory` and a safetensors file."""
-    test = load(data, "test", root=root)
+    """The user's own network: `package.module:factory` and a safetensors file.
+
+    The folder gets a small `config.json` that says so, which the report reads.
+    """
+    test = load(data, "test", root=root, report=report)
     model = fill_weights(load_factory_model(factory, test.num_classes), weights).to(device).eval()
+    config = {"rhobust": VERSION, "model": factory, "weights": str(weights), "data": data}
+    if (folder / CONFIG).exists() and read_json(folder / CONFIG).get("weights") is None:
+        raise ValueError(f"{folder} must not be the folder of a training run: choose another --out")
     folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / CONFIG, config)
+    write_json(folder / ENVIRONMENT, describe_environment(device))
     return Target(factory, model, file_hash(weights), sigma, test, folder, device)

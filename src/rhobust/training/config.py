@@ -40,7 +40,7 @@ class TrainConfig:
     average: float = 0.0
     """Decay of the running mean of the weights that is kept instead of them; 0 keeps the weights themselves."""
     augment: bool = True
-    """Random crop and flip where the data set defines them."""
+    """Whether images are cropped and flipped at random where the data set defines it."""
     validation: int = 0
     """Training images held out to measure accuracy after each epoch."""
     measure_eps: float | None = None
@@ -48,7 +48,7 @@ class TrainConfig:
     keep: Literal["last", "best-clean", "best-robust"] = "last"
     """Which epoch's weights are kept; the best by accuracy on the validation images."""
     fast: bool = True
-    """On a GPU: bf16, compiled, one CUDA graph a step. Off: float32 throughout."""
+    """Whether a GPU trains in bf16, compiled, with one CUDA graph a step; float32 throughout where not."""
     seed: int = 0
     """Decides initial weights, order, augmentation and noise."""
 

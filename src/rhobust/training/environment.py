@@ -16,7 +16,9 @@ def resolve_device(device: str) -> torch.device:
         resolved = torch.device(device)
         torch.empty(1, device=resolved)
     except (RuntimeError, AssertionError):
-        raise ValueError(f"device must be auto, cpu, or a GPU that torch can use here, got {device}") from None
+        resolved = None
+    if resolved is None or resolved.type not in ("cpu", "cuda"):
+        raise ValueError(f"device must be auto, cpu, or a CUDA device that torch can use here, got {device}")
     return resolved
 
 

@@ -59,7 +59,7 @@ def train(
     if (out / WEIGHTS).exists():
         return create_run(out, config, {}, resume=True)
     processes = join_processes(device)
-    data = load(config.data, "train", root=root)
+    data = load(config.data, "train", root=root, report=report)
     fitting, measured = _split(data, config)
     run = Run(out, config)
     if processes.first:

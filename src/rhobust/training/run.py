@@ -43,7 +43,7 @@ class Run:
         path = self.folder / METRICS
         return read_rows(path) if path.exists() else []
 
-    def load_model(self, device: torch.device) -> nn.Module:
+    def load_model(self, device: torch.device | str = "cpu") -> nn.Module:
         """The trained network in evaluation mode."""
         path = self.folder / WEIGHTS
         if not path.exists():
@@ -68,8 +68,9 @@ class Run:
         return fill_weights(model, path).to(device).eval()
 
 
-def open_run(folder: Path) -> Run:
+def open_run(folder: Path | str) -> Run:
     """Read a run folder's config."""
+    folder = Path(folder)
     if not folder.is_dir():
         raise ValueError(f"{folder} must be a run folder, but there is no such folder")
     path = folder / CONFIG
