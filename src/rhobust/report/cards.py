@@ -130,9 +130,11 @@ def _sentence(run: Run, certificate: Certificate | None, shift: Shift | None, at
         )
     if certificate is not None and at.radius is not None and certificate.certified(at.radius):
         counted = certificate.accuracy(at.radius)
+        # Grid noise proves something of 8-bit images, float noise only of ideal draws: the claim says which.
+        change = "change to another 8-bit image" if certificate.settings.get("noise") == "grid" else "change"
         parts.append(
             f"on {percent(counted.value, 'down')}% of {counted.n} test inputs the smoothed answer is right and no"
-            f" change of L2 length below {plain(at.radius)} alters it{_sure(certificate.alpha, ' each')}"
+            f" {change} of L2 length below {plain(at.radius)} alters it{_sure(certificate.alpha, ' each')}"
         )
     if parts:
         sentence = ", and ".join(parts) + "."
