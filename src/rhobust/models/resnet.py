@@ -4,35 +4,30 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
+from rhobust.models.layers import ConvNorm
+
 
 class _Block(nn.Module):
     """Two 3x3 convolutions around a shortcut."""
 
     def __init__(self, inputs: int, outputs: int, stride: int, activation: Callable[[], nn.Module]) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False)
-        self.norm1 = nn.BatchNorm2d(outputs)
-        self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
-        self.norm2 = nn.BatchNorm2d(outputs)
+        self.first = ConvNorm(inputs, outputs, 3, stride)
+        self.second = ConvNorm(outputs, outputs, 3)
         self.shortcut: nn.Module = nn.Identity()
         if stride != 1 or inputs != outputs:
-            self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+            self.shortcut = ConvNorm(inputs, outputs, 1, stride)
         self.activation = activation()
 
     def forward(self, x: Tensor) -> Tensor:
-        hidden = self.activation(self.norm1(self.conv1(x)))
-        return self.activation(self.norm2(self.conv2(hidden)) + self.shortcut(x))
+        return self.activation(self.second(self.activation(self.first(x))) + self.shortcut(x))
 
 
 def resnet18(channels: int, height: int, width: int, classes: int, activation: Callable[[], nn.Module]) -> nn.Module:
     """ResNet-18: 64, 128, 256, 512 channels, two blocks each, global average pooling."""
     if min(height, width) < 8:
         raise ValueError(f"images must be at least 8x8 for the model resnet18, got {height}x{width}")
-    layers: list[nn.Module] = [
-        nn.Conv2d(channels, 64, 3, padding=1, bias=False),
-        nn.BatchNorm2d(64),
-        activation(),
-    ]
+    layers: list[nn.Module] = [ConvNorm(channels, 64, 3), activation()]
     inputs = 64
     for outputs, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
         layers += [_Block(inputs, outputs, stride, activation), _Block(outputs, outputs, 1, activation)]

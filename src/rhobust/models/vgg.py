@@ -4,6 +4,8 @@ from collections.abc import Callable
 
 from torch import nn
 
+from rhobust.models.layers import ConvNorm
+
 _STAGES = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))
 
 
@@ -15,7 +17,7 @@ def vgg16(channels: int, height: int, width: int, classes: int, activation: Call
     inputs = channels
     for stage in _STAGES:
         for outputs in stage:
-            layers += [nn.Conv2d(inputs, outputs, 3, padding=1), nn.BatchNorm2d(outputs), activation()]
+            layers += [ConvNorm(inputs, outputs, 3, bias=True), activation()]
             inputs = outputs
         layers.append(nn.MaxPool2d(2))
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, classes))
