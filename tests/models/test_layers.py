@@ -2,7 +2,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from rhobust.models.layers import ConvNorm
+from rhobust.models import build_model
+from rhobust.models.layers import ConvNorm, StandIn
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -21,3 +22,20 @@ def test_evaluation_is_the_convolution_followed_by_its_batch_norm(bias, kernel, 
     trained = F.batch_norm(convolved, None, None, norm.weight, norm.bias, training=True)
     assert torch.allclose(layer.train()(x), trained, atol=1e-12)
     assert norm.num_batches_tracked == 1
+
+
+@pytest.mark.parametrize("name", ["resnet18", "vgg16"])
+def test_a_stand_in_answers_as_the_network_in_evaluation_mode(name):
+    model = build_model(
+        name, shape=(3, 32, 32), classes=4, mean=[0.5] * 3, deviation=[0.3] * 3, activation="elu", seed=0
+    ).train()
+    stand_in = StandIn(model, torch.float32)
+    x = torch.rand(8, 3, 32, 32, generator=torch.Generator().manual_seed(1))
+    model(x)  # moves the running statistics
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(1.1)
+    stand_in.refresh()
+    assert model.training
+    assert not any(parameter.requires_grad for parameter in stand_in.network.parameters())
+    assert torch.allclose(stand_in.network(x), model.eval()(x), atol=1e-4)

@@ -33,9 +33,23 @@ def ascend(objective: Objective, start: Tensor, *, steps: int, move: Move) -> Te
     return x
 
 
+class Lender(nn.Module):
+    """A network that lends inner loops a stand-in: the same function in evaluation mode, in a faster form."""
+
+    def __init__(self, network: nn.Module, lend: Callable[[], nn.Module]) -> None:
+        super().__init__()
+        self.network, self.lend = network, lend
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.network(x)
+
+
 @contextmanager
 def frozen(model: nn.Module) -> Iterator[nn.Module]:
     """Lend a model for an inner loop: evaluation mode, weights without gradients; everything is put back after."""
+    if isinstance(model, Lender):
+        yield model.lend()
+        return
     modes = [(module, module.training) for module in model.modules()]
     grads = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
     model.eval()

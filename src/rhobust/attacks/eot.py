@@ -35,9 +35,9 @@ class Eot:
     ) -> Tensor:
         if sigma is None:
             raise ValueError("sigma must be given to attack the smoothed classifier, got None")
-        with frozen(model):
+        with frozen(model) as lent:
             return ascend(
-                lambda point: smoothed_loss(model, point, y, sigma=sigma, draws=self.draws, rng=rng),
+                lambda point: smoothed_loss(lent, point, y, sigma=sigma, draws=self.draws, rng=rng),
                 x,
                 steps=self.steps,
                 move=l2_move(x, eps, self.relative_step * eps / self.steps),

@@ -36,10 +36,10 @@ class Pgd:
         size = self.relative_step * eps / self.steps
 
         move = l2_move(x, eps, size) if self.norm == "l2" else linf_move(x, eps, size)
-        with frozen(model):
+        with frozen(model) as lent:
             start = random_point(x, eps, self.norm, rng) if self.random_start else x
             return ascend(
-                lambda point: F.cross_entropy(model(point), y, reduction="none"),
+                lambda point: F.cross_entropy(lent(point), y, reduction="none"),
                 start,
                 steps=self.steps,
                 move=move,

@@ -46,8 +46,8 @@ class Nal:
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> Loss:
         shared = self.sigma * rng.normal(x, self.draws) if self.noise == "shared" else None
-        with frozen(model):
-            worst = self.maximise(model, x, y, rng, shared)
+        with frozen(model) as lent:
+            worst = self.maximise(lent, x, y, rng, shared)
         noise = self.sigma * rng.normal(x, self.draws) if shared is None else shared
         value = F.cross_entropy(model((worst + noise).flatten(0, 1)), torch.cat([y] * self.draws))
         return Loss(value, squared_distance(worst, x))

@@ -42,9 +42,9 @@ class Smoothadv:
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> Loss:
         drawn = _Drawn(rng.normal(x, self.draws))
-        with frozen(model):
+        with frozen(model) as lent:
             worst = ascend(
-                lambda point: smoothed_loss(model, point, y, sigma=self.sigma, draws=self.draws, rng=drawn),
+                lambda point: smoothed_loss(lent, point, y, sigma=self.sigma, draws=self.draws, rng=drawn),
                 x,
                 steps=self.steps,
                 move=l2_move(x, self.eps, self.relative_step * self.eps / self.steps),

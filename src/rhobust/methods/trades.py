@@ -40,8 +40,8 @@ class Trades:
             raise ValueError(f"steps must be >= 1, got {self.steps}")
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> Loss:
-        with frozen(model):
-            worst = self.maximise(model, x, rng)
+        with frozen(model) as lent:
+            worst = self.maximise(lent, x, rng)
         # One pass for both halves: batch norm trains on the mixture that its running averages describe.
         clean, moved = model(torch.cat([x, worst])).chunk(2)
         value = F.cross_entropy(clean, y) + self.beta * divergence(clean, moved).mean()

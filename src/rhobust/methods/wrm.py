@@ -28,8 +28,8 @@ class Wrm:
             raise ValueError(f"steps must be >= 1, got {self.steps}")
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> Loss:
-        with frozen(model):
-            worst = self.maximise(model, x, y)
+        with frozen(model) as lent:
+            worst = self.maximise(lent, x, y)
         return Loss(F.cross_entropy(model(worst), y), squared_distance(worst, x))
 
     def maximise(self, model: nn.Module, x: Tensor, y: Tensor) -> Tensor:

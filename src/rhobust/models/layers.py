@@ -1,10 +1,12 @@
 """The block that ResNet and VGG are made of."""
 
+import copy
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-_LANES = 8
+_LANES = 16
 """Input channels that a GPU's convolution kernels come in; an image's three fall through to a slow one."""
 
 
@@ -22,7 +24,11 @@ class ConvNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         if self.training:
-            return self.norm(self._convolve(x, self.conv.weight, self.conv.bias))
+            return self.norm(_convolve(x, self.conv.weight, self.conv.bias, self.conv))
+        return _convolve(x, *self.folded(), self.conv)
+
+    def folded(self) -> tuple[Tensor, Tensor]:
+        """Weights and bias of the one convolution that this is in evaluation mode."""
         mean, variance = self.norm.running_mean, self.norm.running_var
         assert mean is not None
         assert variance is not None
@@ -30,10 +36,65 @@ class ConvNorm(nn.Module):
         shift = self.norm.bias - mean * scale
         if self.conv.bias is not None:
             shift = shift + self.conv.bias * scale
-        return self._convolve(x, self.conv.weight * scale[:, None, None, None], shift)
+        return self.conv.weight * scale[:, None, None, None], shift
 
-    def _convolve(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        missing = _LANES - weight.shape[1]
-        if x.is_cuda and missing > 0:
-            x, weight = (F.pad(tensor, (0, 0, 0, 0, 0, missing)) for tensor in (x, weight))
-        return F.conv2d(x, weight, bias, self.conv.stride, self.conv.padding)
+
+class Folded(nn.Module):
+    """A ConvNorm's evaluation mode with weights of its own, to be refreshed from it."""
+
+    weight: Tensor
+    bias: Tensor
+
+    def __init__(self, source: ConvNorm, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.stride, self.padding = source.conv.stride, source.conv.padding
+        with torch.no_grad():
+            weight, bias = source.folded()
+        self.register_buffer("weight", weight.to(dtype, memory_format=torch.channels_last))
+        self.register_buffer("bias", bias.to(dtype))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return _convolve(x, self.weight, self.bias, self)
+
+
+def _convolve(x: Tensor, weight: Tensor, bias: Tensor | None, like: nn.Conv2d | Folded) -> Tensor:
+    missing = _LANES - weight.shape[1]
+    if x.is_cuda and missing > 0:
+        x, weight = (F.pad(tensor, (0, 0, 0, 0, 0, missing)) for tensor in (x, weight))
+    return F.conv2d(x, weight, bias, like.stride, like.padding)
+
+
+class StandIn:
+    """A copy of a network for inner loops: evaluation mode, no gradients in the weights, batch norm folded, one dtype.
+
+    It answers as the network does in evaluation mode at its last `refresh`.
+    """
+
+    def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
+        self.network = copy.deepcopy(model).eval().requires_grad_(False)
+        self.folds: list[tuple[ConvNorm, Folded]] = []
+        self.copies: list[tuple[Tensor, Tensor]] = []
+        self._replace(model, self.network, dtype)
+
+    def _replace(self, source: nn.Module, target: nn.Module, dtype: torch.dtype) -> None:
+        for name, child in source.named_children():
+            if isinstance(child, ConvNorm):
+                folded = Folded(child, dtype)
+                setattr(target, name, folded)
+                self.folds.append((child, folded))
+            else:
+                self._replace(child, getattr(target, name), dtype)
+        for name, parameter in source.named_parameters(recurse=False):
+            own = nn.Parameter(parameter.detach().to(dtype), requires_grad=False)
+            setattr(target, name, own)
+            self.copies.append((parameter, own))
+
+    def refresh(self) -> None:
+        """Take over the network's weights and statistics as they are now."""
+        with torch.no_grad():
+            for source, target in self.folds:
+                weight, bias = source.folded()
+                target.weight.copy_(weight)
+                target.bias.copy_(bias)
+            for source, target in self.copies:
+                target.copy_(source)

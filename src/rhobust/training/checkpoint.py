@@ -1,4 +1,4 @@
-"""The state of a run after each whole epoch: what a kill cannot take."""
+"""The state of a run after a whole epoch: what a kill cannot take."""
 
 import io
 import json
@@ -20,11 +20,15 @@ def save_checkpoint(
     kept: dict[str, Tensor],
     metrics: list[dict[str, Any]],
 ) -> None:
-    """Write the state and the metrics, each whole."""
+    """Write the state, whole."""
     buffer = io.BytesIO()
     state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "metrics": metrics}
     torch.save({**state, "average": average, "kept": kept}, buffer)
     write_whole(run.folder / RESUME, buffer.getvalue())
+
+
+def save_metrics(run: Run, metrics: list[dict[str, Any]]) -> None:
+    """Write the metrics of all epochs so far, whole."""
     write_whole(run.folder / METRICS, "".join(json.dumps(row) + "\n" for row in metrics))
 
 

@@ -1,13 +1,16 @@
 """The fast update on a GPU: bf16, a compiled network, and the whole step as one CUDA graph."""
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import cast
 
 import torch
 from torch import Tensor, nn
 
+from rhobust.attacks.ascent import Lender
 from rhobust.methods import Loss
+from rhobust.models.layers import ConvNorm, StandIn
 from rhobust.noise import BatchNoise
 from rhobust.training.processes import ShardNoise
 from rhobust.training.step import Step
@@ -34,6 +37,21 @@ class FastStep(Step):
 
     def __post_init__(self) -> None:
         self.compiled = cast(nn.Module, torch.compile(self.model, dynamic=False))
+        if any(isinstance(module, ConvNorm) for module in self.model.modules()):
+            self.compiled = Lender(self.compiled, self._stand_in())
+
+    def _stand_in(self) -> Callable[[], nn.Module]:
+        """Lends inner loops a compiled bf16 copy with batch norm folded, refreshed once a step."""
+        stand_in = StandIn(self.model, torch.bfloat16)
+        network = cast(nn.Module, torch.compile(stand_in.network, dynamic=False))
+        refresh = torch.compile(stand_in.refresh, dynamic=False)
+
+        def lend() -> nn.Module:
+            with torch.autocast("cuda", enabled=False):
+                refresh()
+            return network
+
+        return lend
 
     def __call__(self, x: Tensor, y: Tensor, share: Tensor) -> Loss:
         if len(x) != self.size or not self.capture:
@@ -55,6 +73,15 @@ class FastStep(Step):
             return self.method.loss(network, x, y, self.noise)
 
     def _prepare(self, x: Tensor, y: Tensor, share: Tensor) -> None:
+        """Compile, let cuDNN try its algorithms on these shapes, and capture what it chose."""
+        trying = torch.backends.cudnn.benchmark
+        torch.backends.cudnn.benchmark = True
+        try:
+            self._compile_and_capture(x, y, share)
+        finally:
+            torch.backends.cudnn.benchmark = trying
+
+    def _compile_and_capture(self, x: Tensor, y: Tensor, share: Tensor) -> None:
         self.inputs = tuple(value.clone() for value in (x, y, share))
         kept = self._state()
         try:

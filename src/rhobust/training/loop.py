@@ -16,7 +16,7 @@ from rhobust.models import build_model
 from rhobust.noise import BatchNoise, stream, stream_key
 from rhobust.progress import Report, silent, telling
 from rhobust.progress import Step as Told
-from rhobust.training.checkpoint import load_checkpoint, save_checkpoint
+from rhobust.training.checkpoint import load_checkpoint, save_checkpoint, save_metrics
 from rhobust.training.config import TrainConfig
 from rhobust.training.environment import describe_environment
 from rhobust.training.fast import FastStep
@@ -26,6 +26,8 @@ from rhobust.training.run import RESUME, WEIGHTS, Run, create_run, save_weights
 from rhobust.training.schedule import learning_rate
 from rhobust.training.step import Step
 
+CHECKPOINT_SHARE = 0.01
+"""Share of the time that checkpoints may take; an epoch that is not saved is trained again after a kill."""
 MEASURED = 2000
 """Images on which an epoch's accuracy is measured where none are held out."""
 
@@ -96,6 +98,8 @@ class Trainer:
     """Running mean of the weights; the weights themselves where none is asked for."""
     kept: dict[str, Tensor]
     """The weights of the epoch that the config's rule keeps."""
+    saved_at: float = -math.inf
+    saving_seconds: float = 0.0
 
     @classmethod
     def start(
@@ -157,8 +161,18 @@ class Trainer:
             self.kept = {name: tensor.clone() for name, tensor in self._deployed().items()}
         self.metrics.append(row)
         if self.processes.first:
-            save_checkpoint(self.run, self.model, self.optimizer, self.average, self.kept, self.metrics)
+            save_metrics(self.run, self.metrics)
+            self._checkpoint()
         return row
+
+    def _checkpoint(self) -> None:
+        """Put the run on the disk, unless that took more than its share of the time lately."""
+        start = time.perf_counter()
+        if start - self.saved_at < self.saving_seconds / CHECKPOINT_SHARE:
+            return
+        save_checkpoint(self.run, self.model, self.optimizer, self.average, self.kept, self.metrics)
+        self.saved_at = time.perf_counter()
+        self.saving_seconds = self.saved_at - start
 
     def _batches(self, epoch: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """This process's rows of each batch, and their share of it."""
@@ -215,7 +229,7 @@ class Trainer:
     def _check_finite(self, losses: Tensor, epoch: int) -> None:
         wrong = (~losses.isfinite()).nonzero()
         if len(wrong):
-            saved = f"{self.run.folder / RESUME} holds epoch {epoch - 1}" if epoch > 1 else "nothing was saved yet"
+            saved = f"{self.run.folder / RESUME} goes on before it" if epoch > 1 else "nothing was saved yet"
             raise FloatingPointError(
                 f"the loss must stay finite, but was not in epoch {epoch}, step {int(wrong[0]) + 1}; {saved}"
             )
