@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from rhobust.certificates import certify_shift as certify_shift
     from rhobust.data import Dataset as Dataset
     from rhobust.data import load as load
+    from rhobust.methods import gamma_of as gamma_of
+    from rhobust.methods import rho_of as rho_of
     from rhobust.report import write_report as write_report
     from rhobust.training import Run as Run
     from rhobust.training import TrainConfig as TrainConfig
@@ -44,6 +46,7 @@ _ROOMS = {
     ),
     "certificates": ("Certificate", "ShiftCertificate", "SmoothedClassifier", "certify_shift"),
     "data": ("Dataset", "load"),
+    "methods": ("gamma_of", "rho_of"),
     "report": ("write_report",),
     "training": ("Run", "TrainConfig", "open_run", "train"),
 }

@@ -3,7 +3,7 @@ import torch
 from torch.nn import functional as F
 
 from rhobust.models import build_model
-from rhobust.models.layers import ConvNorm, StandIn
+from rhobust.models.layers import ConvNorm, InputConv, StandIn
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -39,3 +39,20 @@ def test_a_stand_in_answers_as_the_network_in_evaluation_mode(name):
     assert model.training
     assert not any(parameter.requires_grad for parameter in stand_in.network.parameters())
     assert torch.allclose(stand_in.network(x), model.eval()(x), atol=1e-4)
+
+
+@pytest.mark.parametrize(("channels", "kernel", "stride", "padding"), [(1, 8, 2, 3), (3, 3, 1, 1), (2, 5, 3, 0)])
+def test_the_input_convolution_is_a_convolution_with_and_without_gradients(channels, kernel, stride, padding):
+    with torch.random.fork_rng(devices=[]):
+        layer = InputConv(channels, 6, kernel, stride=stride, padding=padding).double()
+    x = torch.rand(3, channels, 14, 17, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    expected = F.conv2d(x, layer.weight, layer.bias, stride, padding)
+    assert torch.allclose(layer(x), expected, atol=1e-12)
+    moving, plain = x.clone().requires_grad_(), x.clone().requires_grad_()
+    found, reference = layer(moving), F.conv2d(plain, layer.weight, layer.bias, stride, padding)
+    assert torch.allclose(found, reference, atol=1e-12)
+    wanted = torch.autograd.grad(reference.sin().sum(), [plain, layer.weight, layer.bias])
+    for ours, theirs in zip(
+        torch.autograd.grad(found.sin().sum(), [moving, layer.weight, layer.bias]), wanted, strict=True
+    ):
+        assert torch.allclose(ours, theirs, atol=1e-10)

@@ -5,11 +5,15 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass, replace
+from typing import get_args
 
 import pytest
 import torch
 
-from rhobust.methods import Erm, Gaussian, Loss, Nal
+from rhobust.data import load
+from rhobust.methods import AnyMethod, Erm, Gaussian, Loss, Nal
+from rhobust.models import build_model
+from rhobust.noise import stream
 from rhobust.progress import silent
 from rhobust.records import read_rows
 from rhobust.training import TrainConfig, clean_accuracy, open_run, train
@@ -161,3 +165,66 @@ def test_a_pickle_is_refused(trained, tmp_path):
 
 def test_metrics_are_json_lines(trained):
     assert read_rows(trained.folder / "metrics.jsonl") == trained.metrics()
+
+
+@pytest.mark.parametrize("method", get_args(AnyMethod))
+def test_every_method_trains_through_the_loop(method, tmp_path):
+    small = {"steps": 2} if "steps" in method.__dataclass_fields__ else {}
+    config = replace(CONFIG, method=method(**small), epochs=2, batch_size=250)
+    metrics = train(config, tmp_path / "run", device=CPU, report=silent).metrics()
+    assert metrics[1]["loss"] < metrics[0]["loss"]
+
+
+def test_the_running_mean_of_the_weights_is_kept(tmp_path):
+    plain = train(replace(CONFIG, epochs=1, batch_size=500), tmp_path / "plain", device=CPU, report=silent)
+    config = replace(CONFIG, epochs=1, batch_size=500, average=0.5)
+    averaged = train(config, tmp_path / "averaged", device=CPU, report=silent)
+    start = build_model(
+        "cnn-small", shape=(1, 8, 8), classes=10, mean=[0.0], deviation=[1.0], activation="relu", seed=0
+    ).state_dict()
+    key = "network.7.weight"
+    # Two steps: the mean is 1/4 start, 1/4 after the first, 1/2 after the second; so it lies between.
+    first, last, mean = start[key], weights(plain)[key], weights(averaged)[key]
+    assert (mean - last).norm() < (first - last).norm()
+    assert (mean - last).norm() > 1e-3
+
+
+def test_the_rule_decides_which_epoch_is_kept(tmp_path):
+    config = replace(CONFIG, method=Erm(), validation=300, epochs=4, lr=0.05, keep="best-clean")
+    run = train(config, tmp_path / "best", device=CPU, report=silent)
+    best = max(row["accuracy"] for row in run.metrics())
+    order = torch.randperm(1000, generator=stream(0, "validation"))
+    held_out = load("digits", "train").select(order[:300])
+    assert clean_accuracy(run.load_model(), held_out) == best
+
+
+def test_accuracy_under_attack_is_measured_on_request(tmp_path):
+    config = replace(CONFIG, epochs=1, measure_eps=0.5, validation=100, keep="best-robust")
+    row = train(config, tmp_path / "robust", device=CPU, report=silent).metrics()[0]
+    assert 0 <= row["robust_accuracy"] <= row["accuracy"] + 0.1
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"keep": "best-clean"}, "validation must be > 0"),
+        ({"keep": "best-robust", "validation": 5}, "measure_eps must be given"),
+        ({"clip": 0.0}, "clip must be > 0"),
+        ({"label_smoothing": 1.0}, r"label_smoothing must lie in \[0, 1\)"),
+        ({"average": -0.1}, r"average must lie in \[0, 1\)"),
+    ],
+)
+def test_bad_options_are_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        replace(CONFIG, **change)
+
+
+def test_clipping_bounds_the_step(tmp_path):
+    config = replace(CONFIG, method=Erm(), optimizer="sgd", epochs=1, batch_size=1000, lr=1.0, clip=1e-3)
+    run = train(config, tmp_path / "clipped", device=CPU, report=silent)
+    start = build_model(
+        "cnn-small", shape=(1, 8, 8), classes=10, mean=[0.0], deviation=[1.0], activation="relu", seed=0
+    ).state_dict()
+    moved = torch.cat([(weights(run)[key] - start[key]).flatten() for key in start if key.startswith("network")])
+    # Nesterov's first step is 1.9 times the gradient.
+    assert moved.norm().item() == pytest.approx(1.9e-3, rel=1e-3)

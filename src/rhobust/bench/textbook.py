@@ -9,7 +9,25 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rhobust.methods import Nal, Pgd, Smoothadv, Trades, Wrm
+from rhobust.models.layers import ConvNorm, InputConv
 from rhobust.noise import Noise
+
+
+def textbook_network(model: nn.Module) -> nn.Module:
+    """The same network from torch's own layers in their default layout, with the same weights."""
+    for name, child in model.named_children():
+        if isinstance(child, ConvNorm):
+            setattr(model, name, nn.Sequential(child.conv, child.norm))
+        elif isinstance(child, InputConv):
+            kernel, stride, padding = child.geometry
+            plain = nn.utils.skip_init(nn.Conv2d, child.in_channels, child.out_channels, kernel, stride, padding)
+            plain.load_state_dict(child.state_dict())
+            setattr(model, name, plain)
+        else:
+            textbook_network(child)
+    for parameter in model.parameters():
+        parameter.data = parameter.data.contiguous()
+    return model
 
 
 def textbook_loss(

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from rhobust.bench.textbook import textbook_loss
+from rhobust.bench.textbook import textbook_loss, textbook_network
 from rhobust.configs import kind_of
 from rhobust.methods import Nal, Pgd, Smoothadv, Trades, Wrm
 from rhobust.models import build_model
@@ -36,7 +36,7 @@ class Scale:
 
 SCALES = {
     "cuda": Scale("resnet18", (3, 32, 32), 128, textbook_steps=8, our_steps=40),
-    "cpu": Scale("cnn", (1, 28, 28), 64, textbook_steps=3, our_steps=3),
+    "cpu": Scale("cnn", (1, 28, 28), 64, textbook_steps=5, our_steps=5),
 }
 
 
@@ -136,7 +136,7 @@ def _textbook_seconds(
 ) -> tuple[float, float | None]:
     """Seconds of the textbook's step in float32, and on a GPU with the TF32 convolutions that torch allows."""
     model, optimizer, noise = _parts(scale, device, fast=False)
-    model.train()
+    textbook_network(model).train()
 
     def step() -> None:
         optimizer.zero_grad(set_to_none=True)
@@ -181,9 +181,6 @@ def _parts(scale: Scale, device: torch.device, *, fast: bool) -> tuple[nn.Module
     options: dict[str, Any] = {"lr": 1e-4}
     if fast and device.type == "cuda":
         options = {"lr": torch.tensor(1e-4, device=device), "fused": True, "capturable": True}
-    if not fast:
-        for parameter in model.parameters():
-            parameter.data = parameter.data.contiguous()
     return model, torch.optim.Adam(model.parameters(), **options), BatchNoise(stream(0, "bench", device=device))
 
 

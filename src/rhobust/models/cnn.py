@@ -4,6 +4,8 @@ from collections.abc import Callable
 
 from torch import nn
 
+from rhobust.models.layers import InputConv
+
 
 def cnn(channels: int, height: int, width: int, classes: int, activation: Callable[[], nn.Module]) -> nn.Module:
     """WRM's network: conv 64 8x8 stride 2 (same), conv 128 6x6 stride 2, conv 128 5x5, dense.
@@ -14,7 +16,7 @@ def cnn(channels: int, height: int, width: int, classes: int, activation: Callab
         raise ValueError(f"images must be at least 28x28 for the model cnn, got {height}x{width}; cnn-small takes less")
     side_h, side_w = (((size // 2) - 6) // 2 + 1 - 4 for size in (height, width))
     return nn.Sequential(
-        nn.Conv2d(channels, 64, 8, stride=2, padding=3),
+        InputConv(channels, 64, 8, stride=2, padding=3),
         activation(),
         nn.Conv2d(64, 128, 6, stride=2),
         activation(),
@@ -29,7 +31,7 @@ def cnn_small(channels: int, height: int, width: int, classes: int, activation: 
     """Three 3x3 convolutions (16, 32, 32 channels, the second with stride 2) and a dense layer."""
     features = 32 * ((height + 1) // 2) * ((width + 1) // 2)
     return nn.Sequential(
-        nn.Conv2d(channels, 16, 3, padding=1),
+        InputConv(channels, 16, 3, padding=1),
         activation(),
         nn.Conv2d(16, 32, 3, stride=2, padding=1),
         activation(),

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rhobust.data import Dataset, augment, channel_statistics, epoch_batches, load, to_unit
+from rhobust.methods import Wrm
 from rhobust.models import build_model
 from rhobust.noise import BatchNoise, stream, stream_key
 from rhobust.progress import Report, silent, telling
@@ -69,6 +70,8 @@ def train(
     processes.wait()
     trainer = Trainer.start(run, fitting.to(device), measured.to(device), device, processes)
     with telling(report if processes.first else silent) as tell:
+        if isinstance(config.method, Wrm) and config.activation != "elu":
+            tell("warning: WRM's theory needs a smooth network; --activation elu is the paper's choice")
         while len(trainer.metrics) < config.epochs:
             row = trainer.epoch()
             note = f"loss {row['loss']:.4f}  accuracy {row['accuracy']:.3f}"

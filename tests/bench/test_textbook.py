@@ -1,0 +1,47 @@
+"""The textbook's loops compute what the methods compute: the benchmark compares like with like."""
+
+import copy
+from typing import get_args
+
+import pytest
+import torch
+
+from rhobust.bench.textbook import textbook_loss, textbook_network
+from rhobust.bench.training import METHODS, forward_equivalents
+from rhobust.methods import AnyMethod, Nal, Pgd, Smoothadv, Trades, Wrm
+from rhobust.models import build_model
+from rhobust.noise import ExampleNoise
+
+SMALL = (Nal(steps=2, draws=1), Pgd(steps=2), Smoothadv(steps=2, draws=1), Trades(steps=2), Wrm(steps=2))
+
+
+@pytest.mark.parametrize("method", SMALL, ids=repr)
+def test_the_textbook_computes_the_same_loss(method):
+    model = build_model(
+        "cnn-small", shape=(1, 8, 8), classes=4, mean=[0.5], deviation=[0.3], activation="elu", seed=1
+    ).train()
+    x = torch.rand(6, 1, 8, 8, generator=torch.Generator().manual_seed(5))
+    y = torch.arange(6) % 4
+    ours = method.loss(model, x, y, ExampleNoise(0, "noise", range(6))).value
+    plain = textbook_network(copy.deepcopy(model))
+    theirs = textbook_loss(method, plain, x, y, ExampleNoise(0, "noise", range(6)))
+    assert ours.item() == pytest.approx(theirs.item(), rel=1e-4)
+
+
+def test_the_textbooks_network_is_the_same_function():
+    model = build_model(
+        "resnet18", shape=(3, 16, 16), classes=4, mean=[0.5] * 3, deviation=[0.3] * 3, activation="relu", seed=1
+    ).eval()
+    x = torch.rand(2, 3, 16, 16, generator=torch.Generator().manual_seed(5))
+    plain = textbook_network(copy.deepcopy(model))
+    assert not any(type(module).__name__ in ("ConvNorm", "InputConv") for module in plain.modules())
+    assert torch.allclose(plain(x), model(x), atol=1e-4)
+
+
+def test_costs_are_counted_in_forward_passes():
+    assert {type(method) for method in METHODS} < set(get_args(AnyMethod))
+    # K = r = 4: 4 draws, each with 4 input gradients (2 passes) and one weight gradient (3 passes).
+    assert forward_equivalents(Nal(steps=4, draws=4)) == 44
+    assert forward_equivalents(Pgd(steps=7)) == 17
+    assert forward_equivalents(Wrm(steps=15)) == 35
+    assert forward_equivalents(Trades(steps=4)) == 15
