@@ -1,0 +1,40 @@
+"""Every figure that the pages print stands in a record."""
+
+import json
+from pathlib import Path
+from statistics import mean
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGE = (ROOT / "docs" / "speed.md").read_text()
+
+
+def record(name):
+    return json.loads((ROOT / "results" / name).read_text())
+
+
+@pytest.mark.parametrize("name", ["training-speed-h200.json", "training-speed-cpu.json"])
+def test_the_speed_tables_are_the_records(name):
+    document = record(name)
+    for row in document.get("bench", document)["methods"]:
+        cells = [row["method"], f"{row['textbook_ms']:.1f}", f"{row['ours_ms']:.1f}", f"{row['ratio']:.1f}"]
+        if row["peak_gib"] is not None:
+            cells += [f"{row['images_per_second']:,.0f}", f"{row['tflops']:.0f}"]
+            cells += [f"{row['share_of_matmul']:.2f}", f"{row['peak_gib']:.2f}"]
+        assert f"| {' | '.join(cells)} |" in PAGE
+
+
+def test_the_epochs_and_the_curve_are_the_records():
+    document = record("training-speed-h200.json")
+    seconds = [row["seconds"] for row in document["cifar10_epochs"]["epochs"]]
+    assert f"{mean(seconds[1:]):.2f} s an epoch" in PAGE
+    assert f"{min(seconds[1:]):.2f} and {max(seconds[1:]):.2f}" in PAGE
+    assert f"come to {100 * mean(seconds[1:]) / 60:.1f} minutes" in PAGE
+    plain, fast = document["bench"]["curve"]["float32"], document["bench"]["curve"]["default"]
+    apart = [abs(one - two) for one, two in zip(plain, fast, strict=True)]
+    means = [abs(mean(plain[i : i + 10]) - mean(fast[i : i + 10])) for i in range(0, 200, 10)]
+    assert len(plain) == 200
+    assert max(apart[:20]) < 0.006
+    assert max(means[:6]) < 0.051
+    assert max(means[6:]) < 0.005
