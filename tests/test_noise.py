@@ -1,3 +1,6 @@
+import subprocess
+import sys
+
 import mpmath
 import numpy as np
 import pytest
@@ -45,6 +48,16 @@ def test_order_and_batch_size_do_not_change_a_draw(order, batch_size):
         names = list(order[start : start + batch_size])
         part = ExampleNoise(0, "test", names).normal(x[: len(names)], 3)
         assert torch.equal(part, whole[:, names])
+
+
+def test_another_process_draws_the_same():
+    code = (
+        "from rhobust.noise import grid_block, normal_block, stream_key; key = stream_key(3, 'certify', 17, 2); "
+        "print(normal_block(key, (4, 5)).tolist(), grid_block(key, (4, 5), 0.25).tolist())"
+    )
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    key = stream_key(3, "certify", 17, 2)
+    assert printed == f"{normal_block(key, (4, 5)).tolist()} {grid_block(key, (4, 5), 0.25).tolist()}\n"
 
 
 def test_every_call_draws_fresh_noise():

@@ -30,6 +30,14 @@ def test_the_name_is_decided_by_the_settings(tmp_path):
     assert settings_hash({"a": 1, "b": 2}) in one.path.name
 
 
+def test_a_header_that_was_changed_is_refused(tmp_path):
+    path = RecordWriter(tmp_path, "certify", "", {"alpha": 0.001, "radii": (0, 0.5)}).path
+    assert RecordWriter(tmp_path, "certify", "", {"alpha": 0.001, "radii": (0, 0.5)}).path == path
+    path.write_text(path.read_text().replace("0.001", "0.1"))
+    with pytest.raises(ValueError, match="its header was changed"):
+        RecordWriter(tmp_path, "certify", "", {"alpha": 0.001, "radii": (0, 0.5)})
+
+
 @given(st.integers(1, 200))
 def test_a_file_cut_anywhere_is_continued(tmp_path_factory, kept):
     folder = tmp_path_factory.mktemp("cut")

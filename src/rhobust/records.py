@@ -105,6 +105,8 @@ class RecordWriter:
         self.summary: Row | None = None
         if self.path.exists() and b"\n" in self.path.read_bytes():
             record = read_record(self.path)
+            if record.settings != json.loads(json.dumps(settings)):
+                raise ValueError(f"{self.path} must hold the settings of its name, but its header was changed")
             self.rows, self.summary = record.rows, record.summary
             self._drop_half_line()
         else:

@@ -33,10 +33,7 @@ class Attack:
             self.radii,
             scored=self.scored,
             votes=self.votes,
-            limit=self.choice.limit,
-            stride=self.choice.stride,
-            seed=self.choice.seed,
-            report=self.common.report,
+            **self.choice.sample(self.common),
         )
         return record_document(record)
 

@@ -32,10 +32,7 @@ class Certify:
             n0=self.n0,
             n=self.n,
             alpha=self.alpha,
-            limit=self.choice.limit,
-            stride=self.choice.stride,
-            seed=self.choice.seed,
-            report=self.common.report,
+            **self.choice.sample(self.common),
         )
         return record_document(record)
 

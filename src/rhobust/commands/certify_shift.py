@@ -29,10 +29,7 @@ class CertifyShift:
             eps=self.eps,
             draws=self.draws,
             alpha=self.alpha,
-            limit=self.choice.limit,
-            stride=self.choice.stride,
-            seed=self.choice.seed,
-            report=self.common.report,
+            **self.choice.sample(self.common),
         )
         return record_document(record)
 

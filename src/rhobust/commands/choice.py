@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
@@ -35,6 +35,10 @@ class Choice:
     """Take every stride-th example."""
     seed: int = 0
     """Names the noise."""
+
+    def sample(self, common: Common) -> dict[str, Any]:
+        """What every walk over the test data takes."""
+        return {"limit": self.limit, "stride": self.stride, "seed": self.seed, "report": common.report}
 
     def target(self, common: Common) -> Target:
         """Load the network and its test data."""
