@@ -77,7 +77,12 @@ class Dataset:
         return dataclasses.replace(self, images=self.images[indices], labels=self.labels[indices])
 
     def take(self, limit: int | None = None, stride: int = 1) -> tuple[Tensor, "Dataset"]:
-        """Every `stride`-th image, at most `limit` of them, and the places they came from.
+        """The images at `places(limit, stride)`, and those places."""
+        indices = torch.tensor(self.places(limit, stride))
+        return indices, self.select(indices)
+
+    def places(self, limit: int | None = None, stride: int = 1) -> range:
+        """Where every `stride`-th image stands, for at most `limit` of them.
 
         Args:
             limit: at most so many images; None for no limit.
@@ -87,8 +92,7 @@ class Dataset:
             raise ValueError(f"limit must be >= 1, got {limit}")
         if stride < 1:
             raise ValueError(f"stride must be >= 1, got {stride}")
-        indices = torch.arange(0, len(self), stride)[:limit]
-        return indices, self.select(indices)
+        return range(0, len(self), stride)[:limit]
 
     def fingerprint(self) -> str:
         """Sixteen hex digits that name these images and labels: equal data, equal name, on any device."""

@@ -18,7 +18,7 @@ from rhobust.records import Record, RecordWriter, Row
 from rhobust.rounding import share
 
 from .target import Target
-from .walk import chosen_indices, walk
+from .walk import walk
 
 Scored = Literal["base", "smoothed"]
 
@@ -59,7 +59,7 @@ def attack_target(
         scored = "smoothed" if isinstance(attack, Eot) else "base"
     if scored == "smoothed" or isinstance(attack, Eot):
         target.smoothing()
-    indices = chosen_indices(target.data, limit, stride)
+    indices = target.data.places(limit, stride)
     settings: Row = {
         "attack": to_json(attack, AnyAttack),
         "scored": scored,

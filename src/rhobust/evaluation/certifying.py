@@ -12,7 +12,7 @@ from rhobust.rounding import share
 
 from .attacking import check_radii
 from .target import Target
-from .walk import chosen_indices, walk
+from .walk import walk
 
 
 def certify_target(
@@ -34,7 +34,7 @@ def certify_target(
     """
     check_radii(radii)
     sigma = target.smoothing()
-    indices = chosen_indices(target.data, limit, stride)
+    indices = target.data.places(limit, stride)
     noise = noise_kind(target.data.images)
     settings: Row = {
         "way": "cohen",
@@ -42,7 +42,6 @@ def certify_target(
         "n": n,
         "alpha": alpha,
         "noise": noise,
-        "dtype": "float32",
         "radii": list(radii),
         "limit": limit,
         "stride": stride,
@@ -108,7 +107,7 @@ def certify_shift_target(
     """
     check_radii(eps)
     sigma = target.smoothing()
-    indices = chosen_indices(target.data, limit, stride)
+    indices = target.data.places(limit, stride)
     noise = noise_kind(target.data.images)
     settings: Row = {
         "eps": list(eps),
@@ -119,7 +118,6 @@ def certify_shift_target(
         "loss": "0-1",
         "bound": 1.0,
         "noise": noise,
-        "dtype": "float32",
         "limit": limit,
         "stride": stride,
         "seed": seed,

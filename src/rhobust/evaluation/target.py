@@ -51,7 +51,13 @@ class Target:
             "data_fingerprint": self.data.fingerprint(),
             "sigma": self.sigma,
             "device": self.device.type,
+            "dtype": self.arithmetic,
         }
+
+    @property
+    def arithmetic(self) -> str:
+        """The arithmetic of the network, part of what is certified: torch lets a GPU's convolutions use TF32."""
+        return "tf32" if self.device.type == "cuda" and torch.backends.cudnn.allow_tf32 else "float32"
 
 
 def target_from_run(

@@ -1,24 +1,13 @@
-"""The walk over a test set that every evaluation shares: choose examples, go on where it stopped, sum up."""
+"""The walk over a test set that every evaluation shares: go on where it stopped, sum up."""
 
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from rhobust.data import Dataset
 from rhobust.progress import Report, Step, telling
 from rhobust.records import Record, RecordWriter, Row
 
 BLOCK = 100
 """Examples between two writes of a record: what a kill can cost."""
-
-
-def chosen_indices(data: Dataset, limit: int | None, stride: int) -> range:
-    """Every stride-th example, at most `limit` of them."""
-    if stride < 1:
-        raise ValueError(f"stride must be >= 1, got {stride}")
-    if limit is not None and limit < 1:
-        raise ValueError(f"limit must be >= 1, got {limit}")
-    indices = range(0, len(data), stride)
-    return indices if limit is None else indices[:limit]
 
 
 def walk(

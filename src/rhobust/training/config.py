@@ -48,7 +48,7 @@ class TrainConfig:
     keep: Literal["last", "best-clean", "best-robust"] = "last"
     """Which epoch's weights are kept; the best by accuracy on the validation images."""
     fast: bool = True
-    """Whether a GPU trains in bf16, compiled, with one CUDA graph a step; float32 throughout where not."""
+    """Whether a GPU trains in bf16, compiled, one CUDA graph a step; if not, in float32 (TF32 where torch allows)."""
     seed: int = 0
     """Decides initial weights, order, augmentation and noise."""
 

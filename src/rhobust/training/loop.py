@@ -77,7 +77,7 @@ def train(
             note = f"loss {row['loss']:.4f}  accuracy {row['accuracy']:.3f}"
             tell(Told(f"train {config.run_id}", row["epoch"], config.epochs, "epochs", note))
     if processes.first:
-        trainer.model.load_state_dict(trainer.kept)
+        trainer.model.load_state_dict(trainer.kept or trainer.deployed())
         save_weights(run.folder / WEIGHTS, trainer.model, data, config)
         (run.folder / RESUME).unlink(missing_ok=True)
     processes.wait()
@@ -98,9 +98,9 @@ class Trainer:
     processes: Processes
     metrics: list[dict[str, Any]]
     average: dict[str, Tensor]
-    """Running mean of the weights; the weights themselves where none is asked for."""
+    """Running mean of the weights; empty where none is asked for."""
     kept: dict[str, Tensor]
-    """The weights of the epoch that the config's rule keeps."""
+    """The weights of the best epoch so far; empty where the last one is kept."""
     saved_at: float = -math.inf
     saving_seconds: float = 0.0
 
@@ -127,7 +127,8 @@ class Trainer:
         if config.fast and device.type == "cuda":
             step = FastStep(*parts, size=len(processes.rows(torch.arange(config.batch_size))))
         trainer = cls(run, fitting, measured, model, optimizer, step, noise, processes, [], {}, {})
-        trainer.average = trainer.kept = _copy(model)
+        if config.average:
+            trainer.average = _copy(model)
         saved = load_checkpoint(run.folder / RESUME, device)
         if saved is not None:
             model.load_state_dict(saved["model"])
@@ -160,8 +161,8 @@ class Trainer:
             "seconds": seconds,
             "images_per_second": len(self.fitting) / seconds,
         }
-        if self._is_kept(row):
-            self.kept = {name: tensor.clone() for name, tensor in self._deployed().items()}
+        if config.keep != "last" and self._is_best(row):
+            self.kept = {name: tensor.clone() for name, tensor in self.deployed().items()}
         self.metrics.append(row)
         if self.processes.first:
             save_metrics(self.run, self.metrics)
@@ -195,15 +196,16 @@ class Trainer:
             self.noise.batch = len(indices)
             yield to_unit(images[rows]), y, torch.tensor(len(rows) / len(indices), device=device)
 
-    def _deployed(self) -> dict[str, Tensor]:
+    def deployed(self) -> dict[str, Tensor]:
         """The weights as they would be saved now."""
         return self.average if self.run.config.average else self.model.state_dict()
 
     def _measure(self) -> dict[str, Any]:
         """Measure the weights as they would be saved, then go on with those in training."""
         config = self.run.config
-        training = _copy(self.model)
-        self.model.load_state_dict(self._deployed())
+        training = _copy(self.model) if config.average else {}
+        if training:
+            self.model.load_state_dict(self.average)
         row: dict[str, Any] = {
             "accuracy": clean_accuracy(self.model, self.measured),
             "accuracy_on": "validation" if config.validation else "training",
@@ -212,12 +214,13 @@ class Trainer:
             row["robust_accuracy"] = robust_accuracy(
                 self.model, self.measured, config.measure_eps, config.sigma, config.seed
             )
-        self.model.load_state_dict(training)
+        if training:
+            self.model.load_state_dict(training)
         return row
 
-    def _is_kept(self, row: dict[str, Any]) -> bool:
-        key = {"last": None, "best-clean": "accuracy", "best-robust": "robust_accuracy"}[self.run.config.keep]
-        return key is None or all(row[key] > earlier[key] for earlier in self.metrics)
+    def _is_best(self, row: dict[str, Any]) -> bool:
+        key = {"best-clean": "accuracy", "best-robust": "robust_accuracy"}[self.run.config.keep]
+        return all(row[key] > earlier[key] for earlier in self.metrics)
 
     def _add_to_average(self) -> None:
         decay = self.run.config.average
