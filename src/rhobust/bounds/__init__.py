@@ -10,6 +10,11 @@ from .curvature import curvature_lower as curvature_lower
 from .curvature import curvature_upper as curvature_upper
 from .curvature import gradient_bound as gradient_bound
 from .curvature import smoothness as smoothness
+from .measured import EpsUpper as EpsUpper
+from .measured import MeasuredLoss as MeasuredLoss
+from .measured import eps_upper as eps_upper
+from .measured import excess_upper as excess_upper
+from .measured import measured_loss as measured_loss
 from .population import kumar_loss as kumar_loss
 from .population import population_loss as population_loss
 from .population import population_loss_intervals as population_loss_intervals
