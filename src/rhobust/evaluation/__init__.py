@@ -4,6 +4,9 @@ from .attacking import attack_target as attack_target
 from .attacking import check_radii as check_radii
 from .certifying import certify_shift_target as certify_shift_target
 from .certifying import certify_target as certify_target
+from .measuring import measure_pairs as measure_pairs
+from .measuring import measure_target as measure_target
+from .measuring import record_pairs as record_pairs
 from .target import Target as Target
 from .target import target_from_run as target_from_run
 from .target import target_from_weights as target_from_weights
