@@ -78,6 +78,7 @@ def measure_target(
         "sigma": sigma,
     }
     distances = pair_distances(pairs.before, pairs.after)
+    shift = _shift(distances, pairs, alpha, seed)
 
     def wrong_votes(data: Dataset, block: list[int]) -> list[int]:
         wrong, _ = count_errors(
@@ -121,7 +122,7 @@ def measure_target(
         )
         after = None if moved is None else vote_accuracy(column("errors_after"), draws, seed=seed)
         return {
-            "shift": _shift(column("distance"), pairs, alpha, seed),
+            "shift": shift,
             "certificate": {**asdict(certificate), "statement": certificate.statement()},
             "before": vote_accuracy(column("errors"), draws, seed=seed),
             "after": after,
