@@ -66,7 +66,7 @@ def frozen(model: nn.Module) -> Iterator[nn.Module]:
 
 def norms(x: Tensor) -> Tensor:
     """The L2 norm of each example, shaped to multiply it."""
-    return x.flatten(1).norm(dim=1).view(-1, *[1] * (x.dim() - 1))
+    return torch.linalg.vector_norm(x, dim=tuple(range(1, x.dim())), keepdim=True)
 
 
 def unit(gradient: Tensor) -> Tensor:
@@ -77,7 +77,7 @@ def unit(gradient: Tensor) -> Tensor:
 def project_l2(x: Tensor, centre: Tensor, eps: float) -> Tensor:
     """The nearest point of the L2 ball of radius eps around each centre."""
     offset = x - centre
-    return centre + offset * (eps / norms(offset).clamp_min(torch.finfo(x.dtype).tiny)).clamp_max(1.0)
+    return torch.addcdiv(centre, offset, norms(offset).clamp_min(max(eps, torch.finfo(x.dtype).tiny)), value=eps)
 
 
 def project_linf(x: Tensor, centre: Tensor, eps: float) -> Tensor:
@@ -87,7 +87,12 @@ def project_linf(x: Tensor, centre: Tensor, eps: float) -> Tensor:
 
 def l2_move(centre: Tensor, eps: float, size: float) -> Move:
     """Steps of one length along the normalised gradient, within the L2 ball around each centre and in [0, 1]."""
-    return lambda point, gradient, _: project_l2(point + size * unit(gradient), centre, eps).clamp(0, 1)
+
+    def move(point: Tensor, gradient: Tensor, _: int) -> Tensor:
+        length = norms(gradient).clamp_min(torch.finfo(gradient.dtype).tiny)
+        return project_l2(torch.addcdiv(point, gradient, length, value=size), centre, eps).clamp_(0, 1)
+
+    return move
 
 
 def linf_move(centre: Tensor, eps: float, size: float) -> Move:
