@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 Objective = Callable[[Tensor], Tensor]
 """From inputs `(n, ...)` to one value an example, `(n,)`."""
@@ -27,8 +28,8 @@ def ascend(objective: Objective, start: Tensor, *, steps: int, move: Move) -> Te
     for number in range(steps):
         x.requires_grad_()
         with torch.enable_grad():
-            total = objective(x).sum()
-        (gradient,) = torch.autograd.grad(total, x)
+            values = objective(x)
+        (gradient,) = torch.autograd.grad(values, x, torch.ones_like(values))
         x = move(x.detach(), gradient, number).detach()
     return x
 
@@ -42,6 +43,24 @@ class Lender(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.network(x)
+
+
+class Lent(nn.Module):
+    """A stand-in that computes the losses of labelled examples in one piece with itself."""
+
+    def __init__(self, network: nn.Module, losses: Callable[[Tensor, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.network, self.losses = network, losses
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.network(x)
+
+
+def label_losses(network: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    """Cross-entropy of each example at its label, `(n,)`."""
+    if isinstance(network, Lent):
+        return network.losses(x, y)
+    return F.cross_entropy(network(x), y, reduction="none")
 
 
 @contextmanager

@@ -4,11 +4,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from rhobust.noise import Noise
 
-from .ascent import ascend, frozen, l2_move, linf_move, unit
+from .ascent import ascend, frozen, l2_move, label_losses, linf_move, unit
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ class Pgd:
         with frozen(model) as lent:
             start = random_point(x, eps, self.norm, rng) if self.random_start else x
             return ascend(
-                lambda point: F.cross_entropy(lent(point), y, reduction="none"),
+                lambda point: label_losses(lent, point, y),
                 start,
                 steps=self.steps,
                 move=move,
