@@ -9,10 +9,11 @@ from torch import Tensor, nn
 
 from rhobust.noise import Noise
 
+from .autoattack import Autoattack as Autoattack
 from .eot import Eot as Eot
 from .pgd import Pgd as Pgd
 
-AnyAttack = Pgd | Eot
+AnyAttack = Pgd | Eot | Autoattack
 """Every attack: the command line, the records and the tests read this union."""
 
 
