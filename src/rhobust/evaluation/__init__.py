@@ -7,3 +7,5 @@ from .shift import certify_shift_target as certify_shift_target
 from .target import Target as Target
 from .target import target_from_run as target_from_run
 from .target import target_from_weights as target_from_weights
+from .tsv import read_tsv as read_tsv
+from .tsv import write_tsv as write_tsv
