@@ -129,7 +129,7 @@ class Autoattack:
         loss: str | None = None,
         target: Tensor | None = None,
     ) -> Sequence[Tensor]:
-        """Where APGD's loss was largest, and the last point where the answer was wrong (the start where it never was)."""
+        """Where APGD's loss was largest, and the last point with a wrong answer (the start where there was none)."""
         plain, targeted = _parts("autopgd_base.APGDAttack", "autopgd_base.APGDAttack_targeted")
         options = {**self._common(x, eps), "n_iter": self.steps, "logger": _LOG}
         attack = plain(answer, **options, loss=loss) if target is None else targeted(answer, **options)
