@@ -1,6 +1,7 @@
 import pytest
 import torch
 from scipy import stats
+from torch import nn
 
 from rhobust.bounds import clopper_pearson
 from rhobust.certificates import SmoothedClassifier
