@@ -10,6 +10,8 @@ from .curvature import curvature_lower as curvature_lower
 from .curvature import curvature_upper as curvature_upper
 from .curvature import gradient_bound as gradient_bound
 from .curvature import smoothness as smoothness
+from .lecuyer import lecuyer_radius as lecuyer_radius
+from .li import li_radius as li_radius
 from .measured import EpsUpper as EpsUpper
 from .measured import MeasuredLoss as MeasuredLoss
 from .measured import eps_upper as eps_upper
@@ -25,7 +27,10 @@ from .psi import psi_slope as psi_slope
 from .radius import certified_radius as certified_radius
 from .radius import log_e_value as log_e_value
 from .radius import log_e_value_below as log_e_value_below
+from .sequential import RadiusTest as RadiusTest
+from .sequential import looks as looks
 from .surrogate import Cost as Cost
+from .tolerance import draws_for_tolerance as draws_for_tolerance
 from .transport import k_vote_worst_case as k_vote_worst_case
 from .transport import majority_worst_case as majority_worst_case
 from .transport import worst_case_loss as worst_case_loss
