@@ -1,9 +1,18 @@
 """Certificates: what is proved of a smoothed classifier, at an input and over a distribution."""
 
+from .beside import Comparison as Comparison
+from .beside import compare as compare
+from .claim import ShiftClaim as ShiftClaim
+from .distribution import Evidence as Evidence
 from .distribution import ShiftCertificate as ShiftCertificate
 from .distribution import certify_shift as certify_shift
 from .distribution import count_errors as count_errors
+from .distribution import gather_evidence as gather_evidence
 from .distribution import shift_certificate as shift_certificate
+from .losses import BoundedLoss as BoundedLoss
+from .losses import ClippedCrossEntropy as ClippedCrossEntropy
+from .losses import ZeroOne as ZeroOne
+from .losses import draw_losses as draw_losses
 from .radius import Certificate as Certificate
 from .radius import certify_inputs as certify_inputs
 from .radius import predict_inputs as predict_inputs

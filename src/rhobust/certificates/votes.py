@@ -71,33 +71,13 @@ def count_votes(
     Raises:
         ValueError: The network's logits are not numbers, or of the wrong shape.
     """
-    if not sigma > 0:
-        raise ValueError(f"sigma must be > 0, got {sigma}")
-    if draws < 1:
-        raise ValueError(f"draws must be >= 1, got {draws}")
-    if len(indices) != len(images):
-        raise ValueError(f"indices must name every image ({len(images)}), got {len(indices)}")
     device = images.device
-    base = (images * LEVELS).round().to(torch.int16) if images.is_floating_point() else images.to(torch.int16)
-    real = images if images.is_floating_point() else to_unit(images)
     counts = torch.zeros(len(images) * num_classes, dtype=torch.int64, device=device)
     finite = torch.ones((), dtype=torch.bool, device=device)
-
-    def pieces() -> Iterator[tuple[Tensor, Tensor]]:
-        for position, index in enumerate(indices):
-            for chunk, start in enumerate(range(0, draws, CHUNK)):
-                key = stream_key(seed, purpose, int(index), chunk)
-                shape = (min(CHUNK, draws - start), *images.shape[1:])
-                if noise == "grid":
-                    # One rounding of an integer over 255: the network sees a function of the grid point alone.
-                    noisy = (base[position] + grid_block(key, shape, sigma, device)).float() / LEVELS
-                else:
-                    noisy = real[position] + sigma * normal_block(key, shape, device)
-                yield noisy, torch.full((len(noisy),), position, device=device)
-
+    pieces = noisy_rows(images, indices=indices, sigma=sigma, draws=draws, seed=seed, purpose=purpose, noise=noise)
     rows = ROWS[device.type]
     with frozen(model):
-        for batch, owner in _batches(pieces(), rows):
+        for batch, owner in full_batches(pieces, rows):
             padding = batch.new_zeros((rows - len(batch), *batch.shape[1:]))
             logits = model(torch.cat([batch, padding]) if len(padding) else batch)[: len(batch)]
             if logits.dim() != 2 or logits.shape[1] != num_classes:
@@ -109,7 +89,39 @@ def count_votes(
     return counts.view(len(images), num_classes)
 
 
-def _batches(pieces: Iterator[tuple[Tensor, Tensor]], rows: int) -> Iterator[tuple[Tensor, Tensor]]:
+def noisy_rows(
+    images: Tensor,
+    *,
+    indices: Sequence[int],
+    sigma: float,
+    draws: int,
+    seed: int,
+    purpose: str,
+    noise: NoiseKind,
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Noisy copies of the images, example by example and draw by draw, with the position of each row's example."""
+    if not sigma > 0:
+        raise ValueError(f"sigma must be > 0, got {sigma}")
+    if draws < 1:
+        raise ValueError(f"draws must be >= 1, got {draws}")
+    if len(indices) != len(images):
+        raise ValueError(f"indices must name every image ({len(images)}), got {len(indices)}")
+    device = images.device
+    base = (images * LEVELS).round().to(torch.int16) if images.is_floating_point() else images.to(torch.int16)
+    real = images if images.is_floating_point() else to_unit(images)
+    for position, index in enumerate(indices):
+        for chunk, start in enumerate(range(0, draws, CHUNK)):
+            key = stream_key(seed, purpose, int(index), chunk)
+            shape = (min(CHUNK, draws - start), *images.shape[1:])
+            if noise == "grid":
+                # One rounding of an integer over 255: the network sees a function of the grid point alone.
+                noisy = (base[position] + grid_block(key, shape, sigma, device)).float() / LEVELS
+            else:
+                noisy = real[position] + sigma * normal_block(key, shape, device)
+            yield noisy, torch.full((len(noisy),), position, device=device)
+
+
+def full_batches(pieces: Iterator[tuple[Tensor, Tensor]], rows: int) -> Iterator[tuple[Tensor, Tensor]]:
     """Cut a flow of pieces into batches of exactly `rows` rows; the last may be shorter."""
     held: list[tuple[Tensor, Tensor]] = []
     count = 0
