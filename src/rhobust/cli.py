@@ -21,6 +21,7 @@ COMMANDS = {
     "attack": "attack a run over radii",
     "certify": "certify the L2 radius of a run's test images",
     "certify-shift": "certify a run's accuracy under every distribution shift up to eps",
+    "curves": "bracket a run's worst loss under shift from above and below, beside the paper's estimate",
     "report": "write one self-contained HTML page about runs",
     "bench": "time our way against the textbook's on this machine",
 }

@@ -17,6 +17,11 @@ from .radius import Certificate as Certificate
 from .radius import certify_inputs as certify_inputs
 from .radius import predict_inputs as predict_inputs
 from .smoothed import SmoothedClassifier as SmoothedClassifier
+from .surrogate import RobustSurrogate as RobustSurrogate
+from .surrogate import certified_surrogate as certified_surrogate
+from .surrogate import robust_surrogate as robust_surrogate
 from .votes import charged_alpha as charged_alpha
 from .votes import count_votes as count_votes
 from .votes import noise_kind as noise_kind
+from .wrm import loss_smoothness as loss_smoothness
+from .wrm import wrm_surrogate as wrm_surrogate
