@@ -191,13 +191,11 @@ def curves_target(
             for number, gamma in enumerate(ascent.gammas)
         ]
         spent = [0.0, *(point["rho_upper"] for point in points)]
-        lower = attained_loss(spent, [start, *(point["loss_lower"] for point in points)], rho)
+        lower = np.maximum(attained_loss(spent, [start, *(point["loss_lower"] for point in points)], rho), 0.0)
         estimate = np.min([point["gamma"] * rho + point["phi"] for point in points], axis=0)
         curve: list[dict[str, Any]] = [
             {"eps": at, "rho": float(r), "certified": c, "lower": float(low), "estimate": float(guess)}
-            for at, r, c, low, guess in zip(
-                eps, rho, certificate.certified_loss, np.atleast_1d(lower), estimate, strict=True
-            )
+            for at, r, c, low, guess in zip(eps, rho, certificate.certified_loss, lower, estimate, strict=True)
         ]
         summary: Row = {
             "points": len(rows),
