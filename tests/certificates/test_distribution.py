@@ -19,9 +19,11 @@ from rhobust.certificates import (
     ClippedCrossEntropy,
     Evidence,
     ShiftClaim,
+    Smoothing,
     ZeroOne,
     certify_shift,
     compare,
+    count_votes,
     draw_losses,
     gather_evidence,
     shift_certificate,
@@ -186,26 +188,33 @@ def test_the_clipped_cross_entropy_lies_above_its_true_worst_case(half_space, gr
 
 def test_a_soft_loss_is_counted_by_its_own_draws(half_space, grey_images):
     images, labels = grey_images.images[10:30], grey_images.labels[10:30]
-    names = {"indices": range(10, 30), "sigma": 0.25, "draws": 25, "seed": 3}
-    loss = ClippedCrossEntropy(0.7)
-    drawn = draw_losses(half_space, images, labels, loss, purpose="shift", noise="grid", **names)
+    names = {"indices": range(10, 30), "draws": 25, "purpose": "shift"}
+    loss, smoothing = ClippedCrossEntropy(0.7), Smoothing(0.25, 2, seed=3)
+    drawn = draw_losses(half_space, images, labels, loss, smoothing, **names)
     assert drawn.values.shape == (20, 25)
     assert drawn.values.min() > 0
     assert drawn.values.max() == 0.7
-    hard = draw_losses(half_space, images, labels, ZeroOne(), purpose="shift", noise="grid", **names)
+    hard = draw_losses(half_space, images, labels, ZeroOne(), smoothing, **names)
     assert (hard.values.sum(1) == drawn.errors).all()
-    part = draw_losses(
-        half_space,
-        images[5:9],
-        labels[5:9],
-        loss,
-        purpose="shift",
-        noise="grid",
-        **(names | {"indices": range(15, 19)}),
-    )
+    some = names | {"indices": range(15, 19)}
+    part = draw_losses(half_space, images[5:9], labels[5:9], loss, smoothing, **some)
     assert (part.values == drawn.values[5:9]).all()
     claim = ShiftClaim(loss="cross-entropy", bound=0.7)
-    evidence = gather_evidence(half_space, images, labels, claim=claim, points=20, alpha=1e-3, num_classes=2, **names)
+    evidence = gather_evidence(
+        half_space,
+        images,
+        labels,
+        claim=claim,
+        indices=range(10, 30),
+        points=20,
+        sigma=0.25,
+        draws=25,
+        alpha=1e-3,
+        seed=3,
+        num_classes=2,
+    )
+    votes = count_votes(half_space, images, smoothing, **names)
+    assert (drawn.errors == 25 - votes.gather(1, labels[:, None]).squeeze(1).numpy()).all()
     uniform = dither_noise(3, "shift", range(10, 30), 25)
     assert (evidence.dithered == dithered_counts(drawn.values, 0.7, uniform)).all()
     assert (evidence.errors == drawn.errors).all()
@@ -235,12 +244,10 @@ def test_nan_and_losses_out_of_bounds_are_errors(half_space, grey_images):
             grey_images.images,
             grey_images.labels,
             TooLarge(),
+            Smoothing(0.25, 2),
             indices=range(40),
-            sigma=0.25,
             draws=2,
-            seed=0,
             purpose="shift",
-            noise="grid",
         )
 
 

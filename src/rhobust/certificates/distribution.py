@@ -22,7 +22,8 @@ from rhobust.data import to_unit
 from .claim import ShiftClaim
 from .losses import ClippedCrossEntropy, dither_noise, draw_losses
 from .smoothed import check_images
-from .votes import NoiseKind, charged_alpha, count_votes, noise_kind
+from .smoothing import NoiseKind, Smoothing, charged_alpha, native_dtype, noise_kind
+from .votes import count_votes
 
 PURPOSE = "shift"
 """Names the noise of this certificate."""
@@ -269,12 +270,10 @@ def gather_evidence(
         x,
         y,
         ClippedCrossEntropy(claim.largest),
+        Smoothing(sigma, num_classes, noise=noise, seed=seed, dtype=native_dtype(x.device)),
         indices=indices,
-        sigma=sigma,
         draws=draws,
-        seed=seed,
         purpose=PURPOSE,
-        noise=noise,
     )
     mean = drawn.values.mean(axis=1)
     if claim.way == "majorant":
@@ -302,17 +301,8 @@ def count_errors(
     if num_classes is None:
         num_classes = output_width(model, x)
     check_labels(y, num_classes)
-    votes = count_votes(
-        model,
-        x,
-        indices=indices,
-        sigma=sigma,
-        draws=draws,
-        num_classes=num_classes,
-        seed=seed,
-        purpose=PURPOSE,
-        noise=noise,
-    )
+    smoothing = Smoothing(sigma, num_classes, noise=noise, seed=seed, dtype=native_dtype(x.device))
+    votes = count_votes(model, x, smoothing, indices=indices, draws=draws, purpose=PURPOSE)
     right = votes.gather(1, y[:, None]).squeeze(1)
     return (draws - right).cpu().numpy(), noise
 

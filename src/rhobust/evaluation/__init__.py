@@ -2,6 +2,7 @@
 
 from .attacking import attack_target as attack_target
 from .attacking import check_radii as check_radii
+from .auditing import audit_record as audit_record
 from .certifying import certify_target as certify_target
 from .curves import Ascent as Ascent
 from .curves import curves_target as curves_target
@@ -9,3 +10,5 @@ from .shift import certify_shift_target as certify_shift_target
 from .target import Target as Target
 from .target import target_from_run as target_from_run
 from .target import target_from_weights as target_from_weights
+from .tsv import read_tsv as read_tsv
+from .tsv import write_tsv as write_tsv

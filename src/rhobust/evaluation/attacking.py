@@ -10,7 +10,7 @@ from torch import Tensor
 
 from rhobust.attacks import AnyAttack, Eot
 from rhobust.attacks.ascent import frozen
-from rhobust.certificates import count_votes
+from rhobust.certificates import Smoothing, count_votes, native_dtype
 from rhobust.configs import kind_of, to_json
 from rhobust.data import to_unit
 from rhobust.noise import ExampleNoise
@@ -146,17 +146,11 @@ def _predict(
     if scored == "base":
         with frozen(target.model):
             return target.model(x).argmax(1)
-    counts = count_votes(
-        target.model,
-        x,
-        indices=names,
-        sigma=target.smoothing(),
-        draws=votes,
-        num_classes=target.data.num_classes,
-        seed=seed,
-        purpose=purpose,
-        noise="float",  # attacked points lie between the grid's
+    # Attacked points lie between the grid's, so their noise is float.
+    smoothing = Smoothing(
+        target.smoothing(), target.data.num_classes, noise="float", seed=seed, dtype=native_dtype(x.device)
     )
+    counts = count_votes(target.model, x, smoothing, indices=names, draws=votes, purpose=purpose)
     return counts.argmax(1)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from rhobust.certificates import native_dtype
 from rhobust.data import Dataset, load
 from rhobust.models import load_factory_model
 from rhobust.progress import Report
@@ -31,6 +32,8 @@ class Target:
     folder: Path
     """Where the records go."""
     device: torch.device
+    trained_sigma: float | None = None
+    """The noise that the network was trained with; None where there was none, or where nobody knows."""
 
     def __post_init__(self) -> None:
         if self.sigma is not None and not self.sigma > 0:
@@ -51,13 +54,8 @@ class Target:
             "data_fingerprint": self.data.fingerprint(),
             "sigma": self.sigma,
             "device": self.device.type,
-            "dtype": self.arithmetic,
+            "dtype": native_dtype(self.device),
         }
-
-    @property
-    def arithmetic(self) -> str:
-        """The arithmetic of the network, part of what is certified: torch lets a GPU's convolutions use TF32."""
-        return "tf32" if self.device.type == "cuda" and torch.backends.cudnn.allow_tf32 else "float32"
 
 
 def target_from_run(
@@ -72,15 +70,38 @@ def target_from_run(
     """The network of a run folder, with its own noise and test data unless others are given."""
     run = open_run(folder)
     model = run.load_model(device)
+    test = load(data or run.config.data, "test", root=root, report=report)
+    if test.shape != run.shape:
+        wanted, found = ("x".join(map(str, shape)) for shape in (run.shape, test.shape))
+        raise ValueError(f"{test.name} must hold images of shape {wanted}, which {folder} was trained for, got {found}")
     return Target(
         name=run.config.run_id,
         model=model,
         model_hash=run.model_hash,
         sigma=run.config.sigma if sigma is None else sigma,
-        data=load(data or run.config.data, "test", root=root, report=report),
+        data=test,
         folder=folder,
         device=device,
+        trained_sigma=run.config.sigma,
     )
+
+
+def target_from_folder(
+    folder: Path,
+    *,
+    device: torch.device,
+    sigma: float,
+    data: str | None = None,
+    root: Path | None = None,
+    report: Report | None = None,
+) -> Target:
+    """The network that a folder of records is about: that of the run, or the user's own that its config names."""
+    config = read_json(folder / CONFIG)
+    if config.get("weights") is None:
+        return target_from_run(folder, device=device, sigma=sigma, data=data, root=root, report=report)
+    weights, test = Path(config["weights"]), load(data or config["data"], "test", root=root, report=report)
+    model = fill_weights(load_factory_model(config["model"], test.num_classes), weights).to(device).eval()
+    return Target(config["model"], model, file_hash(weights), sigma, test, folder, device)
 
 
 def target_from_weights(
