@@ -12,8 +12,8 @@ from rhobust.progress import silent
 
 @pytest.fixture
 def folder(tmp_path):
-    options = "method:gaussian --method.sigma 0.25 --data digits --model cnn-small --epochs 1 --lr 0.002".split()
-    assert run(["train", *options, "--out", str(tmp_path / "run"), "--quiet"]) == 0
+    options = ["--method.sigma", "0.25", "--data", "digits", "--model", "cnn-small", "--epochs", "1", "--lr", "0.002"]
+    assert run(["train", "method:gaussian", *options, "--out", str(tmp_path / "run"), "--quiet"]) == 0
     return tmp_path / "run"
 
 
