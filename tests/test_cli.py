@@ -79,6 +79,20 @@ def test_train_attack_certify_report(folder, capsys):
     assert certify["summary"]["certified_accuracy"][0]["n"] == 20
     shift = document(capsys, ["certify-shift", str(folder), "--eps", "0", "0.1", "--quiet"])
     assert shift["summary"]["points"] == 797
+    soft = document(
+        capsys, ["certify-shift", str(folder), "--loss", "cross-entropy", "--bound", "2", "--eps", "0.1", *SMALL]
+    )
+    assert soft["settings"]["bound"] == 2.0
+    assert soft["summary"]["curve"][0]["certified_loss"] <= 2.0
+    beside = document(
+        capsys, ["certify-shift", str(folder), "--classifier", "k-vote", "--beside", "--eps", "0.1", *SMALL]
+    )
+    assert beside["settings"]["votes"] == 3
+    assert [other["name"] for other in beside["summary"]["beside"]] == ["ours", "kumar", "ours", "cohen"]
+    curves = document(capsys, ["curves", str(folder), "--gammas", "1", "4", "--eps", "0", "0.1", *SMALL])
+    assert [point["gamma"] for point in curves["summary"]["attacks"]] == [1.0, 4.0]
+    assert run(["curves", str(folder), "--gammas", "1", "4", "--eps", "0", "0.1", *SMALL]) == 0
+    assert "the estimate bounds nothing" in capsys.readouterr().out
     report = document(capsys, ["report", str(folder), "--out", str(folder / "report.html")])
     assert "<html" in (folder / "report.html").read_text()
     assert report == {"report": str(folder / "report.html")}
@@ -137,7 +151,18 @@ def test_a_mistake_is_one_line_and_exit_code_2(arguments, message, capsys, monke
         (["certify", "--n", "10"], "n must be >= n0 >= 1, got n=10 and n0=100"),
         (["certify", "--sigma", "0"], "sigma must be > 0, got 0.0"),
         (["certify-shift", "--draws", "0"], "draws must be >= 1, got 0"),
-        (["certify-shift", "--eps", "-0.1"], ">= 0, got -0.1"),
+        (["certify-shift", "--eps", "-0.1"], "eps must be >= 0, got -0.1"),
+        (["certify-shift", "--eps", "nan"], "eps must be finite, got nan"),
+        (["certify-shift", "--votes", "5"], "votes must be left out for the randomised classifier, got 5"),
+        (["certify-shift", "--bound", "5"], "bound must be left out for the 0-1 loss, got 5.0"),
+        (["certify-shift", "--cost", "w3"], "w1"),
+        (
+            ["certify-shift", "--loss", "cross-entropy", "--beside"],
+            "beside must be left out for a loss that is not 0-1",
+        ),
+        (["certify-shift", "--loss", "cross-entropy", "--classifier", "majority"], "loss must be 0-1 for the majority"),
+        (["curves", "--gammas", "0"], "gammas must be > 0 and finite"),
+        (["curves", "--alpha", "2"], "alpha must lie in (0, 1), got 2.0"),
         (["attack", "--model", "a:b"], "a run folder must stand alone"),
     ],
 )
