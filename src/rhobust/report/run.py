@@ -174,6 +174,29 @@ class Losses:
 
 
 @dataclass(frozen=True)
+class Measured:
+    """Accuracy proved after a change of the images whose distances were measured."""
+
+    file: str
+    settings: Row
+    pairs: int
+    points: int
+    eps: float
+    """Root mean square distance of the pairs."""
+    certified: float
+    """Certified accuracy of one noisy vote after the change."""
+    after: float | None
+    """Accuracy of one noisy vote that was measured after the change: an estimate; None without labels."""
+    statement: str
+    warnings: tuple[str, ...]
+
+    @property
+    def alpha(self) -> float | None:
+        """The probability with which the certified accuracy may be wrong."""
+        return _alpha(self.settings)
+
+
+@dataclass(frozen=True)
 class Run:
     """One trained model and everything measured about it."""
 
@@ -186,6 +209,7 @@ class Run:
     certificates: tuple[Certificate, ...] = ()
     shifts: tuple[Shift, ...] = ()
     losses: tuple[Losses, ...] = ()
+    measured: tuple[Measured, ...] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
     """How long each finished evaluation took, by file name."""
     notes: tuple[str, ...] = ()
@@ -200,7 +224,13 @@ class Run:
     @property
     def sigmas(self) -> tuple[float, ...]:
         """The noise levels this network is smoothed with: the one it was trained for, and those of its records."""
-        pieces = (*self.certificates, *self.shifts, *self.losses, *(a for a in self.attacks if a.scored == "smoothed"))
+        pieces = (
+            *self.certificates,
+            *self.shifts,
+            *self.losses,
+            *self.measured,
+            *(a for a in self.attacks if a.scored == "smoothed"),
+        )
         found = [self.method.get("sigma"), *(piece.settings.get("sigma") for piece in pieces)]
         return tuple(sorted({sigma for sigma in found if isinstance(sigma, int | float) and sigma > 0}))
 

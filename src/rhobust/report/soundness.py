@@ -30,6 +30,12 @@ def contradictions(run: Run) -> list[str]:
                 f"{run.label}: {losses.file} has an attack that reaches more than the certified loss at eps"
                 f" {', '.join(plain(eps) for eps in crossed)}."
             )
+    for measured in run.measured:
+        if measured.after is not None and measured.certified > measured.after + 1e-9:
+            found.append(
+                f"{run.label}: {measured.file} claims {percent(measured.certified, 'nearest')}% after a change, more"
+                f" than the {percent(measured.after, 'nearest')}% measured after it."
+            )
     return found
 
 
