@@ -19,6 +19,9 @@ COMMANDS = {
     "data": "list, get and check data sets",
     "train": "train a classifier into a run folder",
     "attack": "attack a run over radii",
+    "transfer": "attack each of several runs and judge the attacked images by all of them",
+    "noise": "attack runs tested with noise and without, as the paper's figure 1(a) does",
+    "readings": "attack a run under every reading of the paper's protocol",
     "certify": "certify the L2 radius of a run's test images",
     "certify-shift": "certify a run's accuracy under every distribution shift up to eps",
     "audit": "recompute certificates from their counts, and draw a share of them again",
@@ -57,7 +60,8 @@ def run(arguments: Sequence[str]) -> int:
             sys.stdout.write(json.dumps(result, allow_nan=False) + "\n")
         else:
             command.show(result)
-        if isinstance(result, dict) and result.get("failed"):
+        if failure := _failure(command, result):
+            sys.stderr.write(f"rhobust: {failure}\n")
             return 1
     except (ValueError, OSError, FloatingPointError) as error:
         if os.environ.get(TRACEBACK):
@@ -68,6 +72,11 @@ def run(arguments: Sequence[str]) -> int:
         sys.stderr.write("rhobust: interrupted; the same command goes on where it stopped\n")
         return 130
     return 0
+
+
+def _failure(command: Any, result: Any) -> str | None:
+    """Why a result, though it was computed and shown, must not be used; None for nearly all."""
+    return command.failure(result) if hasattr(command, "failure") else None
 
 
 def parse(command: Any, name: str, arguments: list[str]) -> Any:

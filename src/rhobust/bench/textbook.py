@@ -17,7 +17,7 @@ def textbook_network(model: nn.Module) -> nn.Module:
     """The same network from torch's own layers in their default layout, with the same weights."""
     for name, child in model.named_children():
         if isinstance(child, ConvNorm):
-            setattr(model, name, nn.Sequential(child.conv, child.norm))
+            setattr(model, name, _TextbookConv(child))
         elif isinstance(child, InputConv):
             kernel, stride, padding = child.geometry
             plain = nn.utils.skip_init(nn.Conv2d, child.in_channels, child.out_channels, kernel, stride, padding)
@@ -28,6 +28,20 @@ def textbook_network(model: nn.Module) -> nn.Module:
     for parameter in model.parameters():
         parameter.data = parameter.data.contiguous()
     return model
+
+
+class _TextbookConv(nn.Module):
+    """Convolution, batch norm, sum and activation one after the other."""
+
+    def __init__(self, source: ConvNorm) -> None:
+        super().__init__()
+        self.conv, self.norm, self.activation = source.conv, source.norm, source.activation
+
+    def forward(self, x: Tensor, shortcut: Tensor | None = None) -> Tensor:
+        y = self.norm(self.conv(x))
+        if shortcut is not None:
+            y = y + shortcut
+        return y if self.activation is None else self.activation(y)
 
 
 def textbook_loss(

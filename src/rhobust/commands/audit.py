@@ -71,5 +71,9 @@ class Audit:
             for problem in audit["problems"]:
                 print(f"{Path(audit['record']).name}: {problem}")
 
+    def failure(self, result: dict[str, Any]) -> str | None:
+        failed = sum(bool(audit["problems"]) for audit in result["audits"])
+        return f"{failed} of {len(result['audits'])} records failed the audit" if failed else None
+
 
 COMMAND = Audit
