@@ -18,14 +18,14 @@ def folder(tmp_path):
 
 
 def test_few_draws_against_many(folder, monkeypatch):
-    monkeypatch.setattr(shifts, "POINTS", (200, 400))
-    monkeypatch.setattr(shifts, "EPS", (0.0, 0.3, 0.5, 1.0, 2.0))
+    monkeypatch.setattr(shifts, "POINTS", (100, 200))
+    monkeypatch.setattr(shifts, "EPS", (0.0, 0.5, 2.0))
     setting = Setting(torch.device("cpu"), run=folder, limit=60, draws=40, report=silent)
     result = bench_shift(setting)
-    assert [one["points"] for one in result["bound"]] == [200, 400]
+    assert [one["points"] for one in result["bound"]] == [100, 200]
     assert all(one["peak_mib"] > 0 for one in result["bound"])
     compared = result["run"]
-    assert compared["eps"] == pytest.approx([0.0, 0.075, 0.125, 0.25])
+    assert compared["eps"] == pytest.approx([0.0, 0.125])
     assert (compared["ours"]["forward_passes"], compared["intervals"]["forward_passes"]) == (1200, 2400)
     assert compared["passes_ratio"] == 2.0
     for way in ("ours", "intervals"):
@@ -35,13 +35,13 @@ def test_few_draws_against_many(folder, monkeypatch):
     # Sixty points and forty draws leave intervals wide: few draws without intervals do better.
     assert compared["never_less_up_to_half_sigma"]
     table = shift_table(result)
-    assert len(table.rows) == 4
+    assert len(table.rows) == 2
     assert table.notes[-1] == "never less up to sigma / 2: yes"
 
 
 def test_without_a_run_the_bound_alone_is_timed(monkeypatch):
     monkeypatch.setattr(shifts, "POINTS", (100,))
-    monkeypatch.setattr(shifts, "EPS", (0.0, 0.5))
+    monkeypatch.setattr(shifts, "EPS", (0.0,))
     result = bench_shift(Setting(torch.device("cpu"), report=silent))
     assert result["run"] is None
     assert shift_table(result).rows == []
