@@ -84,9 +84,14 @@ class MeasureShift:
     def show(self, result: dict[str, Any]) -> None:
         summary = result["summary"]
         shift, certificate = summary["shift"], summary.get("certificate")
-        distances = [("W2", "eps"), ("W1", "mean_distance"), ("W-infinity", "largest_distance")]
-        names = ["root mean square (eps)", "mean", "largest"]
-        rows = [[name, of, rounded(shift[key], 4, "up")] for name, (of, key) in zip(names, distances, strict=True)]
+        rows = [
+            [name, distance, rounded(shift[key], 4, "up")]
+            for name, distance, key in (
+                ("root mean square (eps)", "W2", "eps"),
+                ("mean", "W1", "mean_distance"),
+                ("largest", "W-infinity", "largest_distance"),
+            )
+        ]
         print_table([f"distance of {shift['pairs']} pairs", "bounds", "measured"], rows, left=2)
         print(shift["statement"])
         if certificate is not None:
