@@ -111,6 +111,10 @@ def _piece(record: Record) -> Attack | Certificate | Shift | Losses | Measured |
         "curves": _losses,
         "measure-shift": _measured,
     }
+    if record.kind == "transfer":
+        return f"{record.path.name} is a transfer matrix, which this page does not show: see rhobust transfer."
+    if record.settings.get("norm", "l2") != "l2":
+        return f"{record.path.name} is not an L2 attack, and this page compares by L2 radius: left out."
     if record.kind not in readers:
         return f"{record.path.name} is of kind {record.kind!r}, which this report does not know: left out."
     if record.summary is None:
