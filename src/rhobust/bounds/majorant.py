@@ -14,6 +14,9 @@ from .surrogate import EDGE
 SLACK = 5e-5
 """Largest loss of tightness that the grid may cause."""
 
+WIDTH = 0.004
+"""Largest spacing of the grid of probits."""
+
 STEPS = 128
 """Most steps that a majorant has; with more draws than this it is constant between some counts."""
 
@@ -51,28 +54,33 @@ class MajorantProblem:
     2 phi(1) m D. And T is a supremum of translates of one function H, so T'' >= -c whenever H'' >= -c.
     Hence the slack E h - T on a cell is at least its smaller end value minus
     (2 phi(1) m D + c) w^2 / 8. Below and above the grid both sides are monotone.
+
+    If T has no such c (the majority vote jumps), monotonicity alone is used: on a cell E h is at least
+    its value at the lower end and T at most its value at the upper end, and no slack is needed.
     """
 
     def __init__(self, draws: int, bend: float) -> None:
         self.draws = draws
-        width = min(0.004, math.sqrt(8 * SLACK / (2 * BEND * draws + bend)))
+        self.jumping = math.isinf(bend)
+        width = WIDTH if self.jumping else min(WIDTH, math.sqrt(8 * SLACK / (2 * BEND * draws + bend)))
         self.u = np.linspace(-EDGE, EDGE, 2 * math.ceil(EDGE / width) + 1)
         width = float(self.u[1] - self.u[0])
         # What the cells cost: at once, and for each unit of the range of h.
-        self.fixed_slack = bend * width**2 / 8
-        self.range_slack = 2 * BEND * draws * width**2 / 8
+        self.fixed_slack = 0.0 if self.jumping else bend * width**2 / 8
+        self.range_slack = 0.0 if self.jumping else 2 * BEND * draws * width**2 / 8
         steps = jumps(draws)
         # P(Bin(m, p) >= i) on the grid; the first row is p = 0, where every jump is out of reach.
         inside = special.betainc(steps, draws - steps + 1, special.ndtr(self.u)[:, None])
         self.reached = np.vstack([np.zeros(steps.size), inside])
+        self.mattered = np.empty(0, np.intp)
 
     def targets(self, upper: Array) -> Array:
         """Return what E h must reach in each row, from upper values of T on the grid.
 
         The row of p = 0 must serve all p up to the first grid point, and the last row all p up to 1,
-        where T may be 1.
+        where T may be 1. Where T jumps, every row serves the cell above it.
         """
-        return np.concatenate([upper[:1], upper[:-1], [1.0]])
+        return np.concatenate([upper[:1], upper[1:] if self.jumping else upper[:-1], [1.0]])
 
     def _repaired(self, base: float, heights: Array, targets: Array) -> Majorant:
         """Lift h by what it lacks anywhere, whatever the solver's tolerance was."""
@@ -91,6 +99,8 @@ class MajorantProblem:
         targets = self.targets(upper)
         rows = np.arange(targets.size)
         active = np.union1d(rows[:: max(rows.size // 160, 1)], [0, 1, rows.size - 1])
+        # What mattered at the last price mostly matters at the next: it saves rounds, and decides nothing else.
+        active = np.union1d(active, self.mattered)
         trivial = Majorant(1.0, np.zeros(survival.size))
         best, prices = trivial, np.zeros(targets.size)
         for _ in range(6):
@@ -110,10 +120,13 @@ class MajorantProblem:
             if found.mean_upper(survival) < best.mean_upper(survival):
                 best, prices = found, np.zeros(targets.size)
                 prices[active] = -answer.ineqlin.marginals
+                self.mattered = np.flatnonzero(prices)
             lacking = self._lacking(targets - base - self.reached @ heights)
             if lacking.size == 0:
                 break
             active = np.union1d(active, lacking)
+        if self.jumping:
+            return best, prices[:-1]
         # Rows 0 and 1 both ask for T at the first grid point; the last row asks for a constant.
         return best, np.concatenate([[prices[0] + prices[1]], prices[2:-1], [0.0]])
 
@@ -121,4 +134,4 @@ class MajorantProblem:
         """Return the rows that miss their target most, one for each stretch of missing rows."""
         inner = np.concatenate([[-np.inf], lack, [-np.inf]])
         peak = (inner[1:-1] >= inner[:-2]) & (inner[1:-1] >= inner[2:])
-        return np.flatnonzero(peak & (lack > 1e-6))
+        return np.flatnonzero(peak & (lack > 5e-6))

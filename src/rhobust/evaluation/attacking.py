@@ -78,6 +78,7 @@ def attack_target(
         lambda rows: _summary(rows, radii),
         task=f"attack {kind} {target.name}",
         report=report,
+        rows_each=len(radii),
     )
 
 
