@@ -32,6 +32,16 @@ class Record:
     """What the rows add up to; None while the evaluation is unfinished."""
 
 
+def same_classifier(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two records' settings speak of the same weights, data and noise, judged the same way by the same norm.
+
+    What only one of them says is no difference: a certificate is always of the smoothed classifier and of L2.
+    """
+    keys = ("model_hash", "data", "split", "data_fingerprint", "sigma", "scored", "norm")
+    pairs = [(one.get(key), other.get(key)) for key in keys]
+    return all(ours == theirs for ours, theirs in pairs if ours is not None and theirs is not None)
+
+
 def settings_hash(settings: Mapping[str, Any]) -> str:
     """Eight hex digits that name these settings: equal settings, equal name."""
     canonical = json.dumps(settings, sort_keys=True, allow_nan=False)

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from rhobust.attacks import AnyAttack, Eot, Pgd
-from rhobust.attacks.eot import smoothed_loss
-from rhobust.attacks.pgd import random_point
+from rhobust.attacks.ball import random_point
+from rhobust.attacks.losses import smoothed_loss
 from rhobust.data import to_unit
 from rhobust.models import build_model
 from rhobust.noise import ExampleNoise
