@@ -21,6 +21,8 @@ _BITS = 62
 """Resolution of the integer sampler's uniform variable."""
 _COARSE = 16
 """Leading bits that decide nearly every draw by one look-up."""
+_WORD = 2**32 - 1
+"""The bits of a word."""
 
 
 def stream_key(seed: int, *path: str | int) -> int:
@@ -62,9 +64,67 @@ def grid_block(key: int, shape: Sequence[int], sigma: float, device: torch.devic
         open_cells = np.flatnonzero(k == table.undecided)
         k[open_cells] = table.search(uniform[open_cells])
         return torch.from_numpy(k.reshape(tuple(shape)))
-    uniform = torch.randint(2**_BITS, tuple(shape), generator=_device_generator(key, device), device=device)
-    thresholds = torch.from_numpy(table.thresholds.astype(np.int64)).to(device)
-    return (torch.searchsorted(thresholds, uniform, right=True) + table.first).to(torch.int16)
+    rows = torch.arange(shape[0], device=device)
+    words = torch.tensor(key_words(key), device=device).expand(len(rows), 4)
+    steps = grid_steps(words, rows, int(np.prod(tuple(shape[1:]))), grid_thresholds(sigma, device))
+    return (steps + table.first).to(torch.int16).view(tuple(shape))
+
+
+def key_words(key: int) -> list[int]:
+    """The four 32-bit words of a stream's key."""
+    return [key >> shift & _WORD for shift in (0, 32, 64, 96)]
+
+
+def grid_steps(keys: Tensor, rows: Tensor, size: int, thresholds: Tensor) -> Tensor:
+    """Draws of the law of `grid_block` for any rows of any streams at once, `(n, size)`.
+
+    They come from the counter-based generator Philox4x32-10, so a row can be drawn without those before it, and the
+    same key gives the same draws on every GPU. A draw is given as the number of thresholds it has passed: less by the
+    first integer of the table, it is the k of `grid_block`.
+
+    Args:
+        keys: The words of each row's stream, int64 `(n, 4)`.
+        rows: The place of each row in its stream, int64 `(n,)`.
+        size: Numbers in a row.
+        thresholds: Those of `grid_thresholds`.
+    """
+    pairs = (size + 1) // 2
+    place = rows[:, None] * pairs + torch.arange(pairs, device=rows.device)
+    zero = torch.zeros_like(place)
+    words = philox((place, zero, zero + keys[:, 2:3], zero + keys[:, 3:4]), (keys[:, 0:1], keys[:, 1:2]))
+    high, low = torch.stack(words[::2], dim=-1), torch.stack(words[1::2], dim=-1)
+    uniform = (high << (_BITS - 32)) | (low >> (64 - _BITS))
+    return torch.bucketize(uniform.flatten(1)[:, :size], thresholds, right=True)
+
+
+def philox(counter: tuple[Tensor, ...], key: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """Four random 32-bit words for every counter, by Philox4x32-10 (Salmon et al., 2011), in int64 tensors.
+
+    Args:
+        counter: Four words.
+        key: Two words.
+    """
+    c0, c1, c2, c3 = counter
+    k0, k1 = key
+    for _ in range(10):
+        # The products wrap around beyond 63 bits; the bits that are kept are right all the same.
+        left, right = c0 * 0xD2511F53, c2 * 0xCD9E8D57
+        c0, c1 = (right >> 32) & _WORD ^ c1 ^ k0, right & _WORD
+        c2, c3 = (left >> 32) & _WORD ^ c3 ^ k1, left & _WORD
+        k0, k1 = (k0 + 0x9E3779B9) & _WORD, (k1 + 0xBB67AE85) & _WORD
+    return c0, c1, c2, c3
+
+
+@lru_cache(maxsize=32)
+def grid_thresholds(sigma: float, device: torch.device | str) -> Tensor:
+    """The sampler's thresholds on a device, int64; a uniform 62-bit integer is compared with them."""
+    return torch.from_numpy(_grid_table(sigma).thresholds.astype(np.int64)).to(device)
+
+
+def grid_values(sigma: float, device: torch.device | str) -> Tensor:
+    """The float32 nearest to each point of the grid that an 8-bit image and `grid_steps` can add up to."""
+    first = _grid_table(sigma).first
+    return (torch.arange(first, LEVELS - first + 1).float() / LEVELS).to(device)
 
 
 def grid_deviation(sigma: float) -> float:

@@ -2,16 +2,15 @@ import pytest
 import torch
 from torch import nn
 
-from rhobust.certificates import charged_alpha, count_votes, noise_kind
+from rhobust.certificates import Smoothing, charged_alpha, count_votes, noise_kind
 from rhobust.certificates.votes import CHUNK, ROWS
 from rhobust.data import to_unit
 from rhobust.noise import grid_block, normal_block, stream_key
 
 
-def votes(model, images, indices=None, **changes):
-    settings = {"sigma": 0.25, "draws": 150, "num_classes": 2, "seed": 0, "purpose": "test", "noise": "grid"}
+def votes(model, images, indices=None, *, draws=150, sigma=0.25, noise="grid"):
     names = range(len(images)) if indices is None else indices
-    return count_votes(model, images, indices=names, **(settings | changes))
+    return count_votes(model, images, Smoothing(sigma, 2, noise=noise), indices=names, draws=draws, purpose="test")
 
 
 def test_every_draw_is_one_vote(half_space, grey_images):

@@ -21,6 +21,8 @@ from .intervals import population_loss_intervals as population_loss_intervals
 from .intervals import population_loss_uppers as population_loss_uppers
 from .intervals import sample_loss as sample_loss
 from .kumar import kumar_loss as kumar_loss
+from .lecuyer import lecuyer_radius as lecuyer_radius
+from .li import li_radius as li_radius
 from .population import population_loss as population_loss
 from .psi import psi as psi
 from .psi import psi1 as psi1
@@ -28,7 +30,10 @@ from .psi import psi_slope as psi_slope
 from .radius import certified_radius as certified_radius
 from .radius import log_e_value as log_e_value
 from .radius import log_e_value_below as log_e_value_below
+from .sequential import RadiusTest as RadiusTest
+from .sequential import looks as looks
 from .surrogate import Cost as Cost
+from .tolerance import draws_for_tolerance as draws_for_tolerance
 from .transport import k_vote_worst_case as k_vote_worst_case
 from .transport import majority_worst_case as majority_worst_case
 from .transport import worst_case_loss as worst_case_loss

@@ -13,7 +13,8 @@ from rhobust.data import to_unit
 from rhobust.rounding import confidence, percent
 
 from .smoothed import check_images
-from .votes import NoiseKind, charged_alpha, count_votes, noise_kind
+from .smoothing import NoiseKind, Smoothing, charged_alpha, native_dtype, noise_kind
+from .votes import count_votes
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,17 +159,8 @@ def count_errors(
         num_classes = output_width(model, x)
     if y.min() < 0 or y.max() >= num_classes:
         raise ValueError(f"labels must lie in [0, {num_classes}), got {int(y.min())} to {int(y.max())}")
-    votes = count_votes(
-        model,
-        x,
-        indices=indices,
-        sigma=sigma,
-        draws=draws,
-        num_classes=num_classes,
-        seed=seed,
-        purpose="shift",
-        noise=noise,
-    )
+    smoothing = Smoothing(sigma, num_classes, noise=noise, seed=seed, dtype=native_dtype(x.device))
+    votes = count_votes(model, x, smoothing, indices=indices, draws=draws, purpose="shift")
     right = votes.gather(1, y[:, None]).squeeze(1)
     return (draws - right).cpu().numpy(), noise
 

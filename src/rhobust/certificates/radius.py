@@ -1,15 +1,17 @@
-"""The certified radius of an input, by Cohen et al.'s test with a fixed number of draws."""
+"""The certified radius of an input, and the class that a smoothed classifier answers with."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+from scipy.stats import binomtest
 from torch import Tensor, nn
 
-from rhobust.bounds import certified_radius, clopper_pearson
-
-from .votes import NoiseKind, charged_alpha, count_votes
+from .schedule import Case, Schedule
+from .smoothing import Dtype, NoiseKind, Smoothing, charged_alpha
+from .votes import VoteCounter, conduct, count_votes
+from .ways import AnyWay, Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +33,7 @@ class Certificate:
     n0: int
     """Draws of the selection stage."""
     p_lower: float
-    """Lower confidence bound of the selected class's probability."""
+    """Lower confidence bound of the selected class's probability; 0.0 where a grid of radii proved none."""
     alpha: float
     """Probability of a false claim."""
     sigma: float
@@ -40,100 +42,111 @@ class Certificate:
     """"grid": exact integer noise; "float": float32 noise, for ideal Gaussian draws only."""
     seed: int
     """With the example's index, names the noise."""
+    way: str
+    """How it was certified: "cohen", "grid", "two-stage"."""
+    dtype: Dtype
+    """Arithmetic of the network."""
+    compiled: bool
+    """Whether the network was compiled."""
+    selected: int
+    """The selected class, certified or not."""
+    top: int
+    """Its votes in the selection stage."""
+    evidence: tuple[tuple[int, int], ...]
+    """For each radius of a grid that is proved, the draws and the votes that proved it."""
 
 
 def certify_inputs(
-    model: nn.Module,
-    images: Tensor,
-    *,
-    indices: Sequence[int],
-    sigma: float,
-    num_classes: int,
-    n0: int,
-    n: int,
-    alpha: float,
-    seed: int,
-    noise: NoiseKind,
+    model: nn.Module, images: Tensor, smoothing: Smoothing, way: AnyWay, *, indices: Sequence[int], alpha: float
 ) -> list[Certificate]:
-    """Certify each input: select the class with n0 draws, count it in n fresh ones.
+    """Certify each input; each certificate alone is false with probability at most alpha.
 
-    Each certificate alone is false with probability at most alpha.
+    Args:
+        model: The base network, from inputs in [0, 1] to logits.
+        images: uint8 or float images, on the network's device.
+        smoothing: The noise and the arithmetic.
+        way: How to certify.
+        indices: The examples' names in their data set, one an image.
+        alpha: Probability that a certificate is false.
     """
+    counter = VoteCounter(model, images, smoothing)
+    return list(certify_stream(counter, way, list(enumerate(indices)), alpha=alpha))
+
+
+def certify_stream(
+    counter: VoteCounter, way: AnyWay, inputs: Sequence[tuple[int, int]], *, alpha: float
+) -> Iterator[Certificate]:
+    """Certify inputs, given by position among the counter's images and name, and yield them in their order.
+
+    Draws of many inputs share a batch; an input that is decided leaves and the next one joins.
+    """
+    plan = plan_for(way, counter.smoothing, dimension=int(np.prod(counter.shape)), alpha=alpha)
+    schedule = Schedule(inputs, plan, way.n0)
+    for _ in conduct(counter, schedule):
+        yield from _certificates(list(schedule.finished()), counter.smoothing, way, plan, alpha)
+
+
+def plan_for(way: AnyWay, smoothing: Smoothing, *, dimension: int, alpha: float) -> Plan:
+    """The test at what is left of alpha after the sampler was paid; only draws that carry the proof are charged."""
     if not 0 < alpha < 1:
         raise ValueError(f"alpha must lie in (0, 1), got {alpha}")
-    if n0 < 1 or n < n0:
-        raise ValueError(f"n must be >= n0 >= 1, got n={n} and n0={n0}")
+    level = charged_alpha(alpha, sigma=smoothing.sigma, dimension=dimension, draws=way.n, noise=smoothing.noise)
+    return way.plan(smoothing.sigma, level)
 
-    def votes(draws: int, purpose: str) -> Tensor:
-        return count_votes(
-            model,
-            images,
-            indices=indices,
-            sigma=sigma,
-            draws=draws,
-            num_classes=num_classes,
-            seed=seed,
-            purpose=purpose,
-            noise=noise,
-        ).cpu()
 
-    selected = votes(n0, "select").argmax(1)
-    counts = votes(n, "count").gather(1, selected[:, None]).squeeze(1)
-    # Only the counting stage carries the proof, so only its draws are charged.
-    level = charged_alpha(alpha, sigma=sigma, dimension=images[0].numel(), draws=n, noise=noise)
-    lower = np.atleast_1d(clopper_pearson(counts.numpy(), n, level, "lower"))
-    radii = np.atleast_1d(certified_radius(lower, sigma))
-    return [
-        Certificate(
-            prediction=int(choice) if radius > 0 else None,
+def _certificates(
+    cases: list[Case], smoothing: Smoothing, way: AnyWay, plan: Plan, alpha: float
+) -> Iterator[Certificate]:
+    if not cases:
+        return
+    claims = plan.claims(*(np.array([getattr(case, name) for case in cases]) for name in ("count", "known", "reached")))
+    for case, proved, radius, lower in zip(cases, claims.proved, claims.radius, claims.p_lower, strict=True):
+        yield Certificate(
+            prediction=case.chosen if proved else None,
             radius=float(radius),
-            count=int(count),
-            n=n,
-            n0=n0,
-            p_lower=float(bound),
+            count=case.count,
+            n=case.known,
+            n0=way.n0,
+            p_lower=float(lower),
             alpha=alpha,
-            sigma=sigma,
-            noise=noise,
-            seed=seed,
+            sigma=smoothing.sigma,
+            noise=smoothing.noise,
+            seed=smoothing.seed,
+            way=way.name,
+            dtype=smoothing.dtype,
+            compiled=smoothing.compiled,
+            selected=case.chosen,
+            top=case.top,
+            evidence=tuple(case.evidence),
         )
-        for choice, radius, count, bound in zip(selected, radii, counts, lower, strict=True)
-    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """The smoothed classifier's answer for one input, with its two largest counts."""
+
+    prediction: int | None
+    """The class; None where the vote is too close."""
+    votes: tuple[tuple[int, int], ...]
+    """The two classes with most votes, and those votes."""
 
 
 def predict_inputs(
-    model: nn.Module,
-    images: Tensor,
-    *,
-    indices: Sequence[int],
-    sigma: float,
-    num_classes: int,
-    n: int,
-    alpha: float,
-    seed: int,
-    noise: NoiseKind,
-) -> list[int | None]:
-    """The smoothed classifier's answer for each input, or None.
+    model: nn.Module, images: Tensor, smoothing: Smoothing, *, indices: Sequence[int], n: int, alpha: float
+) -> list[Prediction]:
+    """The smoothed classifier's answer for each input.
 
     With probability at least 1 - alpha an answer equals the class most probable under noise (Cohen et al., PREDICT).
     """
-    from scipy.stats import binomtest
-
     if not 0 < alpha < 1:
         raise ValueError(f"alpha must lie in (0, 1), got {alpha}")
-    level = charged_alpha(alpha, sigma=sigma, dimension=images[0].numel(), draws=n, noise=noise)
-    counts = count_votes(
-        model,
-        images,
-        indices=indices,
-        sigma=sigma,
-        draws=n,
-        num_classes=num_classes,
-        seed=seed,
-        purpose="predict",
-        noise=noise,
-    ).cpu()
+    level = charged_alpha(alpha, sigma=smoothing.sigma, dimension=images[0].numel(), draws=n, noise=smoothing.noise)
+    counts = count_votes(model, images, smoothing, indices=indices, draws=n, purpose="predict").cpu()
     top = torch.topk(counts, 2, dim=1)
     return [
-        int(classes[0]) if binomtest(int(votes[0]), int(votes.sum()), 0.5).pvalue <= level else None
+        Prediction(
+            int(classes[0]) if binomtest(int(votes[0]), int(votes.sum()), 0.5).pvalue <= level else None,
+            tuple(zip(classes.tolist(), votes.tolist(), strict=True)),
+        )
         for votes, classes in zip(top.values, top.indices, strict=True)
     ]

@@ -1,5 +1,7 @@
 """The smoothed classifier: any network, answered by vote under Gaussian noise."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -7,7 +9,8 @@ from rhobust.data import to_unit
 from rhobust.noise import BatchNoise, noisy_copies, stream
 
 from .radius import Certificate, certify_inputs, predict_inputs
-from .votes import noise_kind
+from .smoothing import Dtype, Smoothing, native_dtype, noise_kind
+from .ways import choose_way
 
 
 class SmoothedClassifier(nn.Module):
@@ -19,14 +22,23 @@ class SmoothedClassifier(nn.Module):
         num_classes: Number of classes.
         draws: Noise draws of one forward pass.
         seed: Names the noise of the forward passes, drawn anew at each.
+        dtype: Arithmetic of the network in `predict` and `certify`; the device's own where none is given.
+        compiled: Whether to compile the network for them.
     """
 
-    def __init__(self, model: nn.Module, sigma: float, num_classes: int, *, draws: int = 16, seed: int = 0) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        sigma: float,
+        num_classes: int,
+        *,
+        draws: int = 16,
+        seed: int = 0,
+        dtype: Dtype | None = None,
+        compiled: bool = False,
+    ) -> None:
         super().__init__()
-        if not sigma > 0:
-            raise ValueError(f"sigma must be > 0, got {sigma}")
-        if num_classes < 2:
-            raise ValueError(f"num_classes must be >= 2, got {num_classes}")
+        Smoothing(sigma, num_classes)
         if draws < 1:
             raise ValueError(f"draws must be >= 1, got {draws}")
         self.model, self.sigma, self.num_classes, self.draws, self.seed = (
@@ -36,6 +48,7 @@ class SmoothedClassifier(nn.Module):
             draws,
             seed,
         )
+        self.dtype, self.compiled = dtype, compiled
         self._noise: dict[torch.device, BatchNoise] = {}
 
     def forward(self, x: Tensor) -> Tensor:
@@ -52,38 +65,47 @@ class SmoothedClassifier(nn.Module):
 
         With probability at least 1 - alpha an answer is the class most probable under noise.
         """
-        check_images(x)
-        return predict_inputs(
-            self.model,
-            x,
-            indices=range(len(x)),
-            sigma=self.sigma,
-            num_classes=self.num_classes,
-            n=n,
-            alpha=alpha,
-            seed=seed,
-            noise=noise_kind(x),
-        )
+        found = predict_inputs(self.model, x, self._smoothing(x, seed), indices=range(len(x)), n=n, alpha=alpha)
+        return [answer.prediction for answer in found]
 
     def certify(
-        self, x: Tensor, *, n0: int = 100, n: int = 100_000, alpha: float = 1e-3, seed: int = 0
+        self,
+        x: Tensor,
+        *,
+        n0: int | None = None,
+        n: int = 100_000,
+        alpha: float = 1e-3,
+        radii: Sequence[float] | None = None,
+        tolerance: float | None = None,
+        seed: int = 0,
     ) -> list[Certificate]:
         """The certified class and L2 radius of each input.
 
         Each claim is false with probability at most alpha. Inputs on the 1/255 grid get exact integer noise.
+
+        Args:
+            x: Inputs, uint8 or float in [0, 1].
+            n0: Draws that select the class; 100, or 500 with a tolerance.
+            n: Draws that count it, at most.
+            alpha: Probability that a certificate is false.
+            radii: Increasing radii to decide: an input stops drawing when it is known which of them hold.
+            tolerance: How much smaller than with n draws a radius may be expected to be, to save draws.
+            seed: Names the noise.
         """
+        if radii is not None and tolerance is not None:
+            raise ValueError("radii or tolerance must be given, got both")
+        way = choose_way(radii=radii, tolerance=tolerance, n0=n0, n=n)
+        return certify_inputs(self.model, x, self._smoothing(x, seed), way, indices=range(len(x)), alpha=alpha)
+
+    def _smoothing(self, x: Tensor, seed: int) -> Smoothing:
         check_images(x)
-        return certify_inputs(
-            self.model,
-            x,
-            indices=range(len(x)),
-            sigma=self.sigma,
-            num_classes=self.num_classes,
-            n0=n0,
-            n=n,
-            alpha=alpha,
-            seed=seed,
+        return Smoothing(
+            self.sigma,
+            self.num_classes,
             noise=noise_kind(x),
+            seed=seed,
+            dtype=self.dtype or native_dtype(x.device),
+            compiled=self.compiled,
         )
 
 

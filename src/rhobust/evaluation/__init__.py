@@ -13,3 +13,5 @@ from .target import target_from_run as target_from_run
 from .target import target_from_weights as target_from_weights
 from .transferring import surprising_transfers as surprising_transfers
 from .transferring import transfer_matrix as transfer_matrix
+from .tsv import read_tsv as read_tsv
+from .tsv import write_tsv as write_tsv

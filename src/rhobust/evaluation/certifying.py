@@ -1,26 +1,46 @@
 """Walk a test set through the certificate for an input."""
 
-from collections.abc import Sequence
+import dataclasses
+import math
+from collections.abc import Iterator, Sequence
 
-import numpy as np
-
-from rhobust.certificates import certify_inputs, noise_kind
+from rhobust.certificates import (
+    Certificate,
+    Dtype,
+    NoiseKind,
+    Smoothing,
+    VoteCounter,
+    WayName,
+    certify_stream,
+    check_alone,
+    choose_way,
+    native_dtype,
+    plan_for,
+)
 from rhobust.progress import Report
 from rhobust.records import Record, RecordWriter, Row
-from rhobust.rounding import share
 
 from .attacking import check_radii
+from .certified import certified_summary
 from .target import Target
 from .walk import walk
+
+RADII = (0.0, 0.25, 0.5, 0.75, 1.0)
+"""Radii of the certified accuracy where none are asked for."""
 
 
 def certify_target(
     target: Target,
     *,
-    radii: Sequence[float],
-    n0: int = 100,
-    n: int = 100_000,
+    radii: Sequence[float] | None = None,
+    way: WayName | None = None,
+    tolerance: float | None = None,
+    n0: int | None = None,
+    n: int | None = None,
     alpha: float = 1e-3,
+    noise: NoiseKind = "grid",
+    dtype: Dtype | None = None,
+    compiled: bool = False,
     limit: int | None = None,
     stride: int = 1,
     seed: int = 0,
@@ -28,62 +48,93 @@ def certify_target(
 ) -> Record:
     """Certify the L2 radius of test examples and record the counts.
 
-    The summary's certified accuracy at a radius is the share of examples that are right and certified there; at 0,
-    the share that is right and certified at all. Every row alone is false with probability at most alpha.
+    Every row alone is false with probability at most alpha. The rows depend on nothing but the settings: not on the
+    batches, the order, interruptions or the number of processes.
+
+    Args:
+        target: The network and its test data.
+        radii: Increasing radii to decide, and those of the summary's certified accuracy.
+        way: How to certify; where none is given, a grid with radii, two stages with a tolerance, else Cohen's way.
+        tolerance: Of two stages, how much smaller than with n draws a radius may be expected to be.
+        n0: Draws that select the class; the way's own number where none is given.
+        n: Draws that count it, at most.
+        alpha: Probability that one example's certificate is false.
+        noise: "grid": exact integer noise; "float": float32 noise.
+        dtype: Arithmetic of the network; the device's own where none is given.
+        compiled: Whether to compile the network.
+        limit: Examples at most.
+        stride: Take every stride-th example.
+        seed: Names the noise.
+        report: Told of progress; None shows it on stderr.
     """
-    check_radii(radii)
-    sigma = target.smoothing()
+    if radii is not None:
+        check_radii(radii)
+    chosen = choose_way(way, radii=radii, tolerance=tolerance, n0=n0, n=n)
+    smoothing = Smoothing(
+        target.smoothing(),
+        target.data.num_classes,
+        noise=noise,
+        seed=seed,
+        dtype=dtype or native_dtype(target.device),
+        compiled=compiled,
+    )
+    plan_for(chosen, smoothing, dimension=math.prod(target.data.shape), alpha=alpha)
     indices = target.data.places(limit, stride)
-    noise = noise_kind(target.data.images)
     settings: Row = {
-        "way": "cohen",
-        "n0": n0,
-        "n": n,
+        "way": chosen.name,
+        **dataclasses.asdict(chosen),
         "alpha": alpha,
         "noise": noise,
-        "radii": list(radii),
+        "radii": list(radii or RADII),
         "limit": limit,
         "stride": stride,
-        "seed": seed,
         **target.identity(),
-        "sigma": sigma,
+        **dataclasses.asdict(smoothing),
+        "dimension": math.prod(target.data.shape),
     }
+    writer = RecordWriter(target.folder, "certify", chosen.name, settings)
+    if writer.summary is not None:
+        return writer.record()
+    counter = VoteCounter(target.model, target.data.images.to(target.device), smoothing)
+    warnings = [*sigma_warnings(target), *check_alone(counter)]
+    counter.warm_up()
 
-    def evaluate(block: list[int]) -> list[Row]:
-        certificates = certify_inputs(
-            target.model,
-            target.data.images[block].to(target.device),
-            indices=block,
-            sigma=sigma,
-            num_classes=target.data.num_classes,
-            n0=n0,
-            n=n,
-            alpha=alpha,
-            seed=seed,
-            noise=noise,
-        )
-        return [
-            {
-                "index": index,
-                "label": int(target.data.labels[index]),
-                "prediction": certificate.prediction,
-                "radius": certificate.radius,
-                "count": certificate.count,
-                "n": certificate.n,
-                "p_lower": certificate.p_lower,
-            }
-            for index, certificate in zip(block, certificates, strict=True)
-        ]
+    def evaluate(mine: list[int]) -> Iterator[Row]:
+        inputs = [(index, index) for index in mine]
+        for index, certificate in zip(mine, certify_stream(counter, chosen, inputs, alpha=alpha), strict=True):
+            yield certificate_row(index, int(target.data.labels[index]), certificate)
 
-    def summarise(rows: list[Row]) -> Row:
-        radius = np.array([row["radius"] if row["prediction"] == row["label"] else 0.0 for row in rows])
-        certified = [int(np.sum(radius > 0 if at == 0 else radius >= at)) for at in radii]
-        return {
-            "certified_accuracy": [
-                {"radius": at, **share(hits, len(rows)).as_row()} for at, hits in zip(radii, certified, strict=True)
-            ],
-            "average_certified_radius": float(radius.mean()),
-        }
+    return walk(
+        writer,
+        indices,
+        evaluate,
+        lambda rows: {**certified_summary(rows, settings), "warnings": warnings},
+        task=f"certify {target.name}",
+        report=report,
+        streaming=True,
+    )
 
-    writer = RecordWriter(target.folder, "certify", "cohen", settings)
-    return walk(writer, indices, evaluate, summarise, task=f"certify {target.name}", report=report)
+
+def certificate_row(index: int, label: int, certificate: Certificate) -> Row:
+    """What a record says of one example."""
+    row: Row = {
+        "index": index,
+        "label": label,
+        "prediction": certificate.prediction,
+        "radius": certificate.radius,
+        "count": certificate.count,
+        "n": certificate.n,
+        "p_lower": certificate.p_lower,
+        "selected": certificate.selected,
+        "top": certificate.top,
+    }
+    if certificate.way == "grid":
+        row["evidence"] = [list(step) for step in certificate.evidence]
+    return row
+
+
+def sigma_warnings(target: Target) -> list[str]:
+    """A line where the network was trained with other noise than it is smoothed with."""
+    if target.trained_sigma is None or target.trained_sigma == target.sigma:
+        return []
+    return [f"the network was trained with noise {target.trained_sigma:g} and is smoothed with {target.sigma:g}"]

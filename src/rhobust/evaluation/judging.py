@@ -10,7 +10,7 @@ from scipy import stats
 from torch import Tensor
 
 from rhobust.attacks.ascent import frozen
-from rhobust.certificates import count_votes
+from rhobust.certificates import Smoothing, count_votes, native_dtype
 from rhobust.records import Row
 from rhobust.rounding import share
 
@@ -46,17 +46,15 @@ class Judge:
         if self.scored == "base":
             answers = self._ask(x)
             return [{"prediction": a, "broken": a != label} for a, label in zip(answers, labels, strict=True)]
-        counts = count_votes(
-            self.target.model,
-            x,
-            indices=names,
-            sigma=self.target.smoothing(),
-            draws=self.votes,
-            num_classes=self.target.data.num_classes,
+        # Attacked points lie between the grid's, so their noise is float.
+        smoothing = Smoothing(
+            self.target.smoothing(),
+            self.target.data.num_classes,
+            noise="float",
             seed=seed,
-            purpose=purpose,
-            noise="float",  # attacked points lie between the grid's
-        ).cpu()
+            dtype=native_dtype(x.device),
+        )
+        counts = count_votes(self.target.model, x, smoothing, indices=names, draws=self.votes, purpose=purpose).cpu()
         rows = []
         for count, label in zip(counts, labels, strict=True):
             ours = int(count[label])

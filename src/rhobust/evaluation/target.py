@@ -6,6 +6,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from rhobust.certificates import native_dtype
 from rhobust.data import Dataset, load
 from rhobust.models import load_factory_model
 from rhobust.progress import Report
@@ -31,6 +32,8 @@ class Target:
     folder: Path
     """Where the records go."""
     device: torch.device
+    trained_sigma: float | None = None
+    """The noise that the network was trained with; None where there was none, or where nobody knows."""
 
     def __post_init__(self) -> None:
         if self.sigma is not None and not self.sigma > 0:
@@ -51,13 +54,8 @@ class Target:
             "data_fingerprint": self.data.fingerprint(),
             "sigma": self.sigma,
             "device": self.device.type,
-            "dtype": self.arithmetic,
+            "dtype": native_dtype(self.device),
         }
-
-    @property
-    def arithmetic(self) -> str:
-        """The arithmetic of the network, part of what is certified: torch lets a GPU's convolutions use TF32."""
-        return "tf32" if self.device.type == "cuda" and torch.backends.cudnn.allow_tf32 else "float32"
 
 
 def target_from_run(
@@ -80,6 +78,7 @@ def target_from_run(
         data=load(data or run.config.data, "test", root=root, report=report),
         folder=folder,
         device=device,
+        trained_sigma=run.config.sigma,
     )
 
 

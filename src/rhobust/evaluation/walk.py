@@ -1,7 +1,8 @@
 """The walk over a test set that every evaluation shares: go on where it stopped, in one process or several, sum up."""
 
+import itertools
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from functools import cache
 from typing import Any
@@ -15,6 +16,8 @@ from rhobust.training.processes import join_processes
 
 BLOCK = 100
 """Examples between two writes of a record: what a kill can cost."""
+PAUSE = 30.0
+"""Seconds between two writes when examples come slowly."""
 PATIENCE = timedelta(days=7)
 """How long a process waits for the others; torchrun ends them all when one fails."""
 
@@ -29,6 +32,7 @@ def walk(
     report: Report | None,
     rows_each: int = 1,
     block: int | None = None,
+    streaming: bool = False,
 ) -> Record:
     """Evaluate the examples that the record lacks, block by block, and finish it.
 
@@ -45,6 +49,7 @@ def walk(
         report: Told of progress; None shows it on stderr.
         rows_each: Rows of an example; one with fewer was cut off by a kill and is evaluated again.
         block: Examples between two writes; `BLOCK` where none is given.
+        streaming: Whether `evaluate` takes all examples at once and gives their rows, in their order, as they come.
     """
     start = time.perf_counter()
     rank, world = _place()
@@ -59,10 +64,14 @@ def walk(
     mine, out = left[rank::world], writer if world == 1 else writer.part(f"{rank}-of-{world}")
     size = block or BLOCK
     with telling(report if rank == 0 else silent) as tell:
-        for first in range(0, len(mine), size):
-            out.append(evaluate(mine[first : first + size]))
-            so_far = len(done) + min(world * (first + size), len(left))
-            tell(Step(task, so_far, len(indices), "examples"))
+        step = max(1, len(mine) if streaming else size)
+        blocks = (mine[first : first + step] for first in range(0, len(mine), step))
+        rows = itertools.chain.from_iterable(map(evaluate, blocks))
+        written = 0
+        for piece in _pieces(rows, size, rows_each):
+            out.append(piece)
+            written += len(piece) // rows_each
+            tell(Step(task, len(done) + min(world * written, len(left)), len(indices), "examples"))
     _meet(world)
     if rank == 0:
         _gather(writer, indices, rows_each)
@@ -73,6 +82,20 @@ def walk(
     if rank != 0:
         writer.read()
     return writer.record()
+
+
+def _pieces(rows: Iterable[Row], size: int, rows_each: int) -> Iterator[list[Row]]:
+    """Cut a flow of rows where an example ends: after `size` examples, or sooner when they come slowly."""
+    piece: list[Row] = []
+    last = time.monotonic()
+    for row in rows:
+        piece.append(row)
+        examples, inside = divmod(len(piece), rows_each)
+        if inside == 0 and (examples == size or time.monotonic() - last > PAUSE):
+            yield piece
+            piece, last = [], time.monotonic()
+    if piece:
+        yield piece
 
 
 def _gather(writer: RecordWriter, indices: Sequence[int], rows_each: int) -> None:

@@ -1,0 +1,49 @@
+"""Whether a network answers each input alone: a certificate speaks of a function of one input."""
+
+import torch
+from torch import Tensor
+
+from rhobust.attacks.ascent import frozen
+
+from .smoothing import arithmetic
+from .votes import Lot, VoteCounter
+
+TOLERANCE = {"float32": 1e-4, "tf32": 1e-2, "float16": 2e-2, "bfloat16": 1e-1}
+"""Change of a logit, over the largest one, that rounding can explain in each arithmetic."""
+
+
+def check_alone(counter: VoteCounter) -> list[str]:
+    """Ask a few noisy inputs in other company and in other places of the batch, and compare the logits.
+
+    Returns:
+        A warning where the answers differ by no more than rounding can explain; none where they do not differ.
+
+    Raises:
+        ValueError: They differ by more, so that the network is not a function of one input.
+    """
+    lots = [Lot(position, position, "alone", 0, 0, 1, 1) for position in range(min(counter.rows, len(counter.real)))]
+    with torch.no_grad(), frozen(counter.model), arithmetic(counter.smoothing.dtype, counter.device):
+        batch = counter.fill(lots)
+        batch = batch[torch.arange(counter.rows) % len(lots)]
+        usual = counter.model(batch).float()
+        scale = usual.abs().max().clamp_min(1e-6)
+        moved = counter.model(batch.flip(0)).float().flip(0)
+        company = batch.clone()
+        company[1::2] = 0
+        other = counter.model(company).float()[::2]
+    gap = max(_largest(other - usual[::2]), _largest(moved - usual)) / float(scale)
+    if gap > TOLERANCE[counter.smoothing.dtype]:
+        raise ValueError(
+            "the network must answer each input alone, but its logits depend on the other inputs of the batch"
+            f" (by {gap:.2g} of the largest)"
+        )
+    if gap == 0:
+        return []
+    return [
+        f"the network's logits depend on an input's place in the batch by up to {gap:.1g} of the largest, which is"
+        " rounding: a vote this close to a tie may differ from batch to batch"
+    ]
+
+
+def _largest(difference: Tensor) -> float:
+    return float(difference.abs().max())

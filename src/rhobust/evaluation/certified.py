@@ -1,0 +1,60 @@
+"""What the certificates of a test set add up to."""
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rhobust.bounds import certified_radius, failure_quantile, lecuyer_radius, li_radius
+from rhobust.records import Row
+from rhobust.rounding import confidence, percent, plain, share
+
+OTHERS: dict[str, Callable[..., object]] = {"cohen": certified_radius, "lecuyer": lecuyer_radius, "li": li_radius}
+"""Theorems that turn the same lower bound of a probability into a radius."""
+
+
+def certified_summary(rows: Sequence[Row], settings: Row) -> Row:
+    """The certified accuracy at each radius, the average certified radius, and what follows for the test set.
+
+    The certified accuracy at a radius is the share of examples that are right and certified there; at 0, the share
+    that is right and certified at all. `at_least` is a lower bound, with probability 1 - alpha for all radii at once,
+    of the share of these examples that truly are right within the radius: more than `false_at_most` certificates are
+    false with probability at most alpha.
+    """
+    right = np.array([row["prediction"] is not None and row["prediction"] == row["label"] for row in rows])
+    radius = np.array([row["radius"] for row in rows])
+    alpha = settings["alpha"]
+    false = failure_quantile(len(rows), alpha, alpha)
+    curve = []
+    for at in settings["radii"]:
+        hits = int(np.sum(right & (radius >= at)))
+        curve.append({"radius": at, **share(hits, len(rows)).as_row(), "at_least": max(0, hits - false) / len(rows)})
+    draws = [row["n"] for row in rows]
+    return {
+        "certified_accuracy": curve,
+        "average_certified_radius": float(np.where(right, radius, 0.0).mean()),
+        "abstained": sum(row["prediction"] is None for row in rows),
+        "false_at_most": false,
+        "statement": _statement(curve[len(curve) // 2], len(rows), alpha),
+        "mean_draws": sum(draws) / len(rows),
+        "most_draws": max(draws),
+        "theorems": [_theorem(name, right, rows, settings) for name in OTHERS],
+        "deduction": math.sqrt(settings["dimension"]) / 510 if settings["noise"] == "grid" else None,
+    }
+
+
+def _statement(point: Row, n: int, alpha: float) -> str:
+    return (
+        f"With probability {confidence(alpha)} over the noise, at least {percent(point['at_least'], 'down')}% of these"
+        f" {n} examples are classified right by the smoothed classifier at every point within L2 distance"
+        f" {plain(point['radius'])}."
+    )
+
+
+def _theorem(name: str, right: NDArray[np.bool_], rows: Sequence[Row], settings: Row) -> Row:
+    """What a theorem makes of the rows' bounds: from the same counts, at the same alpha."""
+    lower = np.array([row["p_lower"] for row in rows])
+    radius = np.where(right, np.asarray(OTHERS[name](lower, settings["sigma"])), 0.0)
+    accuracy = [float(np.mean(right & (radius >= at))) for at in settings["radii"]]
+    return {"name": name, "average_certified_radius": float(radius.mean()), "certified_accuracy": accuracy}
