@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rhobust.attacks import AnyAttack
 from rhobust.configs import to_json
-from rhobust.evaluation import attack_target, certify_shift_target, certify_target
+from rhobust.evaluation import attack_target, certify_shift_target, certify_target, source_from_run
 from rhobust.methods import Nal
 from rhobust.records import Record, RecordWriter, Row
 from rhobust.training import train
@@ -84,6 +84,9 @@ def _settings(job: Job) -> Row:
                 "scored": job.scored,
                 "radii": list(job.radii),
                 "votes": job.votes if job.scored == "smoothed" else None,
+                "nested": True,
+                "probe": job.probe,
+                "source": None if job.source is None else {"name": job.source.run_id},
                 "limit": job.limit,
                 "stride": 1,
                 "seed": SEED,
@@ -109,14 +112,33 @@ def _evaluate(job: Job, workshop: Workshop) -> Record:
             return workshop.training_record(job.run)
         case Attack():
             target = workshop.target(job.run, job.sigma)
-            options = {"scored": job.scored, "votes": job.votes, "limit": job.limit, "seed": SEED}
-            return attack_target(target, job.attack, job.radii, **options, report=report)
+            source = None if job.source is None else source_from_run(workshop.folder(job.source), target)
+            return attack_target(
+                target,
+                job.attack,
+                job.radii,
+                source=source,
+                scored=job.scored,
+                votes=job.votes,
+                probe=job.probe,
+                limit=job.limit,
+                seed=SEED,
+                report=report,
+            )
         case Certify():
             target = workshop.target(job.run, job.sigma)
             radii = [job.sigma * step / 4 for step in range(17)]
-            sample = {"limit": job.images, "stride": spread(target.data, job.images).step, "seed": SEED}
             return certify_target(
-                target, radii=radii, n0=SELECTION_DRAWS, n=job.n, alpha=ALPHA, **sample, report=report
+                target,
+                radii=radii,
+                way="cohen",
+                n0=SELECTION_DRAWS,
+                n=job.n,
+                alpha=ALPHA,
+                limit=job.images,
+                stride=spread(target.data, job.images).step,
+                seed=SEED,
+                report=report,
             )
         case Shift():
             target = workshop.target(job.run, job.sigma)

@@ -5,7 +5,7 @@ from typing import TypeAlias
 
 from rhobust.attacks import AnyAttack
 from rhobust.configs import kind_of, to_json
-from rhobust.evaluation.attacking import Scored
+from rhobust.evaluation.judging import Scored
 from rhobust.methods import AnyMethod
 from rhobust.records import settings_hash
 from rhobust.training import TrainConfig
@@ -30,6 +30,8 @@ class Attack:
     """Noise of the classifier under attack; None for the network without noise."""
     votes: int
     limit: int | None
+    probe: bool
+    """Whether some images are attacked again, harder, to see whether the attack was strong enough."""
     source: TrainConfig | None = None
     """The run on which the attack is crafted; the attacked one itself where none is given."""
 

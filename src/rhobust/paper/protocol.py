@@ -1,6 +1,6 @@
 """The attacks and certificates that a run meets, the same in every table and figure, so that they are shared."""
 
-from rhobust.attacks import Pgd
+from rhobust.attacks import Paper
 from rhobust.training import TrainConfig
 
 from .jobs import Attack, Certify, Shift
@@ -28,11 +28,11 @@ def papers_attack(
     """The paper's protocol as far as it is stated: PGD on the network, steps of 2 eps / steps.
 
     Whether it sees the noise is not stated. Here it does not, and the smoothed classifier is judged where there is
-    noise: the reading that comes closest to the printed rows.
+    noise: the reading that comes closest to the printed rows. It is known to be weak, so no probe asks whether it is.
     """
     radii = sweep(setup) if steps == ATTACK_STEPS[0] else (0.0, *sorted(eps for _, eps in setup.eps_of))
     scored = "base" if noise is None else "smoothed"
-    return Attack(run, Pgd(steps=steps), radii, scored, noise, scale.votes, scale.limit, source)
+    return Attack(run, Paper(steps=steps), radii, scored, noise, scale.votes, scale.limit, probe=False, source=source)
 
 
 def seeing_attack(
@@ -41,7 +41,7 @@ def seeing_attack(
     """The attack that sees the noise: EOT; without noise that is the paper's own, of so many steps."""
     if noise is None:
         return papers_attack(scale, run, setup, None, steps=steps)
-    return Attack(run, scale.eot, sweep(setup), "smoothed", noise, scale.votes, scale.limit)
+    return Attack(run, scale.eot, sweep(setup), "smoothed", noise, scale.votes, scale.limit, probe=scale.probe)
 
 
 def certify(scale: Scale, run: TrainConfig) -> Certify:

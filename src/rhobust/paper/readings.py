@@ -69,7 +69,7 @@ def certified_radii(record: Record) -> list[float]:
 
 
 def _certified(radii: Sequence[float], at: float) -> Share:
-    return share(sum(radius > 0 if at == 0 else radius >= at for radius in radii), len(radii))
+    return share(sum(radius >= at for radius in radii), len(radii))
 
 
 def _agree(record: Record, told: dict[float, float], counted: dict[float, float]) -> None:

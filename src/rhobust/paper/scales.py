@@ -45,6 +45,8 @@ class Scale:
     """Test images attacked; all where none is given."""
     eot: Eot
     """The attack that sees the noise."""
+    probe: bool
+    """Whether it is asked if that attack was strong enough."""
     votes: int
     """Noise draws that judge a smoothed prediction."""
     certified: int
@@ -95,6 +97,7 @@ SCALES: dict[ScaleName, Scale] = {
         validation=100,
         limit=40,
         eot=Eot(draws=4),
+        probe=False,
         votes=20,
         certified=40,
         draws=1000,
@@ -115,6 +118,7 @@ SCALES: dict[ScaleName, Scale] = {
         validation=2000,
         limit=200,
         eot=Eot(draws=8),
+        probe=True,
         votes=100,
         certified=100,
         draws=10_000,
@@ -134,6 +138,7 @@ SCALES: dict[ScaleName, Scale] = {
         validation=5000,
         limit=None,
         eot=Eot(),
+        probe=True,
         votes=100,
         certified=500,
         draws=100_000,

@@ -8,9 +8,9 @@ from rhobust.training import TrainConfig
 from .jobs import Match
 from .printed import TABLES, Printed
 from .protocol import papers_attack, seeing_attack
-from .runs import both_solvers, run_of, with_best_epoch
+from .runs import OURS, both_solvers, run_of, with_best_epoch
 from .scales import Scale, StandIn
-from .settings import CIFAR_R, GAMMA, GRID_GAMMA, MATCH_STEPS, METHODS, MNIST, SETUPS, TINY
+from .settings import CIFAR_R, GAMMA, GRID_GAMMA, MATCH_STEPS, METHODS, MNIST, SETUPS, TINY, Setup
 from .specs import Cell, Line, Reading, Table, stand_in_notes
 
 
@@ -26,7 +26,7 @@ def table1(scale: Scale) -> Table:
             cell = Cell("eps", eps, ours, printed.about(stand_in.setup.name, "eps"))
             lines.append(Line((stand_in.setup.name, f"{gamma:g}"), (cell,)))
     sources = ("Algorithm 1's ascent", "damped ascent")
-    return _table("table1", "eps that matches gamma", ("setting", "gamma"), sources, lines, scale)
+    return _table("table1", "eps that matches gamma", ("setting", "gamma"), sources, lines, scale, *SETUPS)
 
 
 def table2(scale: Scale) -> Table:
@@ -41,14 +41,15 @@ def table_pgd100(scale: Scale) -> Table:
 
 def table_gamma(scale: Scale) -> Table:
     """MNIST and CIFAR-10 at the other gammas of Table 1."""
+    setups = (MNIST, CIFAR_R)
     columns = [
         (f"{title} {eps:g}", stand_in, gamma)
-        for title, setup in (("MNIST", MNIST), ("CIFAR-10", CIFAR_R))
+        for title, setup in zip(("MNIST", "CIFAR-10"), setups, strict=True)
         if (stand_in := scale.stand_in(setup))
         for gamma, eps in sorted(setup.eps_of, reverse=True)
         if gamma != GAMMA
     ]
-    return _accuracies("table-gamma", "robust and natural accuracy at other gammas, PGD-20", columns, 20, scale)
+    return _accuracies("table-gamma", "robust and natural accuracy at other gammas, PGD-20", columns, 20, scale, setups)
 
 
 def table_sigma(scale: Scale) -> Table:
@@ -95,15 +96,23 @@ def table_elu(scale: Scale) -> Table:
 
 
 def _methods(name: str, steps: int, scale: Scale) -> Table:
+    setups = (MNIST, CIFAR_R, TINY)
     columns = [
         (title, stand_in, GAMMA)
-        for title, setup in (("MNIST", MNIST), ("CIFAR-10", CIFAR_R), ("Tiny ImageNet", TINY))
+        for title, setup in zip(("MNIST", "CIFAR-10", "Tiny ImageNet"), setups, strict=True)
         if (stand_in := scale.stand_in(setup))
     ]
-    return _accuracies(name, f"robust and natural accuracy, PGD-{steps}", columns, steps, scale)
+    return _accuracies(name, f"robust and natural accuracy, PGD-{steps}", columns, steps, scale, setups)
 
 
-def _accuracies(name: str, title: str, columns: list[tuple[str, StandIn, float]], steps: int, scale: Scale) -> Table:
+def _accuracies(
+    name: str,
+    title: str,
+    columns: list[tuple[str, StandIn, float]],
+    steps: int,
+    scale: Scale,
+    setups: tuple[Setup, ...],
+) -> Table:
     """A table of methods by data sets, with robust and natural accuracy each."""
     printed, lines = TABLES[name], []
     for method in METHODS:
@@ -118,9 +127,9 @@ def _accuracies(name: str, title: str, columns: list[tuple[str, StandIn, float]]
                 )
                 for kind, at in (("robust", setup.eps(gamma)), ("natural", 0.0)):
                     ours = tuple(Reading(job, "robust", at) for job in jobs)
-                    cells.append(_cell(printed, (method,), f"{column} {kind}", ours))
+                    cells.append(_cell(printed, row, (method,), f"{column} {kind}", ours))
             lines.append(Line((row,), tuple(cells)))
-    return _table(name, title, ("method",), (f"PGD-{steps}", "EOT"), lines, scale)
+    return _table(name, title, ("method",), (f"PGD-{steps}", "EOT"), lines, scale, *setups)
 
 
 def _radii(
@@ -141,20 +150,31 @@ def _radii(
                 Line(
                     shown,
                     tuple(
-                        _cell(printed, key, column, tuple(Reading(job, "robust", float(column)) for job in jobs))
+                        _cell(
+                            printed, shown[0], key, column, tuple(Reading(job, "robust", float(column)) for job in jobs)
+                        )
                         for column in printed.columns
                     ),
                 )
             )
-    return _table(name, title, keys, ("PGD-20", "EOT"), lines, scale)
+    return _table(name, title, keys, ("PGD-20", "EOT"), lines, scale, CIFAR_R)
 
 
-def _cell(printed: Printed, key: tuple[str, ...], column: str, ours: tuple[Reading, ...]) -> Cell:
+def _cell(printed: Printed, row: str, key: tuple[str, ...], column: str, ours: tuple[Reading, ...]) -> Cell:
+    """A cell of a row; the paper prints none for our solver."""
+    if row == OURS:
+        return Cell(column, None, ours)
     return Cell(column, printed.accuracy(key, column), ours, printed.about(key[0], column))
 
 
 def _table(
-    name: str, title: str, keys: tuple[str, ...], sources: tuple[str, ...], lines: list[Line], scale: Scale
+    name: str,
+    title: str,
+    keys: tuple[str, ...],
+    sources: tuple[str, ...],
+    lines: list[Line],
+    scale: Scale,
+    *setups: Setup,
 ) -> Table:
     general = tuple(defect.text for defect in TABLES[name].defects if not (defect.rows or defect.columns))
-    return Table(name, title, keys, sources, tuple(lines), (*general, *stand_in_notes(scale, SETUPS)))
+    return Table(name, title, keys, sources, tuple(lines), (*general, *stand_in_notes(scale, setups)))
