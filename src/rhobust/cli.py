@@ -24,6 +24,8 @@ COMMANDS = {
     "readings": "attack a run under every reading of the paper's protocol",
     "certify": "certify the L2 radius of a run's test images",
     "certify-shift": "certify a run's accuracy under every distribution shift up to eps",
+    "audit": "recompute certificates from their counts, and draw a share of them again",
+    "predict": "classify images by the smoothed classifier's vote, or abstain",
     "reproduce": "make the paper's tables and figures beside its printed numbers",
     "report": "write one self-contained HTML page about runs",
     "bench": "time our way against the textbook's on this machine",
@@ -37,7 +39,7 @@ def main() -> None:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command and return its exit code: 0 done, 1 contradictory records, 2 a mistake, 130 interrupted."""
+    """Run one command and return its exit code: 0 done, 1 a check failed, 2 the user's mistake, 130 interrupted."""
     name = arguments[0] if arguments else "--help"
     if name in ("-h", "--help"):
         sys.stdout.write(_help())
@@ -61,6 +63,8 @@ def run(arguments: Sequence[str]) -> int:
             command.show(result)
         if failure := _failure(command, result):
             sys.stderr.write(f"rhobust: {failure}\n")
+            return 1
+        if isinstance(result, dict) and result.get("failed"):
             return 1
     except (ValueError, OSError, FloatingPointError) as error:
         if os.environ.get(TRACEBACK):

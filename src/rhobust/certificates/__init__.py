@@ -4,6 +4,7 @@ from .alone import check_alone as check_alone
 from .distribution import ShiftCertificate as ShiftCertificate
 from .distribution import certify_shift as certify_shift
 from .distribution import count_errors as count_errors
+from .distribution import output_width as output_width
 from .distribution import shift_certificate as shift_certificate
 from .radius import Certificate as Certificate
 from .radius import Prediction as Prediction
@@ -20,6 +21,7 @@ from .smoothing import native_dtype as native_dtype
 from .smoothing import noise_kind as noise_kind
 from .votes import VoteCounter as VoteCounter
 from .votes import count_votes as count_votes
+from .ways import WAYS as WAYS
 from .ways import AnyWay as AnyWay
 from .ways import Cohen as Cohen
 from .ways import Grid as Grid
