@@ -24,6 +24,7 @@ COMMANDS = {
     "readings": "attack a run under every reading of the paper's protocol",
     "certify": "certify the L2 radius of a run's test images",
     "certify-shift": "certify a run's accuracy under every distribution shift up to eps",
+    "curves": "bracket a run's worst loss under shift from above and below, beside the paper's estimate",
     "audit": "recompute certificates from their counts, and draw a share of them again",
     "predict": "classify images by the smoothed classifier's vote, or abstain",
     "reproduce": "make the paper's tables and figures beside its printed numbers",

@@ -1,6 +1,7 @@
 """Pure mathematics, numpy and scipy only: whatever is proved is proved here."""
 
 from .attained import attained_loss as attained_loss
+from .attained import moved_loss as moved_loss
 from .concave import gap_bound as gap_bound
 from .concave import gradient_blocks as gradient_blocks
 from .concave import squared_gradient_upper as squared_gradient_upper

@@ -3,7 +3,32 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .arguments import MARGIN, FloatOrArray, nonnegative, result
+from .arguments import MARGIN, FloatOrArray, level, nonnegative, one_positive, points, result
+from .confidence import betting_upper, shuffled
+
+
+def moved_loss(
+    squared_distances: ArrayLike, losses: ArrayLike, alpha: float, *, limit: float, bound: float
+) -> tuple[float, float]:
+    """Return what moving each point proves: an upper bound of the cost, and a lower bound of the loss reached.
+
+    Guarantee: let (x_i, x_i') be independent pairs, x_i drawn from P0 and x_i' with the same label, and let
+    `losses[i]` have mean lhat(x_i') given the pair, from fresh noise. With probability at least 1 - alpha the law
+    of x' lies within the squared radius of the first number and has a mean loss of at least the second: both
+    are betting bounds at alpha / 2.
+
+    Args:
+        squared_distances: ||x_i' - x_i||^2.
+        losses: Mean loss at x_i' under a few draws, in [0, bound].
+        alpha: Probability that one of the two fails.
+        limit: The largest possible squared distance, known beforehand.
+        bound: M, the largest loss.
+    """
+    limit, bound, half = one_positive("limit", limit), one_positive("bound", bound), level("alpha", alpha) / 2
+    cost = points("squared_distances / limit", nonnegative("squared_distances", squared_distances) / limit)
+    gain = points("1 - losses / bound", 1 - np.asarray(losses, dtype=np.float64) / bound)
+    spent = limit * float(betting_upper(shuffled(cost), half)) * (1 + MARGIN)
+    return spent, max(bound * (1 - float(betting_upper(shuffled(gain), half))) - MARGIN, 0.0)
 
 
 def attained_loss(spent: ArrayLike, reached: ArrayLike, rho: ArrayLike) -> FloatOrArray:

@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike
 from scipy import special
 
 from .arguments import MARGIN, FloatOrArray, result, wrong_answers
-from .confidence import betting_upper, clopper_pearson
+from .confidence import betting_upper, clopper_pearson, shuffled
 from .transport import distances
 
 
@@ -22,7 +22,7 @@ def kumar_loss(errors: ArrayLike, draws: int, rho: ArrayLike, sigma: float, alph
     betting bound of the points' shares, which uses them all.
 
     Args:
-        errors: Wrong answers at each point, whole numbers up to `draws`, in sampling order.
+        errors: Wrong answers at each point, whole numbers up to `draws`.
         draws: Noise draws at each point.
         rho: Squared radii.
         sigma: Standard deviation of the noise.
@@ -32,6 +32,6 @@ def kumar_loss(errors: ArrayLike, draws: int, rho: ArrayLike, sigma: float, alph
     if draws == 1:
         clean = clopper_pearson(found.sum(), found.size, alpha, "upper")
     else:
-        clean = betting_upper(found / draws, alpha)
+        clean = betting_upper(shuffled(found) / draws, alpha)
     moved = special.erf(distances(rho, sigma) / (2 * math.sqrt(2)))
     return result(np.minimum(clean + moved + MARGIN, 1.0))

@@ -3,8 +3,8 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .arguments import MARGIN, Array, FloatOrArray, result, wrong_answers
-from .confidence import survival_upper
+from .arguments import Array, FloatOrArray, level, result, wrong_answers
+from .confidence import betting_upper, shuffled, survival_upper
 from .majorant import MajorantProblem, jumps
 from .price import lowest_total
 from .surrogate import Cost, Surrogate
@@ -33,8 +33,10 @@ def population_loss(
 
     For each price kappa, T(p) = Psi(p, kappa) is majorised: h is a nondecreasing function of the
     count K with E h(K) >= T(p) for every p. Then E_{P0} T(p) <= E h(K) = h(0) + sum_i d_i P(K >= i)
-    with d_i = h(i) - h(i - 1), and P(K >= i) is bounded for all i at once by `survival_upper`. This
-    event does not depend on h, so h (a linear programme) and kappa may be fitted to the same counts.
+    with d_i = h(i) - h(i - 1), and P(K >= i) is bounded for all i at once by `survival_upper`, which
+    uses three quarters of alpha. The last quarter bounds E K by betting, which is sharper for the part
+    of h that is linear. These events do not depend on h, so h (a linear programme) and kappa may be
+    fitted to the same counts.
 
     Args:
         errors: Wrong answers at each point, whole numbers up to `draws`.
@@ -50,19 +52,21 @@ def population_loss(
     found, draws = wrong_answers(errors, draws)
     surrogate = Surrogate(cost, votes)
     distance = distances(rho, sigma)
-    survival = survival_upper(found, jumps(draws), alpha)
+    alpha = level("alpha", alpha)
+    survival = survival_upper(found, jumps(draws), 0.75 * alpha)
+    mean = float(betting_upper(shuffled(found) / draws, 0.25 * alpha))
     problem = MajorantProblem(draws, surrogate.bend)
 
     def shifted(t: float) -> float:
-        majorant, _ = problem.solve(surrogate.moved(problem.u, t), survival)
-        return majorant.mean_upper(survival)
+        majorant, _ = problem.solve(surrogate.moved(problem.u, t), survival, mean)
+        return majorant.mean_upper(survival, mean)
 
     def priced(prices: Array) -> tuple[Array, Array]:
         values, slopes = np.empty(prices.size), np.empty(prices.size)
         for i, price in enumerate(prices):
             upper, spent = surrogate.priced(problem.u, price)
-            majorant, weights = problem.solve(upper, survival)
-            values[i], slopes[i] = majorant.mean_upper(survival), -(weights @ spent)
+            majorant, weights = problem.solve(upper, survival, mean)
+            values[i], slopes[i] = majorant.mean_upper(survival, mean), -(weights @ spent)
         return values, slopes
 
     flat = distance.reshape(-1)
@@ -72,8 +76,7 @@ def population_loss(
         totals[~moving] = shifted(0.0)
         if votes == 1:
             # T(p) = p is the mean of h(k) = k / draws exactly, with no loss to the grid.
-            widths = np.diff(jumps(draws), prepend=0.0)
-            totals[~moving] = np.minimum(totals[~moving], widths @ survival / draws + MARGIN)
+            totals[~moving] = np.minimum(totals[~moving], mean)
     far = flat[moving]
     if far.size and cost == "winf":
         totals[moving] = [shifted(t) for t in far]

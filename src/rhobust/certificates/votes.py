@@ -25,7 +25,7 @@ from rhobust.noise import (
     stream_key,
 )
 
-from .smoothing import Smoothing, arithmetic, check_dtype
+from .smoothing import NoiseKind, Smoothing, arithmetic, check_dtype
 
 CHUNK = 128
 """Draws of an example that share a stream; part of the noise's name, so it never changes."""
@@ -347,3 +347,51 @@ def _fast_copy(model: nn.Module) -> nn.Module:
         if parameter.dim() == 4:
             parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
     return network
+
+
+def noisy_rows(
+    images: Tensor,
+    *,
+    indices: Sequence[int],
+    sigma: float,
+    draws: int,
+    seed: int,
+    purpose: str,
+    noise: NoiseKind,
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Noisy copies of the images, example by example and draw by draw, with the position of each row's example."""
+    if not sigma > 0:
+        raise ValueError(f"sigma must be > 0, got {sigma}")
+    if draws < 1:
+        raise ValueError(f"draws must be >= 1, got {draws}")
+    if len(indices) != len(images):
+        raise ValueError(f"indices must name every image ({len(images)}), got {len(indices)}")
+    device = images.device
+    base = (images * LEVELS).round().to(torch.int16) if images.is_floating_point() else images.to(torch.int16)
+    real = images if images.is_floating_point() else to_unit(images)
+    for position, index in enumerate(indices):
+        for chunk, start in enumerate(range(0, draws, CHUNK)):
+            key = stream_key(seed, purpose, int(index), chunk)
+            shape = (min(CHUNK, draws - start), *images.shape[1:])
+            if noise == "grid":
+                # One rounding of an integer over 255: the network sees a function of the grid point alone.
+                noisy = (base[position] + grid_block(key, shape, sigma, device)).float() / LEVELS
+            else:
+                noisy = real[position] + sigma * normal_block(key, shape, device)
+            yield noisy, torch.full((len(noisy),), position, device=device)
+
+
+def full_batches(pieces: Iterator[tuple[Tensor, Tensor]], rows: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Cut a flow of pieces into batches of exactly `rows` rows; the last may be shorter."""
+    held: list[tuple[Tensor, Tensor]] = []
+    count = 0
+    for piece in pieces:
+        held.append(piece)
+        count += len(piece[0])
+        while count >= rows:
+            batch, owner = (torch.cat(parts) for parts in zip(*held, strict=True))
+            yield batch[:rows], owner[:rows]
+            held, count = [(batch[rows:], owner[rows:])], count - rows
+    if count:
+        batch, owner = (torch.cat(parts) for parts in zip(*held, strict=True))
+        yield batch, owner

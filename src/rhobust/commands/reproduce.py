@@ -61,7 +61,7 @@ class Reproduce:
             for fault in result["faults"]:
                 print(f"warning: {fault}")
             return
-        lines = [*result["work"], {"name": "all of these, each once", **result["total"]}]
+        lines: list[dict[str, Any]] = [*result["work"], {"name": "all of these, each once", **result["total"]}]
         rows = [
             [
                 line["name"],

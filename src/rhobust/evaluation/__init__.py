@@ -4,6 +4,8 @@ from .attacking import attack_target as attack_target
 from .attacking import check_radii as check_radii
 from .auditing import audit_record as audit_record
 from .certifying import certify_target as certify_target
+from .curves import Ascent as Ascent
+from .curves import curves_target as curves_target
 from .readings import paper_readings as paper_readings
 from .readings import with_and_without_noise as with_and_without_noise
 from .shift import certify_shift_target as certify_shift_target

@@ -4,15 +4,18 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from rhobust.evaluation import Ascent
 from rhobust.methods import AnyMethod, Erm, Gaussian, Nal, Pgd, Smoothadv, Stn, Trades, Wrm
 from rhobust.training import TrainConfig
 
-from .jobs import Attack, Certify, Counterexample, Curvature, Job, Match, Shift, Training, Worst
+from .jobs import Attack, Certify, Counterexample, Curvature, Curves, Job, Match, Shift, Training
 
 FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT = 1, 2, 3
 """A pass in units of a forward one; a gradient for the weights has both halves of the backward pass."""
 SURVIVING = 0.5
 """Share of the images that are still attacked at a radius, on average: what is broken leaves the sweep."""
+ASCENT = Ascent()
+"""The ascent behind the curves of the worst loss."""
 BLOCK = 100
 """Images that an evaluation takes at once, at least."""
 
@@ -110,8 +113,16 @@ def evaluation_work(job: Job) -> Work:
         case Curvature():
             rows = job.images * job.draws
             return Work(job.images, INPUT_GRADIENT * rows / 4, votes=rows)
-        case Worst():
-            return Work()
+        case Curves():
+            steps = ASCENT.steps + 1
+            images, calls = job.images * len(job.gammas), math.ceil(job.images / BLOCK) * len(job.gammas)
+            return Work(
+                calls * steps,
+                INPUT_GRADIENT * images * steps * ASCENT.inner_draws,
+                votes=(images + job.images) * job.draws,
+                streams=images * steps,
+                points=job.images,
+            )
 
 
 def _attack_work(job: Attack) -> Work:

@@ -5,12 +5,19 @@ from pathlib import Path
 
 from rhobust.attacks import AnyAttack
 from rhobust.configs import to_json
-from rhobust.evaluation import attack_target, certify_shift_target, certify_target, source_from_run
+from rhobust.evaluation import (
+    Ascent,
+    attack_target,
+    certify_shift_target,
+    certify_target,
+    curves_target,
+    source_from_run,
+)
 from rhobust.methods import Nal
 from rhobust.records import Record, RecordWriter, Row
 from rhobust.training import train
 
-from .jobs import Attack, Certify, Counterexample, Curvature, Job, Match, Shift, Training, Worst, runs_of
+from .jobs import Attack, Certify, Counterexample, Curvature, Curves, Job, Match, Shift, Training, runs_of
 from .measuring import curvature_target, match_target, spread
 from .workshop import Workshop, finished, read_finished
 
@@ -59,7 +66,7 @@ def find(job: Job, workshop: Workshop) -> Path | None:
             path = _counterexample_writer(job, workshop).path
             return path if path.exists() else None
         case _:
-            return workshop.find(job.run, _kind(job), _settings(job))
+            return workshop.find(job.run, _kind(job), _settings(job, workshop))
 
 
 def _word(job: Job) -> str:
@@ -75,7 +82,7 @@ def _kind(job: Job) -> str:
             return _word(job)
 
 
-def _settings(job: Job) -> Row:
+def _settings(job: Job, workshop: Workshop) -> Row:
     """What the header of the job's record holds, as far as the job decides it."""
     match job:
         case Attack():
@@ -86,7 +93,7 @@ def _settings(job: Job) -> Row:
                 "votes": job.votes if job.scored == "smoothed" else None,
                 "nested": True,
                 "probe": job.probe,
-                "source": None if job.source is None else {"name": job.source.run_id},
+                "source": None if job.source is None else {"model_hash": workshop.model_hash(job.source)},
                 "limit": job.limit,
                 "stride": 1,
                 "seed": SEED,
@@ -100,6 +107,9 @@ def _settings(job: Job) -> Row:
             return {**wanted, "seed": SEED, "sigma": job.sigma}
         case Match():
             return {"inner": job.inner, "steps": job.steps, "images": job.images, "seed": SEED}
+        case Curves():
+            wanted = {"eps": list(job.eps), "gammas": list(job.gammas), "draws": job.draws, "alpha": ALPHA}
+            return {**wanted, "loss": "cross-entropy", "limit": job.images, "seed": SEED, "sigma": job.sigma}
         case Curvature():
             return {"images": job.images, "draws": job.draws, "seed": SEED, "sigma": job.sigma}
     raise ValueError(f"a {_word(job)} must have settings, but it has none")
@@ -160,8 +170,19 @@ def _evaluate(job: Job, workshop: Workshop) -> Record:
             return curvature_target(target, images=job.images, draws=job.draws, seed=SEED, report=report)
         case Counterexample():
             return _counterexample(job, workshop)
-        case Worst():
-            raise NotImplementedError
+        case Curves():
+            target = workshop.target(job.run, job.sigma)
+            return curves_target(
+                target,
+                eps=job.eps,
+                ascent=Ascent(gammas=job.gammas),
+                draws=job.draws,
+                alpha=ALPHA,
+                limit=job.images,
+                stride=spread(target.data, job.images).step,
+                seed=SEED,
+                report=report,
+            )
 
 
 def _counterexample_writer(job: Counterexample, workshop: Workshop) -> RecordWriter:

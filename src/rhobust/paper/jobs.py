@@ -68,12 +68,14 @@ class Match:
 
 
 @dataclass(frozen=True)
-class Worst:
-    """The worst case over rho: certified, the paper's estimate, and what the ascent attains."""
+class Curves:
+    """The worst loss over rho: certified, the paper's estimate, and what an ascent attains."""
 
     run: TrainConfig
     sigma: float
+    eps: tuple[float, ...]
     gammas: tuple[float, ...]
+    """Prices at which the inner problem is solved."""
     draws: int
     images: int
 
@@ -96,7 +98,7 @@ class Counterexample:
     gammas: tuple[float, ...]
 
 
-Job: TypeAlias = Training | Attack | Certify | Shift | Match | Worst | Curvature | Counterexample
+Job: TypeAlias = Training | Attack | Certify | Shift | Match | Curves | Curvature | Counterexample
 
 
 def job_id(job: Job) -> str:

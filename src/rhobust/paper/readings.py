@@ -149,6 +149,17 @@ def _robust_curve(record: Record, _: float) -> Trace:
     return _shares(list(shares), list(shares.values()))
 
 
+def _bound_curve(key: str) -> Callable[[Record, float], Trace]:
+    """A curve of the worst loss over rho; a bound is no estimate, so it has no band."""
+
+    def read(record: Record, _: float) -> Trace:
+        curve = (record.summary or {})["curve"]
+        y = tuple(point[key] for point in curve)
+        return Trace(tuple(point["rho"] for point in curve), y, y, y, len(record.rows))
+
+    return read
+
+
 def _certified_curve(record: Record, _: float) -> Trace:
     radii = certified_radii(record)
     x = [4 * record.settings["sigma"] * step / (CURVE_POINTS - 1) for step in range(CURVE_POINTS)]
@@ -180,8 +191,11 @@ _NUMBERS: dict[str, Callable[[Record, float], Number]] = {
 }
 _TRACES: dict[str, Callable[[Record, float], Trace]] = {
     "robust": _robust_curve,
-    "certified": _certified_curve,
+    "certified_accuracy": _certified_curve,
     "tradeoff": _tradeoff,
+    "certified": _bound_curve("certified"),
+    "estimate": _bound_curve("estimate"),
+    "lower": _bound_curve("lower"),
     "loss": _epochs("loss"),
     "accuracy": _epochs("accuracy"),
 }

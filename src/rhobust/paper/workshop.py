@@ -55,7 +55,7 @@ class Workshop:
 
     def find(self, run: TrainConfig, kind: str, settings: Row) -> Path | None:
         """The record of a run whose header has these settings and names the weights that lie there now."""
-        wanted = json.loads(json.dumps({**settings, "model_hash": self._model_hash(run)}))
+        wanted = json.loads(json.dumps({**settings, "model_hash": self.model_hash(run)}))
         for path in sorted(self.folder(run).glob(f"{kind}-*.jsonl")):
             with path.open("rb") as file:
                 head = _parsed(file.readline())
@@ -64,7 +64,8 @@ class Workshop:
                 return path
         return None
 
-    def _model_hash(self, run: TrainConfig) -> str | None:
+    def model_hash(self, run: TrainConfig) -> str | None:
+        """The hash of a run's weights; None where it is not trained."""
         if not self.trained(run):
             return None
         if run.run_id not in self._hashes:
