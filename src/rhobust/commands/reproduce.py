@@ -54,6 +54,11 @@ class Reproduce:
             outcome = reproduce(chosen, workshop, draw_only=self.draw_only)
         return {"files": [str(path) for path in outcome.files], "faults": list(outcome.faults)}
 
+    def failure(self, result: dict[str, Any]) -> str | None:
+        """One line where something that was asked for is missing in what was made."""
+        faults = result.get("faults")
+        return f"tables or figures have gaps, for {len(faults)} reasons: see the warnings" if faults else None
+
     def show(self, result: dict[str, Any]) -> None:
         if not self.plan:
             for path in result["files"]:

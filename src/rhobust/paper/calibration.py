@@ -95,8 +95,8 @@ def _certificate_seconds(device: torch.device) -> float:
 
 def drawing_seconds() -> float:
     """Seconds of a figure of two panels, drawn and written twice."""
-    curve = {"label": "NAL", "colour": "NAL", "dash": "solid", "x": [0, 1], "y": [0, 1], "low": [0, 0], "high": [1, 1]}
-    panel = {"title": "", "x": "", "y": "", "curves": [{**curve, "label": f"{number}"} for number in range(6)]}
+    curve = {"colour": "NAL", "kind": "", "dash": "solid", "x": [0, 1], "y": [0, 1], "low": [0, 0], "high": [1, 1]}
+    panel = {"title": "", "x": "", "y": "", "curves": [curve] * 6}
     document = {"title": "", "columns": 2, "panels": [panel, panel]}
 
     def work() -> None:

@@ -27,12 +27,13 @@ METHODS = {
 """Colour and marker of a method, the same in every figure."""
 SEQUENCE = (BLUE, RED, GREEN, ORANGE)
 """Colours of what is not a method: gammas, eps, kinds of bound."""
-DASHES = {"solid": "-", "dashed": (0, (5, 2)), "dotted": (0, (1, 1.5)), "none": ""}
+GREY = "#555555"
+DASHES: dict[str, Any] = {"solid": "-", "dashed": (0, (5, 2)), "dotted": (0, (1, 1.5))}
 STYLE = {
     "font.size": 8,
     "axes.titlesize": 8,
     "axes.labelsize": 8,
-    "legend.fontsize": 6.5,
+    "legend.fontsize": 7.5,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
@@ -44,8 +45,8 @@ STYLE = {
     "svg.fonttype": "none",
     "pdf.fonttype": 42,
 }
-PANEL = (3.1, 2.7)
-"""Width and height of a panel in inches."""
+PANEL, LEGEND = (3.1, 2.6), 0.5
+"""Width and height of a panel, and the height of the legend below, in inches."""
 
 
 def draw(document: dict[str, Any]) -> "Figure":
@@ -57,16 +58,20 @@ def draw(document: dict[str, Any]) -> "Figure":
         raise ValueError('figures need matplotlib: install "rhobust[figures]"') from None
     with mpl.rc_context(STYLE):
         if "names" in document:
-            return _heat_map(document, Figure(figsize=(4.6, 4.0), layout="constrained"))
-        columns = min(document["columns"], len(document["panels"]))
-        rows = math.ceil(len(document["panels"]) / columns)
-        figure = Figure(figsize=(PANEL[0] * columns, PANEL[1] * rows), layout="constrained")
-        axes = figure.subplots(rows, columns, squeeze=False).flat
-        for ax, panel in zip(axes, document["panels"], strict=False):
-            _panel(ax, panel)
-        for ax in list(axes)[len(document["panels"]) :]:
+            return _heat_map(document, Figure(figsize=(4.8, 4.0), layout="constrained"))
+        panels = document["panels"]
+        columns = min(document["columns"], len(panels))
+        rows = math.ceil(len(panels) / columns)
+        figure = Figure(figsize=(PANEL[0] * columns, PANEL[1] * rows + LEGEND), layout="constrained")
+        axes = list(figure.subplots(rows, columns, squeeze=False).flat)
+        looks = _looks(panels)
+        for ax, panel in zip(axes, panels, strict=False):
+            _panel(ax, panel, looks)
+        for ax in axes[len(panels) :]:
             ax.remove()
         figure.suptitle(document["title"], fontsize=9)
+        handles = _legend(panels, looks)
+        figure.legend(handles=handles, loc="outside lower center", ncols=2 * columns + 1, frameon=False)
         return figure
 
 
@@ -81,38 +86,52 @@ def to_bytes(figure: "Figure", kind: Literal["svg", "pdf", "png"]) -> bytes:
     return buffer.getvalue()
 
 
-def _panel(ax: "Axes", panel: dict[str, Any]) -> None:
-    others = list(dict.fromkeys(curve["colour"] for curve in panel["curves"] if curve["colour"] not in METHODS))
+def _looks(panels: list[dict[str, Any]]) -> dict[str, tuple[str, str]]:
+    """Colour and marker of what the curves' colours stand for, the same in all panels."""
+    names = list(dict.fromkeys(curve["colour"] for panel in panels for curve in panel["curves"]))
+    others = [name for name in names if name not in METHODS]
+    return {name: METHODS.get(name) or (SEQUENCE[others.index(name) % len(SEQUENCE)], "") for name in names}
+
+
+def _legend(panels: list[dict[str, Any]], looks: dict[str, tuple[str, str]]) -> list[Any]:
+    """A line for each colour, then one in grey for each dash or marker that has a meaning of its own."""
+    from matplotlib.lines import Line2D
+
+    curves = [curve for panel in panels for curve in panel["curves"]]
+    dash = {curve["colour"]: "solid" if curve["kind"] else curve["dash"] for curve in curves}
+    handles = [
+        Line2D([], [], color=colour, marker=marker, linestyle=DASHES[dash[name]], label=name)
+        for name, (colour, marker) in looks.items()
+    ]
+    for kind, curve in {curve["kind"]: curve for curve in curves if curve["kind"]}.items():
+        single = len(curve.get("x", "  ")) == 1
+        marker, line = (METHODS[kind][1], "") if single else ("", DASHES[curve["dash"]])
+        handles.append(Line2D([], [], color=GREY, marker=marker, linestyle=line, label=kind))
+    return handles
+
+
+def _panel(ax: "Axes", panel: dict[str, Any], looks: dict[str, tuple[str, str]]) -> None:
     shares = True
     for curve in panel["curves"]:
         if "fault" in curve:
             continue
-        colour, marker = METHODS.get(curve["colour"], (None, ""))
-        if colour is None:
-            colour = SEQUENCE[others.index(curve["colour"]) % len(SEQUENCE)]
-        points = len(curve["x"]) == 1
-        if points:
-            marker = METHODS[curve["label"].rpartition(", eps")[0]][1]
-        many = len(curve["x"]) > 30
-        ax.plot(
-            curve["x"],
-            curve["y"],
-            linestyle=DASHES[curve["dash"]],
-            color=colour,
-            marker="" if many else marker,
-            label=curve["label"],
-            markersize=5 if points else None,
-        )
-        if points:
-            low, high = curve["y"][0] - curve["low"][0], curve["high"][0] - curve["y"][0]
-            ax.errorbar(curve["x"], curve["y"], yerr=[[low], [high]], color=colour, linewidth=0.7)
-        elif curve["low"] != curve["y"]:
-            ax.fill_between(curve["x"], curve["low"], curve["high"], color=colour, alpha=0.12, linewidth=0)
-        shares &= all(0 <= value <= 1 for value in curve["y"])
+        colour, marker = looks[curve["colour"]]
+        x, y, low, high = (curve[key] for key in ("x", "y", "low", "high"))
+        if len(x) == 1:
+            margins = [[y[0] - low[0]], [high[0] - y[0]]]
+            marker = METHODS[curve["kind"]][1]
+            ax.errorbar(x, y, yerr=margins, color=colour, marker=marker, markersize=5, elinewidth=0.6)
+        else:
+            # Many points are a line; a marker each would hide it.
+            ax.plot(x, y, linestyle=DASHES[curve["dash"]], color=colour, marker=marker if len(x) <= 30 else "")
+            if low != high:
+                ax.fill_between(x, low, high, color=colour, alpha=0.1, linewidth=0)
+        shares &= all(0 <= value <= 1 for value in y)
     ax.set(title=panel["title"], xlabel=panel["x"], ylabel=panel["y"])
+    if not ax.lines:
+        ax.text(0.5, 0.5, "missing", ha="center", va="center", transform=ax.transAxes)
     if shares:
         ax.set_ylim(-0.02, 1.02)
-    ax.legend(frameon=False, handlelength=2.6)
 
 
 def _heat_map(document: dict[str, Any], figure: "Figure") -> "Figure":

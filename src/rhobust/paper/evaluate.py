@@ -52,7 +52,7 @@ def read(job: Job, workshop: Workshop) -> Record:
     path = find(job, workshop)
     if path is None:
         folder = workshop.out if isinstance(job, Counterexample) else workshop.folder(job.run)
-        raise ValueError(f"{folder} must hold the record of a {_word(job)}, but it was not evaluated")
+        raise ValueError(f"{folder} must hold the record of this {_word(job)}, but it was not evaluated")
     return read_finished(path)
 
 

@@ -37,11 +37,11 @@ def fig1a(scale: Scale) -> Figure:
                 run = run_of(scale, stand_in, row, sigma=SIGMA)
                 tests: tuple[tuple[str, float | None, Dash], ...] = (
                     ("tested with noise", SIGMA, "solid"),
-                    ("without", None, "dotted"),
+                    ("tested without noise", None, "dotted"),
                 )
                 for words, noise, dash in tests:
                     job = attack(scale, run, MNIST, noise)
-                    curves.append(Curve(f"{row}, {words}", Reading(job, "robust"), row, dash))
+                    curves.append(Curve(Reading(job, "robust"), row, words, dash))
             panels.append(Panel(title, RADIUS, ROBUST, tuple(curves)))
     return _figure("fig1a", "Trained and tested with and without noise, MNIST", panels, 2, scale, MNIST)
 
@@ -52,9 +52,9 @@ def fig1b(scale: Scale) -> Figure:
     if stand_in := scale.stand_in(MNIST):
         for row in both_solvers(("NAL",)):
             run = run_of(scale, stand_in, row)
-            eps = tuple(MNIST.sigma * step / 2 for step in range(17))
+            eps = tuple(MNIST.sigma * step / 4 for step in range(17))
             job = Curves(run, MNIST.sigma, eps, CURVES_GAMMAS, scale.shift_draws, scale.measured)
-            curves = tuple(Curve(label, Reading(job, what), what, dash) for label, what, dash in _BOUNDS)
+            curves = tuple(Curve(Reading(job, what), label, dash=dash) for label, what, dash in _BOUNDS)
             panels.append(Panel(row, "rho, between clean inputs", "mean loss in the worst case", curves))
     return _figure("fig1b", "Certificate and worst case, MNIST", panels, 2, scale, MNIST)
 
@@ -97,7 +97,7 @@ def fig2(scale: Scale) -> Figure:
                 for row in both_solvers(METHODS):
                     run = run_of(scale, stand_in, row, gamma=gamma)
                     reading = Reading(attack(scale, run, CIFAR_R, run.sigma), "tradeoff", eps)
-                    curves.append(Curve(f"{row}, eps {eps:g}", reading, f"eps {eps:g}", "none"))
+                    curves.append(Curve(reading, f"eps {eps:g}", row))
             panels.append(Panel(title, "natural accuracy", ROBUST, tuple(curves)))
     return _figure("fig2", "Robust and natural accuracy, CIFAR-10", panels, 3, scale, CIFAR_R)
 
@@ -111,8 +111,7 @@ def fig_training(scale: Scale) -> Figure:
             for row, dash in _SOLVERS:
                 for activation in ACTIVATIONS:
                     run = run_of(scale, stand_in, row, activation=activation)
-                    label = f"{row}, {ACTIVATIONS[activation]}"
-                    curves.append(Curve(label, Reading(Training(run), what), activation, dash))
+                    curves.append(Curve(Reading(Training(run), what), ACTIVATIONS[activation], row, dash))
             panels.append(Panel(title, "epoch", f"{title} in training", tuple(curves)))
     return _figure("fig-training", "Training with ReLU and with ELU, CIFAR-10", panels, 2, scale, CIFAR_R)
 
@@ -130,7 +129,7 @@ def fig_transfer(scale: Scale) -> Matrix:
             readings.append(tuple(Reading(replace(attack, radii=(0.0, eps)), "robust", eps) for attack in attacks))
     return Matrix(
         "fig-transfer",
-        f"Accuracy under PGD-20 crafted on another model, CIFAR-10, radius {eps:g}",
+        f"Transfer attacks, CIFAR-10: PGD-20, radius {eps:g}",
         "attacked model",
         "model that the attack was crafted on",
         TRANSFER,
@@ -146,12 +145,8 @@ def _certified(scale: Scale, places: tuple[tuple[Setup, float], ...]) -> list[Pa
     panels = []
     for setup, gamma in places:
         if stand_in := scale.stand_in(setup):
-            curves = tuple(
-                Curve(
-                    row, Reading(certify(scale, run_of(scale, stand_in, row, gamma=gamma)), "certified_accuracy"), row
-                )
-                for row in both_solvers(SMOOTHED)
-            )
+            runs = {row: run_of(scale, stand_in, row, gamma=gamma) for row in both_solvers(SMOOTHED)}
+            curves = tuple(Curve(Reading(certify(scale, run), "certified_accuracy"), row) for row, run in runs.items())
             title = f"{setup.name}, gamma {gamma:g}, eps {setup.eps(gamma):g}"
             panels.append(Panel(title, "L2 radius", "certified accuracy", curves))
     return panels
@@ -169,7 +164,7 @@ def _against_wrm(scale: Scale, setups: tuple[Setup, ...]) -> list[Panel]:
                     for row, dash in (*_SOLVERS, ("WRM", "dotted")):
                         run = run_of(scale, stand_in, row, gamma=gamma, activation="elu")
                         reading = Reading(attack(scale, run, setup, run.sigma), "robust")
-                        curves.append(Curve(f"{row}, gamma {gamma:g}", reading, f"gamma {gamma:g}", dash))
+                        curves.append(Curve(reading, f"gamma {gamma:g}", row, dash))
                 panels.append(Panel(f"{setup.name}: {title}", RADIUS, ROBUST, tuple(curves)))
     return panels
 
@@ -180,7 +175,7 @@ def _printed_point(row: str, gamma: float, eps: float) -> Curve:
     natural, robust = (TABLES[table].accuracy((row,), f"{column} {kind}") for kind in ("natural", "robust"))
     assert natural is not None
     assert robust is not None
-    return Curve(f"{row}, eps {eps:g}", (natural, robust), f"eps {eps:g}", "none")
+    return Curve((natural, robust), f"eps {eps:g}", row)
 
 
 def _figure(name: str, title: str, panels: list[Panel], columns: int, scale: Scale, *setups: Setup) -> Figure:

@@ -83,7 +83,7 @@ def faults(document: Any) -> list[str]:
 
 
 def _curve(curve: Curve, results: Results, out: Path) -> dict[str, Any]:
-    head = {"label": curve.label, "colour": curve.colour, "dash": curve.dash}
+    head = {"colour": curve.colour, "kind": curve.kind, "dash": curve.dash}
     if isinstance(curve.source, Reading):
         return {**head, **_read(trace, curve.source, results, out)}
     x, y = curve.source

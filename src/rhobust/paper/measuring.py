@@ -51,7 +51,7 @@ def match_target(
     def evaluate(block: list[int]) -> list[Row]:
         x, y = to_unit(data.images[block]).to(target.device), data.labels[block].to(target.device)
         with frozen(target.model) as lent:
-            worst = method.maximise(lent, x, y, ExampleNoise(seed, "match", block))
+            worst = method.maximise(lent, x, y, ExampleNoise(seed, "matching", block))
         moved = (worst - x).flatten(1).double().square().sum(1)
         return [{"index": index, "squared_distance": float(far)} for index, far in zip(block, moved, strict=True)]
 

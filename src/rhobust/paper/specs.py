@@ -57,18 +57,19 @@ class Table:
         return tuple(dict.fromkeys(reading.job for line in self.lines for cell in line.cells for reading in cell.ours))
 
 
-Dash = Literal["solid", "dashed", "dotted", "none"]
+Dash = Literal["solid", "dashed", "dotted"]
 
 
 @dataclass(frozen=True)
 class Curve:
     """One line of a panel, or one point where it has a single one."""
 
-    label: str
     source: Reading | tuple[float, float]
     """What is read, or a point that the paper prints."""
     colour: str
-    """Curves of one colour belong together: a method, or a gamma."""
+    """What its colour stands for: a method, a gamma, an eps. It stands in the legend."""
+    kind: str = ""
+    """What its dash, or the marker of a single point, stands for; nothing where the colour says it all."""
     dash: Dash = "solid"
 
 
