@@ -93,7 +93,8 @@ FAULTY = {"source": "EOT", "fault": "x must be y"}
 
 def ours(value, way="nearest", low=None, high=None):
     low, high = (value if bound is None else bound for bound in (low, high))
-    return {"source": "EOT", "value": value, "low": low, "high": high, "n": 40, "way": way, "record": "runs/a.jsonl"}
+    found = {"source": "EOT", "value": value, "low": low, "high": high, "n": 40, "way": way}
+    return {**found, "record": "runs/a.jsonl", "warnings": ["Weak."] if value == 0.65 else []}
 
 
 DOCUMENT = {
@@ -138,11 +139,11 @@ def test_markdown_shows_printed_and_ours_with_interval_marks_and_notes():
         "| method |  | robust | natural | n |",
         "| --- | --- | ---: | ---: | ---: |",
         "| NAL | printed | 0.6693 [1] |  |  |",
-        "| NAL | EOT | 0.6500 (0.4832 to 0.7938) | missing [2] | 40 |",
+        "| NAL | EOT | 0.6500 (0.4832 to 0.7938) [2] | missing [3] | 40 |",
         "| PGD | EOT | 0.1234 | 0.1235 | 40 |",
         "",
     ]
-    assert lines[-3:] == ["- For MNIST stands digits.", "- [1] Odd.", "- [2] x must be y"]
+    assert lines[-4:] == ["- For MNIST stands digits.", "- [1] Odd.", "- [2] Weak.", "- [3] x must be y"]
 
 
 def test_csv_holds_every_number_unrounded():

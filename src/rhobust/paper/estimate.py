@@ -11,11 +11,11 @@ from rhobust.training import TrainConfig
 
 from .calibration import Rate, calibrate, drawing_seconds
 from .cost import Work, evaluation_work, training_work
-from .evaluate import find
+from .evaluate import done
 from .jobs import Job, job_id, runs_of
 from .plan import Plan
 from .specs import Table
-from .workshop import Workshop, finished
+from .workshop import Workshop
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def estimate(plan: Plan, workshop: Workshop) -> dict[str, Any]:
     bill = _Bill(
         rates={name: calibrate(run, workshop.device) for name, run in networks.items()},
         left={run: _left(run, workshop) for run in plan.runs},
-        done={job: (path := find(job, workshop)) is not None and finished(path) for job in plan.jobs},
+        done={job: done(job, workshop) for job in plan.jobs},
         drawing=drawing_seconds() if any(figures) else 0.0,
     )
     return {

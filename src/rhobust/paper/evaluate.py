@@ -13,6 +13,7 @@ from rhobust.evaluation import (
     curves_target,
     source_from_run,
 )
+from rhobust.evaluation.walk import walk
 from rhobust.methods import Nal
 from rhobust.records import Record, RecordWriter, Row
 from rhobust.training import train
@@ -23,6 +24,8 @@ from .workshop import Workshop, finished, read_finished
 
 SEED = 0
 """Names all noise of the evaluations."""
+CLAIMS = "claims"
+"""Folder of what is checked without a network."""
 ALPHA, SELECTION_DRAWS = 1e-3, 100
 """Cohen et al.'s test, which the paper adopts."""
 
@@ -38,8 +41,13 @@ def perform(job: Job, workshop: Workshop) -> Record:
             resume=True,
             report=workshop.report,
         )
-    found = find(job, workshop)
-    return read(job, workshop) if found is not None and finished(found) else _evaluate(job, workshop)
+    return read(job, workshop) if done(job, workshop) else _evaluate(job, workshop)
+
+
+def done(job: Job, workshop: Workshop) -> bool:
+    """Whether the record of a job is there and finished."""
+    path = find(job, workshop)
+    return path is not None and (isinstance(job, Training) or finished(path))
 
 
 def read(job: Job, workshop: Workshop) -> Record:
@@ -187,7 +195,7 @@ def _evaluate(job: Job, workshop: Workshop) -> Record:
 
 def _counterexample_writer(job: Counterexample, workshop: Workshop) -> RecordWriter:
     settings = {"sigma": job.sigma, "gammas": list(job.gammas), "loss": 1.0}
-    return RecordWriter(workshop.out / "claims", "counterexample", "", settings)
+    return RecordWriter(workshop.out / CLAIMS, "counterexample", "", settings)
 
 
 def _counterexample(job: Counterexample, workshop: Workshop) -> Record:
@@ -196,11 +204,21 @@ def _counterexample(job: Counterexample, workshop: Workshop) -> Record:
     P with noise is N(0, sigma^2). Each half of it goes to the atom on its side: that costs sigma^2 (1 - 2 / pi) and is
     optimal on the line. The surrogate of the paper is 1 - gamma sigma^2.
     """
-    (workshop.out / "claims").mkdir(parents=True, exist_ok=True)
-    writer = _counterexample_writer(job, workshop)
     rho = job.sigma**2 * (1 - 2 / math.pi)
-    if writer.summary is None:
-        claimed = [(gamma, gamma * rho + 1 - gamma * job.sigma**2) for gamma in job.gammas]
-        writer.rewrite({"gamma": gamma, "rho": rho, "claimed": bound, "loss": 1.0} for gamma, bound in claimed)
-        writer.finish({"rho": rho, "refuted": sum(bound < 1 for _, bound in claimed)})
-    return writer.record()
+
+    def evaluate(block: list[int]) -> list[Row]:
+        chosen = [(index, job.gammas[index]) for index in block]
+        return [
+            {"index": index, "gamma": gamma, "claimed": gamma * rho + 1 - gamma * job.sigma**2, "loss": 1.0}
+            for index, gamma in chosen
+        ]
+
+    (workshop.out / CLAIMS).mkdir(parents=True, exist_ok=True)
+    return walk(
+        _counterexample_writer(job, workshop),
+        range(len(job.gammas)),
+        evaluate,
+        lambda rows: {"rho": rho, "refuted": sum(row["claimed"] < row["loss"] for row in rows)},
+        task="counterexample",
+        report=workshop.report,
+    )

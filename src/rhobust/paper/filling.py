@@ -101,4 +101,6 @@ def _read(read: Callable[[Reading, Record], Any], reading: Reading, results: Res
         return {"fault": " ".join(str(error).split())}
     except (KeyError, TypeError, StopIteration) as error:
         return {"fault": f"{result.path} must hold what its kind holds, but {error!r} was met"}
-    return {**found, "record": result.path.relative_to(out).as_posix()}
+    summary = result.summary or {}
+    warnings = [*summary.get("warnings", []), *summary.get("contradictions", [])]
+    return {**found, "record": result.path.relative_to(out).as_posix(), "warnings": warnings}

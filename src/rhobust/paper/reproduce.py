@@ -6,6 +6,7 @@ from typing import Any
 
 from rhobust.data import load
 from rhobust.records import Record, write_json, write_whole
+from rhobust.training import TrainConfig
 
 from .drawing import draw, to_bytes
 from .evaluate import perform, read
@@ -42,27 +43,33 @@ def reproduce(plan: Plan, workshop: Workshop, *, draw_only: bool = False) -> Out
         for name in dict.fromkeys(run.data for run in plan.runs):
             load(name, "test", root=workshop.root, report=workshop.report)
     results: dict[Job, Record | str] = {}
+    lost: dict[TrainConfig, str] = {}
     files: list[Path] = []
     found: dict[str, None] = {}
     workshop.out.mkdir(parents=True, exist_ok=True)
     for spec in plan.specs:
         for job in spec.jobs:
             if job not in results:
-                results[job] = _result(job, workshop, results, draw_only=draw_only)
+                results[job] = _result(job, workshop, lost, draw_only=draw_only)
         document = fill(spec, results, workshop.out)
         files += write(spec, document, workshop.out)
         found |= dict.fromkeys(faults(document))
     return Outcome(tuple(files), tuple(found))
 
 
-def _result(job: Job, workshop: Workshop, results: dict[Job, Record | str], *, draw_only: bool) -> Record | str:
-    """The record of a job, or the line that says why there is none."""
+def _result(job: Job, workshop: Workshop, lost: dict[TrainConfig, str], *, draw_only: bool) -> Record | str:
+    """The record of a job, or the line that says why there is none; a run that diverged is not trained again."""
+    for run in runs_of(job):
+        if run in lost:
+            return lost[run]
     try:
         return read(job, workshop) if draw_only else perform(job, workshop)
+    except FloatingPointError as error:
+        run = next(run for run in runs_of(job) if not workshop.trained(run))
+        lost[run] = f"{workshop.folder(run)} did not converge: {error}"
+        return lost[run]
     except (ValueError, OSError) as error:
         return " ".join(str(error).split())
-    except FloatingPointError as error:
-        return f"{runs_of(job)[-1].run_id} did not converge: {error}"
 
 
 def write(spec: Spec, document: dict[str, Any], out: Path) -> list[Path]:

@@ -57,10 +57,10 @@ def _ours(number: dict[str, Any] | None, marks: dict[str, int]) -> str:
         return ""
     if "fault" in number:
         return f"missing{_mark(number['fault'], marks)}"
-    value = rounded(number["value"], DIGITS, number["way"])
-    if number["way"] != "nearest" or number["low"] == number["high"]:
-        return value
-    return f"{value} ({rounded(number['low'], DIGITS, 'down')} to {rounded(number['high'], DIGITS, 'up')})"
+    text = rounded(number["value"], DIGITS, number["way"])
+    if number["way"] == "nearest" and number["low"] != number["high"]:
+        text += f" ({rounded(number['low'], DIGITS, 'down')} to {rounded(number['high'], DIGITS, 'up')})"
+    return text + "".join(_mark(warning, marks) for warning in number["warnings"])
 
 
 def _mark(text: str, marks: dict[str, int]) -> str:
