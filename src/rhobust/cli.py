@@ -28,6 +28,7 @@ COMMANDS = {
     "curves": "bracket a run's worst loss under shift from above and below, beside the paper's estimate",
     "audit": "recompute certificates from their counts, and draw a share of them again",
     "predict": "classify images by the smoothed classifier's vote, or abstain",
+    "reproduce": "make the paper's tables and figures beside its printed numbers",
     "report": "write one self-contained HTML page about runs",
     "bench": "time our way against the textbook's on this machine",
 }
