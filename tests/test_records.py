@@ -31,7 +31,9 @@ def test_the_name_is_decided_by_the_settings(tmp_path):
 
 
 def test_a_header_that_was_changed_is_refused(tmp_path):
-    path = RecordWriter(tmp_path, "certify", "", {"alpha": 0.001, "radii": (0, 0.5)}).path
+    writer = RecordWriter(tmp_path, "certify", "", {"alpha": 0.001, "radii": (0, 0.5)})
+    writer.append([{"index": 0}])
+    path = writer.path
     assert RecordWriter(tmp_path, "certify", "", {"alpha": 0.001, "radii": (0, 0.5)}).path == path
     path.write_text(path.read_text().replace("0.001", "0.1"))
     with pytest.raises(ValueError, match="its header was changed"):
@@ -66,6 +68,29 @@ def test_damage_is_named_with_its_line(tmp_path):
     path.write_text('{"kind": "a", "settings": {}}\n{"summary": {}}\n{"index": 0}\n')
     with pytest.raises(ValueError, match="must end after its summary"):
         read_record(path)
+
+
+def test_looking_at_a_record_writes_nothing(tmp_path):
+    writer = RecordWriter(tmp_path, "certify", "", {"n": 10})
+    other = RecordWriter(tmp_path, "certify", "", {"n": 10})
+    assert not list(tmp_path.iterdir())
+    writer.append([{"index": 0}])
+    assert other.rows == []
+    other.read()
+    assert other.rows == [{"index": 0}]
+
+
+def test_parts_lie_beside_the_record(tmp_path):
+    writer = RecordWriter(tmp_path, "certify", "", {"n": 10})
+    writer.part("1").append([{"index": 1}])
+    part = writer.part("0")
+    part.append([{"index": 0}])
+    with part.path.open("a") as file:
+        file.write('{"index": 2')
+    assert [part.rows for part in writer.parts()] == [[{"index": 0}], [{"index": 1}]]
+    assert list(tmp_path.glob("*.jsonl")) == []
+    writer.rewrite([{"index": 1}, {"index": 0}])
+    assert read_record(writer.path).rows == [{"index": 1}, {"index": 0}]
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

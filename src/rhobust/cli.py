@@ -19,6 +19,9 @@ COMMANDS = {
     "data": "list, get and check data sets",
     "train": "train a classifier into a run folder",
     "attack": "attack a run over radii",
+    "transfer": "attack each of several runs and judge the attacked images by all of them",
+    "noise": "attack runs tested with noise and without, as the paper's figure 1(a) does",
+    "readings": "attack a run under every reading of the paper's protocol",
     "certify": "certify the L2 radius of a run's test images",
     "certify-shift": "certify a run's accuracy under every distribution shift up to eps",
     "report": "write one self-contained HTML page about runs",
@@ -33,7 +36,7 @@ def main() -> None:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command and return its exit code: 0 done, 2 the user's mistake, 130 interrupted."""
+    """Run one command and return its exit code: 0 done, 1 contradictory records, 2 a mistake, 130 interrupted."""
     name = arguments[0] if arguments else "--help"
     if name in ("-h", "--help"):
         sys.stdout.write(_help())
@@ -55,6 +58,9 @@ def run(arguments: Sequence[str]) -> int:
             sys.stdout.write(json.dumps(result, allow_nan=False) + "\n")
         else:
             command.show(result)
+        if failure := _failure(command, result):
+            sys.stderr.write(f"rhobust: {failure}\n")
+            return 1
     except (ValueError, OSError, FloatingPointError) as error:
         if os.environ.get(TRACEBACK):
             traceback.print_exc()
@@ -64,6 +70,11 @@ def run(arguments: Sequence[str]) -> int:
         sys.stderr.write("rhobust: interrupted; the same command goes on where it stopped\n")
         return 130
     return 0
+
+
+def _failure(command: Any, result: Any) -> str | None:
+    """Why a result, though it was computed and shown, must not be used; None for nearly all."""
+    return command.failure(result) if hasattr(command, "failure") else None
 
 
 def parse(command: Any, name: str, arguments: list[str]) -> Any:

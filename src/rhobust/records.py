@@ -4,6 +4,7 @@ A record file is a header line (kind and settings), one line a result, and an en
 A file without its end line is unfinished: the writer continues it, a reader sees `summary is None`.
 """
 
+import copy
 import hashlib
 import json
 import math
@@ -29,6 +30,16 @@ class Record:
     """One dictionary a result, in the order they were computed."""
     summary: Row | None
     """What the rows add up to; None while the evaluation is unfinished."""
+
+
+def same_classifier(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two records' settings speak of the same weights, data and noise, judged the same way by the same norm.
+
+    What only one of them says is no difference: a certificate is always of the smoothed classifier and of L2.
+    """
+    keys = ("model_hash", "data", "split", "data_fingerprint", "sigma", "scored", "norm")
+    pairs = [(one.get(key), other.get(key)) for key in keys]
+    return all(ours == theirs for ours, theirs in pairs if ours is not None and theirs is not None)
 
 
 def settings_hash(settings: Mapping[str, Any]) -> str:
@@ -95,6 +106,7 @@ class RecordWriter:
     """Writes one record file and continues it after a kill.
 
     The file's name is kind, label and the hash of the settings, so the same evaluation finds its own file again.
+    Nothing is written before the first row: several processes may look at a record that one of them writes.
     """
 
     def __init__(self, folder: Path, kind: str, label: str, settings: Row) -> None:
@@ -103,28 +115,58 @@ class RecordWriter:
         self.kind, self.settings = kind, settings
         self.rows: list[Row] = []
         self.summary: Row | None = None
-        if self.path.exists() and b"\n" in self.path.read_bytes():
-            record = read_record(self.path)
-            if record.settings != json.loads(json.dumps(settings)):
-                raise ValueError(f"{self.path} must hold the settings of its name, but its header was changed")
-            self.rows, self.summary = record.rows, record.summary
-            self._drop_half_line()
-        else:
-            write_whole(self.path, json.dumps({"kind": kind, "settings": settings}, allow_nan=False) + "\n")
+        self.read()
 
-    def _drop_half_line(self) -> None:
+    def read(self) -> None:
+        """Take up what the file holds now."""
+        self.rows, self.summary, self._begun = [], None, False
+        if not self._has_header():
+            return
+        record = read_record(self.path)
+        if record.settings != json.loads(json.dumps(self.settings)):
+            raise ValueError(f"{self.path} must hold the settings of its name, but its header was changed")
+        self.rows, self.summary = record.rows, record.summary
+
+    def part(self, name: str) -> "RecordWriter":
+        """A writer of a part of this record, in a file beside it that no reader takes for a whole record."""
+        part = copy.copy(self)
+        part.path = self.path.with_name(f"{self.path.name}.part-{name}")
+        part.read()
+        return part
+
+    def parts(self) -> list["RecordWriter"]:
+        """The parts that lie beside the record."""
+        head = f"{self.path.name}.part-"
+        return [self.part(path.name.removeprefix(head)) for path in sorted(self.path.parent.glob(f"{head}*"))]
+
+    def _has_header(self) -> bool:
+        return self.path.exists() and b"\n" in self.path.read_bytes()
+
+    def _header(self) -> str:
+        return json.dumps({"kind": self.kind, "settings": self.settings}, allow_nan=False) + "\n"
+
+    def _begin(self) -> None:
+        """Put the header there, or drop the half line that a kill left."""
+        if not self._has_header():
+            write_whole(self.path, self._header())
+            return
         whole = self.path.read_bytes()
         end = whole.rfind(b"\n") + 1
         if end < len(whole):
             with self.path.open("r+b") as file:
                 file.truncate(end)
 
+    def rewrite(self, rows: Iterable[Row]) -> None:
+        """Put these rows in the place of all rows, whole."""
+        self.rows = list(rows)
+        write_whole(self.path, self._header() + _lines(self.rows))
+
     def append(self, rows: Iterable[Row]) -> None:
         """Add rows and put them on the disk before going on."""
         if self.summary is not None:
             raise ValueError(f"{self.path} must be unfinished to take more rows, but it has its summary")
         rows = list(rows)
-        self._write("".join(json.dumps(_finite(row), allow_nan=False) + "\n" for row in rows))
+        self._write(_lines(rows))
         self.rows += rows
 
     def finish(self, summary: Row) -> None:
@@ -137,10 +179,17 @@ class RecordWriter:
         return Record(self.path, self.kind, self.settings, self.rows, self.summary)
 
     def _write(self, text: str) -> None:
+        if not self._begun:
+            self._begin()
+            self._begun = True
         with self.path.open("ab") as file:
             file.write(text.encode())
             file.flush()
             os.fsync(file.fileno())
+
+
+def _lines(rows: Iterable[Row]) -> str:
+    return "".join(json.dumps(_finite(row), allow_nan=False) + "\n" for row in rows)
 
 
 def _finite(row: Row) -> Row:

@@ -5,14 +5,23 @@ from typing import get_args
 import pytest
 import torch
 
-from rhobust.attacks import AnyAttack, Eot, Pgd
-from rhobust.attacks.eot import smoothed_loss
-from rhobust.attacks.pgd import random_point
+from rhobust.attacks import AnyAttack, Autoattack, Eot, Pgd
+from rhobust.attacks.ball import random_point
+from rhobust.attacks.losses import smoothed_loss
 from rhobust.data import to_unit
 from rhobust.models import build_model
 from rhobust.noise import ExampleNoise
 
-ATTACKS = [*(attack() for attack in get_args(AnyAttack)), Pgd(norm="linf"), Pgd(random_start=True)]
+QUICK = {Autoattack: {"steps": 5, "draws": 4}}
+"""Options for attacks that take long by default."""
+ATTACKS = [
+    *(attack(**QUICK.get(attack, {})) for attack in get_args(AnyAttack)),
+    Pgd(norm="linf"),
+    Pgd(random_start=True),
+    Autoattack(norm="linf", steps=5, draws=4),
+    Autoattack("standard", steps=5, queries=20),
+    Autoattack("standard", norm="linf", steps=5, queries=20),
+]
 
 
 @pytest.fixture(scope="module")

@@ -118,7 +118,10 @@ def test_settings_decide_the_file(target):
         "steps": 1,
         "norm": "l2",
         "relative_step": 2.0,
+        "gradient": "normalised",
+        "loss": "cross-entropy",
         "random_start": False,
+        "restarts": 0,
     }
 
 

@@ -10,15 +10,22 @@ from torch import Tensor, nn
 from rhobust.noise import Noise
 
 from .autoattack import Autoattack as Autoattack
+from .climb import Climb as Climb
 from .eot import Eot as Eot
+from .paper import Paper as Paper
 from .pgd import Pgd as Pgd
 
-AnyAttack = Pgd | Eot | Autoattack
+AnyAttack = Pgd | Eot | Paper | Autoattack
 """Every attack: the command line, the records and the tests read this union."""
 
 
 class Attack(Protocol):
     """Moves each input within eps so that the model errs; stays in [0, 1]."""
+
+    @property
+    def sees_noise(self) -> bool:
+        """Whether the attack is one on the smoothed classifier, and needs its sigma."""
+        ...
 
     def __call__(
         self, model: nn.Module, x: Tensor, y: Tensor, *, eps: float, sigma: float | None, rng: Noise

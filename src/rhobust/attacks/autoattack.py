@@ -12,6 +12,8 @@ from torch.overrides import TorchFunctionMode
 from rhobust.noise import Noise, stream
 
 from .ascent import frozen, unit
+from .ball import Norm
+from .climb import check_arguments
 from .smoothed import smoothed_logits
 
 _LOG = logging.getLogger(__name__)
@@ -45,7 +47,7 @@ class Autoattack:
 
     version: Literal["rand", "standard"] = "rand"
     """rand: the smoothed classifier; standard: the base network without noise."""
-    norm: Literal["l2", "linf"] = "l2"
+    norm: Norm = "l2"
     """The ball: L2 or L-infinity."""
     steps: int = 100
     """Gradients taken by each part, and for each class where it is targeted."""
@@ -67,6 +69,7 @@ class Autoattack:
     def __call__(
         self, model: nn.Module, x: Tensor, y: Tensor, *, eps: float, sigma: float | None, rng: Noise
     ) -> Tensor:
+        check_arguments(model, x, y, eps)
         if eps == 0:
             return x
         # pyautoattack seeds torch's global generators, those of every GPU included.
@@ -129,7 +132,7 @@ class Autoattack:
         loss: str | None = None,
         target: Tensor | None = None,
     ) -> Sequence[Tensor]:
-        """Where APGD's loss was largest, and the last point where the answer was wrong (the start where it never was)."""
+        """Where APGD's loss was largest, and its last point with a wrong answer (the start where there is none)."""
         plain, targeted = _parts("autopgd_base.APGDAttack", "autopgd_base.APGDAttack_targeted")
         options = {**self._common(x, eps), "n_iter": self.steps, "logger": _LOG}
         attack = plain(answer, **options, loss=loss) if target is None else targeted(answer, **options)

@@ -1,28 +1,35 @@
 """rhobust attack."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rhobust.attacks import AnyAttack, Eot
 from rhobust.commands.choice import ChoiceOptions
-from rhobust.commands.options import Common, CommonOptions, print_table, record_document
-from rhobust.evaluation import attack_target
-from rhobust.evaluation.attacking import Scored
+from rhobust.commands.options import Common, CommonOptions, print_table, print_warnings, record_document
+from rhobust.evaluation import attack_target, contradictions, source_from_run
+from rhobust.evaluation.judging import Scored
 
 
 @dataclass(frozen=True)
 class Attack:
-    """Attack a run over radii; what breaks at a radius counts as broken at every larger one."""
+    """Attack a run over radii and say how far the numbers can be trusted."""
 
     choice: ChoiceOptions
     radii: tuple[float, ...] = (0.0, 0.25, 0.5, 0.75, 1.0)
-    """Increasing L2 radii in units of the [0, 1] pixel range."""
+    """Increasing radii in units of the [0, 1] pixel range, of the attack's norm."""
     attack: AnyAttack = Eot()
     """The attack and its hyper-parameters."""
+    source: Path | None = None
+    """A run folder whose network is attacked in this one's place: a transfer attack."""
     scored: Scored | None = None
     """Judge by the base network or by a vote of the smoothed one; as the attack sees it where none is given."""
     votes: int = 100
     """Noise draws that judge a smoothed prediction."""
+    nested: bool = True
+    """What breaks at a radius is broken at every larger one; without it every radius is attacked anew."""
+    probe: bool = True
+    """Attack a few examples again, harder, to see whether the attack was strong enough."""
     common: CommonOptions = Common()
 
     def run(self) -> dict[str, Any]:
@@ -31,21 +38,31 @@ class Attack:
             target,
             self.attack,
             self.radii,
+            source=None if self.source is None else source_from_run(self.source, target),
             scored=self.scored,
             votes=self.votes,
+            nested=self.nested,
+            probe=self.probe,
             **self.choice.sample(self.common),
         )
-        return record_document(record)
+        # A certificate may have come after the attack was done, so both are compared each time.
+        return {**record_document(record), "contradictions": contradictions(record)}
 
     def show(self, result: dict[str, Any]) -> None:
+        curve = result["summary"]["robust_accuracy"]
+        voted = "undecided" in curve[0]
         rows = [
             [f"{at['radius']:g}", f"{at['accuracy']:.3f}", f"{at['low']:.3f} to {at['high']:.3f}", str(at["n"])]
-            for at in result["summary"]["robust_accuracy"]
+            + ([f"{at['undecided']}", f"{at['least']:.3f} to {at['most']:.3f}"] if voted else [])
+            for at in curve
         ]
-        print_table(["radius", "robust accuracy", "95% interval", "n"], rows)
-        for warning in result["summary"]["warnings"]:
-            print(f"warning: {warning}")
+        columns = ["radius", "robust accuracy", "95% interval", "n"]
+        print_table(columns + (["undecided votes", "if decided"] if voted else []), rows)
+        print_warnings(result["summary"]["warnings"])
         print(result["record"])
+
+    def failure(self, result: dict[str, Any]) -> str | None:
+        return " ".join(result["contradictions"]) or None
 
 
 COMMAND = Attack

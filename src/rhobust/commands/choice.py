@@ -12,21 +12,13 @@ from rhobust.training import resolve_device
 
 
 @dataclass(frozen=True)
-class Choice:
-    """Which network is evaluated, on which examples."""
+class Sample:
+    """On which examples networks are evaluated, with which noise."""
 
-    run: Annotated[Path | None, tyro.conf.Positional] = None
-    """A run folder; or give --model, --weights, --data and --out."""
-    model: str | None = None
-    """The user's own network, package.module:factory."""
-    weights: Path | None = None
-    """Its weights, a safetensors file."""
-    out: Path | None = None
-    """Folder for the records of the user's own network."""
     sigma: float | None = None
-    """Smoothing noise; the run's own where none is given."""
+    """Smoothing noise; a run's own where none is given."""
     data: str | None = None
-    """Test data; the run's own where none is given."""
+    """Test data; a run's own where none is given."""
     root: Path | None = None
     """Where the data sets lie."""
     limit: int | None = None
@@ -39,6 +31,20 @@ class Choice:
     def sample(self, common: Common) -> dict[str, Any]:
         """What every walk over the test data takes."""
         return {"limit": self.limit, "stride": self.stride, "seed": self.seed, "report": common.report}
+
+
+@dataclass(frozen=True)
+class Choice(Sample):
+    """Which network is evaluated, on which examples."""
+
+    run: Annotated[Path | None, tyro.conf.Positional] = None
+    """A run folder; or give --model, --weights, --data and --out."""
+    model: str | None = None
+    """The user's own network, package.module:factory."""
+    weights: Path | None = None
+    """Its weights, a safetensors file."""
+    out: Path | None = None
+    """Folder for the records of the user's own network."""
 
     def target(self, common: Common) -> Target:
         """Load the network and its test data."""
@@ -63,4 +69,25 @@ class Choice:
         )
 
 
+@dataclass(frozen=True)
+class Several(Sample):
+    """Which runs are evaluated together, on which examples."""
+
+    runs: Annotated[tuple[Path, ...], tyro.conf.Positional] = ()
+    """Run folders."""
+
+    def targets(self, common: Common) -> list[Target]:
+        """Load the networks and their test data."""
+        if not self.runs:
+            raise ValueError("at least one run folder must be given, got none")
+        place = resolve_device(common.device)
+        return [
+            target_from_run(
+                folder, device=place, sigma=self.sigma, data=self.data, root=self.root, report=common.report
+            )
+            for folder in self.runs
+        ]
+
+
 ChoiceOptions = Annotated[Choice, tyro.conf.arg(name="")]
+SeveralOptions = Annotated[Several, tyro.conf.arg(name="")]

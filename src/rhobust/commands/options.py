@@ -1,5 +1,6 @@
 """Options that every command takes, and how results are printed."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -41,3 +42,9 @@ def print_table(columns: list[str], rows: list[list[str]], *, left: int = 1) -> 
         words = [cell.ljust(width) for cell, width in zip(row[:left], widths[:left], strict=True)]
         numbers = [cell.rjust(width) for cell, width in zip(row[left:], widths[left:], strict=True)]
         print("  ".join([*words, *numbers]).rstrip())
+
+
+def print_warnings(warnings: Iterable[str]) -> None:
+    """Print reasons not to trust a result, one a line."""
+    for warning in warnings:
+        print(f"warning: {warning}")

@@ -4,6 +4,12 @@ from .attacking import attack_target as attack_target
 from .attacking import check_radii as check_radii
 from .certifying import certify_shift_target as certify_shift_target
 from .certifying import certify_target as certify_target
+from .readings import paper_readings as paper_readings
+from .readings import with_and_without_noise as with_and_without_noise
+from .soundness import contradictions as contradictions
 from .target import Target as Target
+from .target import source_from_run as source_from_run
 from .target import target_from_run as target_from_run
 from .target import target_from_weights as target_from_weights
+from .transferring import surprising_transfers as surprising_transfers
+from .transferring import transfer_matrix as transfer_matrix

@@ -2,25 +2,24 @@
 
 import itertools
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import torch
-from torch import Tensor
 
-from rhobust.attacks import AnyAttack, Eot
+from rhobust.attacks import AnyAttack, Paper
 from rhobust.attacks.ascent import frozen
-from rhobust.certificates import count_votes
+from rhobust.attacks.climb import check_labels
 from rhobust.configs import kind_of, to_json
 from rhobust.data import to_unit
-from rhobust.noise import ExampleNoise
 from rhobust.progress import Report
 from rhobust.records import Record, RecordWriter, Row
-from rhobust.rounding import share
 
+from .judging import VOTE_LEVEL, Judge, Scored, robust_accuracy
+from .soundness import close_votes, contradictions
+from .sweeping import BLOCKS, norm_of, sweep
 from .target import Target
+from .trust import Evaluation, distrust
 from .walk import walk
-
-Scored = Literal["base", "smoothed"]
 
 
 def attack_target(
@@ -28,8 +27,11 @@ def attack_target(
     attack: AnyAttack,
     radii: Sequence[float],
     *,
+    source: Target | None = None,
     scored: Scored | None = None,
     votes: int = 100,
+    nested: bool = True,
+    probe: bool = True,
     limit: int | None = None,
     stride: int = 1,
     seed: int = 0,
@@ -37,47 +39,72 @@ def attack_target(
 ) -> Record:
     """Attack test examples at each radius and record what breaks.
 
-    Radii are nested: an example that breaks at one radius is broken at every larger one, so only survivors are
-    attacked further. The result does not depend on interruptions: noise is named by the example and the radius.
+    Unless told otherwise radii are nested: an example that breaks at one is broken at every larger one, so only
+    survivors are attacked further. The rows do not depend on interruptions, on the number of processes or, on a CPU,
+    on how examples are batched: noise is named by the example and the radius.
+
+    The summary holds `warnings`, reasons to distrust the numbers, and `contradictions` with certificates in the same
+    folder, which are errors. Both are looked for once, when the last example is done.
 
     Args:
-        target: The network under attack.
+        target: The network that is judged.
         attack: The attack and its hyper-parameters.
         radii: Increasing radii, from 0 on.
+        source: The network that is attacked, for a transfer attack; where none is given, the target itself.
         scored: Judge by the "base" network or by a vote of the "smoothed" one; where none is given, as the attack
-            sees it: EOT smoothed, PGD base.
+            sees it: EOT smoothed, PGD base, the paper's attack smoothed where the target has a noise.
         votes: Noise draws that judge a smoothed prediction.
+        nested: What breaks at a radius is broken at every larger one; without it every radius is attacked anew.
+        probe: Attack a few examples again, harder, to see whether the attack was strong enough.
         limit: Examples at most.
         stride: Take every stride-th example.
         seed: Names the noise.
         report: Told of progress; None shows it on stderr.
     """
     check_radii(radii)
-    if votes < 1:
-        raise ValueError(f"votes must be >= 1, got {votes}")
-    if scored is None:
-        scored = "smoothed" if isinstance(attack, Eot) else "base"
-    if scored == "smoothed" or isinstance(attack, Eot):
-        target.smoothing()
+    judge = Judge(target, scored or _seen(attack, target), votes)
+    origin = target if source is None else source
+    if attack.sees_noise:
+        origin.smoothing()
+    check_pair(origin, target)
     indices = target.data.places(limit, stride)
     settings: Row = {
         "attack": to_json(attack, AnyAttack),
-        "scored": scored,
+        "norm": norm_of(attack),
+        "scored": judge.scored,
         "radii": list(radii),
-        "votes": votes if scored == "smoothed" else None,
+        "votes": votes if judge.scored == "smoothed" else None,
+        "nested": nested,
+        "source": None if source is None else source_identity(source),
+        "probe": probe,
         "limit": limit,
         "stride": stride,
         "seed": seed,
         **target.identity(),
     }
     kind = kind_of(type(attack))
+    writer = RecordWriter(target.folder, "attack", kind, settings)
+
+    def summarise(rows: list[Row]) -> dict[str, Any]:
+        evaluation = Evaluation(origin, judge, attack, tuple(radii), seed)
+        warnings, measured = distrust(evaluation, rows, probe=probe, beside=writer.record())
+        return {
+            "robust_accuracy": curve(rows, radii),
+            "vote_level": VOTE_LEVEL if judge.scored == "smoothed" else None,
+            **measured,
+            "warnings": warnings + close_votes(writer.record()),
+            "contradictions": contradictions(writer.record()),
+        }
+
     return walk(
-        RecordWriter(target.folder, "attack", kind, settings),
+        writer,
         indices,
-        lambda block: _attack_block(target, attack, radii, block, scored, votes, seed),
-        lambda rows: _summary(rows, radii),
+        lambda block: sweep(origin, attack, radii, [judge], block, seed, nested=nested)[0],
+        summarise,
         task=f"attack {kind} {target.name}",
         report=report,
+        rows_each=len(radii),
+        block=BLOCKS[target.device.type],
     )
 
 
@@ -85,80 +112,35 @@ def check_radii(radii: Sequence[float]) -> None:
     """Refuse radii that are negative, not sorted, or none at all."""
     if len(radii) == 0:
         raise ValueError("radii must hold at least one radius, got none")
-    if min(radii) < 0:
+    if not min(radii) >= 0:
         raise ValueError(f"radii must be >= 0, got {min(radii)}")
     if any(later <= earlier for earlier, later in itertools.pairwise(radii)):
         raise ValueError(f"radii must increase, got {' '.join(f'{radius:g}' for radius in radii)}")
 
 
-def _attack_block(
-    target: Target,
-    attack: AnyAttack,
-    radii: Sequence[float],
-    block: list[int],
-    scored: Scored,
-    votes: int,
-    seed: int,
-) -> list[Row]:
-    """All radii for a block of examples; rows stand example by example."""
-    x = to_unit(target.data.images[block]).to(target.device)
-    y = target.data.labels[block].to(target.device)
-    rows: dict[int, list[Row]] = {index: [] for index in block}
-    alive = list(range(len(block)))
-    for radius in radii:
-        if alive:
-            names = [block[position] for position in alive]
-            noise = ExampleNoise(seed, f"attack:{radius!r}", names)
-            clean, labels = x[alive], y[alive]
-            moved = (
-                clean if radius == 0 else attack(target.model, clean, labels, eps=radius, sigma=target.sigma, rng=noise)
-            )
-            predictions = _predict(target, moved, names, scored, votes, seed, f"score:{radius!r}")
-            distances = (moved - clean).flatten(1).norm(dim=1)
-            for position, prediction, distance in zip(alive, predictions.tolist(), distances.tolist(), strict=True):
-                label = int(y[position])
-                rows[block[position]].append(
-                    {
-                        "index": block[position],
-                        "label": label,
-                        "radius": radius,
-                        "prediction": prediction,
-                        "broken": prediction != label,
-                        "distance": distance,
-                    }
-                )
-            alive = [position for position in alive if not rows[block[position]][-1]["broken"]]
-        for index in block:
-            if rows[index][-1]["radius"] != radius:
-                # Broken at a smaller radius, hence broken here by the same point.
-                rows[index].append({**rows[index][-1], "radius": radius})
-    return [row for index in block for row in rows[index]]
+def check_pair(source: Target, target: Target) -> None:
+    """Refuse a network that has no class for a label, and a source that was trained for other images."""
+    image, labels = to_unit(target.data.images[:1]), target.data.labels
+    for network in (source, target):
+        try:
+            check_labels(network.model, image.to(network.device), labels)
+        except RuntimeError as error:
+            shape = "x".join(map(str, target.data.shape))
+            raise ValueError(f"{network.name} must take images of the shape {shape}, but {error}") from None
+    with frozen(source.model) as lent, torch.enable_grad():
+        if not lent(image.to(source.device).requires_grad_()).requires_grad:
+            raise ValueError(f"{source.name} must be differentiable to be attacked, but its output has no gradient")
 
 
-@torch.no_grad()
-def _predict(
-    target: Target, x: Tensor, names: list[int], scored: Scored, votes: int, seed: int, purpose: str
-) -> Tensor:
-    if scored == "base":
-        with frozen(target.model):
-            return target.model(x).argmax(1)
-    counts = count_votes(
-        target.model,
-        x,
-        indices=names,
-        sigma=target.smoothing(),
-        draws=votes,
-        num_classes=target.data.num_classes,
-        seed=seed,
-        purpose=purpose,
-        noise="float",  # attacked points lie between the grid's
-    )
-    return counts.argmax(1)
+def source_identity(source: Target) -> Row:
+    """What a record says of the network that was attacked in the target's place."""
+    return {"name": source.name, "model_hash": source.model_hash, "sigma": source.sigma}
 
 
-def _summary(rows: list[Row], radii: Sequence[float]) -> dict[str, Any]:
-    curve = []
-    for radius in radii:
-        broken = [row["broken"] for row in rows if row["radius"] == radius]
-        curve.append({"radius": radius, **share(len(broken) - sum(broken), len(broken)).as_row()})
-    return {"robust_accuracy": curve, "warnings": []}
+def curve(rows: Sequence[Row], radii: Sequence[float]) -> list[Row]:
+    """The robust accuracy at each radius."""
+    return [{"radius": at, **robust_accuracy([row for row in rows if row["radius"] == at])} for at in radii]
+
+
+def _seen(attack: AnyAttack, target: Target) -> Scored:
+    return "smoothed" if attack.sees_noise or (isinstance(attack, Paper) and target.sigma is not None) else "base"

@@ -1,13 +1,22 @@
-"""The walk over a test set that every evaluation shares: go on where it stopped, sum up."""
+"""The walk over a test set that every evaluation shares: go on where it stopped, in one process or several, sum up."""
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
+from functools import cache
+from typing import Any
 
-from rhobust.progress import Report, Step, telling
+import torch
+import torch.distributed as dist
+
+from rhobust.progress import Report, Step, silent, telling
 from rhobust.records import Record, RecordWriter, Row
+from rhobust.training.processes import join_processes
 
 BLOCK = 100
 """Examples between two writes of a record: what a kill can cost."""
+PATIENCE = timedelta(days=7)
+"""How long a process waits for the others; torchrun ends them all when one fails."""
 
 
 def walk(
@@ -18,29 +27,86 @@ def walk(
     *,
     task: str,
     report: Report | None,
+    rows_each: int = 1,
+    block: int | None = None,
 ) -> Record:
     """Evaluate the examples that the record lacks, block by block, and finish it.
+
+    Under torchrun every process takes its share of the examples and writes them to a part beside the record; the first
+    one puts the parts together in the order of the examples and sums up. All return the same record, which is the one
+    that a single process writes. A walk may go on with another number of processes.
 
     Args:
         writer: The record, new or unfinished; a finished one is returned as it is.
         indices: The examples.
-        evaluate: From a block of examples to its rows.
-        summarise: From all rows to the summary.
+        evaluate: From a block of examples to its rows, which name their example as `index`.
+        summarise: From all rows to the summary; called in the first process only.
         task: What is going on, in a few words.
         report: Told of progress; None shows it on stderr.
+        rows_each: Rows of an example; one with fewer was cut off by a kill and is evaluated again.
+        block: Examples between two writes; `BLOCK` where none is given.
     """
+    start = time.perf_counter()
+    rank, world = _place()
+    if rank == 0 and writer.summary is None:
+        _gather(writer, indices, rows_each)
+    _meet(world)
+    writer.read()
     if writer.summary is not None:
         return writer.record()
-    start = time.perf_counter()
     done = {row["index"] for row in writer.rows}
-    resumed = bool(done)
     left = [index for index in indices if index not in done]
-    with telling(report) as tell:
-        for first in range(0, len(left), BLOCK):
-            block = left[first : first + BLOCK]
-            writer.append(evaluate(block))
-            tell(Step(task, len(done) + first + len(block), len(indices), "examples"))
-    summary = summarise(writer.rows)
-    # The time of a resumed evaluation is nobody's to know: its first part is gone.
-    writer.finish({**summary, "seconds": None if resumed else time.perf_counter() - start})
+    mine, out = left[rank::world], writer if world == 1 else writer.part(f"{rank}-of-{world}")
+    size = block or BLOCK
+    with telling(report if rank == 0 else silent) as tell:
+        for first in range(0, len(mine), size):
+            out.append(evaluate(mine[first : first + size]))
+            so_far = len(done) + min(world * (first + size), len(left))
+            tell(Step(task, so_far, len(indices), "examples"))
+    _meet(world)
+    if rank == 0:
+        _gather(writer, indices, rows_each)
+        summary = summarise(writer.rows)
+        # The time of a resumed evaluation is nobody's to know: its first part is gone.
+        writer.finish({**summary, "seconds": None if done else time.perf_counter() - start})
+    _meet(world)
+    if rank != 0:
+        writer.read()
     return writer.record()
+
+
+def _gather(writer: RecordWriter, indices: Sequence[int], rows_each: int) -> None:
+    """Put all whole examples, those of parts too, into the record in the order of the examples."""
+    parts = writer.parts()
+    whole: dict[int, list[Row]] = {}
+    for source in (writer, *parts):
+        examples: dict[int, list[Row]] = {}
+        for row in source.rows:
+            examples.setdefault(row["index"], []).append(row)
+        for index, rows in examples.items():
+            if len(rows) > rows_each:
+                raise ValueError(f"{source.path} must hold {rows_each} rows an example, got {len(rows)} of {index}")
+            if len(rows) == rows_each:
+                whole.setdefault(index, rows)
+    rows = [row for index in indices for row in whole.get(index, [])]
+    if rows != writer.rows:
+        writer.rewrite(rows)
+    for part in parts:
+        part.path.unlink()
+
+
+def _place() -> tuple[int, int]:
+    """This process's number and how many there are; they only wait for each other, so a CPU's ways will do."""
+    processes = join_processes(torch.device("cpu"))
+    return processes.rank, processes.world
+
+
+def _meet(world: int) -> None:
+    """Go on when every process is here."""
+    if world > 1:
+        dist.barrier(_group())
+
+
+@cache
+def _group() -> Any:
+    return dist.new_group(backend="gloo", timeout=PATIENCE)

@@ -35,5 +35,5 @@ class Pgd:
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> Loss:
         attack = attacks.Pgd(steps=self.steps, relative_step=self.relative_step)
-        worst = attack(model, x, y, eps=self.eps, sigma=None, rng=rng)
+        worst = attack.climb(model, x, y, eps=self.eps, sigma=None, rng=rng, start=x)
         return Loss(F.cross_entropy(model(worst), y), squared_distance(worst, x))

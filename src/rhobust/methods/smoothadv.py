@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rhobust.attacks.ascent import ascend, frozen, l2_move
-from rhobust.attacks.eot import smoothed_loss
+from rhobust.attacks.losses import smoothed_loss
 from rhobust.noise import Noise, noisy_copies
 
 from .protocol import Loss, squared_distance

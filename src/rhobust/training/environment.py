@@ -1,5 +1,6 @@
 """Where a run took place."""
 
+import os
 import platform
 from typing import Any
 
@@ -9,9 +10,17 @@ from rhobust.version import VERSION
 
 
 def resolve_device(device: str) -> torch.device:
-    """The device of a name: "auto" is the GPU where there is one, else the CPU."""
+    """The device of a name: "auto" is the GPU where there is one, else the CPU.
+
+    Of several processes that torchrun started each takes its own GPU.
+    """
     if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        if not torch.cuda.is_available():
+            return torch.device("cpu")
+        if "LOCAL_RANK" in os.environ:
+            torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
+            return torch.device("cuda", torch.cuda.current_device())
+        return torch.device("cuda")
     try:
         resolved = torch.device(device)
         torch.empty(1, device=resolved)

@@ -1,0 +1,95 @@
+"""What gradient attacks share: an ascent within a ball from one start or several."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from rhobust.noise import Noise
+
+from .ascent import Objective, ascend, frozen
+from .ball import Gradient, Norm, random_point, steps_within
+from .losses import LossKind
+
+
+@dataclass(frozen=True)
+class Climb(ABC):
+    """An attack that climbs a loss by projected gradient steps of one size."""
+
+    steps: int = 20
+    """Gradients taken."""
+    norm: Norm = "l2"
+    """The ball: L2 or L-infinity."""
+    relative_step: float = 2.0
+    """Step size times steps, in units of eps: the paper's 2 eps / steps is 2."""
+    gradient: Gradient = "normalised"
+    """Follow the gradient's direction (in L-infinity its sign) or the gradient as it is."""
+    loss: LossKind = "cross-entropy"
+    """What is climbed."""
+    random_start: bool = False
+    """Begin at a random point of the ball instead of its centre."""
+    restarts: int = 0
+    """Further starts for what still stands: where a smaller radius ended, then random points of the ball."""
+
+    def __post_init__(self) -> None:
+        if self.steps < 1:
+            raise ValueError(f"steps must be >= 1, got {self.steps}")
+        if not self.relative_step > 0:
+            raise ValueError(f"relative_step must be > 0, got {self.relative_step}")
+        if self.restarts < 0:
+            raise ValueError(f"restarts must be >= 0, got {self.restarts}")
+
+    @property
+    @abstractmethod
+    def sees_noise(self) -> bool:
+        """Whether the attack is one on the smoothed classifier, and needs its sigma."""
+
+    @abstractmethod
+    def objective(self, model: nn.Module, y: Tensor, *, sigma: float | None, rng: Noise) -> Objective:
+        """The loss that is climbed, of a network in evaluation mode."""
+
+    def climb(
+        self, model: nn.Module, x: Tensor, y: Tensor, *, eps: float, sigma: float | None, rng: Noise, start: Tensor
+    ) -> Tensor:
+        """One ascent from a start in the ball around x; arguments are not checked."""
+        move = steps_within(self.norm, self.gradient, x, eps, self.relative_step * eps / self.steps)
+        with frozen(model) as lent:
+            return ascend(self.objective(lent, y, sigma=sigma, rng=rng), start, steps=self.steps, move=move)
+
+    def start(self, x: Tensor, eps: float, rng: Noise, attempt: int) -> Tensor:
+        """Where an attempt begins: the first at the centre unless told otherwise, the others at random."""
+        return random_point(x, eps, self.norm, rng) if self.random_start or attempt > 0 else x
+
+    def __call__(
+        self, model: nn.Module, x: Tensor, y: Tensor, *, eps: float, sigma: float | None, rng: Noise
+    ) -> Tensor:
+        """The end of the ascent; of several starts the one with the largest loss for each example."""
+        check_arguments(model, x, y, eps)
+        best = self.climb(model, x, y, eps=eps, sigma=sigma, rng=rng, start=self.start(x, eps, rng, 0))
+        for attempt in range(1, 1 + self.restarts):
+            start = self.start(x, eps, rng, attempt)
+            other = self.climb(model, x, y, eps=eps, sigma=sigma, rng=rng, start=start)
+            with frozen(model) as lent, torch.no_grad():
+                loss = self.objective(lent, y, sigma=sigma, rng=rng)
+                higher = loss(other) > loss(best)
+            best = torch.where(higher.view(-1, *[1] * (x.dim() - 1)), other, best)
+        return best
+
+
+def check_arguments(model: nn.Module, x: Tensor, y: Tensor, eps: float) -> None:
+    """Refuse a radius, inputs or labels that no attack can take."""
+    if not eps >= 0:
+        raise ValueError(f"eps must be >= 0, got {eps}")
+    if x.isnan().any() or x.min() < 0 or x.max() > 1:
+        raise ValueError(f"inputs must lie in [0, 1], got values from {x.min().item():.4g} to {x.max().item():.4g}")
+    check_labels(model, x, y)
+
+
+@torch.no_grad()
+def check_labels(model: nn.Module, x: Tensor, y: Tensor) -> None:
+    """Refuse labels that the network has no class for."""
+    with frozen(model) as lent:
+        classes = lent(x[:1]).shape[1]
+    if y.min() < 0 or y.max() >= classes:
+        raise ValueError(f"labels must lie in 0..{classes - 1}, got {int(y.min())}..{int(y.max())}")

@@ -1,0 +1,112 @@
+"""Who judges an attacked input: the base network, or a vote of the smoothed classifier."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from scipy import stats
+from torch import Tensor
+
+from rhobust.attacks.ascent import frozen
+from rhobust.certificates import count_votes
+from rhobust.records import Row
+from rhobust.rounding import share
+
+from .target import Target
+
+Scored = Literal["base", "smoothed"]
+VOTE_LEVEL = 0.05
+"""A vote is undecided where a fair coin would split label and rival as unevenly with a larger probability."""
+FLOOR = 32
+"""Rows of a forward pass at least: below, a CPU's kernels change with the batch, and so would a result."""
+
+
+@dataclass(frozen=True)
+class Judge:
+    """A classifier that answers attacked inputs."""
+
+    target: Target
+    scored: Scored
+    votes: int
+    """Noise draws of a smoothed answer; not used where the base network answers."""
+
+    def __post_init__(self) -> None:
+        if self.votes < 1:
+            raise ValueError(f"votes must be >= 1, got {self.votes}")
+        if self.scored == "smoothed":
+            self.target.smoothing()
+
+    def verdicts(self, x: Tensor, labels: Sequence[int], names: list[int], seed: int, purpose: str) -> list[Row]:
+        """What a record says of each answer: the prediction, whether it is wrong, and the votes behind it.
+
+        The answer is the class with most votes. A tie with the label counts as wrong.
+        """
+        if self.scored == "base":
+            answers = self._ask(x)
+            return [{"prediction": a, "broken": a != label} for a, label in zip(answers, labels, strict=True)]
+        counts = count_votes(
+            self.target.model,
+            x,
+            indices=names,
+            sigma=self.target.smoothing(),
+            draws=self.votes,
+            num_classes=self.target.data.num_classes,
+            seed=seed,
+            purpose=purpose,
+            noise="float",  # attacked points lie between the grid's
+        ).cpu()
+        rows = []
+        for count, label in zip(counts, labels, strict=True):
+            ours = int(count[label])
+            count[label] = -1
+            rival, theirs = int(count.argmax()), int(count.max())
+            broken = theirs >= ours
+            rows.append(
+                {
+                    "prediction": rival if broken else label,
+                    "broken": broken,
+                    "votes": self.votes,
+                    "label_votes": ours,
+                    "rival_votes": theirs,
+                }
+            )
+        return rows
+
+    @torch.no_grad()
+    def _ask(self, x: Tensor) -> list[int]:
+        with frozen(self.target.model) as lent:
+            return lent(padded(x, FLOOR)).argmax(1)[: len(x)].tolist()
+
+
+def padded(x: Tensor, least: int) -> Tensor:
+    """The rows of x, and copies of the first up to a least number of rows."""
+    return torch.cat([x, x[:1].expand(least - len(x), *x.shape[1:])]) if len(x) < least else x
+
+
+def undecided(rows: Sequence[Row], level: float = VOTE_LEVEL) -> list[bool]:
+    """For each row whether its vote is too close to tell the label from its rival at a level (two-sided test).
+
+    An answer of the base network is always decided.
+    """
+    ours, theirs = (np.array([row.get(key, 0) for row in rows]) for key in ("label_votes", "rival_votes"))
+    p = 2 * stats.binom.cdf(np.minimum(ours, theirs), ours + theirs, 0.5)
+    voted = np.array(["votes" in row for row in rows], dtype=bool)
+    return (voted & (p > level)).tolist()
+
+
+def robust_accuracy(rows: Sequence[Row]) -> dict[str, Any]:
+    """The share of rows not broken, with its interval over the choice of examples, and what undecided votes leave open.
+
+    `least` and `most` are the shares if every undecided vote went against the label, or for it.
+    """
+    broken, open_votes = [row["broken"] for row in rows], undecided(rows)
+    standing = len(rows) - sum(broken)
+    curve: dict[str, Any] = share(standing, len(rows)).as_row()
+    if rows and "votes" in rows[0]:
+        against = sum(o and not b for o, b in zip(open_votes, broken, strict=True))
+        for_label = sum(o and b for o, b in zip(open_votes, broken, strict=True))
+        curve["undecided"] = sum(open_votes)
+        curve["least"], curve["most"] = (standing - against) / len(rows), (standing + for_label) / len(rows)
+    return curve

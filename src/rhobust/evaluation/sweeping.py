@@ -1,0 +1,158 @@
+"""The sweep over nested radii: craft on one network, judge by one classifier or several, share the work."""
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from rhobust.attacks import AnyAttack, Attack, Climb, Paper
+from rhobust.attacks.ball import Norm, distances
+from rhobust.data import to_unit
+from rhobust.noise import ExampleNoise
+from rhobust.records import Row
+
+from .judging import FLOOR, Judge
+from .target import Target
+
+ROWS = {"cpu": 1024, "cuda": 4096}
+"""Rows of a gradient at most, draws included."""
+ELEMENTS = {"cpu": 2**20, "cuda": 2**24}
+"""Pixels of a gradient at most: what a network keeps for it must fit into memory."""
+BLOCKS = {"cpu": 100, "cuda": 1000}
+"""Examples that go through the radii together: survivors are packed into full batches."""
+
+
+def sweep(
+    source: Target,
+    attack: AnyAttack,
+    radii: Sequence[float],
+    judges: Sequence[Judge],
+    block: list[int],
+    seed: int,
+    *,
+    nested: bool = True,
+    stage: str = "",
+) -> list[list[Row]]:
+    """Attack a block of examples at each radius; the rows of each judge, example by example.
+
+    What is broken for a judge is broken for it at every larger radius, and what is broken for all leaves the batch.
+    Restarts are for survivors only: the first begins where the smaller radius ended, the others at random points. An
+    attacked point depends on the source, the example, the radius and the seed alone, so more judges change nothing.
+
+    Args:
+        source: The network that is attacked.
+        attack: The attack and its hyper-parameters.
+        radii: Increasing radii.
+        judges: Who answers the attacked inputs.
+        block: The examples.
+        seed: Names the noise.
+        nested: Whether what is broken stays broken; without it every radius is attacked anew.
+        stage: Names the noise too: another stage of an evaluation draws anew.
+    """
+    return _Sweep(source, attack, judges, block, seed, stage).over(radii, nested)
+
+
+def norm_of(attack: AnyAttack) -> Norm:
+    """The norm an attack's radius is measured in."""
+    return getattr(attack, "norm", "l2")
+
+
+class _Sweep:
+    def __init__(
+        self, source: Target, attack: AnyAttack, judges: Sequence[Judge], block: list[int], seed: int, stage: str
+    ) -> None:
+        self.source, self.judges, self.block, self.seed, self.stage = source, judges, block, seed, stage
+        self.attack: Attack = attack.climber() if isinstance(attack, Paper) else attack
+        self.norm = norm_of(attack)
+        self.x = to_unit(source.data.images[block]).to(source.device)
+        self.y = source.data.labels[block].to(source.device)
+        self.rows: list[list[list[Row]]] = [[[] for _ in block] for _ in judges]
+        self.before: dict[int, Tensor] = {}
+        """Where each example ended at the smaller radius."""
+        self.ends: dict[int, Tensor] = {}
+
+    def over(self, radii: Sequence[float], nested: bool) -> list[list[Row]]:
+        everyone = [set(range(len(self.block))) for _ in self.judges]
+        alive = everyone
+        for radius in radii:
+            alive = self._at(radius, alive if nested else everyone)
+            for rows in self.rows:
+                for own in rows:
+                    if own[-1]["radius"] != radius:
+                        # Broken at a smaller radius, hence broken here by the same point.
+                        own.append({**own[-1], "radius": radius})
+        return [[row for own in rows for row in own] for rows in self.rows]
+
+    def _at(self, radius: float, alive: list[set[int]]) -> list[set[int]]:
+        """Attack the survivors of each judge at a radius; returns who still stands."""
+        standing = [set(one) for one in alive]
+        self.before, self.ends = self.ends, {}
+        restarts = self.attack.restarts if isinstance(self.attack, Climb) and radius > 0 else 0
+        found: list[dict[int, Row]] = [{} for _ in self.judges]
+        for attempt in range(1 + restarts):
+            name = f"{radius!r}:{attempt}" if attempt else repr(radius)
+            for chunk in self._chunks(sorted(set().union(*standing))):
+                moved = self.x[chunk] if radius == 0 else self._craft(radius, chunk, attempt, name)
+                far = distances(moved, self.x[chunk], self.norm).tolist()
+                for number, judge in enumerate(self.judges):
+                    mine = [place for place, position in enumerate(chunk) if position in standing[number]]
+                    if mine:
+                        rows = self._judge(judge, chunk, mine, moved, far, radius, name)
+                        standing[number] -= {position for position, row in rows.items() if row["broken"]}
+                        _keep_worst(found[number], rows)
+        for number, rows in enumerate(found):
+            for position, row in rows.items():
+                self.rows[number][position].append(row)
+        return standing
+
+    def _chunks(self, positions: list[int]) -> Iterator[list[int]]:
+        kind = self.source.device.type
+        rows = min(ROWS[kind], ELEMENTS[kind] // self.x[0].numel())
+        size = max(1, rows // getattr(self.attack, "draws", 1))
+        for first in range(0, len(positions), size):
+            yield positions[first : first + size]
+
+    def _craft(self, radius: float, chunk: list[int], attempt: int, name: str) -> Tensor:
+        least = -(-FLOOR // getattr(self.attack, "draws", 1))
+        filled = chunk + chunk[:1] * (least - len(chunk))
+        rng = ExampleNoise(self.seed, f"{self.stage}attack:{name}", [self.block[position] for position in filled])
+        x, y = self.x[filled], self.y[filled]
+        ball = {"eps": radius, "sigma": self.source.sigma, "rng": rng}
+        if not isinstance(self.attack, Climb):
+            return self.attack(self.source.model, x, y, **ball)[: len(chunk)]
+        if attempt == 1 and all(position in self.before for position in chunk):
+            start = torch.stack([self.before[position] for position in filled])
+        else:
+            start = self.attack.start(x, radius, rng, attempt)
+        moved = self.attack.climb(self.source.model, x, y, **ball, start=start)[: len(chunk)]
+        if self.attack.restarts and attempt <= 1:
+            self.ends.update(zip(chunk, moved, strict=True))
+        return moved
+
+    def _judge(
+        self,
+        judge: Judge,
+        chunk: list[int],
+        mine: list[int],
+        moved: Tensor,
+        far: list[float],
+        radius: float,
+        name: str,
+    ) -> dict[int, Row]:
+        positions = [chunk[place] for place in mine]
+        names = [self.block[position] for position in positions]
+        labels = self.y[positions].tolist()
+        points = moved[mine].to(judge.target.device)
+        verdicts = judge.verdicts(points, labels, names, self.seed, f"{self.stage}score:{name}")
+        return {
+            position: {"index": index, "label": label, "radius": radius, **verdict, "distance": far[place]}
+            for position, place, index, label, verdict in zip(positions, mine, names, labels, verdicts, strict=True)
+        }
+
+
+def _keep_worst(kept: dict[int, Row], rows: dict[int, Row]) -> None:
+    """Of several attempts keep the one that broke, else the one with fewest votes for the label."""
+    for position, row in rows.items():
+        before = kept.get(position)
+        if before is None or row["broken"] or row.get("label_votes", 0) < before.get("label_votes", 0):
+            kept[position] = row

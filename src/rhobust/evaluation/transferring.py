@@ -1,0 +1,158 @@
+"""Transfer attacks: craft on each of several networks once, judge by all of them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from rhobust.attacks import AnyAttack
+from rhobust.configs import kind_of, to_json
+from rhobust.progress import Report
+from rhobust.records import Record, RecordWriter, Row
+from rhobust.rounding import percent, plain
+
+from .attacking import check_pair, check_radii, curve, source_identity
+from .judging import VOTE_LEVEL, Judge, Scored, undecided
+from .probing import FEW, GAIN, Evaluation
+from .sweeping import BLOCKS, norm_of, sweep
+from .target import Target
+from .trust import INSPECTED, inspect
+from .walk import walk
+
+
+def transfer_matrix(
+    targets: Sequence[Target],
+    attack: AnyAttack,
+    radii: Sequence[float],
+    *,
+    scored: Scored | None = None,
+    votes: int = 100,
+    limit: int | None = None,
+    stride: int = 1,
+    seed: int = 0,
+    report: Report | None = None,
+) -> list[Record]:
+    """Attack each network once and judge the attacked inputs by every one: a record a source, in the source's folder.
+
+    The curve of a source's own network is that of the white-box attack.
+
+    Args:
+        targets: The networks, all with the same test data.
+        attack: The attack and its hyper-parameters.
+        radii: Increasing radii, from 0 on.
+        scored: Judge by the "base" networks or by votes of the "smoothed" ones; where none is given, smoothed where a
+            network has a noise.
+        votes: Noise draws that judge a smoothed prediction.
+        limit: Examples at most.
+        stride: Take every stride-th example.
+        seed: Names the noise.
+        report: Told of progress; None shows it on stderr.
+    """
+    check_radii(radii)
+    if len(targets) < 2:
+        raise ValueError(f"a transfer attack needs at least two runs, got {len(targets)}")
+    if len({target.model_hash for target in targets}) < len(targets):
+        raise ValueError("the runs of a transfer attack must have different weights, but two have the same")
+    if len({target.data.fingerprint() for target in targets}) > 1:
+        raise ValueError("the runs of a transfer attack must have the same test data: give --data")
+    judges = [Judge(one, scored or ("base" if one.sigma is None else "smoothed"), votes) for one in targets]
+    for target in targets:
+        check_pair(target, target)
+        if attack.sees_noise:
+            target.smoothing()
+    return [_from(source, attack, radii, judges, limit, stride, seed, report) for source in targets]
+
+
+def _from(
+    source: Target,
+    attack: AnyAttack,
+    radii: Sequence[float],
+    judges: Sequence[Judge],
+    limit: int | None,
+    stride: int,
+    seed: int,
+    report: Report | None,
+) -> Record:
+    settings: Row = {
+        "attack": to_json(attack, AnyAttack),
+        "norm": norm_of(attack),
+        "radii": list(radii),
+        "votes": judges[0].votes,
+        "targets": [{**source_identity(judge.target), "scored": judge.scored} for judge in judges],
+        "limit": limit,
+        "stride": stride,
+        "seed": seed,
+        **source.identity(),
+    }
+    kind = kind_of(type(attack))
+
+    def evaluate(block: list[int]) -> list[Row]:
+        by_judge = sweep(source, attack, radii, judges, block, seed)
+        return [
+            {"target": judge.target.model_hash, **row}
+            for judge, rows in zip(judges, by_judge, strict=True)
+            for row in rows
+        ]
+
+    def summarise(rows: list[Row]) -> dict[str, Any]:
+        own = next(judge for judge in judges if judge.target.model_hash == source.model_hash)
+        indices = list(dict.fromkeys(row["index"] for row in rows))[:INSPECTED]
+        return {
+            "targets": [
+                {
+                    "model_hash": judge.target.model_hash,
+                    "scored": judge.scored,
+                    "robust_accuracy": curve(rows_of(rows, judge.target.model_hash), radii),
+                }
+                for judge in judges
+            ],
+            "vote_level": VOTE_LEVEL,
+            "warnings": inspect(Evaluation(source, own, attack, tuple(radii), seed), indices),
+        }
+
+    return walk(
+        RecordWriter(source.folder, "transfer", kind, settings),
+        source.data.places(limit, stride),
+        evaluate,
+        summarise,
+        task=f"transfer {kind} from {source.name}",
+        report=report,
+        rows_each=len(radii) * len(judges),
+        block=BLOCKS[source.device.type],
+    )
+
+
+def rows_of(rows: Sequence[Row], model_hash: str) -> list[Row]:
+    """The rows that one target answered."""
+    return [row for row in rows if row["target"] == model_hash]
+
+
+def surprising_transfers(records: Sequence[Record]) -> list[str]:
+    """Warnings about transfer attacks that break more than two points of what the white-box attack left standing."""
+    warnings = []
+    own = {record.settings["model_hash"]: record for record in records}
+    for record in records:
+        for target in record.settings["targets"]:
+            name, model_hash = target["name"], target["model_hash"]
+            if own[model_hash] is not record:
+                warnings += _surprising(record, own[model_hash], name, model_hash)
+    return warnings
+
+
+def _surprising(transfer: Record, white_box: Record, name: str, model_hash: str) -> list[str]:
+    theirs, ours = (rows_of(record.rows, model_hash) for record in (transfer, white_box))
+    broken = {
+        (row["index"], row["radius"])
+        for row, doubt in zip(theirs, undecided(theirs), strict=True)
+        if row["broken"] and not doubt
+    }
+    missed = dict.fromkeys(white_box.settings["radii"], 0)
+    for row in ours:
+        missed[row["radius"]] += not row["broken"] and (row["index"], row["radius"]) in broken
+    radius, count = max(missed.items(), key=lambda item: item[1])
+    examples = len(ours) // len(missed)
+    if count < FEW or count <= GAIN * examples:
+        return []
+    return [
+        f"a transfer attack is stronger than the white-box one: from {transfer.settings['model_hash']} it breaks"
+        f" {percent(count / examples, 'nearest')} points of {name} that the attack on itself left standing at radius"
+        f" {plain(radius)}"
+    ]
