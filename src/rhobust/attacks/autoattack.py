@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from rhobust.noise import Noise, stream
+from rhobust.noise import DrawnNoise, Noise, stream
 
 from .ascent import frozen, unit
 from .ball import Norm
@@ -82,7 +82,7 @@ class Autoattack:
             return self._rand(lent, x, y, eps, sigma, rng)
 
     def _rand(self, model: nn.Module, x: Tensor, y: Tensor, eps: float, sigma: float, rng: Noise) -> Tensor:
-        judging = _Drawn(rng.normal(x, JUDGING * self.draws))
+        judging = DrawnNoise(rng.normal(x, JUDGING * self.draws))
 
         def judge(points: Tensor) -> Tensor:
             return smoothed_logits(model, points, sigma=sigma, draws=JUDGING * self.draws, rng=judging)
@@ -191,16 +191,6 @@ class _Worst:
     def standing(self) -> Tensor:
         """The examples that every point found was answered rightly for."""
         return (self.margin < 0).nonzero().squeeze(1)
-
-
-@dataclass(frozen=True)
-class _Drawn:
-    """Noise drawn before: every call gets the same."""
-
-    noise: Tensor
-
-    def normal(self, x: Tensor, draws: int) -> Tensor:
-        return self.noise
 
 
 class _SameForAll(TorchFunctionMode):
