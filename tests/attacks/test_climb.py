@@ -51,8 +51,8 @@ def test_of_several_starts_the_largest_margin_is_kept(network, batch):
     assert (several > one + 1e-6).any()
 
 
-@pytest.mark.parametrize("warm_start", [True, False])
-def test_a_sweep_goes_on_where_the_smaller_radius_ended(warm_start, half_space, grey_images, tmp_path, monkeypatch):
+@pytest.mark.parametrize("warm", [True, False])
+def test_a_sweep_goes_on_where_the_smaller_radius_ended(warm, half_space, grey_images, tmp_path, monkeypatch):
     seen = []
 
     def spy(self, model, x, y, *, eps, sigma, rng, start):
@@ -64,7 +64,7 @@ def test_a_sweep_goes_on_where_the_smaller_radius_ended(warm_start, half_space, 
     monkeypatch.setattr(Climb, "climb", spy)
     target = Target("half-space", half_space, "0" * 16, None, grey_images, tmp_path, torch.device("cpu"))
     block = list(range(40))
-    sweep(target, Pgd(steps=2, warm_start=warm_start), (0.1, 0.2), [Judge(target, "base", 1)], block, 0)
+    sweep(target, Pgd(steps=2, warm=warm), (0.1, 0.2), [Judge(target, "base", 1)], block, 0)
     assert [(eps, loss) for eps, loss, *_ in seen] == [
         *((0.1, "cross-entropy"), (0.1, "margin")),
         *((0.2, "cross-entropy"), (0.2, "margin")),
@@ -75,6 +75,6 @@ def test_a_sweep_goes_on_where_the_smaller_radius_ended(warm_start, half_space, 
         """The ends of an ascent for the examples that are still in the batch."""
         return torch.stack([of[4][(of[2] == image).flatten(1).all(1)][0] for image in x])
 
-    assert torch.equal(third[3], ends(first, third[2]) if warm_start else third[2])
+    assert torch.equal(third[3], ends(first, third[2]) if warm else third[2])
     assert torch.equal(first[3], first[2])
-    assert torch.equal(fourth[3], ends(second, fourth[2]))
+    assert torch.equal(fourth[3], ends(second, fourth[2])) == warm

@@ -30,7 +30,7 @@ RADII = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75)
 IMAGES = 256
 STEPS = 20
 """Gradients that the others take at each radius."""
-ATTACK = Pgd(steps=5, warm_start=True)
+ATTACK = Pgd(steps=5)
 """Ours: two ascents of five gradients at each radius, on what still stands, from where the smaller radius ended."""
 ROUNDS = 2
 """Everything is timed this often, in turn; the shortest time counts."""

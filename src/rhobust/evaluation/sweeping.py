@@ -36,8 +36,8 @@ def sweep(
     """Attack a block of examples at each radius; the rows of each judge, example by example.
 
     What is broken for a judge is broken for it at every larger radius, and what is broken for all leaves the batch.
-    Restarts are for survivors only: the first begins where the smaller radius ended, the others at random points. An
-    attacked point depends on the source, the example, the radius and the seed alone, so more judges change nothing.
+    An ascent begins where the smaller radius ended, unless told otherwise; its restarts are for survivors only. An
+    attacked point depends on the source, the example, the radii and the seed alone, so more judges change nothing.
 
     Args:
         source: The network that is attacked.
@@ -121,7 +121,7 @@ class _Sweep:
         if not isinstance(self.attack, Climb):
             return self.attack(self.source.model, x, y, **ball)[: len(chunk)]
         start = self.attack.start(x, radius, rng, attempt)
-        warm = attempt == 1 or (attempt == 0 and self.attack.warm_start)
+        warm = self.attack.warm and attempt < 2  # one for each loss; further starts are to be other ones
         if warm:
             start = torch.stack(
                 [self.before.get((attempt, position), own) for position, own in zip(filled, start, strict=True)]
