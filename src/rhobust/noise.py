@@ -91,6 +91,16 @@ class BatchNoise:
         return torch.randn((draws, *x.shape), generator=self.generator, device=x.device)
 
 
+@dataclass(frozen=True)
+class DrawnNoise:
+    """Draws made before: the same at every call."""
+
+    block: Tensor
+
+    def normal(self, x: Tensor, draws: int) -> Tensor:
+        return self.block
+
+
 class ExampleNoise:
     """Noise keyed by each example's index: the same for an example whatever batch it stands in.
 

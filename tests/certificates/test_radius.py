@@ -1,10 +1,12 @@
 import pytest
 import torch
 from scipy import stats
+from torch import nn
 
 from rhobust.bounds import clopper_pearson
 from rhobust.certificates import SmoothedClassifier
 from rhobust.data import to_unit
+from rhobust.noise import BatchNoise, noisy_copies, stream
 
 
 @pytest.fixture
@@ -47,6 +49,12 @@ def test_selection_and_counting_use_independent_noise(smoothed, grey_images):
     ]
 
 
+def test_the_mode_is_the_networks():
+    network = nn.Sequential(nn.Flatten(), nn.Softmax(dim=1))
+    assert SmoothedClassifier(network, 0.25, 2).training
+    assert not SmoothedClassifier(network.eval(), 0.25, 2).training
+
+
 def test_predict_abstains_at_the_plane_and_answers_far_from_it(smoothed, grey_images):
     middle = torch.full((1, 1, 4, 4), 0.5)
     assert smoothed.predict(middle, n=200) == [None]
@@ -54,11 +62,12 @@ def test_predict_abstains_at_the_plane_and_answers_far_from_it(smoothed, grey_im
     assert answers == [0, 1]
 
 
-def test_forward_is_the_mean_softmax(smoothed, grey_images):
+def test_forward_is_the_log_of_the_mean_softmax(smoothed, grey_images):
     x = to_unit(grey_images.images[:3])
     out = smoothed(x)
     assert out.shape == (3, 2)
-    assert torch.allclose(out.sum(1), torch.ones(3))
+    noisy = noisy_copies(x, 0.25, 16, BatchNoise(stream(0, "forward")))
+    assert torch.allclose(out.exp(), smoothed.model(noisy).softmax(1).view(16, 3, 2).mean(0))
     assert not torch.equal(out, smoothed(x))
     bytes_in = SmoothedClassifier(smoothed.model, 0.25, 2, draws=4)(grey_images.images[:3])
     assert torch.equal(bytes_in, SmoothedClassifier(smoothed.model, 0.25, 2, draws=4)(x))

@@ -112,12 +112,13 @@ def test_settings_decide_the_file(target):
         "kind": "pgd",
         "steps": 1,
         "norm": "l2",
+        "schedule": "falling",
         "relative_step": 2.0,
         "gradient": "normalised",
         "loss": "cross-entropy",
         "random_start": False,
         "warm": True,
-        "restarts": 0,
+        "restarts": 1,
     }
 
 

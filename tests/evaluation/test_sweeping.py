@@ -33,7 +33,7 @@ def broken_below(rows, radius):
 
 
 def test_only_survivors_are_attacked_further(target, crafted):
-    (rows,) = sweep(target, Pgd(steps=5), RADII, [Judge(target, "base", 1)], list(range(40)), 0)
+    (rows,) = sweep(target, Pgd(steps=5, restarts=0), RADII, [Judge(target, "base", 1)], list(range(40)), 0)
     assert [(eps, indices) for eps, indices, _ in crafted] == [
         (radius, sorted(set(range(40)) - broken_below(rows, radius))) for radius in RADII[1:]
     ]
@@ -49,15 +49,15 @@ def test_restarts_are_for_survivors(target, crafted):
 
 def test_a_radius_begins_where_the_smaller_one_ended(target, crafted):
     judge = Judge(target, "base", 1)
-    sweep(target, Pgd(steps=2), RADII, [judge], list(range(40)), 0)
-    sweep(target, Pgd(steps=2, warm=False), RADII, [judge], list(range(40)), 0)
+    sweep(target, Pgd(steps=2, restarts=0), RADII, [judge], list(range(40)), 0)
+    sweep(target, Pgd(steps=2, warm=False, restarts=0), RADII, [judge], list(range(40)), 0)
     sweep(target, Paper(steps=2), RADII, [judge], list(range(40)), 0)
     assert [centre for _, _, centre in crafted] == [True, False, False] + [True] * 6
 
 
 def test_without_nesting_every_radius_is_attacked_anew(target, crafted):
     judge = Judge(target, "base", 1)
-    (rows,) = sweep(target, Pgd(steps=5), RADII, [judge], list(range(40)), 0, nested=False)
+    (rows,) = sweep(target, Pgd(steps=5, restarts=0), RADII, [judge], list(range(40)), 0, nested=False)
     assert all(indices == list(range(40)) for _, indices, _ in crafted)
     (nested,) = sweep(target, Pgd(steps=5), RADII, [judge], list(range(40)), 0)
     assert [row["broken"] for row in rows] == [row["broken"] for row in nested]

@@ -1,3 +1,16 @@
-"""Benchmarks: ratios against the textbook way, measured in one run on one machine."""
+"""Benchmarks: ratios against the textbook way and against peers, measured in one run on one machine.
 
-from .training import bench_training as bench_training
+A new benchmark is one file with a function that measures and one that makes its table, and one line in `BENCHMARKS`.
+"""
+
+from .attacks import attacks_table, bench_attacks
+from .benchmark import Benchmark, Setting, Table
+from .training import bench_training, training_table
+
+__all__ = ["BENCHMARKS", "Benchmark", "Setting", "Table"]
+
+BENCHMARKS = {
+    "training": Benchmark(bench_training, training_table),
+    "attacks": Benchmark(bench_attacks, attacks_table),
+}
+"""Every benchmark by the name that the command line knows."""

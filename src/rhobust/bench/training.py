@@ -10,12 +10,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from rhobust.bench.benchmark import Setting, Table
 from rhobust.bench.textbook import textbook_loss, textbook_network
 from rhobust.configs import kind_of
 from rhobust.methods import Nal, Pgd, Smoothadv, Trades, Wrm
 from rhobust.models import build_model
 from rhobust.noise import BatchNoise, stream
-from rhobust.progress import Report, telling
+from rhobust.progress import telling
 from rhobust.training.fast import FastStep
 from rhobust.training.processes import Processes
 from rhobust.training.step import Step
@@ -40,18 +41,13 @@ SCALES = {
 }
 
 
-def bench_training(device: torch.device, *, curve: int = 0, report: Report | None = None) -> dict[str, Any]:
-    """Time one training step of each method, ours against the textbook's, and measure the machine's ceiling.
-
-    Args:
-        device: Where to run.
-        curve: Steps over which NAL's losses are compared, fast against float32; 0 skips it.
-        report: Told of progress; None shows it on stderr.
-    """
+def bench_training(setting: Setting) -> dict[str, Any]:
+    """Time one training step of each method, ours against the textbook's, and measure the machine's ceiling."""
+    device, curve = setting.device, setting.curve
     scale = SCALES[device.type]
     ceiling = matmul_rate(device)
     rows = []
-    with telling(report) as tell:
+    with telling(setting.report) as tell:
         for method in METHODS:
             tell(f"bench training: {kind_of(type(method))}")
             rows.append(_compare(method, scale, device, ceiling))
@@ -69,6 +65,36 @@ def bench_training(device: torch.device, *, curve: int = 0, report: Report | Non
             tell(f"bench training: loss over {curve} steps")
             result["curve"] = loss_curves(Nal(), scale, device, curve)
     return result
+
+
+def training_table(result: dict[str, Any]) -> Table:
+    """The training benchmark's result for people."""
+    shape = "x".join(map(str, result["shape"]))
+    rows = [
+        [
+            row["method"],
+            f"{row['textbook_ms']:.1f}",
+            f"{row['ours_ms']:.1f}",
+            f"{row['ratio']:.1f}",
+            f"{row['images_per_second']:.0f}",
+            f"{row['tflops']:.3g}",
+            f"{row['share_of_matmul']:.2f}",
+            "" if row["peak_gib"] is None else f"{row['peak_gib']:.2f}",
+        ]
+        for row in result["methods"]
+    ]
+    return Table(
+        heading=[
+            f"{result['model']}, {shape}, batch {result['batch']}, on {result['device']}",
+            f"matrix product ceiling {result['matmul_tflops']:.3g} TFLOP/s, torch {result['torch']}",
+        ],
+        columns=["method", "textbook ms", "ours ms", "times faster", "images/s", "TFLOP/s", "of ceiling", "GiB"],
+        rows=rows,
+        notes=[
+            f"NAL loss, {name}: {' '.join(f'{loss:.4f}' for loss in losses[:: max(1, len(losses) // 10)])}"
+            for name, losses in result.get("curve", {}).items()
+        ],
+    )
 
 
 def matmul_rate(device: torch.device) -> float:

@@ -67,9 +67,9 @@ class _Sweep:
         self.x = to_unit(source.data.images[block]).to(source.device)
         self.y = source.data.labels[block].to(source.device)
         self.rows: list[list[list[Row]]] = [[[] for _ in block] for _ in judges]
-        self.before: dict[int, Tensor] = {}
-        """Where each example ended at the smaller radius."""
-        self.ends: dict[int, Tensor] = {}
+        self.before: dict[tuple[int, int], Tensor] = {}
+        """Where each attempt at each example ended at the smaller radius."""
+        self.ends: dict[tuple[int, int], Tensor] = {}
 
     def over(self, radii: Sequence[float], nested: bool) -> list[list[Row]]:
         everyone = [set(range(len(self.block))) for _ in self.judges]
@@ -120,13 +120,15 @@ class _Sweep:
         ball = {"eps": radius, "sigma": self.source.sigma, "rng": rng}
         if not isinstance(self.attack, Climb):
             return self.attack(self.source.model, x, y, **ball)[: len(chunk)]
-        if attempt == 0 and self.attack.warm and all(position in self.before for position in chunk):
-            start = torch.stack([self.before[position] for position in filled])
-        else:
-            start = self.attack.start(x, radius, rng, attempt)
-        moved = self.attack.climb(self.source.model, x, y, **ball, start=start)[: len(chunk)]
-        if attempt == 0:
-            self.ends.update(zip(chunk, moved, strict=True))
+        start = self.attack.start(x, radius, rng, attempt)
+        warm = self.attack.warm and attempt < 2  # one for each loss; further starts are to be other ones
+        if warm:
+            start = torch.stack(
+                [self.before.get((attempt, position), own) for position, own in zip(filled, start, strict=True)]
+            )
+        moved = self.attack.attempt(attempt).climb(self.source.model, x, y, **ball, start=start)[: len(chunk)]
+        if warm:
+            self.ends.update(((attempt, position), end) for position, end in zip(chunk, moved, strict=True))
         return moved
 
     def _judge(

@@ -1,0 +1,45 @@
+"""What a benchmark is: a function that measures, and a function that lays its result out for people."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rhobust.progress import Report
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What every benchmark is told."""
+
+    device: torch.device
+    """Where to run."""
+    root: Path | None = None
+    """Where the data sets lie."""
+    curve: int = 0
+    """Steps over which the training benchmark compares NAL's losses, fast against float32; 0 skips it."""
+    report: Report | None = None
+    """Told of progress; None shows it on stderr."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A result for people: lines above, a table, lines below. The first `left` columns are words."""
+
+    columns: list[str]
+    rows: list[list[str]]
+    heading: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    left: int = 1
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A measurement in one run on one machine."""
+
+    run: Callable[[Setting], dict[str, Any]]
+    """Measures; what it returns is the JSON document."""
+    table: Callable[[dict[str, Any]], Table]
+    """Lays that document out for people."""
