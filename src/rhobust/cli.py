@@ -24,6 +24,7 @@ COMMANDS = {
     "readings": "attack a run under every reading of the paper's protocol",
     "certify": "certify the L2 radius of a run's test images",
     "certify-shift": "certify a run's accuracy under every distribution shift up to eps",
+    "curve": "show the certified accuracy of records and of peers' tables side by side",
     "audit": "recompute certificates from their counts, and draw a share of them again",
     "predict": "classify images by the smoothed classifier's vote, or abstain",
     "report": "write one self-contained HTML page about runs",

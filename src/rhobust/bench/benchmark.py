@@ -20,6 +20,10 @@ class Setting:
     """Where the data sets lie."""
     curve: int = 0
     """Steps over which the training benchmark compares NAL's losses, fast against float32; 0 skips it."""
+    run: Path | None = None
+    """Run folder whose network the certification benchmark times; None trains a small one on digits."""
+    images: int | None = None
+    """Images of which it decides a grid of radii; None for as many as the device does in minutes."""
     report: Report | None = None
     """Told of progress; None shows it on stderr."""
 

@@ -21,6 +21,10 @@ class Bench:
     """Where the data sets lie."""
     curve: int = 0
     """training: steps over which NAL's losses are compared, default against float32."""
+    run_folder: Annotated[Path | None, tyro.conf.arg(name="run")] = None
+    """certify: run folder whose network is timed; a small one on digits where none is given."""
+    images: int | None = None
+    """certify: images of which a grid of radii is decided; as many as the device does in minutes."""
     common: CommonOptions = Common()
 
     def __post_init__(self) -> None:
@@ -29,7 +33,8 @@ class Bench:
             raise ValueError(f"a benchmark must be one of {', '.join(BENCHMARKS)}, got {unknown[0]}")
 
     def run(self) -> dict[str, Any]:
-        setting = Setting(resolve_device(self.common.device), self.root, self.curve, self.common.report)
+        device = resolve_device(self.common.device)
+        setting = Setting(device, self.root, self.curve, self.run_folder, self.images, self.common.report)
         return {name: BENCHMARKS[name].run(setting) for name in self.names or BENCHMARKS}
 
     def show(self, result: dict[str, Any]) -> None:
