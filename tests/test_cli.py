@@ -81,12 +81,26 @@ def test_train_attack_certify_report(folder, capsys):
     assert certify["summary"]["certified_accuracy"][0]["n"] == 20
     shift = document(capsys, ["certify-shift", str(folder), "--eps", "0", "0.1", "--quiet"])
     assert shift["summary"]["points"] == 797
+    soft = document(
+        capsys, ["certify-shift", str(folder), "--loss", "cross-entropy", "--bound", "2", "--eps", "0.1", *SMALL]
+    )
+    assert soft["settings"]["bound"] == 2.0
+    assert soft["summary"]["curve"][0]["certified_loss"] <= 2.0
+    beside = document(
+        capsys, ["certify-shift", str(folder), "--classifier", "k-vote", "--beside", "--eps", "0.1", *SMALL]
+    )
+    assert beside["settings"]["votes"] == 3
+    assert [other["name"] for other in beside["summary"]["beside"]] == ["ours", "kumar", "ours", "cohen"]
+    curves = document(capsys, ["curves", str(folder), "--gammas", "1", "4", "--eps", "0", "0.1", *SMALL])
+    assert [point["gamma"] for point in curves["summary"]["attacks"]] == [1.0, 4.0]
+    assert run(["curves", str(folder), "--gammas", "1", "4", "--eps", "0", "0.1", *SMALL]) == 0
+    assert "the estimate bounds nothing" in capsys.readouterr().out
     report = document(capsys, ["report", str(folder), "--out", str(folder / "report.html")])
     assert "<html" in (folder / "report.html").read_text()
     assert report == {"report": str(folder / "report.html")}
 
 
-def test_predict_curve_and_audit(folder, capsys, tmp_path):
+def test_predict_compare_and_audit(folder, capsys, tmp_path):
     images = rhobust.load("digits", "test").images
     for number in (0, 1):
         Image.fromarray(images[number, 0].numpy()).save(tmp_path / f"{number}.png")
@@ -105,14 +119,14 @@ def test_predict_curve_and_audit(folder, capsys, tmp_path):
 
     table = str(tmp_path / "table.tsv")
     record = document(capsys, ["certify", str(folder), "--n", "200", "--tsv", table, "--seed", "7", *SMALL])["record"]
-    curves = document(capsys, ["curve", record, table, "--radii", "0", "0.25"])["files"]
+    curves = document(capsys, ["compare", record, table, "--radii", "0", "0.25"])["files"]
     assert [curve["standing"] for curve in curves] == ["proved", "claimed"]
     assert curves[0]["certified_accuracy"] == curves[1]["certified_accuracy"]
     again = tmp_path / "again.tsv"
-    assert run(["curve", record, "--tsv", str(again)]) == 0
+    assert run(["compare", record, "--tsv", str(again)]) == 0
     assert again.read_text() == (tmp_path / "table.tsv").read_text()
-    assert "--tsv must come with one record" in refused(capsys, ["curve", record, table, "--tsv", str(again)])
-    assert document(capsys, ["audit", record, "--quiet"])["failed"] is False
+    assert "--tsv must come with one record" in refused(capsys, ["compare", record, table, "--tsv", str(again)])
+    assert document(capsys, ["audit", record, "--quiet"])["audits"][0]["problems"] == []
 
 
 def test_certified_numbers_are_printed_rounded_down(folder, capsys):
@@ -176,7 +190,18 @@ def test_a_mistake_is_one_line_and_exit_code_2(arguments, message, capsys, monke
         (["predict"], "a run folder and at least one image must be given, got 1 names"),
         (["predict", "/nowhere.png"], "/nowhere.png must be a whole 8-bit image"),
         (["certify-shift", "--draws", "0"], "draws must be >= 1, got 0"),
-        (["certify-shift", "--eps", "-0.1"], ">= 0, got -0.1"),
+        (["certify-shift", "--eps", "-0.1"], "eps must be >= 0, got -0.1"),
+        (["certify-shift", "--eps", "nan"], "eps must be finite, got nan"),
+        (["certify-shift", "--votes", "5"], "votes must be left out for the randomised classifier, got 5"),
+        (["certify-shift", "--bound", "5"], "bound must be left out for the 0-1 loss, got 5.0"),
+        (["certify-shift", "--cost", "w3"], "w1"),
+        (
+            ["certify-shift", "--loss", "cross-entropy", "--beside"],
+            "beside must be left out for a loss that is not 0-1",
+        ),
+        (["certify-shift", "--loss", "cross-entropy", "--classifier", "majority"], "loss must be 0-1 for the majority"),
+        (["curves", "--gammas", "0"], "gammas must be > 0 and finite"),
+        (["curves", "--alpha", "2"], "alpha must lie in (0, 1), got 2.0"),
         (["attack", "--model", "a:b"], "a run folder must stand alone"),
     ],
 )
@@ -208,6 +233,44 @@ def test_the_users_own_network(folder, capsys, tmp_path, monkeypatch):
     assert page["report"].endswith("own.html")
     assert "a training run" in refused(capsys, ["certify-shift", *own[:-4], "--out", str(folder), "--sigma", "0.25"])
     assert mine["summary"]["curve"] == document(capsys, ["certify-shift", str(folder), *shift])["summary"]["curve"]
+
+
+@pytest.fixture
+def pairs(tmp_path):
+    """Test digits in a folder a class, and the same as JPEG."""
+    test = rhobust.load("digits", "test")
+    for number in range(30):
+        for side, suffix in (("before", "png"), ("after", "jpg")):
+            place = tmp_path / side / str(test.labels[number].item())
+            place.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(test.images[number, 0].numpy()).save(place / f"{number}.{suffix}")
+    return [str(tmp_path / "before"), str(tmp_path / "after")]
+
+
+def test_measure_shift(folder, pairs, capsys, tmp_path):
+    alone = document(capsys, ["measure-shift", *pairs, "--quiet"])
+    assert alone["record"] is None
+    assert 0 < alone["summary"]["shift"]["eps"] < alone["summary"]["shift"]["eps_upper"]
+    kept = document(capsys, ["measure-shift", *pairs, "--out", str(tmp_path / "kept"), "--quiet"])
+    assert kept["summary"] == alone["summary"]
+    assert kept["record"].startswith(str(tmp_path / "kept" / "measure-shift-"))
+    arguments = ["measure-shift", *pairs, "--run", str(folder), "--draws", "5", "--alpha", "0.5", "--quiet"]
+    certified = document(capsys, arguments)
+    summary = certified["summary"]
+    assert summary["certificate"]["certified_accuracy"] < summary["after"]["accuracy"]
+    assert summary["shift"]["eps"] == alone["summary"]["shift"]["eps"]
+    assert run(arguments) == 0
+    out = capsys.readouterr().out
+    assert summary["shift"]["statement"] in out
+    assert summary["certificate"]["statement"] in out
+    shown = next(line for line in out.splitlines() if line.startswith("certified after the change")).split()
+    assert 0 <= summary["certificate"]["certified_accuracy"] - float(shown[4]) < 1e-3
+    assert certified["record"] in out
+    own = ["--model", "mine:make", "--quiet"]
+    assert "all of --model, --weights" in refused(capsys, ["measure-shift", *pairs, *own])
+    assert "--sigma must come with a network" in refused(capsys, ["measure-shift", *pairs, "--sigma", "0.25"])
+    assert "every image must have a partner" in refused(capsys, ["measure-shift", pairs[0], str(tmp_path), "--quiet"])
+    assert "two folders, or two .npy" in refused(capsys, ["measure-shift", "/nowhere", pairs[1]])
 
 
 def test_quickstart_twice_gives_the_same_numbers_and_another_seed_gives_others(capsys, tmp_path):

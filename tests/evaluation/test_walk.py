@@ -72,14 +72,6 @@ def test_more_rows_than_promised_are_refused(tmp_path):
         walk(writer, range(3), Doubling(tmp_path).rows, lambda rows: {}, task="double", report=silent)
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    out = tmp_path_factory.mktemp("walk") / "run"
-    options = ["--data", "digits", "--model", "cnn-small", "--epochs", "1", "--batch-size", "250", "--lr", "0.002"]
-    assert run(["train", "method:gaussian", "--method.sigma", "0.25", *options, "--out", str(out), "--quiet"]) == 0
-    return out
-
-
 ATTACK = ["attack:eot", "--attack.steps", "4", "--attack.draws", "4", "--votes", "20", "--limit", "150"]
 RADII = ["--radii", "0", "0.25", "0.5", "0.75", "1", "1.25", "1.5", "1.75"]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
@@ -94,7 +86,8 @@ def without_time(path):
 def uninterrupted(folder):
     assert run(["attack", str(folder), *ATTACK, *RADII, "--quiet"]) == 0
     (path,) = folder.glob("attack-eot-*.jsonl")
-    return path.rename(folder / "uninterrupted")
+    yield path.rename(folder / "uninterrupted")
+    (folder / "uninterrupted").unlink()
 
 
 def test_an_attack_that_was_killed_ends_as_the_uninterrupted_one(folder, uninterrupted):
@@ -124,3 +117,4 @@ def test_two_processes_write_the_record_of_one(folder, uninterrupted):
     (path,) = folder.glob("attack-eot-*.jsonl*")
     assert without_time(path) == without_time(uninterrupted)
     assert len({row["index"] for row in read_record(path).rows}) == 150
+    path.unlink()

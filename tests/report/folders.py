@@ -115,3 +115,21 @@ def write_shift(folder: Path, errors: np.ndarray, *, sigma: float, draws: int = 
     summary = {"accuracy_under_noise": accuracy, "curve": curve, "statement": statement, "seconds": 3.2}
     writer.finish(summary)
     return writer.path
+
+
+def write_losses(folder: Path, *, attacked: bool = True, crossing: bool = False) -> Path:
+    """Curves of the cross-entropy clipped at 2: certified, and where it was attacked a lower curve and an estimate."""
+    settings = {"sigma": 0.25, "draws": 20, "alpha": 0.001, "loss": "cross-entropy", "bound": 2.0, "cost": "w2"}
+    writer = RecordWriter(folder, "curves" if attacked else "certify-shift", "cross-entropy", settings | {"seed": 0})
+    losses = [0.25 + 0.01 * (i % 11) for i in range(50)]
+    writer.append(
+        {"index": i, "label": i % 10, "errors": 1, "draws": 20, "loss": loss} for i, loss in enumerate(losses)
+    )
+    curve: list[dict[str, Any]] = []
+    for eps in EPS:
+        upper = 0.41234 + eps
+        extra = {"certified": upper, "lower": upper + 0.1 if crossing else 0.30879 + 0.4 * eps, "estimate": 0.35 + eps}
+        curve.append({"eps": eps, **(extra if attacked else {"certified_loss": upper})})
+    summary = {"loss_under_noise": float(np.mean(losses)), "curve": curve, "statement": "The loss is at most so much."}
+    writer.finish(summary | {"seconds": 3.2})
+    return writer.path

@@ -29,8 +29,10 @@ class Climb(ABC):
     """What is climbed."""
     random_start: bool = False
     """Begin at a random point of the ball instead of its centre."""
+    warm: bool = True
+    """In a sweep over radii, begin where the smaller radius ended: the steps of all radii add up."""
     restarts: int = 0
-    """Further starts for what still stands: where a smaller radius ended, then random points of the ball."""
+    """Further starts at random points of the ball; in a sweep over radii only for what still stands."""
 
     def __post_init__(self) -> None:
         if self.steps < 1:
@@ -58,7 +60,7 @@ class Climb(ABC):
             return ascend(self.objective(lent, y, sigma=sigma, rng=rng), start, steps=self.steps, move=move)
 
     def start(self, x: Tensor, eps: float, rng: Noise, attempt: int) -> Tensor:
-        """Where an attempt begins: the first at the centre unless told otherwise, the others at random."""
+        """Where an attempt begins on its own: the first at the centre unless told otherwise, the others at random."""
         return random_point(x, eps, self.norm, rng) if self.random_start or attempt > 0 else x
 
     def __call__(

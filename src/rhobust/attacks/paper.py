@@ -43,8 +43,8 @@ class Paper:
     def climber(self) -> Climb:
         """The attack that this reading is."""
         if self.sees == "base":
-            return Pgd(steps=self.steps, gradient=self.gradient)
-        return Eot(steps=self.steps, gradient=self.gradient, draws=1)
+            return Pgd(steps=self.steps, gradient=self.gradient, warm=False)
+        return Eot(steps=self.steps, gradient=self.gradient, warm=False, draws=1)
 
     def __call__(
         self, model: nn.Module, x: Tensor, y: Tensor, *, eps: float, sigma: float | None, rng: Noise

@@ -18,12 +18,14 @@ class Setting:
     """Where to run."""
     root: Path | None = None
     """Where the data sets lie."""
+    run: Path | None = None
+    """A trained run, for benchmarks that compare on one."""
+    limit: int | None = None
+    """Test points at most."""
+    draws: int | None = None
+    """Noise draws a point of a comparator; each benchmark has its own default."""
     curve: int = 0
     """Steps over which the training benchmark compares NAL's losses, fast against float32; 0 skips it."""
-    run: Path | None = None
-    """Run folder whose network the certification benchmark times; None trains a small one on digits."""
-    images: int | None = None
-    """Images of which it decides a grid of radii; None for as many as the device does in minutes."""
     report: Report | None = None
     """Told of progress; None shows it on stderr."""
 

@@ -50,7 +50,7 @@ def bench_certify(setting: Setting) -> dict[str, Any]:
     All use the same network, images, sigma, alpha, n0 and n in one process. What compiles or warms up is not timed.
     """
     device, scale = setting.device, SCALES[setting.device.type]
-    count = setting.images or scale.grid
+    count = setting.limit or scale.grid
     with telling(setting.report) as tell, tempfile.TemporaryDirectory() as scratch:
         target = _target(setting, Path(scratch))
         sigma, shape = target.smoothing(), target.data.shape

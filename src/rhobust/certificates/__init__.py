@@ -1,11 +1,27 @@
 """Certificates: what is proved of a smoothed classifier, at an input and over a distribution."""
 
 from .alone import check_alone as check_alone
+from .beside import Comparison as Comparison
+from .beside import compare as compare
+from .claim import ShiftClaim as ShiftClaim
+from .distribution import Evidence as Evidence
 from .distribution import ShiftCertificate as ShiftCertificate
 from .distribution import certify_shift as certify_shift
 from .distribution import count_errors as count_errors
+from .distribution import gather_evidence as gather_evidence
 from .distribution import output_width as output_width
 from .distribution import shift_certificate as shift_certificate
+from .losses import BoundedLoss as BoundedLoss
+from .losses import ClippedCrossEntropy as ClippedCrossEntropy
+from .losses import ZeroOne as ZeroOne
+from .losses import draw_losses as draw_losses
+from .measured import MeasuredCertificate as MeasuredCertificate
+from .measured import MeasuredShift as MeasuredShift
+from .measured import certify_measured_shift as certify_measured_shift
+from .measured import measure_shift as measure_shift
+from .measured import measured_certificate as measured_certificate
+from .measured import measured_shift as measured_shift
+from .measured import vote_accuracy as vote_accuracy
 from .radius import Certificate as Certificate
 from .radius import Prediction as Prediction
 from .radius import certify_inputs as certify_inputs
@@ -19,6 +35,9 @@ from .smoothing import Smoothing as Smoothing
 from .smoothing import charged_alpha as charged_alpha
 from .smoothing import native_dtype as native_dtype
 from .smoothing import noise_kind as noise_kind
+from .surrogate import RobustSurrogate as RobustSurrogate
+from .surrogate import certified_surrogate as certified_surrogate
+from .surrogate import robust_surrogate as robust_surrogate
 from .votes import VoteCounter as VoteCounter
 from .votes import count_votes as count_votes
 from .ways import WAYS as WAYS
@@ -28,3 +47,5 @@ from .ways import Grid as Grid
 from .ways import TwoStage as TwoStage
 from .ways import WayName as WayName
 from .ways import choose_way as choose_way
+from .wrm import loss_smoothness as loss_smoothness
+from .wrm import wrm_surrogate as wrm_surrogate

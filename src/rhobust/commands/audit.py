@@ -42,7 +42,7 @@ class Audit:
             )
             for path in self._files()
         ]
-        return {"audits": audits, "failed": any(audit["problems"] for audit in audits)}
+        return {"audits": audits}
 
     def _files(self) -> list[Path]:
         found = []
@@ -72,8 +72,9 @@ class Audit:
                 print(f"{Path(audit['record']).name}: {problem}")
 
     def failure(self, result: dict[str, Any]) -> str | None:
-        failed = sum(bool(audit["problems"]) for audit in result["audits"])
-        return f"{failed} of {len(result['audits'])} records failed the audit" if failed else None
+        """Records that do not stand."""
+        failed = [Path(audit["record"]).name for audit in result["audits"] if audit["problems"]]
+        return f"the audit failed for {', '.join(failed)}" if failed else None
 
 
 COMMAND = Audit

@@ -19,12 +19,14 @@ class Bench:
     """Benchmarks to run; all where none is named."""
     root: Path | None = None
     """Where the data sets lie."""
+    folder: Annotated[Path | None, tyro.conf.arg(name="run")] = None
+    """A trained run, for benchmarks that compare on one."""
+    limit: int | None = None
+    """Test points of that run at most."""
+    draws: int | None = None
+    """Noise draws a point of the comparator."""
     curve: int = 0
     """training: steps over which NAL's losses are compared, default against float32."""
-    run_folder: Annotated[Path | None, tyro.conf.arg(name="run")] = None
-    """certify: run folder whose network is timed; a small one on digits where none is given."""
-    images: int | None = None
-    """certify: images of which a grid of radii is decided; as many as the device does in minutes."""
     common: CommonOptions = Common()
 
     def __post_init__(self) -> None:
@@ -33,8 +35,15 @@ class Bench:
             raise ValueError(f"a benchmark must be one of {', '.join(BENCHMARKS)}, got {unknown[0]}")
 
     def run(self) -> dict[str, Any]:
-        device = resolve_device(self.common.device)
-        setting = Setting(device, self.root, self.curve, self.run_folder, self.images, self.common.report)
+        setting = Setting(
+            device=resolve_device(self.common.device),
+            root=self.root,
+            run=self.folder,
+            limit=self.limit,
+            draws=self.draws,
+            curve=self.curve,
+            report=self.common.report,
+        )
         return {name: BENCHMARKS[name].run(setting) for name in self.names or BENCHMARKS}
 
     def show(self, result: dict[str, Any]) -> None:

@@ -36,8 +36,8 @@ def sweep(
     """Attack a block of examples at each radius; the rows of each judge, example by example.
 
     What is broken for a judge is broken for it at every larger radius, and what is broken for all leaves the batch.
-    Restarts are for survivors only: the first begins where the smaller radius ended, the others at random points. An
-    attacked point depends on the source, the example, the radius and the seed alone, so more judges change nothing.
+    An ascent begins where the smaller radius ended, unless told otherwise; its restarts are for survivors only. An
+    attacked point depends on the source, the example, the radii and the seed alone, so more judges change nothing.
 
     Args:
         source: The network that is attacked.
@@ -120,12 +120,12 @@ class _Sweep:
         ball = {"eps": radius, "sigma": self.source.sigma, "rng": rng}
         if not isinstance(self.attack, Climb):
             return self.attack(self.source.model, x, y, **ball)[: len(chunk)]
-        if attempt == 1 and all(position in self.before for position in chunk):
+        if attempt == 0 and self.attack.warm and all(position in self.before for position in chunk):
             start = torch.stack([self.before[position] for position in filled])
         else:
             start = self.attack.start(x, radius, rng, attempt)
         moved = self.attack.climb(self.source.model, x, y, **ball, start=start)[: len(chunk)]
-        if self.attack.restarts and attempt <= 1:
+        if attempt == 0:
             self.ends.update(zip(chunk, moved, strict=True))
         return moved
 

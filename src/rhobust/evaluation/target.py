@@ -86,6 +86,14 @@ def target_from_run(
     )
 
 
+def source_from_run(folder: Path, target: Target) -> Target:
+    """The network of a run folder, attacked in a target's place: on its data, with its noise where it has none."""
+    run = open_run(folder)
+    sigma = target.sigma if run.config.sigma is None else run.config.sigma
+    model = run.load_model(target.device)
+    return Target(run.config.run_id, model, run.model_hash, sigma, target.data, folder, target.device)
+
+
 def target_from_folder(
     folder: Path,
     *,
@@ -102,14 +110,6 @@ def target_from_folder(
     weights, test = Path(config["weights"]), load(data or config["data"], "test", root=root, report=report)
     model = fill_weights(load_factory_model(config["model"], test.num_classes), weights).to(device).eval()
     return Target(config["model"], model, file_hash(weights), sigma, test, folder, device)
-
-
-def source_from_run(folder: Path, target: Target) -> Target:
-    """The network of a run folder, attacked in a target's place: on its data, with its noise where it has none."""
-    run = open_run(folder)
-    sigma = target.sigma if run.config.sigma is None else run.config.sigma
-    model = run.load_model(target.device)
-    return Target(run.config.run_id, model, run.model_hash, sigma, target.data, folder, target.device)
 
 
 def target_from_weights(

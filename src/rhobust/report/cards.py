@@ -55,7 +55,7 @@ def headline(runs: Sequence[Run]) -> Headline:
     listed = [set(certificate.listed) for certificate in certificates]
     radii = _shared(scored) or _shared(listed)
     telling = [r for r in radii if any(certificate.certified(r) for certificate in certificates)]
-    curves = [dict(shift.curve) for run in runs for shift in run.shifts if shift.cost == "w2"]
+    curves = [dict(shift.curve) for run in runs for shift in run.shifts if _quoted(shift)]
     budgets = _shared([set(curve) for curve in curves])
     useful = [eps for eps in budgets if any(curve.get(eps, 0.0) > 0 for curve in curves)]
     return Headline(_middle(telling or radii), _middle(useful or budgets))
@@ -106,7 +106,12 @@ def best_certificate(run: Run) -> Certificate | None:
 
 def best_shift(run: Run) -> Shift | None:
     """The W2 certificate the card quotes: the one over the most points, never the one with the best result."""
-    return max((s for s in run.shifts if s.cost == "w2"), key=lambda s: s.points, default=None)
+    return max((s for s in run.shifts if _quoted(s)), key=lambda s: s.points, default=None)
+
+
+def _quoted(shift: Shift) -> bool:
+    """Whether cards may quote it: they speak of one noisy vote, of W2 and of the population."""
+    return shift.cost == "w2" and shift.about_one_vote
 
 
 def _shared(sets: Sequence[set[float]]) -> list[float]:

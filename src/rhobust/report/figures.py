@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from rhobust.report.chart import Axis, Chart, Point, Series, Size, draw, round_above
-from rhobust.report.run import Attack, Certificate, Run, Shift
+from rhobust.report.run import Attack, Certificate, Losses, Run, Shift
 from rhobust.report.table import COSTS
-from rhobust.rounding import percent, rounded
+from rhobust.rounding import Way, percent, rounded
 
 WIDE, NARROW, SMALL = Size(1040, 430), Size(360, 330), Size(360, 230)
 
@@ -22,6 +22,11 @@ KINDS = {
     "w2": ("W2, certified (proved)", ""),
     "w1": ("W1, certified (proved)", "8 4"),
     "winf": ("W∞, certified (proved)", "2 4"),
+    "kumar": ("W1, Kumar et al. (proved)", "10 3 2 3"),
+    "cohen": ("W∞, Cohen’s certified accuracy (proved)", "1 3"),
+    "upper": ("Certified, from above (proved)", ""),
+    "lower": ("Attack, from below (proved)", "8 4"),
+    "guess": ("The paper’s estimate (bounds nothing)", "2 4"),
     "noise": ("One noisy vote, no shift (estimate)", ""),
     "training": ("Training", ""),
 }
@@ -45,7 +50,7 @@ class Figure:
 
 def figures(runs: Sequence[Run]) -> list[Figure]:
     """The figures there are numbers for."""
-    found = [_over_radius(runs), _over_eps(runs), *_training(runs)]
+    found = [_over_radius(runs), _over_eps(runs), *_over_losses(runs), *_training(runs)]
     return [figure for figure in found if figure is not None]
 
 
@@ -107,7 +112,7 @@ def _over_eps(runs: Sequence[Run]) -> Figure | None:
         title="Certified accuracy under distribution shift",
         description="The accuracy proved for every distribution within a transport distance eps of the data's.",
         x=Axis("transport distance eps of the shift", 0.0, end * 1.04),
-        y=Axis("accuracy of one noisy vote", 0.0, 1.0, percent=True),
+        y=Axis("accuracy", 0.0, 1.0, percent=True),
         series=series,
     )
     caption = (
@@ -125,9 +130,62 @@ def _shift_lines(position: int, run: Run, shift: Shift) -> list[Series]:
         # A shift of at most eps includes no shift: the first value holds from 0 on.
         points.insert(0, Point(0.0, points[0].y, marked=False))
     name = COSTS.get(shift.cost, shift.cost)
-    line = Series(f"{run.label}, {name} certified", position, kind, points, dash=KINDS[kind][1], held=True)
-    noise = Series(f"{run.label}, no shift", position, "noise", [Point(0.0, shift.under_noise)], hollow=True)
-    return [line, noise]
+    whose = "" if shift.about_one_vote else f", {shift.classifier}"
+    lines = [Series(f"{run.label}, {name} certified{whose}", position, kind, points, dash=KINDS[kind][1], held=True)]
+    for other in shift.beside:
+        kind = other.cost if other.name == "ours" else other.name
+        if kind in KINDS:
+            beside = [Point(eps, value) for eps, value in other.curve]
+            label = f"{run.label}, {KINDS[kind][0]}"
+            lines.append(Series(label, position, kind, beside, dash=KINDS[kind][1], held=True))
+    lines.append(Series(f"{run.label}, no shift", position, "noise", [Point(0.0, shift.under_noise)], hollow=True))
+    return lines
+
+
+def _over_losses(runs: Sequence[Run]) -> list[Figure]:
+    """One figure for each loss that was bracketed: losses clipped at different bounds are different losses."""
+    found: dict[str, list[tuple[int, Run, Losses]]] = {}
+    for position, run in enumerate(runs):
+        for losses in run.losses:
+            found.setdefault(losses.loss, []).append((position, run, losses))
+    drawn = []
+    for number, (loss, pieces) in enumerate(found.items()):
+        series = [line for position, run, losses in pieces for line in _loss_lines(position, run, losses)]
+        every = [point for line in series for point in line.points]
+        end = max(point.x for point in every)
+        if end == 0.0:
+            continue
+        chart = Chart(
+            name=f"losses-{number}",
+            title=f"Worst {loss} under distribution shift",
+            description="The worst mean loss of one noisy answer over all distributions within W2 distance eps.",
+            x=Axis("W2 distance eps of the shift", 0.0, end * 1.04),
+            y=Axis(f"mean {loss}", 0.0, round_above(max(point.y for point in every))),
+            series=series,
+        )
+        caption = (
+            "The truth lies between the solid line and the dashed markers, both proved for all eps at once. The dotted"
+            " line is the paper’s γρ + mean φ with φ found by ascent; it may lie on either side of the truth."
+        )
+        drawn.append(_figure(chart, caption))
+    return drawn
+
+
+def _loss_lines(position: int, run: Run, losses: Losses) -> list[Series]:
+    parts = (("upper", losses.certified), ("lower", losses.lower), ("guess", losses.estimate))
+    return [
+        Series(
+            f"{run.label}, {KINDS[kind][0]}",
+            position,
+            kind,
+            [Point(eps, value) for eps, value in curve],
+            dash=KINDS[kind][1],
+            hollow=kind != "upper",
+            held=kind == "upper",
+        )
+        for kind, curve in parts
+        if curve
+    ]
 
 
 def _training(runs: Sequence[Run]) -> list[Figure]:
@@ -182,17 +240,26 @@ def _figure(chart: Chart, caption: str, size: Size = WIDE, narrow: Size | None =
     )
 
 
+def _standing(series: Series) -> tuple[str, Way]:
+    """Which side of the truth a line's values are on, and the safe way to round them."""
+    if series.kind == "upper":
+        return "≤", "up"
+    if series.kind == "lower" or series.held:
+        return "≥", "down"
+    return "≤" if series.kind in ("eot", "transfer", "base") else "", "nearest"
+
+
 def _read_out(series: Series, *, percent_axis: bool) -> dict[str, Any]:
     """The series as the read-out shows it: already rounded, so that the script never rounds."""
-    proved = series.held
-    sign = "≥" if proved else "≤" if series.kind in ("eot", "transfer", "base") else ""
-    # Robust accuracy falls with the radius: a lower limit further out and an upper limit further in both hold here.
-    rule = "next" if proved else "last" if sign else "exact"
+    sign, way = _standing(series)
+    # Robust accuracy falls with the radius: a lower limit further out and an upper limit further in both hold here. A
+    # worst loss rises, and it is the other way round.
+    rule = "next" if series.held else "last" if sign else "exact"
 
     def shown(point: Point) -> list[Any]:
         if not percent_axis:
-            return [point.x, rounded(point.y, 4, "nearest")]
-        text = f"{percent(point.y, 'down' if proved else 'nearest')}%"
+            return [point.x, rounded(point.y, 4, way)]
+        text = f"{percent(point.y, way)}%"
         if point.low is None or point.high is None:
             return [point.x, text]
         return [point.x, text, f"{percent(point.low, 'down')}–{percent(point.high, 'up')}"]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from rhobust.records import Record, Row, read_json, read_record, read_rows
-from rhobust.report.run import Attack, Certificate, Run, Shift
+from rhobust.report.run import Attack, Beside, Certificate, Losses, Measured, Run, Shift
 from rhobust.rounding import plain
 
 
@@ -32,7 +32,7 @@ def _gather_run(folder: Path, taken: set[str]) -> Run:
     if not isinstance(config, dict):
         raise ValueError(f"{folder / 'config.json'} must hold a JSON object, got {type(config).__name__}")
     notes: list[str] = []
-    pieces: dict[type, list[Any]] = {Attack: [], Certificate: [], Shift: []}
+    pieces: dict[type, list[Any]] = {Attack: [], Certificate: [], Shift: [], Losses: [], Measured: []}
     seconds: dict[str, float] = {}
     for path in sorted(folder.glob("*.jsonl")):
         if path.name == "metrics.jsonl":
@@ -59,6 +59,8 @@ def _gather_run(folder: Path, taken: set[str]) -> Run:
         attacks=tuple(pieces[Attack]),
         certificates=tuple(pieces[Certificate]),
         shifts=tuple(pieces[Shift]),
+        losses=tuple(pieces[Losses]),
+        measured=tuple(pieces[Measured]),
         seconds=seconds,
         notes=tuple(notes),
     )
@@ -98,11 +100,17 @@ def _epochs(folder: Path, config: Row, notes: list[str]) -> tuple[Row, ...]:
     return tuple(rows)
 
 
-def _piece(record: Record) -> Attack | Certificate | Shift | str:
+def _piece(record: Record) -> Attack | Certificate | Shift | Losses | Measured | str:
     """The record as numbers, or the line that says why it is left out."""
     if not isinstance(record.settings, dict):
         raise ValueError(f"settings must be a JSON object, got {type(record.settings).__name__}")
-    readers = {"attack": _attack, "certify": _certificate, "certify-shift": _shift}
+    readers = {
+        "attack": _attack,
+        "certify": _certificate,
+        "certify-shift": _shift,
+        "curves": _losses,
+        "measure-shift": _measured,
+    }
     if record.kind not in readers:
         return f"{record.path.name} is of kind {record.kind!r}, which this report does not know: left out."
     if record.summary is None:
@@ -111,6 +119,8 @@ def _piece(record: Record) -> Attack | Certificate | Shift | str:
         raise ValueError(f"summary must be a JSON object, got {type(record.summary).__name__}")
     if not record.rows:
         return f"{record.path.name} has no rows: left out."
+    if record.kind == "certify-shift" and record.settings.get("loss", "0-1") != "0-1":
+        return _losses(record, record.summary)
     return readers[record.kind](record, record.summary)
 
 
@@ -164,26 +174,107 @@ def _shift(record: Record, summary: Row) -> Shift:
     draws = sum(_integer(row, "draws", number) for number, row in enumerate(record.rows, start=2))
     if not 0 <= errors <= draws or draws == 0:
         raise ValueError(f"errors must be in 0..draws with draws >= 1, got {errors} of {draws}")
-    curve = []
-    for point in _points(summary, "curve"):
-        eps, accuracy = point.get("eps"), point.get("certified_accuracy")
-        if not _is_number(eps) or eps < 0 or not _is_number(accuracy) or not 0 <= accuracy <= 1:
-            raise ValueError(f"a point of the curve must have eps >= 0 and an accuracy in [0, 1], got {point!r}")
-        curve.append((float(eps), float(accuracy)))
+    curve = _curve(_points(summary, "curve"), "certified_accuracy", 1.0)
+    beside = [
+        Beside(
+            str(other.get("name")),
+            str(other.get("cost")),
+            str(other.get("classifier")),
+            _curve(
+                [
+                    {"eps": eps, "accuracy": accuracy}
+                    for eps, accuracy in zip(other.get("eps", []), other.get("certified_accuracy", []), strict=True)
+                ],
+                "accuracy",
+                1.0,
+            ),
+        )
+        for other in _points(summary, "beside")
+    ]
     return Shift(
         file=record.path.name,
         settings=record.settings,
         points=len(record.rows),
         under_noise=1 - errors / draws,
-        curve=tuple(sorted(curve)),
+        curve=curve,
+        statement=str(summary.get("statement", "")),
+        warnings=_warnings(summary),
+        beside=tuple(beside),
+    )
+
+
+def _losses(record: Record, summary: Row) -> Losses:
+    largest = record.settings.get("bound")
+    if not _is_number(largest) or not largest > 0:
+        raise ValueError(f"the settings' bound must be a number > 0, got {largest!r}")
+    losses = [_nonnegative(row, "loss", number) for number, row in enumerate(record.rows, start=2)]
+    points = _points(summary, "curve")
+    attacked = record.kind == "curves"
+    return Losses(
+        file=record.path.name,
+        settings=record.settings,
+        points=len(losses),
+        under_noise=math.fsum(losses) / len(losses),
+        certified=_curve(points, "certified" if attacked else "certified_loss", largest),
+        lower=_curve(points, "lower", largest) if attacked else (),
+        estimate=_curve(points, "estimate", math.inf) if attacked else (),
         statement=str(summary.get("statement", "")),
         warnings=_warnings(summary),
     )
 
 
-def _disagreements(piece: Attack | Certificate | Shift, summary: Row) -> list[str]:
+def _curve(points: list[Row], key: str, largest: float) -> tuple[tuple[float, float], ...]:
+    """(eps, value), eps ascending; a value outside [0, largest] is damage."""
+    curve = []
+    for point in points:
+        eps, value = point.get("eps"), point.get(key)
+        # What is stored is rounded outward by a hair.
+        if not _is_number(eps) or eps < 0 or not _is_number(value) or not -1e-9 <= value <= largest * (1 + 1e-9):
+            raise ValueError(f"a point of the curve must have eps >= 0 and {key} in [0, {largest:g}], got {point!r}")
+        curve.append((float(eps), float(value)))
+    return tuple(sorted(curve))
+
+
+def _measured(record: Record, summary: Row) -> Measured | str:
+    certificate = summary.get("certificate")
+    if certificate is None:
+        return f"{record.path.name} measures distances only, without a network: left out."
+    if not isinstance(certificate, dict):
+        raise ValueError(f"certificate must be a JSON object, got {type(certificate).__name__}")
+    distances = [_nonnegative(row, "distance", line) for line, row in _with(record, "distance")]
+    draws = [_integer(row, "draws", line) for line, row in _with(record, "errors")]
+    after = [_integer(row, "errors_after", line) for line, row in _with(record, "errors_after")]
+    certified = certificate.get("certified_accuracy")
+    if not distances or not draws or sum(draws) == 0:
+        raise ValueError("there must be a distance and votes in the rows, but there are none")
+    if not _is_number(certified) or not 0 <= certified <= 1:
+        raise ValueError(f"certified_accuracy must be in [0, 1], got {certified!r}")
+    return Measured(
+        file=record.path.name,
+        settings=record.settings,
+        pairs=len(distances),
+        points=len(draws),
+        eps=math.sqrt(math.fsum(distance**2 for distance in distances) / len(distances)),
+        certified=float(certified),
+        after=1 - sum(after) / sum(draws) if after else None,
+        statement=str(certificate.get("statement", "")),
+        warnings=_warnings(summary),
+    )
+
+
+def _with(record: Record, key: str) -> list[tuple[int, Row]]:
+    return [(line, row) for line, row in enumerate(record.rows, start=2) if key in row]
+
+
+def _disagreements(piece: Attack | Certificate | Shift | Losses | Measured, summary: Row) -> list[str]:
     """One line for each number of the summary that its own rows do not give."""
-    if isinstance(piece, Shift):
+    if isinstance(piece, Measured):
+        after = summary.get("after")
+        said = after.get("accuracy") if isinstance(after, dict) else None
+        told = [("accuracy after the change", said, piece.after or 0.0)]
+    elif isinstance(piece, Losses):
+        told = [("loss under noise", summary.get("loss_under_noise"), piece.under_noise)]
+    elif isinstance(piece, Shift):
         told = [("accuracy under noise", summary.get("accuracy_under_noise"), piece.under_noise)]
     elif isinstance(piece, Certificate):
         told = [

@@ -103,6 +103,8 @@ class Shift:
     """(eps, certified accuracy), eps ascending."""
     statement: str
     warnings: tuple[str, ...]
+    beside: tuple["Beside", ...] = ()
+    """Other certificates from the same draws."""
 
     @property
     def alpha(self) -> float | None:
@@ -113,6 +115,84 @@ class Shift:
     def cost(self) -> str:
         """The distance that eps is measured in: "w1", "w2" or "winf"."""
         return str(self.settings.get("cost", "w2"))
+
+    @property
+    def classifier(self) -> str:
+        """Whose accuracy is certified, in a few words."""
+        votes = self.settings.get("votes")
+        return {"k-vote": f"majority of {votes} noisy votes", "majority": "most probable class"}.get(
+            str(self.settings.get("classifier", "randomised")), "one noisy vote"
+        )
+
+    @property
+    def about_one_vote(self) -> bool:
+        """Whether it speaks of the population and of the classifier whose accuracy under noise was measured."""
+        return self.classifier == "one noisy vote" and self.settings.get("way", "majorant") != "sample"
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Another certificate from the same draws as a shift's, which holds on its own."""
+
+    name: str
+    cost: str
+    classifier: str
+    curve: tuple[tuple[float, float], ...]
+    """(eps, certified accuracy), eps ascending."""
+
+
+@dataclass(frozen=True)
+class Losses:
+    """The worst mean loss under shift: proved from above, and where it was attacked from below too."""
+
+    file: str
+    settings: Row
+    points: int
+    under_noise: float
+    """Mean loss of one noisy answer on the data as it is: an estimate."""
+    certified: tuple[tuple[float, float], ...]
+    """(eps, upper bound), eps ascending."""
+    lower: tuple[tuple[float, float], ...]
+    """(eps, lower bound): a loss that a shift was found to reach."""
+    estimate: tuple[tuple[float, float], ...]
+    """(eps, the paper's estimate), which bounds nothing."""
+    statement: str
+    warnings: tuple[str, ...]
+
+    @property
+    def alpha(self) -> float | None:
+        """The probability with which the certified curve may be wrong, and the lower one."""
+        return _alpha(self.settings)
+
+    @property
+    def loss(self) -> str:
+        """Which loss, in a few words."""
+        if self.settings.get("loss") == "0-1":
+            return "error"
+        return f"cross-entropy clipped at {float(self.settings.get('bound', 0.0)):.4g}"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Accuracy proved after a change of the images whose distances were measured."""
+
+    file: str
+    settings: Row
+    pairs: int
+    points: int
+    eps: float
+    """Root mean square distance of the pairs."""
+    certified: float
+    """Certified accuracy of one noisy vote after the change."""
+    after: float | None
+    """Accuracy of one noisy vote that was measured after the change: an estimate; None without labels."""
+    statement: str
+    warnings: tuple[str, ...]
+
+    @property
+    def alpha(self) -> float | None:
+        """The probability with which the certified accuracy may be wrong."""
+        return _alpha(self.settings)
 
 
 @dataclass(frozen=True)
@@ -127,6 +207,8 @@ class Run:
     attacks: tuple[Attack, ...] = ()
     certificates: tuple[Certificate, ...] = ()
     shifts: tuple[Shift, ...] = ()
+    losses: tuple[Losses, ...] = ()
+    measured: tuple[Measured, ...] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
     """How long each finished evaluation took, by file name."""
     notes: tuple[str, ...] = ()
@@ -141,7 +223,13 @@ class Run:
     @property
     def sigmas(self) -> tuple[float, ...]:
         """The noise levels this network is smoothed with: the one it was trained for, and those of its records."""
-        pieces = (*self.certificates, *self.shifts, *(a for a in self.attacks if a.scored == "smoothed"))
+        pieces = (
+            *self.certificates,
+            *self.shifts,
+            *self.losses,
+            *self.measured,
+            *(a for a in self.attacks if a.scored == "smoothed"),
+        )
         found = [self.method.get("sigma"), *(piece.settings.get("sigma") for piece in pieces)]
         return tuple(sorted({sigma for sigma in found if isinstance(sigma, int | float) and sigma > 0}))
 

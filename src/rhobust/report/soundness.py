@@ -14,11 +14,27 @@ def contradictions(run: Run) -> list[str]:
         for attack in run.attacks:
             found += _exceeding(run, certificate, attack)
     for shift in run.shifts:
+        if not shift.about_one_vote:
+            continue
         top = max((accuracy for _, accuracy in shift.curve), default=0.0)
         if top > shift.under_noise + 1e-9:
             found.append(
                 f"{run.label}: {shift.file} claims {percent(top, 'nearest')}% under a shift, more than the"
                 f" {percent(shift.under_noise, 'nearest')}% measured on the data as it is."
+            )
+    for losses in run.losses:
+        lower = dict(losses.lower)
+        crossed = [eps for eps, upper in losses.certified if lower.get(eps, 0.0) > upper + 1e-9]
+        if crossed:
+            found.append(
+                f"{run.label}: {losses.file} has an attack that reaches more than the certified loss at eps"
+                f" {', '.join(plain(eps) for eps in crossed)}."
+            )
+    for measured in run.measured:
+        if measured.after is not None and measured.certified > measured.after + 1e-9:
+            found.append(
+                f"{run.label}: {measured.file} claims {percent(measured.certified, 'nearest')}% after a change, more"
+                f" than the {percent(measured.after, 'nearest')}% measured after it."
             )
     return found
 

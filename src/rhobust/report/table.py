@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Literal
 
-from rhobust.report.run import Attack, Certificate, Run, Shift
+from rhobust.report.run import Attack, Certificate, Losses, Measured, Run, Shift
 from rhobust.rounding import Share, Way, confidence, percent, plain, rounded
 
 Standing = Literal["proved", "upper limit", "estimate"]
@@ -12,6 +12,9 @@ Standing = Literal["proved", "upper limit", "estimate"]
 _WAYS: dict[Standing, Way] = {"proved": "down", "upper limit": "nearest", "estimate": "nearest"}
 
 COSTS = {"w1": "W1", "w2": "W2", "winf": "W∞"}
+
+NAMES = {"ours": "Certified accuracy", "kumar": "Kumar et al.", "cohen": "Cohen et al., certified accuracy"}
+"""Certificates that stand beside ours."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +25,7 @@ class Number:
     model: str
     quantity: str
     standing: Standing
-    """Proved (rounded down), an upper limit on the truth, or an estimate (both to nearest)."""
+    """Proved (rounded to the safe side), an upper limit on the truth, or an estimate (both to nearest)."""
     at: str
     """What `where` is: "radius", "eps", or nothing."""
     where: float | None
@@ -41,7 +44,7 @@ COLUMNS = tuple(column.name for column in fields(Number))
 
 
 def numbers(runs: Sequence[Run]) -> list[Number]:
-    """All numbers of all runs: attacks, then certificates, then shifts."""
+    """All numbers of all runs: attacks, certificates, shifts, losses, then measured changes."""
     rows: list[Number] = []
     for position, run in enumerate(runs):
         compared = {radius for attack in run.attacks for radius in attack.accuracy}
@@ -51,6 +54,10 @@ def numbers(runs: Sequence[Run]) -> list[Number]:
             rows += _of_certificate(position, run, certificate, compared)
         for shift in run.shifts:
             rows += _of_shift(position, run, shift)
+        for losses in run.losses:
+            rows += _of_losses(position, run, losses)
+        for measured in run.measured:
+            rows += _of_measured(position, run, measured)
     return rows
 
 
@@ -162,7 +169,71 @@ def _of_shift(position: int, run: Run, shift: Shift) -> list[Number]:
 
     # Draws at one point are not independent examples: Clopper-Pearson over all draws would claim too much.
     rows = [number("Accuracy of one noisy vote", "estimate", 0.0, shift.under_noise, "–")]
-    rows += [number(f"Certified accuracy under {cost} shift", "proved", eps, value, sure) for eps, value in shift.curve]
+    whose = "" if shift.about_one_vote else f", {shift.classifier}"
+    near = " of the test points" if shift.settings.get("way") == "sample" else ""
+    quantity = f"Certified accuracy under {cost} shift{near}{whose}"
+    rows += [number(quantity, "proved", eps, value, sure) for eps, value in shift.curve]
+    for other in shift.beside:
+        quantity = f"{NAMES.get(other.name, other.name)}, {COSTS.get(other.cost, other.cost)} shift, {other.classifier}"
+        rows += [number(quantity, "proved", eps, value, sure) for eps, value in other.curve]
+    return rows
+
+
+def _of_losses(position: int, run: Run, losses: Losses) -> list[Number]:
+    sure = "–" if losses.alpha is None else f"confidence {confidence(losses.alpha)}"
+    parts: list[tuple[str, Standing, Way, str, tuple[tuple[float, float], ...]]] = [
+        (f"Mean {losses.loss}", "estimate", "nearest", "–", ((0.0, losses.under_noise),)),
+        (f"Worst {losses.loss} under W2 shift, at most", "proved", "up", sure, losses.certified),
+        (f"Worst {losses.loss} under W2 shift, at least", "proved", "down", sure, losses.lower),
+        (f"Worst {losses.loss} as the paper estimates it", "estimate", "nearest", "–", losses.estimate),
+    ]
+    return [
+        Number(
+            run=position,
+            model=run.label,
+            quantity=quantity,
+            standing=standing,
+            at="eps",
+            where=eps,
+            value=value,
+            shown=rounded(value, 3, way),
+            low=None,
+            high=None,
+            interval=interval,
+            n=losses.points,
+            record=losses.file,
+            warnings=losses.warnings,
+        )
+        for quantity, standing, way, interval, curve in parts
+        for eps, value in curve
+    ]
+
+
+def _of_measured(position: int, run: Run, measured: Measured) -> list[Number]:
+    sure = "–" if measured.alpha is None else f"confidence {confidence(measured.alpha)}"
+    change = str(measured.settings.get("pairs", "a measured change"))
+
+    def number(quantity: str, standing: Standing, value: float, interval: str, n: int) -> Number:
+        return Number(
+            run=position,
+            model=run.label,
+            quantity=f"{quantity} after the change ({change})",
+            standing=standing,
+            at="eps",
+            where=measured.eps,
+            value=value,
+            shown=shown_percent(value, standing),
+            low=None,
+            high=None,
+            interval=interval,
+            n=n,
+            record=measured.file,
+            warnings=measured.warnings,
+        )
+
+    rows = [number("Certified accuracy", "proved", measured.certified, sure, measured.points)]
+    if measured.after is not None:
+        rows.append(number("Accuracy of one noisy vote", "estimate", measured.after, "–", measured.pairs))
     return rows
 
 

@@ -1,4 +1,4 @@
-"""rhobust curve."""
+"""rhobust compare."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ from rhobust.rounding import rounded
 
 
 @dataclass(frozen=True)
-class Curve:
+class Compare:
     """Show the certified accuracy of records, and of tables of Cohen et al., side by side."""
 
     files: Annotated[tuple[Path, ...], tyro.conf.Positional]
@@ -56,4 +56,4 @@ class Curve:
         print_table(columns, rows, left=2)
 
 
-COMMAND = Curve
+COMMAND = Compare
