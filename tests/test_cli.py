@@ -8,7 +8,7 @@ import sys
 import pytest
 from PIL import Image
 
-from rhobust import load
+import rhobust
 from rhobust.cli import COMMANDS, run
 
 
@@ -144,6 +144,35 @@ def test_attack_shows_votes_and_warnings(folder, capsys):
     assert any(line.startswith("warning: a stronger attack gains ") for line in lines)
 
 
+def test_predict_compare_and_audit(folder, capsys, tmp_path):
+    images = rhobust.load("digits", "test").images
+    for number in (0, 1):
+        Image.fromarray(images[number, 0].numpy()).save(tmp_path / f"{number}.png")
+    files = [str(tmp_path / f"{number}.png") for number in (0, 1)]
+    found = document(capsys, ["predict", str(folder), *files, "--n", "200"])
+    smoothed = rhobust.SmoothedClassifier(rhobust.open_run(folder).load_model(), 0.25, 10)
+    assert [answer["prediction"] for answer in found["predictions"]] == smoothed.predict(images[:2], n=200)
+    assert found["warnings"] == []
+    other = document(capsys, ["predict", str(folder), files[0], "--n", "50", "--sigma", "0.5"])
+    assert other["warnings"] == ["the network was trained with noise 0.25 and is smoothed with 0.5"]
+    assert run(["predict", str(folder), *files, "--alpha", "0.5"]) == 0
+    assert "class most probable under noise" in capsys.readouterr().out
+    Image.new("L", (9, 8)).save(tmp_path / "wide.png")
+    refusal = refused(capsys, ["predict", str(folder), str(tmp_path / "wide.png")])
+    assert "wide.png must be an image of shape 1x8x8, got 1x8x9" in refusal
+
+    table = str(tmp_path / "table.tsv")
+    record = document(capsys, ["certify", str(folder), "--n", "200", "--tsv", table, "--seed", "7", *SMALL])["record"]
+    curves = document(capsys, ["compare", record, table, "--radii", "0", "0.25"])["files"]
+    assert [curve["standing"] for curve in curves] == ["proved", "claimed"]
+    assert curves[0]["certified_accuracy"] == curves[1]["certified_accuracy"]
+    again = tmp_path / "again.tsv"
+    assert run(["compare", record, "--tsv", str(again)]) == 0
+    assert again.read_text() == (tmp_path / "table.tsv").read_text()
+    assert "--tsv must come with one record" in refused(capsys, ["compare", record, table, "--tsv", str(again)])
+    assert document(capsys, ["audit", record, "--quiet"])["audits"][0]["problems"] == []
+
+
 def test_certified_numbers_are_printed_rounded_down(folder, capsys):
     arguments = ["certify-shift", str(folder), "--eps", "0", "0.1", "--quiet"]
     curve = document(capsys, arguments)["summary"]["curve"]
@@ -198,6 +227,14 @@ def test_a_mistake_is_one_line_and_exit_code_2(arguments, message, capsys, monke
         (["certify", "--alpha", "1.5"], "alpha must lie in (0, 1), got 1.5"),
         (["certify", "--n", "10"], "n must be >= n0 >= 1, got n=10 and n0=100"),
         (["certify", "--sigma", "0"], "sigma must be > 0, got 0.0"),
+        (["certify", "--way", "grid"], "radii must be given for the way grid, got none"),
+        (["certify", "--tolerance", "0.1", "--way", "cohen"], "tolerance must come with the way two-stage"),
+        (["certify", "--tolerance", "0"], "tolerance must be > 0, got 0.0"),
+        (["certify", "--dtype", "float16", "--device", "cpu"], "dtype must be float32 or bfloat16 on a cpu"),
+        (["certify", "--noise", "laplace"], "grid"),
+        (["audit", "--share", "-1"], "share must lie in [0, 1], got -1"),
+        (["predict"], "a run folder and at least one image must be given, got 1 names"),
+        (["predict", "/nowhere.png"], "/nowhere.png must be a whole 8-bit image"),
         (["certify-shift", "--draws", "0"], "draws must be >= 1, got 0"),
         (["certify-shift", "--eps", "-0.1"], "eps must be >= 0, got -0.1"),
         (["certify-shift", "--eps", "nan"], "eps must be finite, got nan"),
@@ -252,7 +289,7 @@ def test_the_users_own_network(folder, capsys, tmp_path, monkeypatch):
 @pytest.fixture
 def pairs(tmp_path):
     """Test digits in a folder a class, and the same as JPEG."""
-    test = load("digits", "test")
+    test = rhobust.load("digits", "test")
     for number in range(30):
         for side, suffix in (("before", "png"), ("after", "jpg")):
             place = tmp_path / side / str(test.labels[number].item())

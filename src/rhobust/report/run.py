@@ -75,9 +75,8 @@ class Certificate:
         return np.sort(np.fromiter(self.correct.values(), dtype=np.float64))
 
     def certified(self, radius: float) -> int:
-        """How many examples are right and certified at a radius; at 0 any positive radius will do."""
-        side = "right" if radius == 0 else "left"
-        return len(self._ascending) - int(np.searchsorted(self._ascending, radius, side=side))
+        """How many examples are right and certified at a radius; at 0, certified at all."""
+        return len(self._ascending) - int(np.searchsorted(self._ascending, radius))
 
     def accuracy(self, radius: float) -> Share:
         """The certified accuracy at a radius."""

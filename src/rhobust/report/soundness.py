@@ -46,7 +46,7 @@ def broken_though_certified(certificate: Certificate, attack: Attack) -> list[tu
         return []
     counts = []
     for radius, broken in sorted(attack.broken.items()):
-        inside = [i for i in broken if _covers(certificate.correct.get(i, 0.0), radius)]
+        inside = [i for i in broken if certificate.correct.get(i, -1.0) >= radius]
         if inside:
             counts.append((radius, len(inside)))
     return counts
@@ -63,7 +63,7 @@ def _exceeding(run: Run, certificate: Certificate, attack: Attack) -> list[str]:
         return []
     excess = []
     for radius, broken in sorted(attack.broken.items()):
-        certified = sum(_covers(certificate.correct.get(index, 0.0), radius) for index in common) / len(common)
+        certified = sum(certificate.correct.get(index, -1.0) >= radius for index in common) / len(common)
         left = share(len(common - broken), len(common))
         if certified > left.high:
             excess.append((certified - left.high, radius, certified, left))
@@ -77,7 +77,3 @@ def _exceeding(run: Run, certificate: Certificate, attack: Attack) -> list[str]:
         f" (95% upper limit {percent(left.high, 'up')}%)"
         + (f"; likewise at radius {', '.join(others)}." if others else ".")
     ]
-
-
-def _covers(certified: float, radius: float) -> bool:
-    return certified > 0 if radius == 0 else certified >= radius
