@@ -8,7 +8,7 @@ from torch import nn
 
 from rhobust import SmoothedClassifier
 from rhobust.attacks import Eot
-from rhobust.certificates import count_votes
+from rhobust.certificates import Smoothing, count_votes
 from rhobust.data import load, to_unit
 from rhobust.noise import ExampleNoise
 
@@ -28,15 +28,7 @@ def batch():
 
 def standing(network, x, y):
     votes = count_votes(
-        network,
-        x,
-        indices=range(len(x)),
-        sigma=SIGMA,
-        draws=100,
-        num_classes=10,
-        seed=0,
-        purpose="judge",
-        noise="float",
+        network, x, Smoothing(SIGMA, 10, noise="float"), indices=range(len(x)), draws=100, purpose="judge"
     )
     return int((votes.argmax(1) == y).sum())
 

@@ -113,10 +113,10 @@ def check_radii(radii: Sequence[float], name: str = "radii") -> None:
     """Refuse radii that are negative, not sorted, or none at all."""
     if len(radii) == 0:
         raise ValueError(f"{name} must hold at least one radius, got none")
-    if not min(radii) >= 0:
-        raise ValueError(f"{name} must be >= 0, got {min(radii)}")
     if not all(math.isfinite(radius) for radius in radii):
         raise ValueError(f"{name} must be finite, got {' '.join(f'{radius:g}' for radius in radii)}")
+    if min(radii) < 0:
+        raise ValueError(f"{name} must be >= 0, got {min(radii)}")
     if any(later <= earlier for earlier, later in itertools.pairwise(radii)):
         raise ValueError(f"{name} must increase, got {' '.join(f'{radius:g}' for radius in radii)}")
 
