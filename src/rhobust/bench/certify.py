@@ -15,9 +15,10 @@ from torch import Tensor, nn
 from rhobust.bench.benchmark import Setting, Table
 from rhobust.bench.textbook import textbook_network, textbook_votes
 from rhobust.certificates import Certificate, Cohen, Dtype, Grid, Smoothing, VoteCounter, certify_stream
-from rhobust.data import to_unit
+from rhobust.data import Dataset, to_unit
 from rhobust.evaluation import Target, target_from_run
 from rhobust.methods import Gaussian
+from rhobust.models import build_model
 from rhobust.noise import stream
 from rhobust.progress import telling
 from rhobust.training import TrainConfig, train
@@ -81,7 +82,8 @@ def bench_certify(setting: Setting) -> dict[str, Any]:
         counters = {name: _counter(target, images, dtype) for name, dtype in _arithmetics(device)}
         for name, counter in counters.items():
             rate(name, scale.fixed, _seconds(lambda c=counter: _certify(c, Cohen(N0, N), scale.fixed), device))
-        result["decisions"] = _decisions(counter, count, result["rates"], device)
+        trained = setting.run is not None or device.type == "cpu"
+        result["decisions"] = _decisions(counter, count, result["rates"], device) if trained else None
     return result
 
 
@@ -92,8 +94,6 @@ def certify_table(result: dict[str, Any]) -> Table:
         [rate["name"], f"{rate['samples_per_second']:.0f}", f"{rate['samples_per_second'] / first:.2f}"]
         for rate in result["rates"]
     ]
-    decisions = result["decisions"]
-    radii = " ".join(f"{radius:g}" for radius in decisions["radii"])
     return Table(
         heading=[
             f"{result['network']} on {result['data']}, sigma {result['sigma']:g}, alpha {result['alpha']:g},"
@@ -101,19 +101,35 @@ def certify_table(result: dict[str, Any]) -> Table:
         ],
         columns=["certify with n draws", "samples/s", "times the textbook's"],
         rows=rows,
-        notes=[
-            f"radii {radii} of {decisions['images']} images: {decisions['mean_draws']:.0f} draws an image,"
-            f" {decisions['times_fewer_draws']:.1f} times fewer than n;"
-            f" {100 * decisions['same']:.2f}% decided as with n draws",
-            f"{decisions['seconds_per_image']:.4g} s an image; "
-            + ", ".join(f"{name}: {times:.1f} times longer" for name, times in decisions["times_longer"].items()),
-        ],
+        notes=_notes(result["decisions"]),
     )
 
 
+def _notes(decisions: dict[str, Any] | None) -> list[str]:
+    if decisions is None:
+        return ["radii are decided for a trained network only: give --run"]
+    radii = " ".join(f"{radius:g}" for radius in decisions["radii"])
+    return [
+        f"radii {radii} of {decisions['images']} images: {decisions['mean_draws']:.0f} draws an image,"
+        f" {decisions['times_fewer_draws']:.1f} times fewer than n;"
+        f" {100 * decisions['same']:.2f}% decided as with n draws",
+        f"{decisions['seconds_per_image']:.4g} s an image; "
+        + ", ".join(f"{name}: {times:.1f} times longer" for name, times in decisions["times_longer"].items()),
+    ]
+
+
 def _target(setting: Setting, scratch: Path) -> Target:
+    """The run's network; without one a small network for digits, and on a GPU a random ResNet-18 for CIFAR-10."""
     if setting.run is not None:
         return target_from_run(setting.run, device=setting.device, root=setting.root, report=setting.report)
+    if setting.device.type == "cuda":
+        model = build_model(
+            "resnet18", shape=(3, 32, 32), classes=10, mean=[0.5] * 3, deviation=[0.25] * 3, activation="relu", seed=0
+        )
+        images = torch.randint(256, (64, 3, 32, 32), generator=stream(0, "bench"), dtype=torch.uint8)
+        labels = torch.zeros(len(images), dtype=torch.int64)
+        data = Dataset("random images", "test", images, labels, tuple("0123456789"))
+        return Target("random resnet18", model.to(setting.device).eval(), "", 0.25, data, scratch, setting.device)
     config = TrainConfig(Gaussian(sigma=0.25), data="digits", model="cnn-small", epochs=10, batch_size=64, lr=2e-3)
     run = train(config, scratch / "run", device=setting.device, report=setting.report)
     return target_from_run(run.folder, device=setting.device)

@@ -142,7 +142,9 @@ class VoteCounter:
         self.count([Lot(0, 0, "warm-up", 0, 0, 1, 1)]).result()
 
     def fill(self, lots: Sequence[Lot]) -> Tensor:
-        """The noisy images of the lots, row by row, then zeros."""
+        """The noisy images of the lots, row by row, then padding."""
+        if self._by_rows:
+            return self._noisy_rows(self._describe(lots))
         batch = torch.zeros(self.rows, *self.shape, device=self.device)
         at = 0
         for lot in lots:
@@ -165,7 +167,7 @@ class VoteCounter:
         noise = self._held[1][lot.first : lot.stop]
         if smoothing.noise == "grid":
             # One rounding of an integer over 255: the network sees a function of the grid point alone.
-            return (self.base[lot.position].view(self.shape).to(torch.int16) + noise).float() / LEVELS
+            return (self.base[lot.position].to(torch.int16) + noise).float() / LEVELS
         image = self.real[lot.position]
         return (image if image.is_floating_point() else to_unit(image)) + smoothing.sigma * noise
 
@@ -218,9 +220,12 @@ class VoteCounter:
             warnings.warn(f"the votes could not be captured and come slower: {reason}", stacklevel=4)
 
     def _draw_and_vote(self, plan: Tensor) -> Tensor:
+        return self._vote(self._noisy_rows(plan), plan[2])
+
+    def _noisy_rows(self, plan: Tensor) -> Tensor:
+        """The noisy images that `_describe` describes."""
         steps = grid_steps(plan[3:].T, plan[1], self.base.shape[1], self.thresholds)
-        noisy = self.values[steps + self.base[plan[0]]]
-        return self._vote(_channels_last(noisy.view(self.rows, *self.shape)), plan[2])
+        return _channels_last(self.values[steps + self.base[plan[0]]].view(self.rows, *self.shape))
 
     def _vote(self, noisy: Tensor, owner: Tensor) -> Tensor:
         """Votes of each lot; a last column counts answers that are not a number, a last row the padding."""
