@@ -5,7 +5,9 @@ import subprocess
 import sys
 
 import pytest
+from PIL import Image
 
+from rhobust import load
 from rhobust.cli import COMMANDS, run
 
 
@@ -169,6 +171,44 @@ def test_the_users_own_network(folder, capsys, tmp_path, monkeypatch):
     assert page["report"].endswith("own.html")
     assert "a training run" in refused(capsys, ["certify-shift", *own[:-4], "--out", str(folder), "--sigma", "0.25"])
     assert mine["summary"]["curve"] == document(capsys, ["certify-shift", str(folder), *shift])["summary"]["curve"]
+
+
+@pytest.fixture
+def pairs(tmp_path):
+    """Test digits in a folder a class, and the same as JPEG."""
+    test = load("digits", "test")
+    for number in range(30):
+        for side, suffix in (("before", "png"), ("after", "jpg")):
+            place = tmp_path / side / str(test.labels[number].item())
+            place.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(test.images[number, 0].numpy()).save(place / f"{number}.{suffix}")
+    return [str(tmp_path / "before"), str(tmp_path / "after")]
+
+
+def test_measure_shift(folder, pairs, capsys, tmp_path):
+    alone = document(capsys, ["measure-shift", *pairs, "--quiet"])
+    assert alone["record"] is None
+    assert 0 < alone["summary"]["shift"]["eps"] < alone["summary"]["shift"]["eps_upper"]
+    kept = document(capsys, ["measure-shift", *pairs, "--out", str(tmp_path / "kept"), "--quiet"])
+    assert kept["summary"] == alone["summary"]
+    assert kept["record"].startswith(str(tmp_path / "kept" / "measure-shift-"))
+    arguments = ["measure-shift", *pairs, "--run", str(folder), "--draws", "5", "--alpha", "0.5", "--quiet"]
+    certified = document(capsys, arguments)
+    summary = certified["summary"]
+    assert summary["certificate"]["certified_accuracy"] < summary["after"]["accuracy"]
+    assert summary["shift"]["eps"] == alone["summary"]["shift"]["eps"]
+    assert run(arguments) == 0
+    out = capsys.readouterr().out
+    assert summary["shift"]["statement"] in out
+    assert summary["certificate"]["statement"] in out
+    shown = next(line for line in out.splitlines() if line.startswith("certified after the change")).split()
+    assert 0 <= summary["certificate"]["certified_accuracy"] - float(shown[4]) < 1e-3
+    assert certified["record"] in out
+    own = ["--model", "mine:make", "--quiet"]
+    assert "all of --model, --weights" in refused(capsys, ["measure-shift", *pairs, *own])
+    assert "--sigma must come with a network" in refused(capsys, ["measure-shift", *pairs, "--sigma", "0.25"])
+    assert "every image must have a partner" in refused(capsys, ["measure-shift", pairs[0], str(tmp_path), "--quiet"])
+    assert "two folders, or two .npy" in refused(capsys, ["measure-shift", "/nowhere", pairs[1]])
 
 
 def test_quickstart_twice_gives_the_same_numbers_and_another_seed_gives_others(capsys, tmp_path):

@@ -19,9 +19,13 @@ if TYPE_CHECKING:
     from rhobust.bounds import smoothness as smoothness
     from rhobust.bounds import worst_case_loss as worst_case_loss
     from rhobust.certificates import Certificate as Certificate
+    from rhobust.certificates import MeasuredCertificate as MeasuredCertificate
+    from rhobust.certificates import MeasuredShift as MeasuredShift
     from rhobust.certificates import ShiftCertificate as ShiftCertificate
     from rhobust.certificates import SmoothedClassifier as SmoothedClassifier
+    from rhobust.certificates import certify_measured_shift as certify_measured_shift
     from rhobust.certificates import certify_shift as certify_shift
+    from rhobust.certificates import measure_shift as measure_shift
     from rhobust.data import Dataset as Dataset
     from rhobust.data import load as load
     from rhobust.methods import gamma_of as gamma_of
@@ -44,7 +48,16 @@ _ROOMS = {
         "smoothness",
         "worst_case_loss",
     ),
-    "certificates": ("Certificate", "ShiftCertificate", "SmoothedClassifier", "certify_shift"),
+    "certificates": (
+        "Certificate",
+        "MeasuredCertificate",
+        "MeasuredShift",
+        "ShiftCertificate",
+        "SmoothedClassifier",
+        "certify_measured_shift",
+        "certify_shift",
+        "measure_shift",
+    ),
     "data": ("Dataset", "load"),
     "methods": ("gamma_of", "rho_of"),
     "report": ("write_report",),

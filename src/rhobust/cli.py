@@ -24,6 +24,7 @@ COMMANDS = {
     "readings": "attack a run under every reading of the paper's protocol",
     "certify": "certify the L2 radius of a run's test images",
     "certify-shift": "certify a run's accuracy under every distribution shift up to eps",
+    "measure-shift": "measure how far a change moves images, and certify a run's accuracy after it",
     "report": "write one self-contained HTML page about runs",
     "bench": "time our way against the textbook's on this machine",
 }

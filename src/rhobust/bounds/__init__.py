@@ -12,6 +12,11 @@ from .curvature import gradient_bound as gradient_bound
 from .curvature import smoothness as smoothness
 from .lecuyer import lecuyer_radius as lecuyer_radius
 from .li import li_radius as li_radius
+from .measured import EpsUpper as EpsUpper
+from .measured import MeasuredLoss as MeasuredLoss
+from .measured import eps_upper as eps_upper
+from .measured import excess_upper as excess_upper
+from .measured import measured_loss as measured_loss
 from .population import kumar_loss as kumar_loss
 from .population import population_loss as population_loss
 from .population import population_loss_intervals as population_loss_intervals

@@ -89,6 +89,17 @@ def points(name: str, value: ArrayLike) -> Array:
     return array.reshape(-1)
 
 
+def wrong_answers(errors: ArrayLike, draws: int) -> tuple[Array, int]:
+    """Return the wrong answers at each point, and the draws they were counted in."""
+    draws = one_count("draws", draws, least=1)
+    found = counts("errors", errors)
+    if found.ndim != 1 or found.size == 0:
+        raise ValueError(f"errors must hold one count for each point, got shape {found.shape}")
+    if found.max() > draws:
+        raise ValueError(f"errors must be <= draws = {draws}, got {found.max():.0f}")
+    return found, draws
+
+
 def result(array: ArrayLike) -> FloatOrArray:
     """Return a Python float for a zero-dimensional result and the float64 array otherwise."""
     floats = np.asarray(array, dtype=np.float64)

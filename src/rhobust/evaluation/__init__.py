@@ -3,6 +3,9 @@
 from .attacking import attack_target as attack_target
 from .attacking import check_radii as check_radii
 from .certifying import certify_target as certify_target
+from .measuring import measure_pairs as measure_pairs
+from .measuring import measure_target as measure_target
+from .measuring import record_pairs as record_pairs
 from .readings import paper_readings as paper_readings
 from .readings import with_and_without_noise as with_and_without_noise
 from .shift import certify_shift_target as certify_shift_target

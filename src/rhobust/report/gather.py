@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from rhobust.records import Record, Row, read_json, read_record, read_rows
-from rhobust.report.run import Attack, Certificate, Run, Shift
+from rhobust.report.run import Attack, Certificate, Measured, Run, Shift
 from rhobust.rounding import plain
 
 
@@ -32,7 +32,7 @@ def _gather_run(folder: Path, taken: set[str]) -> Run:
     if not isinstance(config, dict):
         raise ValueError(f"{folder / 'config.json'} must hold a JSON object, got {type(config).__name__}")
     notes: list[str] = []
-    pieces: dict[type, list[Any]] = {Attack: [], Certificate: [], Shift: []}
+    pieces: dict[type, list[Any]] = {Attack: [], Certificate: [], Shift: [], Measured: []}
     seconds: dict[str, float] = {}
     for path in sorted(folder.glob("*.jsonl")):
         if path.name == "metrics.jsonl":
@@ -59,6 +59,7 @@ def _gather_run(folder: Path, taken: set[str]) -> Run:
         attacks=tuple(pieces[Attack]),
         certificates=tuple(pieces[Certificate]),
         shifts=tuple(pieces[Shift]),
+        measured=tuple(pieces[Measured]),
         seconds=seconds,
         notes=tuple(notes),
     )
@@ -98,11 +99,11 @@ def _epochs(folder: Path, config: Row, notes: list[str]) -> tuple[Row, ...]:
     return tuple(rows)
 
 
-def _piece(record: Record) -> Attack | Certificate | Shift | str:
+def _piece(record: Record) -> Attack | Certificate | Shift | Measured | str:
     """The record as numbers, or the line that says why it is left out."""
     if not isinstance(record.settings, dict):
         raise ValueError(f"settings must be a JSON object, got {type(record.settings).__name__}")
-    readers = {"attack": _attack, "certify": _certificate, "certify-shift": _shift}
+    readers = {"attack": _attack, "certify": _certificate, "certify-shift": _shift, "measure-shift": _measured}
     if record.kind not in readers:
         return f"{record.path.name} is of kind {record.kind!r}, which this report does not know: left out."
     if record.summary is None:
@@ -181,9 +182,44 @@ def _shift(record: Record, summary: Row) -> Shift:
     )
 
 
-def _disagreements(piece: Attack | Certificate | Shift, summary: Row) -> list[str]:
+def _measured(record: Record, summary: Row) -> Measured | str:
+    certificate = summary.get("certificate")
+    if certificate is None:
+        return f"{record.path.name} measures distances only, without a network: left out."
+    if not isinstance(certificate, dict):
+        raise ValueError(f"certificate must be a JSON object, got {type(certificate).__name__}")
+    distances = [_nonnegative(row, "distance", line) for line, row in _with(record, "distance")]
+    draws = [_integer(row, "draws", line) for line, row in _with(record, "errors")]
+    after = [_integer(row, "errors_after", line) for line, row in _with(record, "errors_after")]
+    certified = certificate.get("certified_accuracy")
+    if not distances or not draws or sum(draws) == 0:
+        raise ValueError("there must be a distance and votes in the rows, but there are none")
+    if not _is_number(certified) or not 0 <= certified <= 1:
+        raise ValueError(f"certified_accuracy must be in [0, 1], got {certified!r}")
+    return Measured(
+        file=record.path.name,
+        settings=record.settings,
+        pairs=len(distances),
+        points=len(draws),
+        eps=math.sqrt(math.fsum(distance**2 for distance in distances) / len(distances)),
+        certified=float(certified),
+        after=1 - sum(after) / sum(draws) if after else None,
+        statement=str(certificate.get("statement", "")),
+        warnings=_warnings(summary),
+    )
+
+
+def _with(record: Record, key: str) -> list[tuple[int, Row]]:
+    return [(line, row) for line, row in enumerate(record.rows, start=2) if key in row]
+
+
+def _disagreements(piece: Attack | Certificate | Shift | Measured, summary: Row) -> list[str]:
     """One line for each number of the summary that its own rows do not give."""
-    if isinstance(piece, Shift):
+    if isinstance(piece, Measured):
+        after = summary.get("after")
+        said = after.get("accuracy") if isinstance(after, dict) else None
+        told = [("accuracy after the change", said, piece.after or 0.0)]
+    elif isinstance(piece, Shift):
         told = [("accuracy under noise", summary.get("accuracy_under_noise"), piece.under_noise)]
     elif isinstance(piece, Certificate):
         told = [

@@ -124,7 +124,7 @@ def _settings(position: int, run: Run) -> dict[str, Any]:
             "statement": getattr(piece, "statement", ""),
             "seconds": f"{run.seconds[piece.file]:.1f} s" if piece.file in run.seconds else "–",
         }
-        for piece in (*run.attacks, *run.certificates, *run.shifts)
+        for piece in (*run.attacks, *run.certificates, *run.shifts, *run.measured)
     ]
     return {
         "run": position,

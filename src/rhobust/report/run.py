@@ -117,6 +117,29 @@ class Shift:
 
 
 @dataclass(frozen=True)
+class Measured:
+    """Accuracy proved after a change of the images whose distances were measured."""
+
+    file: str
+    settings: Row
+    pairs: int
+    points: int
+    eps: float
+    """Root mean square distance of the pairs."""
+    certified: float
+    """Certified accuracy of one noisy vote after the change."""
+    after: float | None
+    """Accuracy of one noisy vote that was measured after the change: an estimate; None without labels."""
+    statement: str
+    warnings: tuple[str, ...]
+
+    @property
+    def alpha(self) -> float | None:
+        """The probability with which the certified accuracy may be wrong."""
+        return _alpha(self.settings)
+
+
+@dataclass(frozen=True)
 class Run:
     """One trained model and everything measured about it."""
 
@@ -128,6 +151,7 @@ class Run:
     attacks: tuple[Attack, ...] = ()
     certificates: tuple[Certificate, ...] = ()
     shifts: tuple[Shift, ...] = ()
+    measured: tuple[Measured, ...] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
     """How long each finished evaluation took, by file name."""
     notes: tuple[str, ...] = ()
@@ -142,7 +166,12 @@ class Run:
     @property
     def sigmas(self) -> tuple[float, ...]:
         """The noise levels this network is smoothed with: the one it was trained for, and those of its records."""
-        pieces = (*self.certificates, *self.shifts, *(a for a in self.attacks if a.scored == "smoothed"))
+        pieces = (
+            *self.certificates,
+            *self.shifts,
+            *self.measured,
+            *(a for a in self.attacks if a.scored == "smoothed"),
+        )
         found = [self.method.get("sigma"), *(piece.settings.get("sigma") for piece in pieces)]
         return tuple(sorted({sigma for sigma in found if isinstance(sigma, int | float) and sigma > 0}))
 

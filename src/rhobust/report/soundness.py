@@ -20,6 +20,12 @@ def contradictions(run: Run) -> list[str]:
                 f"{run.label}: {shift.file} claims {percent(top, 'nearest')}% under a shift, more than the"
                 f" {percent(shift.under_noise, 'nearest')}% measured on the data as it is."
             )
+    for measured in run.measured:
+        if measured.after is not None and measured.certified > measured.after + 1e-9:
+            found.append(
+                f"{run.label}: {measured.file} claims {percent(measured.certified, 'nearest')}% after a change, more"
+                f" than the {percent(measured.after, 'nearest')}% measured after it."
+            )
     return found
 
 

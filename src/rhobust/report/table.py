@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Literal
 
-from rhobust.report.run import Attack, Certificate, Run, Shift
+from rhobust.report.run import Attack, Certificate, Measured, Run, Shift
 from rhobust.rounding import Share, Way, confidence, percent, plain, rounded
 
 Standing = Literal["proved", "upper limit", "estimate"]
@@ -41,7 +41,7 @@ COLUMNS = tuple(column.name for column in fields(Number))
 
 
 def numbers(runs: Sequence[Run]) -> list[Number]:
-    """All numbers of all runs: attacks, then certificates, then shifts."""
+    """All numbers of all runs: attacks, certificates, shifts, then measured changes."""
     rows: list[Number] = []
     for position, run in enumerate(runs):
         compared = {radius for attack in run.attacks for radius in attack.accuracy}
@@ -51,6 +51,8 @@ def numbers(runs: Sequence[Run]) -> list[Number]:
             rows += _of_certificate(position, run, certificate, compared)
         for shift in run.shifts:
             rows += _of_shift(position, run, shift)
+        for measured in run.measured:
+            rows += _of_measured(position, run, measured)
     return rows
 
 
@@ -163,6 +165,34 @@ def _of_shift(position: int, run: Run, shift: Shift) -> list[Number]:
     # Draws at one point are not independent examples: Clopper-Pearson over all draws would claim too much.
     rows = [number("Accuracy of one noisy vote", "estimate", 0.0, shift.under_noise, "–")]
     rows += [number(f"Certified accuracy under {cost} shift", "proved", eps, value, sure) for eps, value in shift.curve]
+    return rows
+
+
+def _of_measured(position: int, run: Run, measured: Measured) -> list[Number]:
+    sure = "–" if measured.alpha is None else f"confidence {confidence(measured.alpha)}"
+    change = str(measured.settings.get("pairs", "a measured change"))
+
+    def number(quantity: str, standing: Standing, value: float, interval: str, n: int) -> Number:
+        return Number(
+            run=position,
+            model=run.label,
+            quantity=f"{quantity} after the change ({change})",
+            standing=standing,
+            at="eps",
+            where=measured.eps,
+            value=value,
+            shown=shown_percent(value, standing),
+            low=None,
+            high=None,
+            interval=interval,
+            n=n,
+            record=measured.file,
+            warnings=measured.warnings,
+        )
+
+    rows = [number("Certified accuracy", "proved", measured.certified, sure, measured.points)]
+    if measured.after is not None:
+        rows.append(number("Accuracy of one noisy vote", "estimate", measured.after, "–", measured.pairs))
     return rows
 
 
