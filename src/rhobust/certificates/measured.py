@@ -14,7 +14,7 @@ from rhobust.rounding import confidence, percent, rounded
 
 from .distribution import count_errors
 from .smoothed import check_images
-from .votes import NoiseKind, charged_alpha, noise_kind
+from .smoothing import NoiseKind, charged_alpha, noise_kind
 
 
 @dataclass(frozen=True, slots=True)
