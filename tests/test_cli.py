@@ -83,7 +83,7 @@ def test_train_attack_certify_report(folder, capsys):
     assert shift["summary"]["points"] == 797
     report = document(capsys, ["report", str(folder), "--out", str(folder / "report.html")])
     assert "<html" in (folder / "report.html").read_text()
-    assert report == {"report": str(folder / "report.html")}
+    assert report == {"report": str(folder / "report.html"), "problems": []}
 
 
 def test_certified_numbers_are_printed_rounded_down(folder, capsys):

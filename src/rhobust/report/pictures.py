@@ -76,7 +76,7 @@ def read_examples(path: Path, attack: Attack) -> Row:
         ValueError: The file is damaged, or does not belong to the record.
     """
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as source, np.load(source, allow_pickle=False) as file:
             examples: Row = {name: file[name] for name in file.files}
     except (zipfile.BadZipFile, ValueError, KeyError, EOFError, OSError) as error:
         raise ValueError(f"it must be an .npz file of arrays: {str(error) or type(error).__name__}") from None
