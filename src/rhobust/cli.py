@@ -25,6 +25,9 @@ COMMANDS = {
     "certify": "certify the L2 radius of a run's test images",
     "certify-shift": "certify a run's accuracy under every distribution shift up to eps",
     "measure-shift": "measure how far a change moves images, and certify a run's accuracy after it",
+    "curves": "bracket a run's worst loss under shift from above and below, beside the paper's estimate",
+    "audit": "recompute certificates from their counts, and draw a share of them again",
+    "predict": "classify images by the smoothed classifier's vote, or abstain",
     "report": "write one self-contained HTML page about runs",
     "bench": "time our way against the textbook's on this machine",
 }
@@ -37,7 +40,7 @@ def main() -> None:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command and return its exit code: 0 done, 1 contradictory records, 2 a mistake, 130 interrupted."""
+    """Run one command and return its exit code: 0 done, 1 a check failed, 2 the user's mistake, 130 interrupted."""
     name = arguments[0] if arguments else "--help"
     if name in ("-h", "--help"):
         sys.stdout.write(_help())

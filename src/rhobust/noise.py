@@ -94,7 +94,7 @@ def grid_steps(keys: Tensor, rows: Tensor, size: int, thresholds: Tensor) -> Ten
     words = philox((place, zero, zero + keys[:, 2:3], zero + keys[:, 3:4]), (keys[:, 0:1], keys[:, 1:2]))
     high, low = torch.stack(words[::2], dim=-1), torch.stack(words[1::2], dim=-1)
     uniform = (high << (_BITS - 32)) | (low >> (64 - _BITS))
-    return torch.bucketize(uniform.flatten(1)[:, :size], thresholds, right=True)
+    return torch.bucketize(uniform.flatten(1)[:, :size].contiguous(), thresholds, right=True)
 
 
 def philox(counter: tuple[Tensor, ...], key: tuple[Tensor, ...]) -> tuple[Tensor, ...]:

@@ -14,7 +14,8 @@ def survival_of(draws, law):
 def mean_of(majorant, draws, p):
     """E h(K) for K ~ Bin(draws, p), computed apart from the code under test."""
     k = np.arange(draws + 1)
-    h = majorant.base + np.array([majorant.heights[jumps(draws) <= count].sum() for count in k])
+    rises = majorant.heights + majorant.slope * np.diff(jumps(draws), prepend=0.0) / draws
+    h = majorant.base + np.array([rises[jumps(draws) <= count].sum() for count in k])
     return stats.binom.pmf(k, draws, np.asarray(p)[:, None]) @ h
 
 
@@ -53,6 +54,21 @@ def test_majorises_between_chosen_jumps_and_for_votes():
     slack = mean_of(majorant, 300, p) - exact
     assert np.all(slack >= 0)
     assert np.min(slack) < 5e-4
+
+
+def test_a_known_mean_makes_the_linear_part_cheaper():
+    surrogate = Surrogate("w2")
+    problem = MajorantProblem(20, surrogate.bend)
+    upper, _ = surrogate.priced(problem.u, np.float64(2.0))
+    law = [0.02, 0.1, 0.4]
+    band, mean = survival_of(20, law) * 0.9 + 0.05, np.mean(law) + 0.001
+    blind, _ = problem.solve(upper, band)
+    seeing, _ = problem.solve(upper, band, mean)
+    assert blind.slope == pytest.approx(0.0, abs=1e-9)
+    assert seeing.slope > 0.5
+    assert slack_off_the_grid(problem, seeing, surrogate, 2.0) >= 1e-13
+    truth = np.mean(surrogate.priced(special.ndtri(law), np.float64(2.0))[0])
+    assert truth < seeing.mean_upper(band, mean) < blind.mean_upper(band) - 0.01
 
 
 def test_survives_a_careless_solver(monkeypatch):

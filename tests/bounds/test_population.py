@@ -3,16 +3,18 @@ import pytest
 from scipy import special, stats
 
 from rhobust.bounds import (
-    clopper_pearson,
+    intervals,
     k_vote_worst_case,
     kumar_loss,
+    majority_worst_case,
     population,
     population_loss,
     population_loss_intervals,
-    sample_loss,
     survival_upper,
     worst_case_loss,
 )
+from rhobust.bounds.majorant import MajorantProblem
+from rhobust.bounds.surrogate import Surrogate
 
 ATOMS = np.array([0.01, 0.2, 0.6])
 EPS = np.array([0.0, 0.05, 0.1, 0.25, 0.5])
@@ -32,6 +34,8 @@ def exact_survival(monkeypatch):
         return np.mean([stats.binom.sf(np.asarray(thresholds) - 1, 20, p) for p in ATOMS], axis=0)
 
     monkeypatch.setattr(population, "survival_upper", survival)
+    monkeypatch.setattr(population, "betting_upper", lambda values, alpha: ATOMS.mean())
+    monkeypatch.setattr(intervals, "survival_upper", survival)
 
 
 @pytest.mark.parametrize("cost", ["w1", "w2", "winf"])
@@ -54,15 +58,59 @@ def test_votes_are_above_the_truth_when_the_counts_are_known_exactly(exact_survi
     assert np.all(found <= truth + 0.05)
 
 
+@pytest.mark.parametrize(("cost", "slack"), [("w1", 0.08), ("w2", 0.08), ("winf", 0.3)])
+def test_the_majority_is_above_the_truth_when_the_counts_are_known_exactly(exact_survival, cost, slack):
+    rho = np.array([0.0, 0.01, 0.1, 0.3])
+    truth = majority_worst_case(ATOMS, rho, 1.0, cost=cost)
+    found = population_loss([0], 20, rho, 1.0, 0.1, cost=cost, votes=None)
+    assert np.all(found >= truth - 1e-11)
+    # Twenty draws cannot tell p = 0.49 from p = 0.51, so the step of the loss stays out of reach.
+    assert np.all(found <= truth + slack)
+    assert np.all(np.diff(found) > 0)
+
+
+@pytest.mark.parametrize(("cost", "votes"), [("w2", 1), ("w1", 1), ("winf", 1), ("w2", None), ("winf", None)])
+def test_every_majorant_used_holds_off_the_grid(monkeypatch, cost, votes):
+    used = []
+    solve = MajorantProblem.solve
+
+    def watched(problem, upper, survival, mean):
+        answer = solve(problem, upper, survival, mean)
+        used.append((upper, answer[0]))
+        return answer
+
+    monkeypatch.setattr(MajorantProblem, "solve", watched)
+    errors = np.random.default_rng(12).binomial(10, np.repeat(ATOMS, 200))
+    population_loss(errors, 10, np.array([0.0, 0.02, 0.2]), 0.5, 0.01, cost=cost, votes=votes)
+    problem = MajorantProblem(10, Surrogate(cost, votes).bend)
+    u = np.random.default_rng(13).uniform(-8, 8, 3000)
+    assert len(used) >= 3
+    for upper, majorant in used:
+        assert np.all(majorant.heights >= 0)
+        h = majorant.base + majorant.slope * np.arange(11) / 10 + np.append(0.0, np.cumsum(majorant.heights))
+        mean = stats.binom.pmf(np.arange(11), 10, special.ndtr(u)[:, None]) @ h
+        # T between two grid points is at least its value at the lower one, and known where it does not jump.
+        below = upper[np.searchsorted(problem.u, u, side="right") - 1]
+        assert np.all(mean >= below + 1e-13)
+        if votes == 1:
+            between = np.interp(u, problem.u, upper) - 1e-6  # T bends by less than 1e-6 on a cell
+            assert np.all(mean >= between)
+        assert h[0] >= upper[0]
+        assert h @ stats.binom.pmf(np.arange(11), 10, 1.0) >= 1.0
+
+
 def test_without_a_shift_it_bounds_the_mean():
     errors = np.random.default_rng(0).binomial(20, np.repeat(ATOMS, 400))
     bound = population_loss(errors, 20, 0.0, 0.5, 0.01)
-    assert bound <= np.mean(survival_upper(errors, np.arange(1, 21), 0.01)) + 2e-12
-    assert np.mean(errors) / 20 < bound < np.mean(errors) / 20 + 0.06
+    assert bound <= np.mean(survival_upper(errors, np.arange(1, 21), 0.0075)) + 2e-12
+    assert np.mean(errors) / 20 < bound < np.mean(errors) / 20 + 0.03
+    # Points that were sorted afterwards give what they gave before, up to the order of the bets.
+    assert population_loss(np.sort(errors), 20, 0.0, 0.5, 0.01) == pytest.approx(bound, abs=2e-3)
 
 
 def test_values_for_ten_thousand_points():
-    # Means over other draws of a population known to about 0.003, with margins from DKW alone.
+    # Means over other draws of a population known to about 0.003, with margins from DKW alone: a known mean makes ours
+    # a little smaller, most of all for small shifts.
     rng = np.random.default_rng(1)
     p = certified_like(10_000)
     errors = rng.binomial(20, p)
@@ -73,7 +121,7 @@ def test_values_for_ten_thousand_points():
     one = rng.random(10_000) < p
     found = population_loss(one, 1, EPS[1:] ** 2, 0.25, 1e-3)
     assert found == pytest.approx([0.3618, 0.4389, 0.6723, 0.9259], abs=0.015)
-    found = kumar_loss(int(one.sum()), 10_000, EPS[1:] ** 2, 0.25, 1e-3)
+    found = kumar_loss(one, 1, EPS[1:] ** 2, 0.25, 1e-3)
     assert found == pytest.approx([0.3646, 0.4435, 0.6679, 0.9677], abs=0.01)
     errors = rng.binomial(1000, p)
     found = population_loss_intervals(errors, 1000, EPS[1:] ** 2, 0.25, 1e-3)
@@ -114,65 +162,37 @@ def test_one_draw_is_never_worse_than_kumar():
     errors = (np.random.default_rng(5).random(3000) < 0.1).astype(int)
     rho = np.array([0.01, 0.04, 0.16])
     ours = population_loss(errors, 1, rho, 0.5, 0.02, cost="w1")
-    assert np.all(ours <= kumar_loss(int(errors.sum()), 3000, rho, 0.5, 0.01) + 1e-4)
+    assert np.all(ours <= kumar_loss(errors, 1, rho, 0.5, 0.01) + 1e-4)
 
 
-def test_kumar_by_hand():
-    # Total variation of N(0, 1/4) and N(0.3, 1/4): 2 Phi(0.3) - 1 = 0.2358228.
-    clean = clopper_pearson(30, 1000, 0.01, "upper")
-    assert kumar_loss(30, 1000, 0.09, 0.5, 0.01) == pytest.approx(clean + 0.23582284, abs=1e-8)
-    assert kumar_loss(30, 1000, 0.0, 0.5, 0.01) == pytest.approx(clean, abs=1e-11)
-    assert kumar_loss(30, 1000, 100.0, 0.5, 0.01) == 1.0
+TRUTHS = {
+    1: worst_case_loss,
+    3: lambda p, rho, sigma, cost: k_vote_worst_case(p, 3, rho, sigma, cost=cost),
+    None: majority_worst_case,
+}
 
 
-def test_intervals_by_hand():
-    # Without a shift T(p) = p, so the bound is the mean of the interval ends under the band, plus a.
-    errors = np.random.default_rng(11).binomial(30, np.repeat(ATOMS, 100))
-    ends = clopper_pearson(np.arange(31), 30, 0.02, "upper")
-    band = survival_upper(errors, np.arange(1, 31), 0.01)
-    by_hand = ends[0] + np.diff(ends) @ band + 0.02
-    found = population_loss_intervals(errors, 30, 0.0, 0.5, 0.01, interval_alpha=0.02)
-    assert by_hand <= found <= by_hand + 5e-12
-
-
-def test_sample_statements():
-    errors = np.random.default_rng(6).binomial(2000, np.repeat(ATOMS, 50))
-    union = clopper_pearson(errors, 2000, 0.01 / 150, "upper")
-    assert sample_loss(errors, 2000, EPS**2, 0.25, 0.01) == pytest.approx(
-        worst_case_loss(union, EPS**2, 0.25), abs=1e-11
-    )
-    each = clopper_pearson(errors, 2000, 0.001, "upper")
-    # P(Bin(150, 0.001) > 1) = 0.0102 and P(... > 2) = 0.0005.
-    counted = sample_loss(errors, 2000, EPS**2, 0.25, 0.01, interval_alpha=0.001)
-    assert counted == pytest.approx(np.minimum(worst_case_loss(each, EPS**2, 0.25) + 2 / 150, 1), abs=1e-11)
-
-
-def test_sample_loss_covers():
-    # 40 repetitions at alpha = 0.2; false-alarm rate below 1e-6.
-    rng = np.random.default_rng(7)
-    truth = worst_case_loss(np.repeat(ATOMS, 10), 0.05, 0.5)
-    found = [sample_loss(rng.binomial(40, np.repeat(ATOMS, 10)), 40, 0.05, 0.5, 0.2) for _ in range(40)]
-    assert np.count_nonzero(np.array(found) < truth) <= stats.binom.isf(1e-6, 40, 0.2)
-
-
-def check_coverage(cost, rho, repetitions, seed):
+def check_coverage(cost, votes, repetitions, seed):
     # Points are drawn from the population and noise at each point; false-alarm rate below 1e-6.
     rng = np.random.default_rng(seed)
-    truth = worst_case_loss(ATOMS, rho, 0.5, cost=cost)
+    truth = TRUTHS[votes](ATOMS, 0.02, 0.5, cost=cost)
     misses = 0
     for _ in range(repetitions):
-        errors = rng.binomial(6, rng.choice(ATOMS, 250))
-        found = population_loss(errors, 6, rho, 0.5, 0.1, cost=cost)
+        errors = rng.binomial(4, rng.choice(ATOMS, 200))
+        found = population_loss(errors, 4, 0.02, 0.5, 0.1, cost=cost, votes=votes)
         misses += found < truth
-        assert found < truth + 0.3
+        assert found < truth + 0.5
     assert misses <= stats.binom.isf(1e-6, repetitions, 0.1)
+    assert misses <= 0.1 * repetitions
 
 
-def test_population_loss_covers():
-    check_coverage("winf", 0.02, 60, seed=8)
+@pytest.mark.parametrize("votes", [1, 3, None])
+def test_population_loss_covers(votes):
+    check_coverage("winf", votes, 100, seed=8)
 
 
 @pytest.mark.slow
-def test_population_loss_covers_for_transport():
-    check_coverage("w2", 0.05, 100, seed=9)
-    check_coverage("w1", 0.05, 100, seed=10)
+@pytest.mark.parametrize("cost", ["w2", "w1"])
+@pytest.mark.parametrize("votes", [1, None])
+def test_population_loss_covers_for_transport(cost, votes):
+    check_coverage(cost, votes, 200, seed=9)

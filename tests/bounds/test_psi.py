@@ -97,48 +97,42 @@ def exact_psi(p, kappa):
     height = special.ndtr(u + tau) - kappa * tau**2 / 2
     padded = np.concatenate([[-1.0], height, [-1.0]])
     peaks = np.flatnonzero((padded[1:-1] >= padded[:-2]) & (padded[1:-1] >= padded[2:]))
-    with mp.workdps(40):
-        start = mp.sqrt(2) * mp.erfinv(2 * mp.mpf(p) - 1) if 1e-3 < p < 0.999 else probit(p)
-        best = mp.mpf(p)
-        for peak in peaks:
-            a = start + mp.mpf(float(tau[peak]))
-            for _ in range(30):
-                slope = mp.npdf(a) - kappa * (a - start)
-                bend = -a * mp.npdf(a) - kappa
-                step = slope / bend if bend else mp.mpf(0)
-                a = max(a - max(min(step, mp.mpf("0.01")), mp.mpf("-0.01")), start)
-            best = max(best, mp.ncdf(a) - kappa * (a - start) ** 2 / 2)
-        return best
+    best, start, kappa = mp.mpf(p), probit(p), mp.mpf(kappa)
+    for peak in peaks:
+        a = start + mp.mpf(float(tau[peak]))
+        # Newton on the slope doubles its digits; at kappa = phi(1) the root is nearly triple and takes more steps.
+        for _ in range(40):
+            density = mp.npdf(a)
+            bend = -a * density - kappa
+            step = (density - kappa * (a - start)) / bend if bend else mp.mpf(0)
+            a = max(a - max(min(step, mp.mpf("0.01")), mp.mpf("-0.01")), start)
+            if abs(step) < 1e-12:  # the value's error is of the order of its square
+                break
+        best = max(best, mp.ncdf(a) - kappa * (a - start) ** 2 / 2)
+    return best
 
 
 def probit(p):
     """Phi^{-1} in 40 digits by Newton's method, also where p is close to 0 or 1."""
     u = mp.mpf(float(special.ndtri(p)))
-    for _ in range(4):
+    for _ in range(2):  # 16 digits to start with, then 32, then 64
         u -= (mp.ncdf(u) - mp.mpf(p)) / mp.npdf(u)
     return u
 
 
-def check_against_truth(number, seed):
-    rng = np.random.default_rng(seed)
-    p = special.ndtr(rng.uniform(-6, 4, number))
-    kappa = 10 ** rng.uniform(-3, 1.3, number)
+def test_psi_is_never_below_the_truth():
+    # 2,000 random inputs, a fifth of them where two local maxima merge.
+    rng = np.random.default_rng(0)
+    p = special.ndtr(rng.uniform(-6, 4, 2000))
+    kappa = 10 ** rng.uniform(-3, 1.3, 2000)
     kappa[::10] = PHI1 * (1 + 1e-9)
     kappa[5::10] = PHI1 * (1 - 1e-9)
     found = psi(p, kappa)
-    for i in range(number):
-        truth = exact_psi(float(p[i]), float(kappa[i]))
-        assert found[i] >= truth, (p[i], kappa[i])
-        assert found[i] <= truth + 2e-12, (p[i], kappa[i])
-
-
-def test_psi_is_never_below_the_truth():
-    check_against_truth(200, seed=0)
-
-
-@pytest.mark.slow
-def test_psi_is_never_below_the_truth_on_many():
-    check_against_truth(2000, seed=1)
+    with mp.workdps(40):
+        for i in range(2000):
+            truth = exact_psi(float(p[i]), float(kappa[i]))
+            assert found[i] >= truth, (p[i], kappa[i])
+            assert found[i] <= truth + 2e-12, (p[i], kappa[i])
 
 
 @pytest.mark.parametrize("tail", [1e-300, 1e-30, 1e-17])

@@ -1,9 +1,34 @@
+import math
+
 import numpy as np
 import pytest
+import torch
 from scipy import stats
 
-from rhobust.bounds import worst_case_loss
-from rhobust.certificates import certify_shift, shift_certificate
+from rhobust.bounds import (
+    dithered_counts,
+    k_vote_worst_case,
+    kumar_loss,
+    majority_worst_case,
+    population_loss,
+    population_loss_intervals,
+    sample_loss,
+    worst_case_loss,
+)
+from rhobust.certificates import (
+    ClippedCrossEntropy,
+    Evidence,
+    ShiftClaim,
+    Smoothing,
+    ZeroOne,
+    certify_shift,
+    compare,
+    count_votes,
+    draw_losses,
+    gather_evidence,
+    shift_certificate,
+)
+from rhobust.certificates.losses import dither_noise
 from rhobust.data import to_unit
 
 EPS = (0.0, 0.1, 0.25, 0.5)
@@ -52,8 +77,9 @@ def test_bad_settings_are_refused(half_space, grey_images, settings, message):
 
 
 def test_bad_labels_are_refused(half_space, grey_images):
-    with pytest.raises(ValueError, match="y must hold one label"):
-        certify_shift(half_space, grey_images.images, grey_images.labels[:3], sigma=0.25, eps=EPS)
+    for labels in (grey_images.labels[:3], None, grey_images.labels.float()):
+        with pytest.raises(ValueError, match="y must hold one label an input"):
+            certify_shift(half_space, grey_images.images, labels, sigma=0.25, eps=EPS)
     labels = grey_images.labels.clone()
     labels[-1] = 2
     with pytest.raises(ValueError, match=r"labels must lie in \[0, 2\), got 0 to 2"):
@@ -63,9 +89,234 @@ def test_bad_labels_are_refused(half_space, grey_images):
 def test_more_errors_never_certify_more():
     def certified(errors):
         return shift_certificate(
-            np.array(errors), draws=10, eps=(0.1,), sigma=0.5, dimension=64, alpha=0.01, seed=0, noise="grid"
+            Evidence(np.array(errors)),
+            claim=ShiftClaim(),
+            draws=10,
+            eps=(0.1,),
+            sigma=0.5,
+            dimension=64,
+            alpha=0.01,
+            seed=0,
+            noise="grid",
         ).certified_accuracy[0]
 
     rng = np.random.default_rng(0)
     errors = rng.integers(0, 3, 400)
     assert certified(errors) >= certified(errors + 1) >= certified(errors + 5)
+
+
+def true_errors(half_space, grey_images):
+    """Error probabilities of the half space under noise of 0.25, up to what rounding to the grid changes."""
+    distance = half_space(to_unit(grey_images.images))[:, 1].abs().detach().numpy()
+    return stats.norm.cdf(-distance / 0.25)
+
+
+@pytest.mark.parametrize("cost", ["w1", "w2", "winf"])
+@pytest.mark.parametrize("classifier", ["k-vote", "majority"])
+def test_other_classifiers_lie_below_their_true_worst_case(half_space, grey_images, classifier, cost):
+    # A half space attains the worst case of every classifier and cost.
+    images, labels = grey_images.images.repeat(10, 1, 1, 1), grey_images.labels.repeat(10)
+    claim = ShiftClaim(classifier=classifier, cost=cost)
+    eps = (0.0, 0.1)
+    certificate = certify_shift(half_space, images, labels, sigma=0.25, eps=eps, draws=20, alpha=0.01, claim=claim)
+    wrong, rho = true_errors(half_space, grey_images), np.square(eps)
+    if classifier == "majority":
+        truth = 1 - majority_worst_case(wrong, rho, 0.25, cost=cost)
+    else:
+        truth = 1 - k_vote_worst_case(wrong, 3, rho, 0.25, cost=cost)
+    certified = np.array(certificate.certified_accuracy)
+    assert (certified < truth).all()
+    assert (certified > truth - 0.35).all()
+
+
+@pytest.mark.parametrize(
+    ("way", "bound"),
+    [("majorant", population_loss), ("intervals", population_loss_intervals), ("sample", sample_loss)],
+)
+def test_the_ways_are_their_bounds(half_space, grey_images, way, bound):
+    claim = ShiftClaim(classifier="majority", cost="winf", way=way)
+    certificate = certify_shift(
+        half_space, grey_images.images, grey_images.labels, sigma=0.25, eps=(0.1,), draws=30, claim=claim
+    )
+    evidence = gather_evidence(
+        half_space,
+        grey_images.images,
+        grey_images.labels,
+        claim=claim,
+        indices=range(40),
+        points=40,
+        sigma=0.25,
+        draws=30,
+        alpha=1e-3,
+        seed=0,
+        num_classes=2,
+    )
+    direct = bound(evidence.errors, 30, 0.01, 0.25, 1e-3, cost="winf", votes=None)
+    assert certificate.certified_loss[0] == pytest.approx(direct, abs=1e-9)
+
+
+class Soft(torch.nn.Module):
+    """Two classes whose loss, clipped at 2, is 2 with the half space's error and 0 otherwise: the hardest soft loss."""
+
+    def __init__(self, half_space):
+        super().__init__()
+        self.half_space = half_space
+
+    def forward(self, x):
+        return 100 * self.half_space(x).sign()
+
+
+@pytest.mark.parametrize("way", ["majorant", "intervals", "sample"])
+def test_the_clipped_cross_entropy_lies_above_its_true_worst_case(half_space, grey_images, way):
+    repeats = 1 if way == "sample" else 20
+    images, labels = grey_images.images.repeat(repeats, 1, 1, 1), grey_images.labels.repeat(repeats)
+    claim = ShiftClaim(loss="cross-entropy", bound=2.0, way=way)
+    draws = 20 if way == "majorant" else 500
+    eps = (0.0, 0.1, 0.25)
+    found = certify_shift(Soft(half_space), images, labels, sigma=0.25, eps=eps, draws=draws, alpha=0.01, claim=claim)
+    truth = 2 * worst_case_loss(true_errors(half_space, grey_images), np.square(eps), 0.25)
+    loss = np.array(found.certified_loss)
+    assert (loss > truth).all()
+    assert (loss < truth + 0.35).all()
+    assert found.loss_under_noise == pytest.approx(truth[0], abs=0.05)
+    with pytest.raises(ValueError, match="certified_accuracy must come from the 0-1 loss, got cross-entropy"):
+        _ = found.certified_accuracy
+    statement = found.statement(0.1)
+    assert "clipped at 2, is at most" in statement
+    assert 0 <= float(statement.rsplit("at most ", 1)[1].rstrip(".")) - loss[1] < 1e-4
+
+
+def test_a_soft_loss_is_counted_by_its_own_draws(half_space, grey_images):
+    images, labels = grey_images.images[10:30], grey_images.labels[10:30]
+    names = {"indices": range(10, 30), "draws": 25, "purpose": "shift"}
+    loss, smoothing = ClippedCrossEntropy(0.7), Smoothing(0.25, 2, seed=3)
+    drawn = draw_losses(half_space, images, labels, loss, smoothing, **names)
+    assert drawn.values.shape == (20, 25)
+    assert drawn.values.min() > 0
+    assert drawn.values.max() == 0.7
+    hard = draw_losses(half_space, images, labels, ZeroOne(), smoothing, **names)
+    assert (hard.values.sum(1) == drawn.errors).all()
+    some = names | {"indices": range(15, 19)}
+    part = draw_losses(half_space, images[5:9], labels[5:9], loss, smoothing, **some)
+    assert (part.values == drawn.values[5:9]).all()
+    claim = ShiftClaim(loss="cross-entropy", bound=0.7)
+    evidence = gather_evidence(
+        half_space,
+        images,
+        labels,
+        claim=claim,
+        indices=range(10, 30),
+        points=20,
+        sigma=0.25,
+        draws=25,
+        alpha=1e-3,
+        seed=3,
+        num_classes=2,
+    )
+    votes = count_votes(half_space, images, smoothing, **names)
+    assert (drawn.errors == 25 - votes.gather(1, labels[:, None]).squeeze(1).numpy()).all()
+    uniform = dither_noise(3, "shift", range(10, 30), 25)
+    assert (evidence.dithered == dithered_counts(drawn.values, 0.7, uniform)).all()
+    assert (evidence.errors == drawn.errors).all()
+    assert not (uniform == dither_noise(4, "shift", range(10, 30), 25)).any()
+    assert (uniform[3] == dither_noise(3, "shift", [13], 25)[0]).all()
+
+
+class Nan(torch.nn.Module):
+    def forward(self, x):
+        return torch.full((len(x), 2), math.nan)
+
+
+class TooLarge:
+    bound = 0.5
+
+    def __call__(self, logits, y):
+        return logits[:, 0] + 0.75
+
+
+def test_nan_and_losses_out_of_bounds_are_errors(half_space, grey_images):
+    for claim in (ShiftClaim(), ShiftClaim(loss="cross-entropy")):
+        with pytest.raises(ValueError, match="logits must be numbers, but the network returned NaN"):
+            certify_shift(Nan(), grey_images.images, grey_images.labels, sigma=0.25, eps=EPS, claim=claim)
+    with pytest.raises(ValueError, match=r"losses must lie in \[0, 0.5\], their bound, got 0.75"):
+        draw_losses(
+            half_space,
+            grey_images.images,
+            grey_images.labels,
+            TooLarge(),
+            Smoothing(0.25, 2),
+            indices=range(40),
+            draws=2,
+            purpose="shift",
+        )
+
+
+@pytest.mark.parametrize(
+    ("claim", "words"),
+    [
+        (ShiftClaim(), "within W2 distance 0.1 of the data's, the classifier that takes one noisy vote (sigma 0.25)"),
+        (
+            ShiftClaim(classifier="k-vote", cost="w1"),
+            "W1 distance 0.1 of the data's, the classifier that takes",
+        ),
+        (ShiftClaim(classifier="k-vote", votes=5), "the majority of 5 noisy votes (sigma 0.25) is right at least"),
+        (
+            ShiftClaim(classifier="majority", cost="winf"),
+            "W-infinity distance 0.1 of the data's, the classifier",
+        ),
+        (
+            ShiftClaim(way="sample"),
+            "over the noise, for every distribution within W2 distance 0.1 of these 40 test",
+        ),
+        (
+            ShiftClaim(loss="cross-entropy"),
+            "the mean cross-entropy of one noisy answer (sigma 0.25), clipped at 0.693",
+        ),
+    ],
+)
+def test_every_claim_has_its_words(half_space, grey_images, claim, words):
+    found = certify_shift(
+        half_space, grey_images.images, grey_images.labels, sigma=0.25, eps=(0.1,), draws=5, alpha=0.01, claim=claim
+    )
+    assert words in found.statement(0.1)
+    assert "ideal" not in found.statement(0.1)
+
+
+def test_float_inputs_are_said_to_need_ideal_draws(half_space, grey_images):
+    x = to_unit(grey_images.images) * 0.99
+    found = certify_shift(half_space, x, grey_images.labels, sigma=0.25, eps=(0.1,), draws=5, alpha=0.01)
+    assert found.noise == "float"
+    assert "ideal Gaussian draws" in found.statement(0.1)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"classifier": "one"}, "classifier must be one of randomised, k-vote, majority, got 'one'"),
+        ({"cost": "w3"}, "cost must be one of w1, w2, winf, got 'w3'"),
+        ({"votes": 3}, "votes must be left out for the randomised classifier, got 3"),
+        ({"classifier": "k-vote", "votes": 0}, "votes must be >= 1, got 0"),
+        ({"classifier": "majority", "loss": "cross-entropy"}, "loss must be 0-1 for the majority classifier"),
+        ({"bound": 2.0}, "bound must be left out for the 0-1 loss, got 2.0"),
+        ({"loss": "cross-entropy", "bound": 0.0}, "bound must be > 0 and finite, got 0.0"),
+    ],
+)
+def test_claims_without_a_meaning_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        ShiftClaim(**settings)
+
+
+def test_others_beside_ours():
+    rng = np.random.default_rng(0)
+    errors = rng.binomial(20, rng.beta(0.3, 3, 3000))
+    eps = (0.0, 0.1, 0.2)
+    found = {
+        (one.name, one.cost): one.certified_accuracy
+        for one in compare(errors, draws=20, eps=eps, sigma=0.25, level=1e-3)
+    }
+    kumar = 1 - kumar_loss(errors, 20, np.square(eps), 0.25, 1e-3)
+    assert found["kumar", "w1"] == pytest.approx(kumar)
+    assert found["ours", "w1"][1] > found["kumar", "w1"][1]
+    assert found["ours", "winf"][2] > found["ours", "w1"][2]
+    # Cohen's certified accuracy of the population: a step of the radius, which twenty draws resolve badly.
+    assert 0 < found["cohen", "winf"][1] < found["ours", "winf"][1]

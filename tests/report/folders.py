@@ -144,16 +144,30 @@ def write_shift(
 ) -> Path:
     settings = {"sigma": sigma, "draws": draws, "alpha": 0.001, "eps": EPS, "classifier": "randomised", "cost": "w2"}
     writer = RecordWriter(folder, "certify-shift", "", settings | {"seed": 0} | extra)
-    writer.append(
-        {"index": i, "label": i % 10, "errors": int(e), "draws": draws, "loss": e / draws} for i, e in enumerate(errors)
-    )
-    error = float(errors.sum()) / (draws * len(errors))
-    curve = [{"eps": eps, "certified_accuracy": max(0.0, 1 - error - 0.04 - 0.55 * eps)} for eps in EPS]
-    if extra.get("loss") == "cross-entropy":
-        curve = [{"eps": eps, "certified_loss": error + 0.04123 + 2 * eps} for eps in EPS]
+    writer.append({"index": i, "label": i % 10, "errors": int(e), "draws": draws} for i, e in enumerate(errors))
+    accuracy = 1 - float(errors.sum()) / (draws * len(errors))
+    curve = [{"eps": eps, "certified_accuracy": max(0.0, accuracy - 0.04 - 0.55 * eps)} for eps in EPS]
     statement = "With probability 99.9% over test points and noise, one noisy vote is right at least so often."
-    summary = {"accuracy_under_noise": 1 - error, "loss_under_noise": error, "curve": curve, "statement": statement}
-    writer.finish(summary | {"seconds": 3.2} | ({} if beside is None else {"beside": beside}))
+    summary = {"accuracy_under_noise": accuracy, "curve": curve, "statement": statement, "seconds": 3.2}
+    writer.finish(summary | ({} if beside is None else {"beside": beside}))
+    return writer.path
+
+
+def write_losses(folder: Path, *, attacked: bool = True, crossing: bool = False) -> Path:
+    """Curves of the cross-entropy clipped at 2: certified, and where it was attacked a lower curve and an estimate."""
+    settings = {"sigma": 0.25, "draws": 20, "alpha": 0.001, "loss": "cross-entropy", "bound": 2.0, "cost": "w2"}
+    writer = RecordWriter(folder, "curves" if attacked else "certify-shift", "cross-entropy", settings | {"seed": 0})
+    losses = [0.25 + 0.01 * (i % 11) for i in range(50)]
+    writer.append(
+        {"index": i, "label": i % 10, "errors": 1, "draws": 20, "loss": loss} for i, loss in enumerate(losses)
+    )
+    curve: list[dict[str, Any]] = []
+    for eps in EPS:
+        upper = 0.41234 + eps
+        extra = {"certified": upper, "lower": upper + 0.1 if crossing else 0.30879 + 0.4 * eps, "estimate": 0.35 + eps}
+        curve.append({"eps": eps, **(extra if attacked else {"certified_loss": upper})})
+    summary = {"loss_under_noise": float(np.mean(losses)), "curve": curve, "statement": "The loss is at most so much."}
+    writer.finish(summary | {"seconds": 3.2})
     return writer.path
 
 

@@ -229,41 +229,6 @@ def test_the_sentence_quotes_the_shift_certificate_rounded_down(tmp_path, run):
     assert "W2 distance 0.1 of the data’s, answering by one noisy vote (confidence 99.9%)." in text
 
 
-def test_other_shift_certificates_are_named_as_such(tmp_path, run):
-    errors = np.ones(50, dtype=int)
-    write_shift(run, errors, sigma=0.25, cost="w1")
-    write_shift(run, errors, sigma=0.25, classifier="k-vote", votes=3, way="sample")
-    beside = [{"name": "kumar", "classifier": "randomised", "cost": "w1", "certified_accuracy": [0.5], "eps": [0.1]}]
-    write_shift(run, errors, sigma=0.25, classifier="majority", beside=beside)
-    page = page_of(tmp_path, run)
-    kinds = {series["kind"].removeprefix("shift ") for series in data_of(page)["charts"]["shift"]["series"]}
-    assert kinds == {
-        "W2, one noisy vote",
-        "W1, one noisy vote",
-        "W2, majority of 3 noisy votes, these points only",
-        "W2, class most probable under noise",
-        "W1, one noisy vote, bound of Kumar",
-        "noise",
-    }
-    quantities = {row["quantity"] for row in numbers_of(page)}
-    assert "Certified accuracy under W2 shift, majority of 3 noisy votes, these points only" in quantities
-    # The best result is not what the top quotes: it is the population's, of one noisy vote.
-    assert "answering by one noisy vote" in text_of(page)
-
-
-def test_a_certified_loss_has_its_own_figure_and_is_rounded_up(tmp_path, run):
-    path = write_shift(run, np.full(50, 2), sigma=0.25, loss="cross-entropy", bound=2.3)
-    page = page_of(tmp_path, run)
-    shown = {
-        row["where"]: row for row in numbers_of(page) if row["record"] == path.name and row["standing"] == "proved"
-    }
-    assert shown[0.1]["value"] == pytest.approx(0.34123)
-    assert shown[0.1]["shown"] == "0.3413"
-    (series,) = [s for s in data_of(page)["charts"]["shift-loss"]["series"] if s["rule"] == "next"]
-    assert series["sign"] == "≤"
-    assert [0.1, "0.3413"] in series["points"]
-
-
 def test_an_attack_in_another_norm_has_its_own_figure(tmp_path, run):
     write_attack(run, "pgd", np.full(50, 0.6), scored="smoothed", sigma=0.25, norm="linf")
     charts = data_of(page_of(tmp_path, run))["charts"]

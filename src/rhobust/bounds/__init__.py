@@ -1,15 +1,27 @@
 """Pure mathematics, numpy and scipy only: whatever is proved is proved here."""
 
+from .attained import attained_loss as attained_loss
+from .attained import moved_loss as moved_loss
+from .concave import gap_bound as gap_bound
+from .concave import gradient_blocks as gradient_blocks
+from .concave import squared_gradient_upper as squared_gradient_upper
 from .confidence import betting_upper as betting_upper
 from .confidence import clopper_pearson as clopper_pearson
 from .confidence import dkw_margin as dkw_margin
 from .confidence import failure_quantile as failure_quantile
 from .confidence import survival_upper as survival_upper
+from .convention import clean_rho as clean_rho
+from .convention import noisy_rho as noisy_rho
 from .curvature import concavity_threshold as concavity_threshold
 from .curvature import curvature_lower as curvature_lower
 from .curvature import curvature_upper as curvature_upper
 from .curvature import gradient_bound as gradient_bound
 from .curvature import smoothness as smoothness
+from .dither import dithered_counts as dithered_counts
+from .intervals import population_loss_intervals as population_loss_intervals
+from .intervals import population_loss_uppers as population_loss_uppers
+from .intervals import sample_loss as sample_loss
+from .kumar import kumar_loss as kumar_loss
 from .lecuyer import lecuyer_radius as lecuyer_radius
 from .li import li_radius as li_radius
 from .measured import EpsUpper as EpsUpper
@@ -17,10 +29,7 @@ from .measured import MeasuredLoss as MeasuredLoss
 from .measured import eps_upper as eps_upper
 from .measured import excess_upper as excess_upper
 from .measured import measured_loss as measured_loss
-from .population import kumar_loss as kumar_loss
 from .population import population_loss as population_loss
-from .population import population_loss_intervals as population_loss_intervals
-from .population import sample_loss as sample_loss
 from .psi import psi as psi
 from .psi import psi1 as psi1
 from .psi import psi_slope as psi_slope

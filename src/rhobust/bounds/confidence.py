@@ -86,6 +86,15 @@ def betting_upper(x: ArrayLike, alpha: float) -> FloatOrArray:
     return result(np.minimum(high + MARGIN, 1.0))
 
 
+def shuffled(values: Array) -> Array:
+    """Return values in a fixed random order.
+
+    The bets of `betting_upper` need an order that does not depend on the values. A sample of independent
+    draws that was sorted afterwards, say by class, has such an order again once it is shuffled.
+    """
+    return values[np.random.default_rng(0).permutation(len(values))]
+
+
 def dkw_margin(n: int, alpha: float) -> float:
     """Return the one-sided Dvoretzky-Kiefer-Wolfowitz margin with Massart's constant.
 

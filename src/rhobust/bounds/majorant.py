@@ -1,7 +1,7 @@
 """Functions of a vote count whose mean bounds a function of the unknown vote probability."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,9 @@ from .surrogate import EDGE
 
 SLACK = 5e-5
 """Largest loss of tightness that the grid may cause."""
+
+WIDTH = 0.004
+"""Largest spacing of the grid of probits."""
 
 STEPS = 128
 """Most steps that a majorant has; with more draws than this it is constant between some counts."""
@@ -28,18 +31,24 @@ def jumps(draws: int) -> Array:
 
 @dataclass(frozen=True)
 class Majorant:
-    """h(k) = base + sum of the heights of all jumps at counts up to k, nondecreasing in k.
+    """h(k) = base + slope k / draws + the heights of all jumps at counts up to k, nondecreasing in k.
 
     Guarantee of every instance made by `MajorantProblem.solve`: E h(K) >= T(p) for K ~ Bin(draws, p)
-    and every p in [0, 1].
+    and every p in [0, 1]. (Where there are fewer jumps than counts, k / draws rises at the jumps only.)
     """
 
     base: float
     heights: Array
+    slope: float = 0.0
 
-    def mean_upper(self, survival: Array) -> float:
-        """Return an upper bound of the mean of h(K) from upper bounds of P(K >= jump)."""
-        return self.base + float(self.heights @ survival) + MARGIN * (1 + float(self.heights.sum()))
+    @property
+    def span(self) -> float:
+        """The range of h."""
+        return self.slope + float(self.heights.sum())
+
+    def mean_upper(self, survival: Array, mean: float = 1.0) -> float:
+        """Return an upper bound of the mean of h(K) from upper bounds of P(K >= jump) and of E K / draws."""
+        return self.base + self.slope * mean + float(self.heights @ survival) + MARGIN * (1 + self.span)
 
 
 class MajorantProblem:
@@ -51,69 +60,86 @@ class MajorantProblem:
     2 phi(1) m D. And T is a supremum of translates of one function H, so T'' >= -c whenever H'' >= -c.
     Hence the slack E h - T on a cell is at least its smaller end value minus
     (2 phi(1) m D + c) w^2 / 8. Below and above the grid both sides are monotone.
+
+    If T has no such c (the majority vote jumps), monotonicity alone is used: on a cell E h is at least
+    its value at the lower end and T at most its value at the upper end, and no slack is needed.
     """
 
     def __init__(self, draws: int, bend: float) -> None:
         self.draws = draws
-        width = min(0.004, math.sqrt(8 * SLACK / (2 * BEND * draws + bend)))
+        self.jumping = math.isinf(bend)
+        width = WIDTH if self.jumping else min(WIDTH, math.sqrt(8 * SLACK / (2 * BEND * draws + bend)))
         self.u = np.linspace(-EDGE, EDGE, 2 * math.ceil(EDGE / width) + 1)
         width = float(self.u[1] - self.u[0])
         # What the cells cost: at once, and for each unit of the range of h.
-        self.fixed_slack = bend * width**2 / 8
-        self.range_slack = 2 * BEND * draws * width**2 / 8
+        self.fixed_slack = 0.0 if self.jumping else bend * width**2 / 8
+        self.range_slack = 0.0 if self.jumping else 2 * BEND * draws * width**2 / 8
         steps = jumps(draws)
         # P(Bin(m, p) >= i) on the grid; the first row is p = 0, where every jump is out of reach.
         inside = special.betainc(steps, draws - steps + 1, special.ndtr(self.u)[:, None])
         self.reached = np.vstack([np.zeros(steps.size), inside])
+        # The mean of k / draws, as far as the jumps follow it.
+        self.ramp = self.reached @ (np.diff(steps, prepend=0.0) / draws)
+        self.mattered = np.empty(0, np.intp)
 
     def targets(self, upper: Array) -> Array:
         """Return what E h must reach in each row, from upper values of T on the grid.
 
         The row of p = 0 must serve all p up to the first grid point, and the last row all p up to 1,
-        where T may be 1.
+        where T may be 1. Where T jumps, every row serves the cell above it.
         """
-        return np.concatenate([upper[:1], upper[:-1], [1.0]])
+        return np.concatenate([upper[:1], upper[1:] if self.jumping else upper[:-1], [1.0]])
 
-    def _repaired(self, base: float, heights: Array, targets: Array) -> Majorant:
+    def _lack(self, found: Majorant, targets: Array) -> Array:
+        return targets - found.base - found.slope * self.ramp - self.reached @ found.heights
+
+    def _repaired(self, found: Majorant, lack: float) -> Majorant:
         """Lift h by what it lacks anywhere, whatever the solver's tolerance was."""
-        lack = float(np.max(targets - base - self.reached @ heights))
-        span = float(heights.sum())
-        slack = self.fixed_slack + self.range_slack * span + MARGIN * (1 + span)
-        return Majorant(base + lack + slack, heights)
+        slack = self.fixed_slack + self.range_slack * found.span + MARGIN * (1 + found.span)
+        return replace(found, base=found.base + lack + slack)
 
-    def solve(self, upper: Array, survival: Array) -> tuple[Majorant, Array]:
+    def solve(self, upper: Array, survival: Array, mean: float = 1.0) -> tuple[Majorant, Array]:
         """Return the majorant of least mean, and how much each grid value of T costs.
 
         Args:
             upper: Upper values of T at `self.u`, nondecreasing.
             survival: Upper bounds of P(K >= jump), the objective's weights.
+            mean: An upper bound of E K / draws, the weight of the slope.
         """
         targets = self.targets(upper)
         rows = np.arange(targets.size)
         active = np.union1d(rows[:: max(rows.size // 160, 1)], [0, 1, rows.size - 1])
+        # What mattered at the last price mostly matters at the next: it saves rounds, and decides nothing else.
+        active = np.union1d(active, self.mattered)
         trivial = Majorant(1.0, np.zeros(survival.size))
         best, prices = trivial, np.zeros(targets.size)
         for _ in range(6):
+            columns = np.column_stack([np.ones(active.size), self.ramp[active], self.reached[active]])
             answer = optimize.linprog(
                 # The slack for the range of h is part of the price, lest h grow without need.
-                np.concatenate([[1.0], survival + self.range_slack]),
-                A_ub=-np.column_stack([np.ones(active.size), self.reached[active]]),
+                np.concatenate([[1.0, mean + self.range_slack], survival + self.range_slack]),
+                A_ub=-columns,
                 b_ub=-targets[active],
-                bounds=[(None, None), *[(0, None)] * survival.size],
+                bounds=[(None, None), *[(0, None)] * (1 + survival.size)],
                 method="highs",
                 options={"presolve": False},  # takes longer than it saves on so small a programme
             )
             if answer.x is None:
                 break  # numerical trouble: what has been found so far is valid
-            base, heights = float(answer.x[0]), np.maximum(answer.x[1:], 0.0)
-            found = self._repaired(base, heights, targets)
-            if found.mean_upper(survival) < best.mean_upper(survival):
-                best, prices = found, np.zeros(targets.size)
+            slope, *heights = np.maximum(answer.x[1:], 0.0)
+            found = Majorant(float(answer.x[0]), np.array(heights), float(slope))
+            lack = self._lack(found, targets)
+            repaired = self._repaired(found, float(lack.max()))
+            if repaired.mean_upper(survival, mean) < best.mean_upper(survival, mean):
+                best, prices = repaired, np.zeros(targets.size)
                 prices[active] = -answer.ineqlin.marginals
-            lacking = self._lacking(targets - base - self.reached @ heights)
+                self.mattered = np.flatnonzero(prices)
+            lacking = self._lacking(lack)
             if lacking.size == 0:
                 break
             active = np.union1d(active, lacking)
+        if self.jumping:
+            return best, prices[:-1]
         # Rows 0 and 1 both ask for T at the first grid point; the last row asks for a constant.
         return best, np.concatenate([[prices[0] + prices[1]], prices[2:-1], [0.0]])
 
@@ -121,4 +147,4 @@ class MajorantProblem:
         """Return the rows that miss their target most, one for each stretch of missing rows."""
         inner = np.concatenate([[-np.inf], lack, [-np.inf]])
         peak = (inner[1:-1] >= inner[:-2]) & (inner[1:-1] >= inner[2:])
-        return np.flatnonzero(peak & (lack > 1e-6))
+        return np.flatnonzero(peak & (lack > 5e-6))

@@ -16,10 +16,13 @@ def distances(rho: ArrayLike, sigma: float) -> Array:
 
 def weighted_worst_case(u: Array, weights: Array, distance: Array, surrogate: Surrogate) -> Array:
     """Return the worst mean loss when the atom with probit u_i has mass weights_i, for each distance."""
-    totals = np.array([weights @ surrogate.moved(u, t) for t in distance])
+    # The margin is for the sum: a jumping loss has none of its own.
+    totals = np.array([weights @ surrogate.moved(u, t) for t in distance]) + MARGIN * (surrogate.votes is None)
     moving = distance > 0
     if surrogate.cost == "winf" or not np.any(moving):
         return np.minimum(totals, 1.0)
+    if surrogate.votes is None:
+        return _knapsack(u, weights, distance, surrogate)
 
     def evaluate(prices: Array) -> tuple[Array, Array]:
         values, spent = surrogate.priced(u[:, None], prices)
@@ -37,13 +40,29 @@ def weighted_worst_case(u: Array, weights: Array, distance: Array, surrogate: Su
     return np.minimum(totals, 1.0)
 
 
-def _worst_case(p: ArrayLike, rho: ArrayLike, sigma: float, surrogate: Surrogate, bound: float) -> FloatOrArray:
+def _knapsack(u: Array, weights: Array, distance: Array, surrogate: Surrogate) -> Array:
+    """Return the mass that can be turned when the atom at probit u costs |u|^q / q a unit: cheapest first."""
+    radii = np.maximum(-u - MARGIN, 0.0)
+    order = np.argsort(radii)
+    prices = surrogate.budgets(radii[order])
+    masses = np.concatenate([[0.0], np.cumsum(weights[order])])
+    with np.errstate(invalid="ignore"):  # a point that can never be turned has weight times infinity
+        paid = np.concatenate([[0.0], np.cumsum(np.where(weights[order] > 0, prices * weights[order], 0.0))])
+    budget = surrogate.budgets(distance)
+    turned = np.searchsorted(paid[1:], budget, side="right")
+    # A last infinite price stands for "no point left"; an infinite radius can never be turned.
+    next_price = np.concatenate([prices, [np.inf]])[turned]
+    return np.minimum(masses[turned] + (budget - paid[turned]) / next_price + MARGIN, 1.0)
+
+
+def worst_case(p: ArrayLike, rho: ArrayLike, sigma: float, surrogate: Surrogate) -> FloatOrArray:
+    """Return the worst mean loss near points of losses p, on the unit scale, for any classifier and cost."""
     # Equal losses, as counts of few draws produce, are solved once.
     atoms, repeats = np.unique(points("p", p), return_counts=True)
     distance = distances(rho, sigma)
     weights = repeats / repeats.sum()
     worst = weighted_worst_case(special.ndtri(atoms), weights, distance.reshape(-1), surrogate)
-    return result(one_positive("bound", bound) * worst.reshape(distance.shape))
+    return result(worst.reshape(distance.shape))
 
 
 def worst_case_loss(
@@ -73,7 +92,7 @@ def worst_case_loss(
         >>> f"{worst_case_loss([0.01, 0.2, 0.6], 1.0, 1.0):.6f}"
         '0.542103'
     """
-    return _worst_case(p, rho, sigma, Surrogate(cost), bound)
+    return result(one_positive("bound", bound) * np.asarray(worst_case(p, rho, sigma, Surrogate(cost))))
 
 
 def k_vote_worst_case(p: ArrayLike, votes: int, rho: ArrayLike, sigma: float, *, cost: Cost = "w2") -> FloatOrArray:
@@ -93,7 +112,7 @@ def k_vote_worst_case(p: ArrayLike, votes: int, rho: ArrayLike, sigma: float, *,
         sigma: Standard deviation of the noise.
         cost: "w1", "w2" or "winf".
     """
-    return _worst_case(p, rho, sigma, Surrogate(cost, one_count("votes", votes, least=1)), 1.0)
+    return worst_case(p, rho, sigma, Surrogate(cost, one_count("votes", votes, least=1)))
 
 
 def majority_worst_case(p: ArrayLike, rho: ArrayLike, sigma: float, *, cost: Cost = "w2") -> FloatOrArray:
@@ -111,16 +130,4 @@ def majority_worst_case(p: ArrayLike, rho: ArrayLike, sigma: float, *, cost: Cos
         sigma: Standard deviation of the noise.
         cost: "w1", "w2" or "winf".
     """
-    surrogate = Surrogate(cost)
-    radii = np.sort(np.maximum(-special.ndtri(points("p", p)) - MARGIN, 0.0))
-    distance = distances(rho, sigma)
-    if surrogate.cost == "winf":
-        return result(np.searchsorted(radii, distance, side="right") / radii.size)
-    prices = surrogate.budgets(radii)
-    budget = surrogate.budgets(distance) * radii.size
-    paid = np.concatenate([[0.0], np.cumsum(prices)])
-    turned = np.searchsorted(paid[1:], budget, side="right")
-    # A last infinite price stands for "no point left"; an infinite radius can never be turned.
-    next_price = np.concatenate([prices, [np.inf]])[turned]
-    fraction = (budget - paid[turned]) / next_price
-    return result(np.minimum((turned + fraction) / radii.size + MARGIN, 1.0))
+    return worst_case(p, rho, sigma, Surrogate(cost, None))

@@ -1,10 +1,20 @@
 """Certificates: what is proved of a smoothed classifier, at an input and over a distribution."""
 
 from .alone import check_alone as check_alone
+from .beside import Comparison as Comparison
+from .beside import compare as compare
+from .claim import ShiftClaim as ShiftClaim
+from .distribution import Evidence as Evidence
 from .distribution import ShiftCertificate as ShiftCertificate
 from .distribution import certify_shift as certify_shift
 from .distribution import count_errors as count_errors
+from .distribution import gather_evidence as gather_evidence
+from .distribution import output_width as output_width
 from .distribution import shift_certificate as shift_certificate
+from .losses import BoundedLoss as BoundedLoss
+from .losses import ClippedCrossEntropy as ClippedCrossEntropy
+from .losses import ZeroOne as ZeroOne
+from .losses import draw_losses as draw_losses
 from .measured import MeasuredCertificate as MeasuredCertificate
 from .measured import MeasuredShift as MeasuredShift
 from .measured import certify_measured_shift as certify_measured_shift
@@ -25,11 +35,17 @@ from .smoothing import Smoothing as Smoothing
 from .smoothing import charged_alpha as charged_alpha
 from .smoothing import native_dtype as native_dtype
 from .smoothing import noise_kind as noise_kind
+from .surrogate import RobustSurrogate as RobustSurrogate
+from .surrogate import certified_surrogate as certified_surrogate
+from .surrogate import robust_surrogate as robust_surrogate
 from .votes import VoteCounter as VoteCounter
 from .votes import count_votes as count_votes
+from .ways import WAYS as WAYS
 from .ways import AnyWay as AnyWay
 from .ways import Cohen as Cohen
 from .ways import Grid as Grid
 from .ways import TwoStage as TwoStage
 from .ways import WayName as WayName
 from .ways import choose_way as choose_way
+from .wrm import loss_smoothness as loss_smoothness
+from .wrm import wrm_surrogate as wrm_surrogate

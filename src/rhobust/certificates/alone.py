@@ -11,6 +11,9 @@ from .votes import Lot, VoteCounter
 TOLERANCE = {"float32": 1e-4, "tf32": 1e-2, "float16": 2e-2, "bfloat16": 1e-1}
 """Change of a logit, over the largest one, that rounding can explain in each arithmetic."""
 
+IMAGES = 16
+"""Images that are asked."""
+
 
 def check_alone(counter: VoteCounter) -> list[str]:
     """Ask a few noisy inputs in other company and in other places of the batch, and compare the logits.
@@ -21,7 +24,7 @@ def check_alone(counter: VoteCounter) -> list[str]:
     Raises:
         ValueError: They differ by more, so that the network is not a function of one input.
     """
-    lots = [Lot(position, position, "alone", 0, 0, 1, 1) for position in range(min(counter.rows, len(counter.real)))]
+    lots = [Lot(position, position, "alone", 0, 0, 1, 1) for position in range(min(IMAGES, len(counter.real)))]
     with torch.no_grad(), frozen(counter.model), arithmetic(counter.smoothing.dtype, counter.device):
         batch = counter.fill(lots)
         batch = batch[torch.arange(counter.rows) % len(lots)]

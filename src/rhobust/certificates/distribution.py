@@ -8,30 +8,62 @@ import torch
 from torch import Tensor, nn
 
 from rhobust.attacks.ascent import frozen
-from rhobust.bounds import population_loss
+from rhobust.bounds import (
+    betting_upper,
+    dithered_counts,
+    population_loss,
+    population_loss_intervals,
+    population_loss_uppers,
+    sample_loss,
+    worst_case_loss,
+)
 from rhobust.data import to_unit
-from rhobust.rounding import confidence, percent
 
+from .claim import ShiftClaim
+from .losses import ClippedCrossEntropy, dither_noise, draw_losses
 from .smoothed import check_images
 from .smoothing import NoiseKind, Smoothing, charged_alpha, native_dtype, noise_kind
 from .votes import count_votes
 
+PURPOSE = "shift"
+"""Names the noise of this certificate."""
+INTERVAL_ALPHA = 1e-3
+"""Level of each point's interval in the way "intervals"; it is added to the bound, so it is fixed beforehand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What the draws at each point showed."""
+
+    errors: np.ndarray
+    """Wrong votes."""
+    dithered: np.ndarray | None = None
+    """Draws whose soft loss counted as wrong, each with the probability loss / bound."""
+    losses: np.ndarray | None = None
+    """Mean soft loss."""
+    uppers: np.ndarray | None = None
+    """Upper confidence bound of the soft loss over its bound."""
+
 
 @dataclass(frozen=True, slots=True)
 class ShiftCertificate:
-    """Certified accuracy of the randomised classifier against the radius of a W2 shift.
+    """Certified accuracy, or loss, against the size of a shift.
 
-    With probability at least 1 - alpha over test points and noise, for every eps at once and every distribution
-    within W2 distance eps of the one the points were drawn from (L2 cost on inputs, labels fixed), the classifier
-    that answers with one noisy vote is right with at least the stated probability.
+    With probability at least 1 - alpha, for every eps at once and every distribution within eps (L2 distance on
+    inputs, labels fixed) of the one the points were drawn from, the classifier's expected loss is at most the stated
+    one. The claim says which classifier, loss and distance are meant.
     """
 
+    claim: ShiftClaim
+    """Classifier, loss, distance, and the way it was proved."""
     eps: tuple[float, ...]
-    """W2 radii."""
-    certified_accuracy: tuple[float, ...]
-    """A lower bound of the accuracy at each radius."""
+    """Sizes of the shift."""
+    certified_loss: tuple[float, ...]
+    """An upper bound of the expected loss at each eps; for the 0-1 loss, of the error."""
     accuracy_under_noise: float
     """The share of right votes that was measured: an estimate, not a bound."""
+    loss_under_noise: float
+    """The mean loss of one noisy answer that was measured: an estimate, not a bound."""
     points: int
     """Test points."""
     draws: int
@@ -45,21 +77,27 @@ class ShiftCertificate:
     seed: int
     """Names the noise."""
 
+    @property
+    def certified_accuracy(self) -> tuple[float, ...]:
+        """A lower bound of the accuracy at each eps; only the 0-1 loss gives one."""
+        if self.claim.loss != "0-1":
+            raise ValueError(f"certified_accuracy must come from the 0-1 loss, got {self.claim.loss}")
+        return tuple(max(0.0, 1 - loss) for loss in self.certified_loss)
+
     def statement(self, eps: float) -> str:
-        """The guarantee at one radius, in words, rounded down."""
+        """The guarantee at one eps, in words, rounded to the safe side."""
         if eps not in self.eps:
             raise ValueError(f"eps must be one of {', '.join(f'{known:g}' for known in self.eps)}, got {eps:g}")
-        accuracy = self.certified_accuracy[self.eps.index(eps)]
-        return (
-            f"With probability {confidence(self.alpha)} over test points and noise, for every distribution within "
-            f"W2 distance {eps:g} of the data's, the classifier that takes one noisy vote (sigma {self.sigma:g}) is "
-            f"right at least {percent(accuracy, 'down')}% of the time."
+        value = (self.certified_accuracy if self.claim.loss == "0-1" else self.certified_loss)[self.eps.index(eps)]
+        return self.claim.in_words(
+            value, eps=eps, alpha=self.alpha, sigma=self.sigma, points=self.points, noise=self.noise
         )
 
 
 def shift_certificate(
-    errors: np.ndarray,
+    evidence: Evidence,
     *,
+    claim: ShiftClaim,
     draws: int,
     eps: Sequence[float],
     sigma: float,
@@ -68,12 +106,13 @@ def shift_certificate(
     seed: int,
     noise: NoiseKind,
 ) -> ShiftCertificate:
-    """The certificate that a number of wrong votes at each point gives.
+    """The certificate that the draws at each point give.
 
     Args:
-        errors: Wrong votes at each point, out of `draws`.
+        evidence: What they showed; soft losses need more than wrong votes.
+        claim: What is claimed; its bound must be settled.
         draws: Votes a point.
-        eps: W2 radii.
+        eps: Sizes of the shift.
         sigma: Standard deviation of the smoothing noise.
         dimension: Numbers in an input; decides what the integer sampler is charged.
         alpha: Probability that the statement is false.
@@ -84,21 +123,49 @@ def shift_certificate(
         raise ValueError("eps must hold at least one radius, got none")
     if min(eps) < 0:
         raise ValueError(f"eps must be >= 0, got {min(eps)}")
-    if not 0 < alpha < 1:
-        raise ValueError(f"alpha must lie in (0, 1), got {alpha}")
-    level = charged_alpha(alpha, sigma=sigma, dimension=dimension, draws=draws * len(errors), noise=noise)
-    loss = np.atleast_1d(population_loss(errors, draws, np.square(np.asarray(eps, dtype=float)), sigma, level))
+    points = len(evidence.errors)
+    level = charged_alpha(alpha, sigma=sigma, dimension=dimension, draws=draws * points, noise=noise)
+    rho = np.square(np.asarray(eps, dtype=float))
+    soft = claim.loss != "0-1"
+    mean = evidence.losses.mean() if soft and evidence.losses is not None else evidence.errors.mean() / draws
     return ShiftCertificate(
+        claim=claim,
         eps=tuple(float(value) for value in eps),
-        certified_accuracy=tuple(float(max(0.0, 1 - value)) for value in loss),
-        accuracy_under_noise=float(1 - errors.mean() / draws),
-        points=len(errors),
+        certified_loss=tuple((_soft_loss if soft else _error)(evidence, claim, draws, rho, sigma, level).tolist()),
+        accuracy_under_noise=float(1 - evidence.errors.mean() / draws),
+        loss_under_noise=float(mean),
+        points=points,
         draws=draws,
         alpha=alpha,
         sigma=sigma,
         noise=noise,
         seed=seed,
     )
+
+
+def _error(
+    evidence: Evidence, claim: ShiftClaim, draws: int, rho: np.ndarray, sigma: float, level: float
+) -> np.ndarray:
+    bounds = {"majorant": population_loss, "intervals": population_loss_intervals, "sample": sample_loss}
+    worst = bounds[claim.way](evidence.errors, draws, rho, sigma, level, cost=claim.cost, votes=claim.noisy_votes)
+    return np.atleast_1d(worst)
+
+
+def _soft_loss(
+    evidence: Evidence, claim: ShiftClaim, draws: int, rho: np.ndarray, sigma: float, level: float
+) -> np.ndarray:
+    if claim.way == "majorant":
+        assert evidence.dithered is not None
+        worst = population_loss(evidence.dithered, draws, rho, sigma, level, cost=claim.cost)
+    else:
+        assert evidence.uppers is not None
+        if claim.way == "intervals":
+            worst = population_loss_uppers(
+                evidence.uppers, rho, sigma, level, cost=claim.cost, interval_alpha=INTERVAL_ALPHA
+            )
+        else:
+            worst = worst_case_loss(evidence.uppers, rho, sigma, cost=claim.cost)
+    return claim.largest * np.atleast_1d(worst)
 
 
 def certify_shift(
@@ -110,9 +177,10 @@ def certify_shift(
     eps: Sequence[float],
     draws: int = 20,
     alpha: float = 1e-3,
+    claim: ShiftClaim | None = None,
     seed: int = 0,
 ) -> ShiftCertificate:
-    """Certify the accuracy of the randomised smoothed classifier under every W2 shift of the data.
+    """Certify the accuracy of the smoothed classifier under every shift of the data.
 
     The points must be drawn independently from the data's distribution and not used in training.
 
@@ -121,17 +189,34 @@ def certify_shift(
         x: Test inputs, uint8 or float in [0, 1].
         y: Their labels.
         sigma: Standard deviation of the smoothing noise.
-        eps: W2 radii; the statement holds for all of them at once.
+        eps: Sizes of the shift; the statement holds for all of them at once.
         draws: Noise draws a point; more are needed as eps / sigma grows.
         alpha: Probability that the statement is false.
+        claim: Classifier, loss, distance and way; accuracy of the randomised classifier under W2 where none is given.
         seed: Names the noise.
     """
     check_images(x)
-    if y.shape != (len(x),):
-        raise ValueError(f"y must hold one label an input ({len(x)}), got the shape {tuple(y.shape)}")
-    wrong, noise = count_errors(model, x, y, indices=range(len(x)), sigma=sigma, draws=draws, seed=seed)
+    if not isinstance(y, Tensor) or y.shape != (len(x),) or y.is_floating_point():
+        given = f"{y.dtype} of shape {tuple(y.shape)}" if isinstance(y, Tensor) else type(y).__name__
+        raise ValueError(f"y must hold one label an input ({len(x)}), a class number, got {given}")
+    noise, classes = noise_kind(x), output_width(model, x)
+    claim = (claim or ShiftClaim()).settled(classes)
+    evidence = gather_evidence(
+        model,
+        x,
+        y,
+        claim=claim,
+        indices=range(len(x)),
+        points=len(x),
+        sigma=sigma,
+        draws=draws,
+        alpha=alpha,
+        seed=seed,
+        num_classes=classes,
+    )
     return shift_certificate(
-        wrong,
+        evidence,
+        claim=claim,
         draws=draws,
         eps=eps,
         sigma=sigma,
@@ -140,6 +225,64 @@ def certify_shift(
         seed=seed,
         noise=noise,
     )
+
+
+def gather_evidence(
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    *,
+    claim: ShiftClaim,
+    indices: Sequence[int],
+    points: int,
+    sigma: float,
+    draws: int,
+    alpha: float,
+    seed: int,
+    num_classes: int,
+) -> Evidence:
+    """Draw at some of the points: what is found does not depend on which others stand beside them.
+
+    Args:
+        model: The base network, from inputs in [0, 1] to logits.
+        x: Inputs, uint8 or float in [0, 1].
+        y: Their labels.
+        claim: What is to be claimed; its bound must be settled.
+        indices: The points' names, one a row.
+        points: All points of the statement, over which a union bound is taken.
+        sigma: Standard deviation of the smoothing noise.
+        draws: Noise draws a point.
+        alpha: Probability that the whole statement is false.
+        seed: Names the noise.
+        num_classes: Number of classes.
+    """
+    if not 0 < alpha < 1:
+        raise ValueError(f"alpha must lie in (0, 1), got {alpha}")
+    if claim.loss == "0-1":
+        wrong, _ = count_errors(
+            model, x, y, indices=indices, sigma=sigma, draws=draws, seed=seed, num_classes=num_classes
+        )
+        return Evidence(wrong)
+    check_labels(y, num_classes)
+    noise = noise_kind(x)
+    drawn = draw_losses(
+        model,
+        x,
+        y,
+        ClippedCrossEntropy(claim.largest),
+        Smoothing(sigma, num_classes, noise=noise, seed=seed, dtype=native_dtype(x.device)),
+        indices=indices,
+        draws=draws,
+        purpose=PURPOSE,
+    )
+    mean = drawn.values.mean(axis=1)
+    if claim.way == "majorant":
+        counts = dithered_counts(drawn.values, claim.largest, dither_noise(seed, PURPOSE, indices, draws))
+        return Evidence(drawn.errors, dithered=counts, losses=mean)
+    level = charged_alpha(alpha, sigma=sigma, dimension=x[0].numel(), draws=draws * points, noise=noise)
+    each = INTERVAL_ALPHA if claim.way == "intervals" else level / points
+    uppers = np.atleast_1d(betting_upper(drawn.values / claim.largest, each))
+    return Evidence(drawn.errors, losses=mean, uppers=uppers)
 
 
 def count_errors(
@@ -157,16 +300,21 @@ def count_errors(
     noise = noise_kind(x)
     if num_classes is None:
         num_classes = output_width(model, x)
-    if y.min() < 0 or y.max() >= num_classes:
-        raise ValueError(f"labels must lie in [0, {num_classes}), got {int(y.min())} to {int(y.max())}")
+    check_labels(y, num_classes)
     smoothing = Smoothing(sigma, num_classes, noise=noise, seed=seed, dtype=native_dtype(x.device))
-    votes = count_votes(model, x, smoothing, indices=indices, draws=draws, purpose="shift")
+    votes = count_votes(model, x, smoothing, indices=indices, draws=draws, purpose=PURPOSE)
     right = votes.gather(1, y[:, None]).squeeze(1)
     return (draws - right).cpu().numpy(), noise
 
 
+def check_labels(y: Tensor, num_classes: int) -> None:
+    """Refuse labels that are not class numbers."""
+    if y.min() < 0 or y.max() >= num_classes:
+        raise ValueError(f"labels must lie in [0, {num_classes}), got {int(y.min())} to {int(y.max())}")
+
+
 def output_width(model: nn.Module, x: Tensor) -> int:
     """The number of classes a network answers with."""
-    with torch.no_grad(), frozen(model):
+    with torch.no_grad(), frozen(model) as lent:
         first = x[:1] if x.is_floating_point() else to_unit(x[:1])
-        return model(first).shape[1]
+        return lent(first).shape[1]

@@ -33,6 +33,8 @@ ROWS = {"cpu": 256, "cuda": 8192}
 """Rows of a forward pass: one fixed shape, so that an example's votes do not depend on what it is batched with."""
 PIXELS = 3 * 32 * 32
 """Numbers in an image up to which a GPU takes all rows; larger images get fewer, to spare its memory."""
+BY_ROWS = {"cpu": False, "cuda": True}
+"""Whether grid noise is drawn for all rows of a batch at once, by a counter, or stream by stream."""
 AHEAD = {"cpu": 0, "cuda": 2}
 """Forward passes that may be under way before the first one's votes are looked at."""
 WARM_UP = 3
@@ -104,7 +106,7 @@ class VoteCounter:
         self.real = images
         self.graph: torch.cuda.CUDAGraph | None = None
         self._held: tuple[int, Tensor] = (-1, images[:0])
-        self._by_rows = self.device.type == "cuda" and smoothing.noise == "grid"
+        self._by_rows = BY_ROWS[self.device.type] and smoothing.noise == "grid"
         if smoothing.noise == "grid":
             self.base = (images * LEVELS).round().to(torch.int16) if images.is_floating_point() else images
         if self._by_rows:
@@ -162,7 +164,7 @@ class VoteCounter:
         noise = self._held[1][lot.first : lot.stop]
         if smoothing.noise == "grid":
             # One rounding of an integer over 255: the network sees a function of the grid point alone.
-            return (self.base[lot.position].to(torch.int16) + noise).float() / LEVELS
+            return (self.base[lot.position].view(self.shape).to(torch.int16) + noise).float() / LEVELS
         image = self.real[lot.position]
         return (image if image.is_floating_point() else to_unit(image)) + smoothing.sigma * noise
 
@@ -181,10 +183,11 @@ class VoteCounter:
         used = sum(sizes)
         plan[:, :used] = np.repeat(columns, sizes, axis=0).T
         plan[1, :used] = np.concatenate([np.arange(lot.first, lot.stop) for lot in lots])
-        return torch.from_numpy(plan).pin_memory().to(self.device, non_blocking=True)
+        described = torch.from_numpy(plan)
+        return described if self.device.type == "cpu" else described.pin_memory().to(self.device, non_blocking=True)
 
     def _launch(self, plan: Tensor) -> Tensor:
-        if not self.smoothing.compiled:
+        if self.device.type == "cpu" or not self.smoothing.compiled:
             return self._answers(self._step, plan)
         if self.graph is None:
             self._capture(plan)

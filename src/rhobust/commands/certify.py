@@ -76,7 +76,9 @@ class Certify:
                 strict=True,
             )
         ]
-        print_table(["radius", "certified accuracy", "all at once", "by Lecuyer et al.", "by Li et al.", "n"], rows)
+        print_table(
+            ["radius", "certified accuracy", "for all, at least", "by Lecuyer et al.", "by Li et al.", "n"], rows
+        )
         print(f"average certified radius {rounded(summary['average_certified_radius'], 4, 'down')}")
         print(f"draws an image {summary['mean_draws']:.0f}, {summary['abstained']} abstentions")
         print(summary["statement"])

@@ -1,6 +1,7 @@
 """Walk a test set through an attack over nested radii."""
 
 import itertools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -111,14 +112,16 @@ def attack_target(
     )
 
 
-def check_radii(radii: Sequence[float]) -> None:
+def check_radii(radii: Sequence[float], name: str = "radii") -> None:
     """Refuse radii that are negative, not sorted, or none at all."""
     if len(radii) == 0:
-        raise ValueError("radii must hold at least one radius, got none")
+        raise ValueError(f"{name} must hold at least one radius, got none")
     if not min(radii) >= 0:
-        raise ValueError(f"radii must be >= 0, got {min(radii)}")
+        raise ValueError(f"{name} must be >= 0, got {min(radii)}")
+    if not all(math.isfinite(radius) for radius in radii):
+        raise ValueError(f"{name} must be finite, got {' '.join(f'{radius:g}' for radius in radii)}")
     if any(later <= earlier for earlier, later in itertools.pairwise(radii)):
-        raise ValueError(f"radii must increase, got {' '.join(f'{radius:g}' for radius in radii)}")
+        raise ValueError(f"{name} must increase, got {' '.join(f'{radius:g}' for radius in radii)}")
 
 
 def check_pair(source: Target, target: Target) -> None:

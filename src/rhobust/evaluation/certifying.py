@@ -96,8 +96,8 @@ def certify_target(
     if writer.summary is not None:
         return writer.record()
     counter = VoteCounter(target.model, target.data.images.to(target.device), smoothing)
-    warnings = [*sigma_warnings(target), *check_alone(counter)]
     counter.warm_up()
+    warnings = [*sigma_warnings(target), *check_alone(counter)]
 
     def evaluate(mine: list[int]) -> Iterator[Row]:
         inputs = [(index, index) for index in mine]

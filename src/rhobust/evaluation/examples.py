@@ -3,6 +3,7 @@
 import io
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -50,14 +51,11 @@ def keep_examples(evaluation: Evaluation, rows: Sequence[Row], path: Path, *, ne
     broken = [(row, point) for row, point in made if row["broken"]]
     if not broken:
         return
-    columns = {key: np.array([row[key] for row, _ in broken]) for key in broken[0][0]}
     data = evaluation.source.data
+    arrays: dict[str, Any] = {key: np.array([row[key] for row, _ in broken]) for key in broken[0][0]}
+    arrays["before"] = data.images[arrays["index"].tolist()].numpy()
+    arrays["after"] = np.stack([point.cpu().numpy() for _, point in broken])
+    arrays["classes"] = np.array(data.classes)
     buffer = io.BytesIO()
-    np.savez_compressed(
-        buffer,
-        **columns,
-        before=data.images[columns["index"].tolist()].numpy(),
-        after=np.stack([point.cpu().numpy() for _, point in broken]),
-        classes=np.array(data.classes),
-    )
+    np.savez_compressed(buffer, **arrays)
     write_whole(path.with_suffix(".npz"), buffer.getvalue())

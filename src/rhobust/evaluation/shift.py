@@ -2,10 +2,19 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import asdict
 
 import numpy as np
 
-from rhobust.certificates import count_errors, noise_kind, shift_certificate
+from rhobust.certificates import (
+    Evidence,
+    ShiftClaim,
+    charged_alpha,
+    compare,
+    gather_evidence,
+    noise_kind,
+    shift_certificate,
+)
 from rhobust.progress import Report
 from rhobust.records import Record, RecordWriter, Row
 
@@ -20,27 +29,44 @@ def certify_shift_target(
     eps: Sequence[float],
     draws: int = 20,
     alpha: float = 1e-3,
+    claim: ShiftClaim | None = None,
+    beside: bool = False,
     limit: int | None = None,
     stride: int = 1,
     seed: int = 0,
     report: Report | None = None,
 ) -> Record:
-    """Certify the accuracy under every W2 shift up to eps, and record each point's wrong votes.
+    """Certify the accuracy, or the loss, under every shift up to eps, and record what was counted at each point.
 
     With probability at least 1 - alpha the whole curve of the summary holds at once.
+
+    Args:
+        target: The network and its test data.
+        eps: Increasing sizes of the shift.
+        draws: Noise draws a point.
+        alpha: Probability that the curve is false.
+        claim: Classifier, loss, distance and way; accuracy of the randomised classifier under W2 where none is given.
+        beside: Sum up other certificates from the same draws too, each at alpha on its own.
+        limit: Examples at most.
+        stride: Take every stride-th example.
+        seed: Names the noise.
+        report: Told of progress; None shows it on stderr.
     """
-    check_radii(eps)
+    check_radii(eps, "eps")
     sigma = target.smoothing()
     indices = target.data.places(limit, stride)
     noise = noise_kind(target.data.images)
+    claim = (claim or ShiftClaim()).settled(target.data.num_classes)
+    if beside and claim.loss != "0-1":
+        raise ValueError("beside must be left out for a loss that is not 0-1: the other certificates are of accuracy")
     settings: Row = {
         "eps": list(eps),
         "draws": draws,
         "alpha": alpha,
-        "classifier": "randomised",
-        "cost": "w2",
-        "loss": "0-1",
-        "bound": 1.0,
+        **asdict(claim),
+        "votes": claim.noisy_votes,
+        "bound": claim.largest,
+        "beside": beside,
         "noise": noise,
         "limit": limit,
         "stride": stride,
@@ -51,41 +77,72 @@ def certify_shift_target(
 
     def evaluate(block: list[int]) -> list[Row]:
         labels = target.data.labels[block]
-        wrong, _ = count_errors(
+        evidence = gather_evidence(
             target.model,
             target.data.images[block].to(target.device),
             labels.to(target.device),
+            claim=claim,
             indices=block,
+            points=len(indices),
             sigma=sigma,
             draws=draws,
+            alpha=alpha,
             seed=seed,
             num_classes=target.data.num_classes,
         )
+        columns = {name: found for name, found in _columns(evidence).items() if found is not None}
         return [
-            {"index": index, "label": int(label), "errors": int(errors), "draws": draws}
-            for index, label, errors in zip(block, labels, wrong, strict=True)
+            {
+                "index": index,
+                "label": int(label),
+                "draws": draws,
+                **{name: found[position].item() for name, found in columns.items()},
+            }
+            for position, (index, label) in enumerate(zip(block, labels, strict=True))
         ]
 
     def summarise(rows: list[Row]) -> Row:
+        evidence = Evidence(
+            **{field: np.array([row[name] for row in rows]) for field, name in _NAMES.items() if name in rows[0]}
+        )
+        dimension = math.prod(target.data.shape)
         certificate = shift_certificate(
-            np.array([row["errors"] for row in rows]),
+            evidence,
+            claim=claim,
             draws=draws,
             eps=eps,
             sigma=sigma,
-            dimension=math.prod(target.data.shape),
+            dimension=dimension,
             alpha=alpha,
             seed=seed,
             noise=noise,
         )
-        return {
+        accuracy = claim.loss == "0-1"
+        name = "certified_accuracy" if accuracy else "certified_loss"
+        certified = certificate.certified_accuracy if accuracy else certificate.certified_loss
+        summary: Row = {
             "accuracy_under_noise": certificate.accuracy_under_noise,
+            "loss_under_noise": certificate.loss_under_noise,
             "points": certificate.points,
             "curve": [
-                {"eps": at, "certified_accuracy": accuracy, "statement": certificate.statement(at)}
-                for at, accuracy in zip(certificate.eps, certificate.certified_accuracy, strict=True)
+                {"eps": at, name: value, "statement": certificate.statement(at)}
+                for at, value in zip(certificate.eps, certified, strict=True)
             ],
             "statement": certificate.statement(certificate.eps[len(certificate.eps) // 2]),
         }
+        if beside:
+            level = charged_alpha(alpha, sigma=sigma, dimension=dimension, draws=draws * len(rows), noise=noise)
+            others = compare(evidence.errors, draws=draws, eps=eps, sigma=sigma, level=level)
+            summary["beside"] = [{**asdict(other), "eps": list(eps)} for other in others]
+        return summary
 
     writer = RecordWriter(target.folder, "certify-shift", "", settings)
     return walk(writer, indices, evaluate, summarise, task=f"certify-shift {target.name}", report=report)
+
+
+_NAMES = {"errors": "errors", "dithered": "dithered", "losses": "loss", "uppers": "upper"}
+"""The evidence's fields and their names in a row."""
+
+
+def _columns(evidence: Evidence) -> dict[str, np.ndarray | None]:
+    return {name: getattr(evidence, field) for field, name in _NAMES.items()}

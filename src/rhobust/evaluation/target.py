@@ -70,12 +70,16 @@ def target_from_run(
     """The network of a run folder, with its own noise and test data unless others are given."""
     run = open_run(folder)
     model = run.load_model(device)
+    test = load(data or run.config.data, "test", root=root, report=report)
+    if test.shape != run.shape:
+        wanted, found = ("x".join(map(str, shape)) for shape in (run.shape, test.shape))
+        raise ValueError(f"{test.name} must hold images of shape {wanted}, which {folder} was trained for, got {found}")
     return Target(
         name=run.config.run_id,
         model=model,
         model_hash=run.model_hash,
         sigma=run.config.sigma if sigma is None else sigma,
-        data=load(data or run.config.data, "test", root=root, report=report),
+        data=test,
         folder=folder,
         device=device,
         trained_sigma=run.config.sigma,
@@ -88,6 +92,24 @@ def source_from_run(folder: Path, target: Target) -> Target:
     sigma = target.sigma if run.config.sigma is None else run.config.sigma
     model = run.load_model(target.device)
     return Target(run.config.run_id, model, run.model_hash, sigma, target.data, folder, target.device)
+
+
+def target_from_folder(
+    folder: Path,
+    *,
+    device: torch.device,
+    sigma: float,
+    data: str | None = None,
+    root: Path | None = None,
+    report: Report | None = None,
+) -> Target:
+    """The network that a folder of records is about: that of the run, or the user's own that its config names."""
+    config = read_json(folder / CONFIG)
+    if config.get("weights") is None:
+        return target_from_run(folder, device=device, sigma=sigma, data=data, root=root, report=report)
+    weights, test = Path(config["weights"]), load(data or config["data"], "test", root=root, report=report)
+    model = fill_weights(load_factory_model(config["model"], test.num_classes), weights).to(device).eval()
+    return Target(config["model"], model, file_hash(weights), sigma, test, folder, device)
 
 
 def target_from_weights(

@@ -6,8 +6,8 @@ from itertools import pairwise
 from typing import Any
 
 from rhobust.report.chart import Axis, Chart, Point, Series, Size, draw, round_above
-from rhobust.report.run import Attack, Certificate, Run, Shift
-from rhobust.rounding import percent, rounded
+from rhobust.report.run import Attack, Certificate, Losses, Run, Shift
+from rhobust.rounding import Way, percent, rounded
 
 WIDE, NARROW, SMALL = Size(1040, 430), Size(360, 330), Size(360, 230)
 
@@ -69,8 +69,8 @@ def figures(runs: Sequence[Run]) -> list[Figure]:
     found = [
         _over_radius(runs, "l2"),
         _over_radius(runs, "linf"),
-        _over_eps(runs, loss=False),
-        _over_eps(runs, loss=True),
+        _over_eps(runs),
+        *_over_losses(runs),
         *_training(runs),
     ]
     return [figure for figure in found if figure is not None]
@@ -137,27 +137,24 @@ def _attack_line(position: int, run: Run, attack: Attack, runs: int) -> Series:
     return Series(label, position, kind, _ATTACKS[kind], points, hollow=True, on=on, warnings=attack.warnings)
 
 
-def _over_eps(runs: Sequence[Run], *, loss: bool) -> Figure | None:
-    shifts = [(position, run, s) for position, run in enumerate(runs) for s in run.shifts if s.loss == loss and s.curve]
+def _over_eps(runs: Sequence[Run]) -> Figure | None:
+    shifts = [(position, run, shift) for position, run in enumerate(runs) for shift in run.shifts if shift.curve]
     end = max((eps for _, _, shift in shifts for eps, _ in shift.curve), default=0.0)
     if end == 0.0:
         return None
-    lines = [line for position, run, shift in shifts for line in _shift_lines(position, run, shift)]
-    what = "cross-entropy" if loss else "accuracy"
-    high = round_above(max(point.y for line in lines for point in line.points)) if loss else 1.0
     chart = _chart(
-        name="shift-loss" if loss else "shift",
-        title=f"Certified {what} under distribution shift",
-        description=f"The {what} proved for every distribution within a transport distance eps of the data's.",
+        name="shift",
+        title="Certified accuracy under distribution shift",
+        description="The accuracy proved for every distribution within a transport distance eps of the data's.",
         x=Axis("transport distance eps of the shift", 0.0, end * 1.04),
-        y=Axis(what, 0.0, high or 1.0, percent=not loss),
-        lines=lines,
+        y=Axis("accuracy", 0.0, 1.0, percent=True),
+        lines=[line for position, run, shift in shifts for line in _shift_lines(position, run, shift)],
     )
     caption = (
         "Proved for all shifts up to eps at once; the open marker at 0 was measured under noise alone (an estimate)."
         " Between two computed points the line holds the value of the larger eps, which is proved there too."
     )
-    return _figure(chart, caption, nav="Loss under shift" if loss else "Shift", at="eps")
+    return _figure(chart, caption, nav="Shift", at="eps")
 
 
 def _shift_lines(position: int, run: Run, shift: Shift) -> Iterator[Series]:
@@ -179,6 +176,46 @@ def _shift_lines(position: int, run: Run, shift: Shift) -> Iterator[Series]:
         words = "One noisy vote, no shift (estimate)"
         start = [Point(0.0, shift.under_noise)]
         yield Series(f"{run.label}, no shift", position, "noise", words, start, hollow=True, warnings=shift.warnings)
+
+
+def _over_losses(runs: Sequence[Run]) -> Iterator[Figure]:
+    """One figure for each loss that was bracketed: losses clipped at different bounds are different losses."""
+    found: dict[str, list[Series]] = {}
+    for position, run in enumerate(runs):
+        for losses in run.losses:
+            found.setdefault(losses.loss, []).extend(_loss_lines(position, run, losses))
+    for number, (loss, lines) in enumerate(found.items()):
+        every = [point for line in lines for point in line.points]
+        end = max((point.x for point in every), default=0.0)
+        if end == 0.0:
+            continue
+        chart = _chart(
+            name=f"losses-{number}",
+            title=f"Worst {loss} under distribution shift",
+            description="The worst mean loss of one noisy answer over all distributions within W2 distance eps.",
+            x=Axis("W2 distance eps of the shift", 0.0, end * 1.04),
+            y=Axis(f"mean {loss}", 0.0, round_above(max(1e-6, *(point.y for point in every)))),
+            lines=lines,
+        )
+        caption = "Proved from above for all eps at once; between two points the line holds the larger value."
+        if any(line.kind == "lower" for line in lines):
+            caption = (
+                "The truth lies between the staircase and the markers of the attack, both proved for all eps at once."
+                " The paper’s estimate, γρ + mean φ with φ found by ascent, may lie on either side of the truth."
+            )
+        yield _figure(chart, caption, nav=f"Worst {loss.partition(' ')[0]}", at="eps")
+
+
+def _loss_lines(position: int, run: Run, losses: Losses) -> Iterator[Series]:
+    for kind, words, curve in (
+        ("upper", "Certified, from above (proved)", losses.certified),
+        ("lower", "Attack, from below (proved)", losses.lower),
+        ("guess", "The paper’s estimate (bounds nothing)", losses.estimate),
+    ):
+        if curve:
+            points = [Point(eps, value) for eps, value in curve]
+            upper, label = kind == "upper", f"{run.label}, {words}"
+            yield Series(label, position, kind, words, points, hollow=not upper, held=upper, warnings=losses.warnings)
 
 
 def _training(runs: Sequence[Run]) -> list[Figure]:
@@ -259,22 +296,30 @@ def _figure(
         bands=any(not line.held and len(line.points) > 1 and line.points[0].low is not None for line in lines),
         crowded=crowded,
         slider=at if any(line.held for line in lines) else "",
-        document={"at": at, "series": [_read_out(line, chart.y) for line in lines]},
+        document={"at": at, "series": [_read_out(line, in_percent=chart.y.percent) for line in lines]},
     )
 
 
-def _read_out(line: Series, axis: Axis) -> dict[str, Any]:
+def _side(line: Series) -> tuple[str, Way]:
+    """Which side of the truth a line's values are on, and the safe way to round them."""
+    if line.kind == "upper":
+        return "≤", "up"
+    if line.kind == "lower" or line.held:
+        return "≥", "down"
+    return "≤" if line.kind in _ATTACKS else "", "nearest"
+
+
+def _read_out(line: Series, *, in_percent: bool) -> dict[str, Any]:
     """The line as the read-out shows it: already rounded, so that the script never rounds."""
-    upper = line.held and not axis.percent
-    measured = line.kind in _ATTACKS
-    sign = ("≤" if upper else "≥") if line.held else "≤" if measured else ""
-    # Robust accuracy falls with the radius: a lower limit further out and an upper limit further in both hold here.
-    rule = "next" if line.held else "last" if measured else "exact"
+    sign, way = _side(line)
+    # Robust accuracy falls with the radius: a lower limit further out and an upper limit further in both hold here. A
+    # worst loss rises, and it is the other way round.
+    rule = "next" if line.held else "last" if sign else "exact"
 
     def shown(point: Point) -> list[Any]:
-        if not axis.percent:
-            return [point.x, rounded(point.y, 4, "up" if upper else "nearest")]
-        text = f"{percent(point.y, 'down' if line.held else 'nearest')}%"
+        if not in_percent:
+            return [point.x, rounded(point.y, 4, way)]
+        text = f"{percent(point.y, way)}%"
         if point.low is None or point.high is None:
             return [point.x, text]
         return [point.x, text, f"{percent(point.low, 'down')}–{percent(point.high, 'up')}"]

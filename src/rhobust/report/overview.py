@@ -125,7 +125,7 @@ def quoted_shift(run: Run) -> Shift | None:
 
     Of several it is the one over the most points, never the one with the best result.
     """
-    candidates = [s for s in run.shifts if s.cost == "w2" and not s.loss and not s.beside and s.curve]
+    candidates = [s for s in run.shifts if s.cost == "w2" and not s.beside and s.curve]
     return max(candidates, key=lambda s: (not s.sampled, s.classifier == "one noisy vote", s.points), default=None)
 
 

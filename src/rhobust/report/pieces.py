@@ -2,10 +2,11 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeGuard
 
 from rhobust.records import Record, Row
-from rhobust.report.run import Attack, Certificate, CloseVotes, Measured, Piece, Shift, Transfer
+from rhobust.report.run import Attack, Certificate, CloseVotes, Curve, Losses, Measured, Piece, Shift, Transfer
 from rhobust.rounding import Share, plain, share
 
 
@@ -49,7 +50,7 @@ def _attack(record: Record, summary: Row) -> list[Piece] | str:
     warnings = _warnings(summary)
     if record.summary is None:
         # A kill may have cut an example off: without a row at the last radius it is not counted.
-        examples &= answers.get(_last_radius(record.settings), {}).keys()
+        examples &= answers.get(_last_radius(record), {}).keys()
         if not examples:
             return f"{record.path.name} is unfinished (no whole example so far): left out."
         warnings = (f"unfinished: {len(examples)} examples so far, and the attack was not probed",)
@@ -60,15 +61,17 @@ def _attack(record: Record, summary: Row) -> list[Piece] | str:
 def _close_votes(summary: Row) -> dict[float, CloseVotes]:
     found = {}
     for point in _points(summary, "robust_accuracy"):
-        count, least, most = (point.get(key) for key in ("undecided", "least", "most"))
-        if _is_number(point.get("radius")) and count and all(_is_number(value) for value in (count, least, most)):
-            found[float(point["radius"])] = CloseVotes(count, least, most)
+        radius, count, least, most = (point.get(key) for key in ("radius", "undecided", "least", "most"))
+        if _is_number(radius) and _is_number(least) and _is_number(most) and isinstance(count, int) and count > 0:
+            found[float(radius)] = CloseVotes(count, least, most)
     return found
 
 
-def _last_radius(settings: Row) -> float | None:
-    radii = settings.get("radii")
-    return max(filter(_is_number, radii), default=None) if isinstance(radii, list) else None
+def _last_radius(record: Record) -> float:
+    radii = record.settings.get("radii")
+    return (
+        max((float(radius) for radius in radii if _is_number(radius)), default=0.0) if isinstance(radii, list) else 0.0
+    )
 
 
 def _nested(answers: dict[float, dict[int, bool]], examples: set[int]) -> dict[float, frozenset[int]]:
@@ -110,29 +113,18 @@ def _certificate(record: Record, summary: Row) -> list[Piece]:
 
 
 def _shift(record: Record, summary: Row) -> list[Piece]:
+    if record.settings.get("loss", "0-1") != "0-1":
+        return _losses(record, summary)
     errors = sum(_integer(row, "errors", number) for number, row in enumerate(record.rows, start=2))
     draws = sum(_integer(row, "draws", number) for number, row in enumerate(record.rows, start=2))
     if not 0 <= errors <= draws or draws == 0:
         raise ValueError(f"errors must be in 0..draws with draws >= 1, got {errors} of {draws}")
-    loss = record.settings.get("loss", "0-1") != "0-1"
-    key, most = ("certified_loss", math.inf) if loss else ("certified_accuracy", 1.0)
-    curve = []
-    for point in _points(summary, "curve"):
-        eps, value = point.get("eps"), point.get(key)
-        if not _is_number(eps) or eps < 0 or not _is_number(value) or not 0 <= value <= most:
-            raise ValueError(f"a point of the curve must have eps >= 0 and a {key} in range, got {point!r}")
-        curve.append((float(eps), float(value)))
-    if loss:
-        under_noise = math.fsum(_nonnegative(row, "loss", n) for n, row in enumerate(record.rows, start=2))
-        under_noise /= len(record.rows)
-    else:
-        under_noise = 1 - errors / draws
     ours = Shift(
         file=record.path.name,
         settings=record.settings,
         points=len(record.rows),
-        under_noise=under_noise,
-        curve=tuple(sorted(curve)),
+        under_noise=1 - errors / draws,
+        curve=_curve(_points(summary, "curve"), "certified_accuracy", 1.0),
         statement=str(summary.get("statement", "")),
         warnings=_warnings(summary),
     )
@@ -144,20 +136,50 @@ def _beside(other: Row, ours: Shift) -> Shift:
     eps, accuracy = other.get("eps"), other.get("certified_accuracy")
     if not isinstance(eps, list) or not isinstance(accuracy, list) or len(eps) != len(accuracy):
         raise ValueError("a curve beside ours must have as many eps as certified accuracies")
-    if not all(_is_number(value) and 0 <= value <= 1 for value in (*accuracy, *(min(at, 1) for at in eps))):
-        raise ValueError("a curve beside ours must have numbers eps >= 0 and accuracies in [0, 1]")
+    points = [{"eps": at, "accuracy": value} for at, value in zip(eps, accuracy, strict=True)]
     name = str(other.get("name", ""))
-    return Shift(
-        file=ours.file,
+    return replace(
+        ours,
         settings=ours.settings | {"cost": other.get("cost"), "classifier": other.get("classifier"), "way": "majorant"},
-        points=ours.points,
-        under_noise=ours.under_noise,
-        curve=tuple(sorted((float(at), float(value)) for at, value in zip(eps, accuracy, strict=True))),
+        curve=_curve(points, "accuracy", 1.0),
         statement="",
-        warnings=ours.warnings,
         name="" if name == "ours" else name.capitalize(),
         beside=True,
     )
+
+
+def _losses(record: Record, summary: Row) -> list[Piece]:
+    largest = record.settings.get("bound")
+    if not _is_number(largest) or not largest > 0:
+        raise ValueError(f"the settings' bound must be a number > 0, got {largest!r}")
+    losses = [_nonnegative(row, "loss", number) for number, row in enumerate(record.rows, start=2)]
+    points = _points(summary, "curve")
+    attacked = record.kind == "curves"
+    return [
+        Losses(
+            file=record.path.name,
+            settings=record.settings,
+            points=len(losses),
+            under_noise=math.fsum(losses) / len(losses),
+            certified=_curve(points, "certified" if attacked else "certified_loss", largest),
+            lower=_curve(points, "lower", largest) if attacked else (),
+            estimate=_curve(points, "estimate", math.inf) if attacked else (),
+            statement=str(summary.get("statement", "")),
+            warnings=_warnings(summary),
+        )
+    ]
+
+
+def _curve(points: list[Row], key: str, largest: float) -> Curve:
+    """(eps, value), eps ascending; a value outside [0, largest] is damage."""
+    curve = []
+    for point in points:
+        eps, value = point.get("eps"), point.get(key)
+        # What is stored is rounded outward by a hair.
+        if not _is_number(eps) or eps < 0 or not _is_number(value) or not -1e-9 <= value <= largest * (1 + 1e-9):
+            raise ValueError(f"a point of the curve must have eps >= 0 and {key} in [0, {largest:g}], got {point!r}")
+        curve.append((float(eps), float(min(max(value, 0.0), largest))))
+    return tuple(sorted(curve))
 
 
 def _measured(record: Record, summary: Row) -> list[Piece] | str:
@@ -211,6 +233,7 @@ _READERS: dict[str, Callable[[Record, Row], list[Piece] | str]] = {
     "attack": _attack,
     "certify": _certificate,
     "certify-shift": _shift,
+    "curves": _losses,
     "measure-shift": _measured,
     "transfer": _transfer,
 }
@@ -233,8 +256,9 @@ def disagreements(piece: Piece, summary: Row) -> list[str]:
             if _is_number(r := point.get("radius"))
         ]
     elif isinstance(piece, Shift) and not piece.beside:
-        key = "loss under noise" if piece.loss else "accuracy under noise"
-        told = [(key, summary.get(key.replace(" ", "_")), piece.under_noise)]
+        told = [("accuracy under noise", summary.get("accuracy_under_noise"), piece.under_noise)]
+    elif isinstance(piece, Losses):
+        told = [("loss under noise", summary.get("loss_under_noise"), piece.under_noise)]
     elif isinstance(piece, Measured):
         after = summary.get("after")
         said = after.get("accuracy") if isinstance(after, dict) else None

@@ -14,6 +14,8 @@ from rhobust.rounding import Share, share
 COSTS = {"w1": "W1", "w2": "W2", "winf": "W∞"}
 """The transport distances, as they are written."""
 
+Curve = tuple[tuple[float, float], ...]
+
 _NAMES = {"eot": "EOT", "pgd": "PGD", "autoattack": "AutoAttack", "paper": "Paper’s attack"}
 
 
@@ -157,15 +159,15 @@ class Certificate:
 
 @dataclass(frozen=True)
 class Shift:
-    """Accuracy, or loss, proved for every distribution within a transport distance eps of the data's."""
+    """Accuracy proved for every distribution within a transport distance eps of the data's."""
 
     file: str
     settings: Row
     points: int
     under_noise: float
-    """The measured accuracy, or loss, of one noisy answer on the data as it is: an estimate."""
-    curve: tuple[tuple[float, float], ...]
-    """(eps, certified value), eps ascending."""
+    """Accuracy of one noisy vote on the data as it is: an estimate."""
+    curve: Curve
+    """(eps, certified accuracy), eps ascending."""
     statement: str
     warnings: tuple[str, ...]
     name: str = ""
@@ -211,6 +213,37 @@ class Shift:
 
 
 @dataclass(frozen=True)
+class Losses:
+    """The worst mean loss under shift: proved from above, and where it was attacked from below too."""
+
+    file: str
+    settings: Row
+    points: int
+    under_noise: float
+    """Mean loss of one noisy answer on the data as it is: an estimate."""
+    certified: Curve
+    """(eps, upper bound), eps ascending."""
+    lower: Curve
+    """(eps, lower bound): a loss that a shift was found to reach."""
+    estimate: Curve
+    """(eps, the paper's estimate), which bounds nothing."""
+    statement: str
+    warnings: tuple[str, ...]
+
+    @property
+    def alpha(self) -> float | None:
+        """The probability with which the certified curve may be wrong, and the lower one."""
+        return _alpha(self.settings)
+
+    @property
+    def loss(self) -> str:
+        """Which loss, in a few words."""
+        if self.settings.get("loss") == "0-1":
+            return "error"
+        return f"cross-entropy clipped at {float(self.settings.get('bound', 0.0)):.4g}"
+
+
+@dataclass(frozen=True)
 class Measured:
     """Accuracy proved after a change of the images whose distances were measured."""
 
@@ -253,7 +286,7 @@ class Transfer:
         }
 
 
-Piece = Attack | Certificate | Shift | Measured | Transfer
+Piece = Attack | Certificate | Shift | Losses | Measured | Transfer
 
 
 @dataclass(frozen=True)
@@ -290,6 +323,11 @@ class Run:
     def shifts(self) -> list[Shift]:
         """The certificates for distributions."""
         return [piece for piece in self.pieces if isinstance(piece, Shift)]
+
+    @property
+    def losses(self) -> list[Losses]:
+        """The losses under shift."""
+        return [piece for piece in self.pieces if isinstance(piece, Losses)]
 
     @property
     def measured(self) -> list[Measured]:

@@ -16,6 +16,14 @@ def contradictions(run: Run) -> list[str]:
             found += _exceeding(run, certificate, attack)
     for shift in run.shifts:
         found += _above_its_start(run, shift)
+    for losses in run.losses:
+        lower = dict(losses.lower)
+        crossed = [eps for eps, upper in losses.certified if lower.get(eps, 0.0) > upper + 1e-9]
+        if crossed:
+            found.append(
+                f"{run.label}: {losses.file} has an attack that reaches more than the certified loss at eps"
+                f" {', '.join(plain(eps) for eps in crossed)}."
+            )
     for measured in run.measured:
         if measured.after is not None and measured.certified > measured.after + 1e-9:
             found.append(
@@ -69,7 +77,7 @@ def _exceeding(run: Run, certificate: Certificate, attack: Attack) -> list[str]:
 
 def _above_its_start(run: Run, shift: Shift) -> list[str]:
     """One noisy vote's certificate starts from one noisy vote's accuracy; other classifiers may answer better."""
-    if shift.loss or shift.classifier != "one noisy vote":
+    if shift.classifier != "one noisy vote":
         return []
     top = max((accuracy for _, accuracy in shift.curve), default=0.0)
     if top <= shift.under_noise + 1e-9:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Literal
 
-from rhobust.report.run import Attack, Certificate, Measured, Run, Shift, Transfer
+from rhobust.report.run import Attack, Certificate, Curve, Losses, Measured, Run, Shift, Transfer
 from rhobust.rounding import Share, Way, confidence, percent, plain, rounded
 
 Standing = Literal["proved", "upper limit", "estimate"]
@@ -42,7 +42,7 @@ COLUMNS = tuple(column.name for column in fields(Number))
 
 
 def numbers(runs: Sequence[Run]) -> list[Number]:
-    """All numbers of all runs: attacks, certificates, shifts, measured changes, then transfers."""
+    """All numbers of all runs: attacks, certificates, shifts, losses, measured changes, then transfers."""
     labels = names_by_hash(runs)
     rows: list[Number] = []
     for position, run in enumerate(runs):
@@ -53,6 +53,8 @@ def numbers(runs: Sequence[Run]) -> list[Number]:
             rows += _of_certificate(position, run, certificate, compared)
         for shift in run.shifts:
             rows += _of_shift(position, run, shift)
+        for losses in run.losses:
+            rows += _of_losses(position, run, losses)
         for measured in run.measured:
             rows += _of_measured(position, run, measured)
         for transfer in run.transfers:
@@ -73,11 +75,6 @@ def names_by_hash(runs: Sequence[Run]) -> dict[str, str]:
 def shown_percent(value: float, standing: Standing) -> str:
     """A share in percent, rounded the way its standing allows."""
     return f"{percent(value, _WAYS[standing])}%"
-
-
-def shown_loss(value: float, standing: Standing) -> str:
-    """A loss: what is proved of it is an upper bound, so it is rounded up."""
-    return rounded(value, 4, "up" if standing == "proved" else "nearest")
 
 
 def shown_interval(counted: Share) -> str:
@@ -138,15 +135,28 @@ def _of_certificate(position: int, run: Run, certificate: Certificate, compared:
 
 
 def _of_shift(position: int, run: Run, shift: Shift) -> Iterator[Number]:
-    measured = "Cross-entropy under noise" if shift.loss else "Accuracy of one noisy vote"
-    what = "Certified cross-entropy" if shift.loss else "Certified accuracy"
     if not shift.beside:
         # Draws at one point are not independent examples: Clopper-Pearson over all draws would claim too much.
-        yield _plain(position, run, shift, measured, "estimate", "eps", 0.0, shift.under_noise, "–", shift.points)
+        what = "Accuracy of one noisy vote"
+        yield _plain(position, run, shift, what, "estimate", "eps", 0.0, shift.under_noise, "–", shift.points)
     cost, _, rest = shift.title.partition(", ")
     for eps, value in shift.curve:
-        quantity = f"{what} under {cost} shift, {rest}"
+        quantity = f"Certified accuracy under {cost} shift, {rest}"
         yield _plain(position, run, shift, quantity, "proved", "eps", eps, value, _sure(shift.alpha), shift.points)
+
+
+def _of_losses(position: int, run: Run, losses: Losses) -> Iterator[Number]:
+    sure = _sure(losses.alpha)
+    parts: list[tuple[str, Standing, Way, str, Curve]] = [
+        (f"Mean {losses.loss}", "estimate", "nearest", "–", ((0.0, losses.under_noise),)),
+        (f"Worst {losses.loss} under W2 shift, at most", "proved", "up", sure, losses.certified),
+        (f"Worst {losses.loss} under W2 shift, at least", "proved", "down", sure, losses.lower),
+        (f"Worst {losses.loss} as the paper estimates it", "estimate", "nearest", "–", losses.estimate),
+    ]
+    for quantity, standing, way, interval, curve in parts:
+        for eps, value in curve:
+            number = _plain(position, run, losses, quantity, standing, "eps", eps, value, interval, losses.points)
+            yield replace(number, shown=rounded(value, 3, way))
 
 
 def _of_measured(position: int, run: Run, measured: Measured) -> Iterator[Number]:
@@ -205,7 +215,7 @@ def _share(
 def _plain(
     position: int,
     run: Run,
-    piece: Certificate | Shift | Measured,
+    piece: Certificate | Shift | Losses | Measured,
     quantity: str,
     standing: Standing,
     at: str,
@@ -214,8 +224,7 @@ def _plain(
     interval: str,
     n: int,
 ) -> Number:
-    """A number without an interval of its own."""
-    shown = shown_loss if isinstance(piece, Shift) and piece.loss else shown_percent
+    """A share without an interval of its own."""
     return Number(
         run=position,
         model=run.label,
@@ -224,7 +233,7 @@ def _plain(
         at=at,
         where=where,
         value=value,
-        shown=shown(value, standing),
+        shown=shown_percent(value, standing),
         low=None,
         high=None,
         interval=interval,

@@ -9,4 +9,5 @@ from .loop import train as train
 from .measure import clean_accuracy as clean_accuracy
 from .measure import robust_accuracy as robust_accuracy
 from .run import Run as Run
+from .run import fill_weights as fill_weights
 from .run import open_run as open_run

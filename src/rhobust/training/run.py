@@ -45,27 +45,38 @@ class Run:
 
     def load_model(self, device: torch.device | str = "cpu") -> nn.Module:
         """The trained network in evaluation mode."""
+        model = build_model(
+            self.config.model,
+            shape=self.shape,
+            classes=len(self.classes),
+            mean=[0.0] * self.shape[0],  # the saved buffers replace both
+            deviation=[1.0] * self.shape[0],
+            activation=self.config.activation,
+            seed=self.config.seed,
+        )
+        return fill_weights(model, self.folder / WEIGHTS).to(device).eval()
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Channels, height and width of the images that the network takes."""
+        channels, height, width = self._said("shape")
+        return channels, height, width
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names of the network's classes."""
+        return tuple(self._said("classes"))
+
+    def _said(self, key: str) -> Any:
         path = self.folder / WEIGHTS
         if not path.exists():
             raise ValueError(
                 f"{self.folder} must hold a finished run, but {WEIGHTS} is missing: train it with --resume"
             )
         description = weights_description(path)
-        try:
-            shape, classes = tuple(description["shape"]), len(description["classes"])
-        except KeyError as error:
-            raise ValueError(f"{path} must say the {error.args[0]} it was trained for, but does not") from None
-        channels = shape[0]
-        model = build_model(
-            self.config.model,
-            shape=shape,
-            classes=classes,
-            mean=[0.0] * channels,  # the saved buffers replace both
-            deviation=[1.0] * channels,
-            activation=self.config.activation,
-            seed=self.config.seed,
-        )
-        return fill_weights(model, path).to(device).eval()
+        if key not in description:
+            raise ValueError(f"{path} must say the {key} it was trained for, but does not")
+        return description[key]
 
 
 def open_run(folder: Path | str) -> Run:

@@ -12,6 +12,7 @@ from .two_stage import TwoStage as TwoStage
 
 AnyWay = Cohen | Grid | TwoStage
 WayName = Literal["cohen", "grid", "two-stage"]
+WAYS: dict[str, type[AnyWay]] = {way.name: way for way in (Cohen, Grid, TwoStage)}
 
 
 def choose_way(

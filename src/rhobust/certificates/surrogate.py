@@ -1,0 +1,193 @@
+"""The robust surrogate sup_x E l(x + z) - gamma ||x - x0||^2: what ascent reaches, and what is certain."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from rhobust.attacks.ascent import frozen
+from rhobust.bounds import (
+    betting_upper,
+    concavity_threshold,
+    gap_bound,
+    gradient_blocks,
+    psi,
+    squared_gradient_upper,
+)
+from rhobust.methods import Nal, Wrm
+from rhobust.noise import ExampleNoise, Noise, normal_block, stream_key
+
+from .distribution import output_width
+from .losses import BoundedLoss, draw_losses
+from .smoothing import Smoothing, native_dtype
+
+Losses = Callable[[Tensor, Tensor], Tensor]
+
+SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
+"""Points between start and end of the ascent that are valued."""
+
+
+@dataclass(frozen=True, slots=True)
+class RobustSurrogate:
+    """What ascent reached at each input: an estimate, since the supremum may be larger and the mean is sampled."""
+
+    phi: Tensor
+    """E l(x + z) - gamma ||x - x0||^2 at the maximiser, `(n,)`."""
+    maximiser: Tensor
+    """The best point found, of the inputs' shape."""
+    distance: Tensor
+    """How far that is from the input in L2, `(n,)`."""
+
+
+def robust_surrogate(
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    gamma: float,
+    *,
+    sigma: float | None = None,
+    steps: int = 15,
+    draws: int = 4,
+    loss: Losses | None = None,
+    rng: Noise | None = None,
+) -> RobustSurrogate:
+    """Maximise the smoothed loss less a price for moving, by damped gradient ascent on the cross-entropy.
+
+    Where the inner problem is not concave the ascent may overshoot, so the best of a few points between its start and
+    its end is taken, and valued under fresh noise. Gradients are per example: an example's result does not depend on
+    the batch if its noise does not. The paper's phi_gamma has the noise in its cost and is smaller by gamma d sigma^2,
+    a constant that cancels in its certificate.
+
+    Args:
+        model: The base network, from inputs in [0, 1] to logits.
+        x: Inputs, float in [0, 1].
+        y: Their labels.
+        gamma: Price of moving an input by one unit of squared distance.
+        sigma: Noise of the smoothed loss, maximised as damped NAL does; None for WRM's surrogate of the base network.
+        steps: Damped steps after the first, full one.
+        draws: Noise draws an input, in each step and for the value.
+        loss: The loss that is valued, from logits and labels to one number a row; cross-entropy where none is given.
+        rng: Noise; streams named by the inputs' places where none is given.
+    """
+    rng = rng or ExampleNoise(0, "surrogate", range(len(x)))
+    valued = loss or (lambda logits, labels: F.cross_entropy(logits, labels, reduction="none"))
+    with frozen(model) as lent:
+        if sigma is None:
+            end = Wrm(gamma, steps).maximise(lent, x, y)
+        else:
+            end = Nal(sigma, gamma, steps=steps + 1, draws=draws).maximise(lent, x, y, rng)
+
+        def value(point: Tensor, noise: Tensor) -> Tensor:
+            copies = (point + noise).flatten(0, 1)
+            losses = valued(lent(copies), torch.cat([y] * len(noise))).view(len(noise), len(y)).mean(0)
+            return losses - gamma * (point - x).flatten(1).square().sum(1)
+
+        def drawn() -> Tensor:
+            return x.new_zeros(1, *x.shape) if sigma is None else sigma * rng.normal(x, draws)
+
+        with torch.no_grad():
+            search = drawn()
+            reached = torch.stack([value(x + share * (end - x), search) for share in SHARES])
+            if reached.isnan().any():
+                raise ValueError("losses must be numbers, but the network gave NaN")
+            share = reached.new_tensor(SHARES)[reached.argmax(0)].to(x.dtype)
+            worst = x + share.view(-1, *[1] * (x.dim() - 1)) * (end - x)
+            phi = value(worst, drawn())
+    return RobustSurrogate(phi, worst, (worst - x).flatten(1).norm(dim=1))
+
+
+def certified_surrogate(
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    gamma: float,
+    loss: BoundedLoss,
+    *,
+    sigma: float,
+    alpha: float = 1e-3,
+    draws: int = 1000,
+    half: int = 500,
+    steps: int = 15,
+    indices: Sequence[int] | None = None,
+    seed: int = 0,
+) -> np.ndarray:
+    """Upper confidence bounds of sup_x E l(x + z) - gamma ||x - x0||^2 at each input.
+
+    Each bound fails with probability at most alpha, for ideal Gaussian draws. It is M Psi(p, kappa) for the loss at the
+    input, which holds for every gamma. In the concave regime, gamma > phi(1) M / sigma^2, alpha is shared with the gap
+    certificate: the value at the end of an ascent, plus its squared gradient over twice the modulus of concavity; the
+    smaller of the two is returned. The gap certificate pays for networks much flatter than the worst case, at a gamma
+    well above the threshold; otherwise it costs draws and gives nothing.
+
+    Args:
+        model: The base network, from inputs in [0, 1] to logits.
+        x: Inputs, float in [0, 1].
+        y: Their labels.
+        gamma: Price of moving an input by one unit of squared distance.
+        loss: A loss with values in [0, bound].
+        sigma: Standard deviation of the noise.
+        alpha: Probability that one input's bound fails.
+        draws: Draws that bound a smoothed loss.
+        half: Draws of each half of a block of the gradient's estimate; the number of blocks follows from alpha.
+        steps: Steps of the ascent after the first one.
+        indices: The inputs' names for the noise; their places where none are given.
+        seed: Names the noise.
+    """
+    names = range(len(x)) if indices is None else indices
+    bound = loss.bound
+    dtype = native_dtype(x.device)
+    smoothing = Smoothing(sigma, output_width(model, x), noise="float", seed=seed, dtype=dtype)
+    concave = gamma > concavity_threshold(bound, sigma)
+
+    def upper(points: Tensor, purpose: str, level: float) -> np.ndarray:
+        found = draw_losses(model, points, y, loss, smoothing, indices=names, draws=draws, purpose=purpose)
+        return np.atleast_1d(betting_upper(found.values / bound, level))
+
+    kappa = 2 * gamma * sigma**2 / bound
+    direct = bound * np.atleast_1d(psi(upper(x, "surrogate:start", alpha / 2 if concave else alpha), kappa))
+    if not concave:
+        return direct
+    noise = ExampleNoise(seed, "surrogate:ascent", names)
+    worst = robust_surrogate(model, x, y, gamma, sigma=sigma, steps=steps, rng=noise).maximiser
+    moved = (worst - x).flatten(1).double()
+    value = bound * upper(worst, "surrogate:end", alpha / 4) - gamma * moved.square().sum(1).cpu().numpy()
+    pull = 2 * gamma * moved.cpu()
+    products = np.stack(
+        [
+            _products(model, point, label, pull[i], loss, int(names[i]), sigma, gradient_blocks(alpha / 4), half, seed)
+            for i, (point, label) in enumerate(zip(worst, y, strict=True))
+        ]
+    )
+    squared = squared_gradient_upper(products, half, x[0].numel(), alpha / 4, bound=bound, sigma=sigma)
+    return np.minimum(direct, gap_bound(value, squared, gamma, bound=bound, sigma=sigma))
+
+
+@torch.no_grad()
+def _products(
+    model: nn.Module,
+    point: Tensor,
+    label: Tensor,
+    pull: Tensor,
+    loss: BoundedLoss,
+    index: int,
+    sigma: float,
+    blocks: int,
+    half: int,
+    seed: int,
+) -> np.ndarray:
+    """For each block the inner product of two independent estimates of the gradient, from the score of the noise."""
+    found = []
+    with frozen(model) as lent:
+        for block in range(blocks):
+            estimates = []
+            for side in range(2):
+                key = stream_key(seed, "surrogate:gradient", index, block, side)
+                z = normal_block(key, (half, *point.shape), point.device)
+                values = loss(lent(point + sigma * z), label.expand(half)).double()
+                score = ((values - loss.bound / 2) @ z.flatten(1).double()) / (half * sigma)
+                estimates.append(score.cpu() - pull)
+            found.append(float(estimates[0] @ estimates[1]))
+    return np.array(found)

@@ -1,0 +1,80 @@
+"""rhobust audit."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from rhobust.commands.options import Common, CommonOptions, print_table
+from rhobust.evaluation import audit_record
+from rhobust.records import read_record
+from rhobust.training import resolve_device
+
+
+@dataclass(frozen=True)
+class Audit:
+    """Recompute every radius of records from its counts, and draw a share of the noise again; exit code 1 if not so."""
+
+    records: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    """Record files of certify, or run folders for all that lie in them."""
+    share: float = 0.05
+    """Share of a record's examples that are drawn again, at least one; 0 for none."""
+    data: str | None = None
+    """Test data; that of the run where none is given."""
+    root: Path | None = None
+    """Where the data sets lie."""
+    seed: int = 0
+    """Chooses the examples that are drawn again."""
+    common: CommonOptions = Common()
+
+    def run(self) -> dict[str, Any]:
+        device = resolve_device(self.common.device)
+        audits = [
+            audit_record(
+                path,
+                device=device,
+                share=self.share,
+                seed=self.seed,
+                data=self.data,
+                root=self.root,
+                report=self.common.report,
+            )
+            for path in self._files()
+        ]
+        return {"audits": audits}
+
+    def _files(self) -> list[Path]:
+        found = []
+        for path in self.records:
+            if path.is_dir():
+                found += [file for file in sorted(path.glob("certify-*.jsonl")) if read_record(file).kind == "certify"]
+            else:
+                found.append(path)
+        if not found:
+            raise ValueError("records must name a record of certify, or a folder with one, got none")
+        return found
+
+    def show(self, result: dict[str, Any]) -> None:
+        rows = [
+            [
+                Path(audit["record"]).name,
+                "FAILED" if audit["problems"] else "confirmed",
+                str(audit["examples"]),
+                str(audit["redrawn"]),
+                str(audit["draws"]),
+            ]
+            for audit in result["audits"]
+        ]
+        print_table(["record", "audit", "radii recomputed", "images drawn again", "draws"], rows, left=2)
+        for audit in result["audits"]:
+            for problem in audit["problems"]:
+                print(f"{Path(audit['record']).name}: {problem}")
+
+    def failure(self, result: dict[str, Any]) -> str | None:
+        """Records that do not stand."""
+        failed = [Path(audit["record"]).name for audit in result["audits"] if audit["problems"]]
+        return f"the audit failed for {', '.join(failed)}" if failed else None
+
+
+COMMAND = Audit

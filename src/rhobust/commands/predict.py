@@ -1,0 +1,125 @@
+"""rhobust predict."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import tyro
+from torch import Tensor, nn
+
+from rhobust.certificates import Dtype, Smoothing, native_dtype, output_width, predict_inputs
+from rhobust.commands.options import Common, CommonOptions, print_table
+from rhobust.data import read_image
+from rhobust.models import load_factory_model
+from rhobust.rounding import confidence
+from rhobust.training import fill_weights, open_run, resolve_device
+
+
+@dataclass(frozen=True)
+class Predict:
+    """Classify image files by the vote of the smoothed classifier, or abstain where the vote is close."""
+
+    names: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN IMAGE [IMAGE ...]")]
+    """A run folder and image files; with --model and --weights, image files alone."""
+    model: str | None = None
+    """The user's own network, package.module:factory."""
+    weights: Path | None = None
+    """Its weights, a safetensors file."""
+    sigma: float | None = None
+    """Smoothing noise; the run's own where none is given."""
+    n: int = 1000
+    """Votes an image."""
+    alpha: float = 1e-3
+    """Probability that an answer is not the class most probable under noise."""
+    dtype: Dtype | None = None
+    """Arithmetic of the network; to use a certificate, take that of its record."""
+    compile: bool = False
+    """Compile the network; to use a certificate, as its record says."""
+    seed: int = 0
+    """Names the noise."""
+    common: CommonOptions = Common()
+
+    def run(self) -> dict[str, Any]:
+        device = resolve_device(self.common.device)
+        if (self.model is None) != (self.weights is None):
+            raise ValueError("--model and --weights must be given together")
+        if self.model is None or self.weights is None:
+            if len(self.names) < 2:
+                raise ValueError(f"a run folder and at least one image must be given, got {len(self.names)} names")
+            run, files = open_run(self.names[0]), self.names[1:]
+            network, trained = run.load_model(device), run.config.sigma
+            shape, classes = run.shape, run.classes
+        else:
+            if not self.names:
+                raise ValueError("at least one image must be given, got none")
+            files, trained, shape, classes = self.names, None, None, None
+            network = fill_weights(load_factory_model(self.model), self.weights).to(device).eval()
+        sigma = trained if self.sigma is None else self.sigma
+        if sigma is None:
+            raise ValueError("the network was trained without noise, or nobody knows, so --sigma must be given")
+        images = _read(files, shape).to(device)
+        smoothing = Smoothing(
+            sigma,
+            output_width(network, images) if classes is None else len(classes),
+            seed=self.seed,
+            dtype=self.dtype or native_dtype(device),
+            compiled=self.compile,
+        )
+        return {
+            "sigma": sigma,
+            "n": self.n,
+            "alpha": self.alpha,
+            "dtype": smoothing.dtype,
+            "predictions": _answers(network, images, smoothing, files, classes, n=self.n, alpha=self.alpha),
+            "warnings": [f"the network was trained with noise {trained:g} and is smoothed with {sigma:g}"]
+            if trained is not None and trained != sigma
+            else [],
+        }
+
+    def show(self, result: dict[str, Any]) -> None:
+        rows = []
+        for answer in result["predictions"]:
+            votes = ", ".join(f"{name} {count}" for name, count in answer["votes"] if count)
+            rows.append([answer["image"], "abstains" if answer["class"] is None else answer["class"], votes])
+        print_table(["image", "class", f"votes of {result['n']}"], rows, left=3)
+        print(f"with probability {confidence(result['alpha'])} an answer is the class most probable under noise")
+        for warning in result["warnings"]:
+            print(f"warning: {warning}")
+
+
+def _read(files: tuple[Path, ...], shape: tuple[int, int, int] | None) -> Tensor:
+    """The images as one batch of the network's shape; without one, of the first image's."""
+    images = [read_image(path, None if shape is None else shape[0]) for path in files]
+    wanted = images[0].shape if shape is None else torch.Size(shape)
+    for path, image in zip(files, images, strict=True):
+        if image.shape != wanted:
+            sizes = ("x".join(map(str, size)) for size in (wanted, image.shape))
+            raise ValueError(f"{path} must be an image of shape {next(sizes)}, got {next(sizes)}")
+    return torch.stack(images)
+
+
+def _answers(
+    network: nn.Module,
+    images: Tensor,
+    smoothing: Smoothing,
+    files: tuple[Path, ...],
+    classes: tuple[str, ...] | None,
+    *,
+    n: int,
+    alpha: float,
+) -> list[dict[str, Any]]:
+    names = classes or tuple(map(str, range(smoothing.num_classes)))
+    found = predict_inputs(network, images, smoothing, indices=range(len(images)), n=n, alpha=alpha)
+    return [
+        {
+            "image": str(path),
+            "prediction": answer.prediction,
+            "class": None if answer.prediction is None else names[answer.prediction],
+            "votes": [[names[number], votes] for number, votes in answer.votes],
+        }
+        for path, answer in zip(files, found, strict=True)
+    ]
+
+
+COMMAND = Predict

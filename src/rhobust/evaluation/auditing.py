@@ -1,0 +1,194 @@
+"""Audit a record of certificates: recompute what its counts prove, and draw a share of them again."""
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from rhobust.certificates import (
+    WAYS,
+    AnyWay,
+    Smoothing,
+    VoteCounter,
+    certify_stream,
+    plan_for,
+)
+from rhobust.progress import Report, Step, telling
+from rhobust.records import Record, Row, read_record, settings_hash
+
+from .certified import certified_summary
+from .certifying import certificate_row
+from .target import Target, target_from_folder
+
+EXACT = 1e-9
+"""How far a recomputed number may lie from the recorded one: other versions of scipy round otherwise."""
+
+
+def audit_record(
+    path: Path,
+    *,
+    device: torch.device,
+    share: float = 0.05,
+    seed: int = 0,
+    data: str | None = None,
+    root: Path | None = None,
+    report: Report | None = None,
+) -> Row:
+    """Audit one record of `certify`.
+
+    Every radius is computed again from its counts, and the summary from the rows. Then a share of the examples, chosen
+    by the seed, is certified again with the recorded noise: the network, whose weights and data must be those of the
+    record, has to give the same counts.
+
+    Args:
+        path: The record; the network is that of its folder.
+        device: Where to draw again; of the kind that the record names.
+        share: Share of the examples that are drawn again, at least one; 0 for none.
+        seed: Chooses them.
+        data: Test data; that of the folder's own config where none is given.
+        root: Where the data sets lie.
+        report: Told of progress; None shows it on stderr.
+
+    Returns:
+        What was checked, and one entry a problem.
+    """
+    if not 0 <= share <= 1:
+        raise ValueError(f"share must lie in [0, 1], got {share}")
+    record = read_record(path)
+    if record.kind != "certify":
+        raise ValueError(f"{path} must be a record of certify, got one of {record.kind}")
+    if not record.rows:
+        raise ValueError(f"{path} must hold at least one example, got none")
+    try:
+        way, smoothing = _way(record.settings), _smoothing(record.settings)
+        problems = [*_header(record), *_rows(record, way, smoothing), *_summary(record)]
+    except (KeyError, TypeError) as error:
+        raise ValueError(
+            f"{path} must hold the settings and rows of certify, but {error!r} is missing or wrong"
+        ) from None
+    redrawn: list[Row] = []
+    if share and not problems:
+        if record.settings["device"] != device.type:
+            raise ValueError(
+                f"{path} must be drawn again on a {record.settings['device']}, got {device.type}: or give --share 0"
+            )
+        target = target_from_folder(path.parent, device=device, sigma=smoothing.sigma, data=data, root=root)
+        problems += _target(record, target)
+        if not problems:
+            redrawn = _choose(record.rows, share, seed)
+            problems += _redrawn(record, redrawn, target, way, smoothing, report)
+    return {
+        "record": str(path),
+        "finished": record.summary is not None,
+        "examples": len(record.rows),
+        "redrawn": len(redrawn),
+        "draws": sum(row["n"] + record.settings["n0"] for row in redrawn),
+        "problems": problems,
+    }
+
+
+def _way(settings: Row) -> AnyWay:
+    way: Any = WAYS[settings["way"]]
+    fields = {field.name: settings[field.name] for field in dataclasses.fields(way)}
+    return way(**{key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()})
+
+
+def _smoothing(settings: Row) -> Smoothing:
+    keys = ("sigma", "num_classes", "noise", "seed", "dtype", "compiled")
+    return Smoothing(**{key: settings[key] for key in keys})
+
+
+def _header(record: Record) -> Iterator[str]:
+    if not record.path.stem.endswith(settings_hash(record.settings)):
+        yield "the header is not that of the file's name: it was changed, or the file was renamed"
+
+
+def _rows(record: Record, way: AnyWay, smoothing: Smoothing) -> Iterator[str]:
+    settings, rows = record.settings, record.rows
+    plan = plan_for(way, smoothing, dimension=settings["dimension"], alpha=settings["alpha"])
+    seen: set[int] = set()
+    for row in rows:
+        name, evidence = f"example {row['index']}", [tuple(step) for step in row.get("evidence", [])]
+        if row["index"] in seen:
+            yield f"{name} stands twice"
+        seen.add(row["index"])
+        if not (0 <= row["count"] <= row["n"] <= settings["n"] and 0 <= row["top"] <= settings["n0"]):
+            yield f"{name}: impossible counts, {row['count']} of {row['n']} and {row['top']} of {settings['n0']}"
+            continue
+        reason = plan.audit(row["top"], row["count"], row["n"], evidence)
+        if reason is not None:
+            yield f"{name}: {reason}"
+            continue
+        claims = plan.claims(*(np.array([value]) for value in (row["count"], row["n"], len(evidence))))
+        prediction = row["selected"] if claims.proved[0] else None
+        told = [("prediction", row["prediction"], prediction)]
+        told += [
+            ("radius", row["radius"], float(claims.radius[0])),
+            ("p_lower", row["p_lower"], float(claims.p_lower[0])),
+        ]
+        for what, said, found in told:
+            if not _same(said, found):
+                yield f"{name}: the counts give the {what} {found}, the record says {said}"
+
+
+def _summary(record: Record) -> Iterator[str]:
+    if record.summary is None:
+        return
+    for key, found in certified_summary(record.rows, record.settings).items():
+        if not _same(record.summary.get(key), found):
+            yield f"the rows give another {key} than the summary"
+
+
+def _target(record: Record, target: Target) -> Iterator[str]:
+    settings, labels = record.settings, target.data.labels
+    for key, found in target.identity().items():
+        if key != "dtype" and settings[key] != found:
+            yield f"the record is of the {key} {settings[key]}, here it is {found}"
+            return
+    expected = set(target.data.places(settings["limit"], settings["stride"]))
+    found = {row["index"] for row in record.rows}
+    if found - expected or (record.summary is not None and expected - found):
+        yield f"{len(found - expected)} examples are not those of the settings, and {len(expected - found)} are missing"
+        return
+    wrong = [row for row in record.rows if int(labels[row["index"]]) != row["label"]]
+    if wrong:
+        yield f"example {wrong[0]['index']}: the label is {int(labels[wrong[0]['index']])}, not {wrong[0]['label']}"
+
+
+def _redrawn(
+    record: Record, rows: list[Row], target: Target, way: AnyWay, smoothing: Smoothing, report: Report | None
+) -> Iterator[str]:
+    counter = VoteCounter(target.model, target.data.images.to(target.device), smoothing)
+    inputs = [(row["index"], row["index"]) for row in rows]
+    stream = certify_stream(counter, way, inputs, alpha=record.settings["alpha"])
+    with telling(report) as tell:
+        for number, (row, certificate) in enumerate(zip(rows, stream, strict=True), start=1):
+            again = certificate_row(row["index"], row["label"], certificate)
+            for key, found in again.items():
+                if not _same(row[key], found):
+                    yield f"example {row['index']}: drawn again, its {key} is {found}, the record says {row[key]}"
+            tell(Step(f"audit {record.path.name}", number, len(rows), "examples"))
+
+
+def _choose(rows: list[Row], share: float, seed: int) -> list[Row]:
+    order = np.random.default_rng(seed).permutation(len(rows))
+    return [rows[place] for place in sorted(order[: math.ceil(share * len(rows))])]
+
+
+def _same(said: object, found: object) -> bool:
+    """Whether two JSON values are the same, numbers up to rounding."""
+    if isinstance(found, dict):
+        return (
+            isinstance(said, dict)
+            and said.keys() == found.keys()
+            and all(_same(said[key], found[key]) for key in found)
+        )
+    if isinstance(found, list | tuple):
+        return isinstance(said, list) and len(said) == len(found) and all(map(_same, said, found))
+    if isinstance(found, float):
+        return isinstance(said, float | int) and math.isclose(said, found, rel_tol=EXACT, abs_tol=EXACT)
+    return said == found

@@ -1,0 +1,308 @@
+"""The worst loss under shift from both sides: what is certified, what the paper estimates, what an attack reaches."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rhobust.bounds import attained_loss, moved_loss
+from rhobust.certificates import (
+    BoundedLoss,
+    ClippedCrossEntropy,
+    Evidence,
+    ShiftClaim,
+    Smoothing,
+    ZeroOne,
+    charged_alpha,
+    draw_losses,
+    gather_evidence,
+    loss_smoothness,
+    native_dtype,
+    noise_kind,
+    robust_surrogate,
+    shift_certificate,
+    wrm_surrogate,
+)
+from rhobust.certificates.claim import LossName
+from rhobust.data import to_unit
+from rhobust.noise import LEVELS, ExampleNoise
+from rhobust.progress import Report
+from rhobust.records import Record, RecordWriter, Row
+
+from .attacking import check_radii
+from .target import Target
+from .walk import walk
+
+WRM_FACTORS = (0.55, 1.0, 4.0)
+"""WRM's prices in units of the network's smoothness: above one half its inner problem is concave."""
+
+
+@dataclass(frozen=True)
+class Ascent:
+    """The attack behind the estimate and the lower curve: damped ascent on the smoothed loss less a price."""
+
+    gammas: tuple[float, ...] = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+    """Prices of moving an input by one unit of squared distance; each gives one point of the lower curve."""
+    steps: int = 15
+    """Damped steps after the first, full one."""
+    inner_draws: int = 4
+    """Noise draws an input and a step."""
+
+    def __post_init__(self) -> None:
+        if len(self.gammas) == 0 or not all(0 < gamma < math.inf for gamma in self.gammas):
+            shown = " ".join(f"{gamma:g}" for gamma in self.gammas)
+            raise ValueError(f"gammas must be > 0 and finite, at least one, got {shown or 'none'}")
+        for name in ("steps", "inner_draws"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be >= 1, got {getattr(self, name)}")
+
+
+def curves_target(
+    target: Target,
+    *,
+    eps: Sequence[float],
+    loss: LossName = "cross-entropy",
+    bound: float | None = None,
+    ascent: Ascent | None = None,
+    draws: int = 20,
+    alpha: float = 1e-3,
+    wrm: bool = False,
+    limit: int | None = None,
+    stride: int = 1,
+    seed: int = 0,
+    report: Report | None = None,
+) -> Record:
+    """Bracket the worst mean loss of one noisy answer under every W2 shift up to eps.
+
+    The summary holds, for each eps:
+
+    - `certified`: an upper bound for the population, from the draws at the test points (theory, sections 4 to 7);
+    - `lower`: what the attack proves: its points are a distribution within reach, whose cost is bounded from above and
+      whose loss, under fresh noise, from below;
+    - `estimate`: the paper's gamma rho + mean phi_gamma, least over the gammas. Ascent need not reach the supremum in
+      phi_gamma, so this may lie on either side of the truth: it bounds nothing.
+
+    `certified` and `lower` hold with probability 1 - alpha each, each for all eps at once. With `wrm`, WRM's
+    certificate of the base network's cross-entropy near the test points stands beside them, if the network is smooth.
+
+    Args:
+        target: The network and its test data.
+        eps: Increasing sizes of the shift.
+        loss: "cross-entropy", clipped at `bound`, or "0-1".
+        bound: Where the cross-entropy is clipped; log(classes) where none is given.
+        ascent: The attack.
+        draws: Noise draws a point that value a loss.
+        alpha: Probability that the certified curve is false, and that the lower one is.
+        wrm: Compute WRM's certificate too.
+        limit: Examples at most.
+        stride: Take every stride-th example.
+        seed: Names the noise.
+        report: Told of progress; None shows it on stderr.
+    """
+    check_radii(eps, "eps")
+    ascent = ascent or Ascent()
+    sigma, noise = target.smoothing(), noise_kind(target.data.images)
+    indices = target.data.places(limit, stride)
+    claim = ShiftClaim(loss=loss, bound=bound).settled(target.data.num_classes)
+    valued: BoundedLoss = ZeroOne() if loss == "0-1" else ClippedCrossEntropy(claim.largest)
+    smoothness, reason = _smoothness(target) if wrm else (None, "not asked for")
+    settings: Row = {
+        "eps": list(eps),
+        "draws": draws,
+        "alpha": alpha,
+        "loss": loss,
+        "bound": claim.largest,
+        "classifier": claim.classifier,
+        "cost": claim.cost,
+        "gammas": list(ascent.gammas),
+        "steps": ascent.steps,
+        "inner_draws": ascent.inner_draws,
+        "wrm": wrm,
+        "noise": noise,
+        "limit": limit,
+        "stride": stride,
+        "seed": seed,
+        **target.identity(),
+        "sigma": sigma,
+    }
+
+    def evaluate(block: list[int]) -> list[Row]:
+        images = target.data.images[block].to(target.device)
+        y = target.data.labels[block].to(target.device)
+        evidence = gather_evidence(
+            target.model,
+            images,
+            y,
+            claim=claim,
+            indices=block,
+            points=len(indices),
+            sigma=sigma,
+            draws=draws,
+            alpha=alpha,
+            seed=seed,
+            num_classes=target.data.num_classes,
+        )
+        clean = evidence.errors / draws if evidence.losses is None else evidence.losses
+        counted = evidence.errors if evidence.dithered is None else evidence.dithered
+        attacks = [_attack(target, images, y, valued, gamma, ascent, block, draws, seed) for gamma in ascent.gammas]
+        upper = [[] for _ in block]
+        if smoothness is not None:
+            x = to_unit(images)
+            found = [wrm_surrogate(target.model, x, y, f * smoothness, smoothness=smoothness) for f in WRM_FACTORS]
+            upper = np.stack(found, axis=1).tolist()
+        return [
+            {
+                "index": index,
+                "label": int(label),
+                "draws": draws,
+                "errors": int(evidence.errors[i]),
+                "counted": int(counted[i]),
+                "loss": float(clean[i]),
+                "attacks": [{name: float(column[i]) for name, column in attack.items()} for attack in attacks],
+                "wrm": upper[i],
+            }
+            for i, (index, label) in enumerate(zip(block, y, strict=True))
+        ]
+
+    def summarise(rows: list[Row]) -> Row:
+        rho = np.square(np.asarray(eps, dtype=float))
+        dimension = math.prod(target.data.shape)
+        errors, counted = (np.array([row[name] for row in rows]) for name in ("errors", "counted"))
+        clean = np.array([row["loss"] for row in rows])
+        certificate = shift_certificate(
+            Evidence(errors, dithered=counted, losses=clean),
+            claim=claim,
+            draws=draws,
+            eps=eps,
+            sigma=sigma,
+            dimension=dimension,
+            alpha=alpha,
+            seed=seed,
+            noise=noise,
+        )
+        used = draws * len(rows) * (1 + len(ascent.gammas))
+        level = charged_alpha(alpha, sigma=sigma, dimension=dimension, draws=used, noise=noise)
+        each = level / (1 + len(ascent.gammas))
+        _, start = moved_loss(np.zeros(len(rows)), clean, each, limit=1.0, bound=claim.largest)
+        points = [
+            _summed(rows, number, gamma, each, claim.largest, _limit(claim.largest, gamma, dimension, noise))
+            for number, gamma in enumerate(ascent.gammas)
+        ]
+        spent = [0.0, *(point["rho_upper"] for point in points)]
+        lower = np.maximum(attained_loss(spent, [start, *(point["loss_lower"] for point in points)], rho), 0.0)
+        estimate = np.min([point["gamma"] * rho + point["phi"] for point in points], axis=0)
+        curve: list[dict[str, Any]] = [
+            {"eps": at, "rho": float(r), "certified": c, "lower": float(low), "estimate": float(guess)}
+            for at, r, c, low, guess in zip(eps, rho, certificate.certified_loss, lower, estimate, strict=True)
+        ]
+        summary: Row = {
+            "points": len(rows),
+            "accuracy_under_noise": certificate.accuracy_under_noise,
+            "loss_under_noise": certificate.loss_under_noise,
+            "curve": curve,
+            "attacks": points,
+            "wrm": None,
+            "statement": certificate.statement(certificate.eps[len(eps) // 2]),
+        }
+        if wrm:
+            summary["wrm"] = {"smoothness": smoothness, "reason": reason}
+        if smoothness is not None:
+            phi = np.mean([row["wrm"] for row in rows], axis=0)
+            base = np.min(np.outer(rho, np.array(WRM_FACTORS) * smoothness) + phi, axis=1)
+            for point, value in zip(curve, base, strict=True):
+                point["wrm"] = float(value)
+        return summary
+
+    writer = RecordWriter(target.folder, "curves", loss, settings)
+    return walk(writer, indices, evaluate, summarise, task=f"curves {target.name}", report=report)
+
+
+def _smoothness(target: Target) -> tuple[float | None, str | None]:
+    """The base network's smoothness, or why it has none."""
+    try:
+        return loss_smoothness(target.model, target.data.shape), None
+    except ValueError as error:
+        return None, str(error)
+
+
+def _limit(bound: float, gamma: float, dimension: int, noise: str) -> float:
+    """The largest squared distance an attacked point may have; beyond sqrt(bound / gamma) moving cannot pay."""
+    rounding = math.sqrt(dimension) / (2 * LEVELS) if noise == "grid" else 0.0
+    return (math.sqrt(bound / gamma) + rounding) ** 2 * (1 + 1e-6)
+
+
+def _attack(
+    target: Target,
+    images: Tensor,
+    y: Tensor,
+    loss: BoundedLoss,
+    gamma: float,
+    ascent: Ascent,
+    block: list[int],
+    draws: int,
+    seed: int,
+) -> dict[str, np.ndarray]:
+    """Where the ascent ends at one price: phi, and cost and loss of a point on the images' own grid beside it."""
+    x = to_unit(images) if images.dtype == torch.uint8 else images
+    found = robust_surrogate(
+        target.model,
+        x,
+        y,
+        gamma,
+        sigma=target.smoothing(),
+        steps=ascent.steps,
+        draws=ascent.inner_draws,
+        loss=loss,
+        rng=ExampleNoise(seed, f"curves:{gamma!r}", block),
+    )
+    noise = noise_kind(target.data.images)
+    reach = math.sqrt(loss.bound / gamma)
+    shrink = (reach / found.distance.clamp_min(1e-12)).clamp_max(1.0).view(-1, *[1] * (x.dim() - 1))
+    moved = (x + shrink * (found.maximiser - x)).clamp(0, 1)
+    if noise == "grid":
+        # A point of the grid takes the same exact noise as the images, and lies within the claim.
+        levels = (moved * LEVELS).round()
+        moved, offset = levels / LEVELS, (levels - (x * LEVELS).round()).double() / LEVELS
+    else:
+        offset = moved.double() - x.double()
+    drawn = draw_losses(
+        target.model,
+        moved,
+        y,
+        loss,
+        Smoothing(
+            target.smoothing(),
+            target.data.num_classes,
+            noise=noise,
+            seed=seed,
+            dtype=native_dtype(target.device),
+        ),
+        indices=block,
+        draws=draws,
+        purpose=f"curves:fresh:{gamma!r}",
+    )
+    return {
+        "phi": found.phi.double().cpu().numpy(),
+        "squared_distance": offset.flatten(1).square().sum(1).cpu().numpy(),
+        "loss": drawn.values.mean(axis=1),
+    }
+
+
+def _summed(rows: list[Row], number: int, gamma: float, each: float, bound: float, limit: float) -> Row:
+    """One attack over all points: what it proves, and the means it rests on."""
+    columns = {
+        name: np.array([row["attacks"][number][name] for row in rows]) for name in ("phi", "squared_distance", "loss")
+    }
+    spent, reached = moved_loss(columns["squared_distance"], columns["loss"], each, limit=limit, bound=bound)
+    return {
+        "gamma": gamma,
+        "phi": float(columns["phi"].mean()),
+        "rho": float(columns["squared_distance"].mean()),
+        "rho_upper": spent,
+        "loss": float(columns["loss"].mean()),
+        "loss_lower": reached,
+    }

@@ -1,0 +1,92 @@
+import numpy as np
+import pytest
+from scipy import special, stats
+
+from rhobust.bounds import concavity_threshold, gap_bound, gradient_blocks, psi, squared_gradient_upper
+
+SIGMA, DIMENSION = 0.25, 300
+
+
+class Ramp:
+    """l(x) = Phi(slope w.x + b) for a unit vector w: its smoothed loss is known, and much flatter than the worst."""
+
+    def __init__(self, slope, p):
+        self.slope, self.scale = slope, np.sqrt(1 + (slope * SIGMA) ** 2)
+        self.offset = special.ndtri(p) * self.scale
+
+    def smoothed(self, t):
+        """Value, and derivative along w, at distance t along w."""
+        a = (self.offset + self.slope * t) / self.scale
+        return special.ndtr(a), self.slope / self.scale * stats.norm.pdf(a)
+
+    def surrogate(self, gamma):
+        t = np.linspace(0, 1, 100_001)
+        return np.max(self.smoothed(t)[0] - gamma * t**2)
+
+
+def products(ramp, t, gamma, blocks, half, rng):
+    """Products of two independent estimates of grad F at distance t along w, the first axis."""
+    found = []
+    for _ in range(blocks):
+        z = rng.normal(0, SIGMA, (2, half, DIMENSION))
+        loss = special.ndtr(ramp.offset + ramp.slope * (t + z[..., 0]))
+        scores = np.einsum("bh,bhd->bd", loss - 0.5, z) / (half * SIGMA**2)
+        scores[:, 0] -= 2 * gamma * t
+        found.append(scores[0] @ scores[1])
+    return np.array(found)
+
+
+def test_blocks():
+    # P(Bin(3, 1/5) >= 2) = 0.104 and P(Bin(5, 1/5) >= 3) = 0.058.
+    assert [gradient_blocks(alpha) for alpha in (0.2, 0.11, 0.1, 0.06)] == [1, 3, 5, 5]
+    assert gradient_blocks(1e-3) % 2 == 1
+    assert stats.binom.sf(gradient_blocks(1e-3) // 2, gradient_blocks(1e-3), 0.2) <= 1e-3
+
+
+def test_a_vanishing_gradient_proves_the_maximum():
+    ramp, gamma = Ramp(0.5, 0.38), 2 * concavity_threshold(1.0, SIGMA)
+    truth = ramp.surrogate(gamma)
+    value, slope = ramp.smoothed(0.0)
+    at_x0 = gap_bound(value, slope**2, gamma, bound=1.0, sigma=SIGMA)
+    assert truth < at_x0 < truth + 2e-3
+    # The bound from the value alone is far off for so flat a loss.
+    assert psi(value, 2 * gamma * SIGMA**2) > truth + 0.05
+    # One exact fixed-point step x0 + grad / (2 gamma) nearly closes the gap.
+    t = slope / (2 * gamma)
+    value, slope = ramp.smoothed(t)
+    after = gap_bound(value - gamma * t**2, (slope - 2 * gamma * t) ** 2, gamma, bound=1.0, sigma=SIGMA)
+    assert truth <= after < truth + 1e-6
+
+
+def test_near_the_threshold_the_gap_is_wide():
+    ramp, gamma = Ramp(0.5, 0.38), 1.01 * concavity_threshold(1.0, SIGMA)
+    value, slope = ramp.smoothed(0.0)
+    assert gap_bound(value, slope**2, gamma, bound=1.0, sigma=SIGMA) > psi(value, 2 * gamma * SIGMA**2)
+
+
+def test_the_sampled_gradient_bound_covers_and_is_useful():
+    # 60 repetitions at alpha = 0.1; false-alarm rate below 1e-6.
+    rng = np.random.default_rng(0)
+    ramp, gamma, half = Ramp(0.5, 0.38), 2 * concavity_threshold(1.0, SIGMA), 200
+    truth = ramp.smoothed(0.0)[1] ** 2
+    found = np.array([products(ramp, 0.0, gamma, gradient_blocks(0.1), half, rng) for _ in range(60)])
+    upper = squared_gradient_upper(found, half, DIMENSION, 0.1, bound=1.0, sigma=SIGMA)
+    assert np.count_nonzero(upper < truth) <= stats.binom.isf(1e-6, 60, 0.1)
+    # sqrt(d) v / half, the standard deviation of a product, decides how much is lost.
+    assert np.median(upper) < truth + 6 * np.sqrt(DIMENSION) / (4 * SIGMA**2) / half
+
+
+def test_solves_its_equation():
+    values = np.array([0.3, 0.5, 0.9, 0.7, 0.1])
+    upper = squared_gradient_upper(values, 50, 10, 0.06, bound=2.0, sigma=0.5)
+    variance = 4 / (4 * 0.25)
+    spread = np.sqrt(10 * variance**2 / 2500 + 2 * variance * upper / 50)
+    assert upper == pytest.approx(0.5 + 2 * spread, rel=1e-9)
+    assert squared_gradient_upper([-1e6], 50, 10, 0.2, bound=2.0, sigma=0.5) == 0.0
+
+
+def test_refuses():
+    with pytest.raises(ValueError, match=r"gamma must exceed the concavity threshold 3\.87153, got 3\.8"):
+        gap_bound(0.1, 0.0, 3.8, bound=1.0, sigma=SIGMA)
+    with pytest.raises(ValueError, match="an odd number of at least 5 values"):
+        squared_gradient_upper([1.0, 2.0, 3.0], 50, 10, 0.06, bound=1.0, sigma=SIGMA)

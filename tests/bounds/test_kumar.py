@@ -1,0 +1,35 @@
+import numpy as np
+import pytest
+from scipy import stats
+
+from rhobust.bounds import clopper_pearson, kumar_loss, worst_case_loss
+
+
+def wrong(number, n):
+    return np.arange(n) < number
+
+
+def test_by_hand():
+    # Total variation of N(0, 1/4) and N(0.3, 1/4): 2 Phi(0.3) - 1 = 0.2358228.
+    clean = clopper_pearson(30, 1000, 0.01, "upper")
+    assert kumar_loss(wrong(30, 1000), 1, 0.09, 0.5, 0.01) == pytest.approx(clean + 0.23582284, abs=1e-8)
+    assert kumar_loss(wrong(30, 1000), 1, 0.0, 0.5, 0.01) == pytest.approx(clean, abs=1e-11)
+    assert kumar_loss(wrong(30, 1000), 1, 100.0, 0.5, 0.01) == 1.0
+
+
+def test_more_draws_sharpen_the_clean_part_only():
+    rng = np.random.default_rng(0)
+    p = rng.beta(0.3, 3, 5000)
+    one, many = (kumar_loss(rng.binomial(m, p), m, [0.0, 0.01], 0.25, 1e-3) for m in (1, 20))
+    assert np.all(many < one)
+    assert many[1] - many[0] == pytest.approx(one[1] - one[0], abs=1e-11)
+    assert many[1] > worst_case_loss(p, 0.01, 0.25, cost="w1")
+
+
+def test_covers():
+    # 300 repetitions at alpha = 0.1 without a shift, where the bound is sharp; false-alarm rate below 1e-6.
+    rng = np.random.default_rng(1)
+    atoms = np.array([0.01, 0.2, 0.6])
+    for draws in (1, 6):
+        found = [kumar_loss(rng.binomial(draws, rng.choice(atoms, 150)), draws, 0.0, 0.5, 0.1) for _ in range(300)]
+        assert np.count_nonzero(np.array(found) < atoms.mean()) <= stats.binom.isf(1e-6, 300, 0.1)

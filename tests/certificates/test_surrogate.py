@@ -1,0 +1,127 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import special
+
+from rhobust.attacks.ascent import ascend
+from rhobust.bounds import concavity_threshold, psi
+from rhobust.certificates import ZeroOne, certified_surrogate, robust_surrogate
+from rhobust.data import to_unit
+from rhobust.methods.penalised import penalised_move
+from rhobust.noise import ExampleNoise
+
+SIGMA = 0.25
+
+
+def softplus_surrogate(v, gamma, sigma):
+    """sup_t E log(1 + exp(v + t + sigma s)) - gamma t^2 by quadrature: the half space's cross-entropy for label 0."""
+    t = np.linspace(0, 0.5 / gamma + 1e-9, 4001)  # the loss rises by at most 1 a unit of distance
+    nodes, weights = np.polynomial.hermite_e.hermegauss(60)
+    smoothed = np.logaddexp(0, v + t[:, None] + sigma * nodes) @ weights / math.sqrt(2 * math.pi)
+    return (smoothed - gamma * t**2).max()
+
+
+@pytest.mark.parametrize(("sigma", "slack"), [(None, 1e-4), (0.1, 0.02)])
+@pytest.mark.parametrize("gamma", [0.5, 2.0])
+def test_the_surrogate_of_a_half_space(half_space, grey_images, sigma, slack, gamma):
+    x = to_unit(grey_images.images[15:25])
+    y = torch.zeros(10, dtype=torch.long)
+    found = robust_surrogate(half_space, x, y, gamma, sigma=sigma, steps=60, draws=200)
+    truth = [softplus_surrogate(v, gamma, sigma or 0.0) for v in half_space(x)[:, 1].tolist()]
+    assert found.phi.tolist() == pytest.approx(truth, abs=slack)
+    if sigma is None:
+        assert (found.phi.double().numpy() <= np.array(truth) + 1e-6).all()
+    offset = (found.maximiser - x).flatten(1)
+    assert found.distance.tolist() == pytest.approx(offset.norm(dim=1).tolist(), abs=1e-6)
+    # Along the normal, and no further than the slope allows.
+    assert (offset @ half_space.normal > 0.999 * found.distance).all()
+    assert (found.distance <= 0.5 / gamma).all()
+
+
+def test_a_batch_is_its_examples(half_space, grey_images):
+    x, y = to_unit(grey_images.images[10:20]), grey_images.labels[10:20]
+    whole = robust_surrogate(half_space, x, y, 1.0, sigma=SIGMA, rng=ExampleNoise(0, "test", range(10)))
+    part = robust_surrogate(half_space, x[4:6], y[4:6], 1.0, sigma=SIGMA, rng=ExampleNoise(0, "test", [4, 5]))
+    assert torch.allclose(whole.phi[4:6], part.phi, atol=1e-6)
+    assert torch.allclose(whole.maximiser[4:6], part.maximiser, atol=1e-6)
+
+
+def test_an_ascent_that_overshoots_does_not_end_below_its_start(half_space, grey_images):
+    # The 0-1 loss is at most 1, the cross-entropy grows without end: at a small price it leads far too far.
+    x, y = to_unit(grey_images.images), grey_images.labels
+    found = robust_surrogate(half_space, x, y, 0.1, sigma=SIGMA, draws=50, loss=ZeroOne())
+    stayed = robust_surrogate(half_space, x, y, 1e6, sigma=SIGMA, draws=50, loss=ZeroOne())
+    assert found.phi.mean() > stayed.phi.mean() + 0.2
+    assert (found.phi > stayed.phi - 0.3).all()
+
+
+@pytest.mark.parametrize("dimension", [1, 3072])
+def test_ascent_approaches_psi_from_below(dimension):
+    # The smoothed 0-1 loss of a half space, in closed form, above the concavity threshold.
+    gamma = 1.5 * concavity_threshold(1.0, SIGMA)
+    normal = torch.full((dimension,), dimension**-0.5, dtype=torch.float64)
+    x0 = torch.linspace(0, 1, dimension, dtype=torch.float64)[None]
+    offset = x0 @ normal + 0.2
+
+    def smoothed(x):
+        return torch.special.ndtr((x @ normal - offset) / SIGMA)
+
+    bound = psi(float(special.ndtr(-0.2 / SIGMA)), 2 * gamma * SIGMA**2)
+    reached = []
+    for steps in (1, 4, 16, 400):
+        x = ascend(smoothed, x0, steps=steps, move=penalised_move(x0, gamma, 0.5 / gamma))
+        reached.append(float(smoothed(x) - gamma * (x - x0).square().sum()))
+    assert all(value <= bound for value in reached)
+    assert bound - reached[-1] < 1e-9
+    assert reached == sorted(reached)
+
+
+class Ramp(torch.nn.Module):
+    """One logit, the coordinate along a unit normal."""
+
+    def __init__(self, dimension):
+        super().__init__()
+        self.normal = torch.nn.Parameter(torch.eye(dimension)[0])
+
+    def forward(self, x):
+        value = x.flatten(1) @ self.normal
+        return torch.stack([torch.zeros_like(value), value], dim=1)
+
+
+class Slope:
+    """The loss Phi((v - 1/2) / 2): far flatter than noise of 0.25 allows."""
+
+    bound = 1.0
+
+    def __call__(self, logits, y):
+        return torch.special.ndtr((logits[:, 1].double() - 0.5) / 2)
+
+
+def test_the_concave_regime_certifies_a_flat_loss():
+    dimension, gamma = 20, 3 * concavity_threshold(1.0, SIGMA)
+    model, x, y = Ramp(dimension), torch.full((2, 1, 4, 5), 0.4), torch.zeros(2, dtype=torch.long)
+    scale = math.sqrt(4 + SIGMA**2)
+    t = np.linspace(0, 0.2, 20_001)
+    truth = np.max(special.ndtr((-0.1 + t) / scale) - gamma * t**2)
+    settings = {"sigma": SIGMA, "alpha": 0.01, "draws": 4000}
+    found = certified_surrogate(model, x, y, gamma, Slope(), half=4000, **settings)
+    assert (found >= truth).all()
+    assert (found <= truth + 0.08).all()
+    # Below the threshold only the value at the input is left, and the flatness of the loss remains unknown.
+    low = 0.5 * concavity_threshold(1.0, SIGMA)
+    direct = certified_surrogate(model, x, y, low, Slope(), **settings)
+    value = special.ndtr(-0.1 / scale)
+    assert (direct >= psi(value, 2 * low * SIGMA**2)).all()
+    assert (direct <= psi(value + 0.02, 2 * low * SIGMA**2)).all()
+    assert (found < psi(value, 2 * gamma * SIGMA**2)).all()
+
+
+def test_nan_is_refused(grey_images):
+    class Nan(torch.nn.Module):
+        def forward(self, x):
+            return x.flatten(1)[:, :2] * math.nan
+
+    with pytest.raises(ValueError, match="the network gave NaN"):
+        robust_surrogate(Nan(), to_unit(grey_images.images[:2]), grey_images.labels[:2], 1.0)

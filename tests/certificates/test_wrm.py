@@ -1,0 +1,104 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from rhobust.certificates import loss_smoothness, wrm_surrogate
+from rhobust.models import build_model
+from rhobust.noise import stream
+
+
+def network(activation="elu"):
+    return build_model(
+        "cnn-small", shape=(1, 8, 8), classes=4, mean=[0.3], deviation=[0.4], activation=activation, seed=0
+    )
+
+
+def matrix_of(layer, shape):
+    """A linear layer as a matrix, column by column."""
+    basis = torch.eye(math.prod(shape), dtype=torch.float64).view(-1, *shape)
+    return (layer.double()(basis) - layer(torch.zeros(1, *shape, dtype=torch.float64))).flatten(1).detach()
+
+
+def made(make):
+    """A module with weights that leave torch's global generator alone."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return make()
+
+
+@pytest.mark.parametrize(
+    ("make", "size", "slack"),
+    [
+        (lambda: nn.Conv2d(2, 3, 3, padding=1), 9, 1.2),
+        (lambda: nn.Conv2d(2, 3, 3, stride=2, padding=1), 9, 3.0),
+        (lambda: nn.Conv2d(2, 2, 3, padding=2, dilation=2), 12, 1.3),
+        (lambda: nn.Conv2d(1, 4, 5), 12, 1.5),
+    ],
+)
+def test_a_convolutions_norm_is_bounded(make, size, slack):
+    layer = made(make)
+    shape = (layer.in_channels, size, size)
+    # One linear layer, so the loss's smoothness is half its squared norm.
+    found = math.sqrt(2 * loss_smoothness(layer, shape))
+    exact = float(torch.linalg.matrix_norm(matrix_of(layer, shape), 2))
+    assert exact <= found <= slack * exact
+
+
+def test_a_dense_layer_and_the_elu_are_composed():
+    model = made(lambda: nn.Sequential(nn.Flatten(), nn.Linear(4, 5), nn.ELU(), nn.Linear(5, 3)))
+    first, last = (float(torch.linalg.matrix_norm(model[i].weight.detach().double(), 2)) for i in (1, 3))
+    by_hand = math.sqrt(2) * last * first**2 + 0.5 * (last * first) ** 2
+    assert loss_smoothness(model, (1, 2, 2)) == pytest.approx(by_hand, rel=1e-6)
+    assert loss_smoothness(model, (1, 2, 2)) >= by_hand
+
+
+def test_no_gradient_changes_faster():
+    model = network()
+    smoothness = loss_smoothness(model, (1, 8, 8))
+    double = build_model(
+        "cnn-small", shape=(1, 8, 8), classes=4, mean=[0.3], deviation=[0.4], activation="elu", seed=0
+    ).double()
+    noise = stream(1, "test")
+    x = torch.rand(50, 1, 8, 8, generator=noise, dtype=torch.float64)
+    step = 1e-3 * torch.randn(x.shape, generator=noise, dtype=torch.float64)
+    y = torch.arange(50) % 4
+
+    def gradient(at):
+        at = at.clone().requires_grad_()
+        return torch.autograd.grad(F.cross_entropy(double(at), y, reduction="sum"), at)[0]
+
+    change = (gradient(x + step) - gradient(x)).flatten(1).norm(dim=1) / step.flatten(1).norm(dim=1)
+    assert change.max() < smoothness
+
+
+def test_the_certificate_is_above_what_any_point_reaches():
+    model = network()
+    smoothness = loss_smoothness(model, (1, 8, 8))
+    noise = stream(2, "test")
+    x, y = torch.rand(20, 1, 8, 8, generator=noise), torch.arange(20) % 4
+    gamma = 0.6 * smoothness
+    upper = wrm_surrogate(model, x, y, gamma, smoothness=smoothness)
+    reached = np.full(20, -np.inf)
+    with torch.no_grad():
+        for scale in (0.0, 1e-4, 1e-3, 1e-2, 0.1):
+            for _ in range(20):
+                offset = scale * torch.randn(x.shape, generator=noise)
+                value = F.cross_entropy(model(x + offset), y, reduction="none")
+                reached = np.maximum(reached, (value - gamma * offset.flatten(1).square().sum(1)).numpy())
+    assert (upper >= reached - 1e-5).all()
+    assert (upper <= reached + 0.01).all()
+
+
+def test_kinks_and_small_prices_are_refused():
+    with pytest.raises(ValueError, match="the network must be smooth for WRM's certificate, but its ReLU has a kink"):
+        loss_smoothness(network("relu"), (1, 8, 8))
+    with pytest.raises(ValueError, match="its Softmax's norms are not known"):
+        loss_smoothness(nn.Sequential(nn.Flatten(), nn.Softmax(1)), (1, 2, 2))
+    with pytest.raises(ValueError, match="gamma must exceed half the smoothness, 5, got 4"):
+        wrm_surrogate(
+            network(), torch.rand(1, 1, 8, 8, generator=stream(0, "x")), torch.zeros(1).long(), 4.0, smoothness=10.0
+        )

@@ -1,0 +1,107 @@
+"""The three curves over a half space, whose worst case is known."""
+
+import numpy as np
+import pytest
+import torch
+from scipy import special
+
+from rhobust.bounds import worst_case_loss
+from rhobust.data import Dataset, to_unit
+from rhobust.evaluation import Ascent, Target, curves_target
+from rhobust.models import build_model
+from rhobust.progress import silent
+
+EPS = (0.0, 0.05, 0.1, 0.2, 0.4)
+FEW = Ascent(gammas=(0.5, 2.0, 8.0), steps=3, inner_draws=2)
+
+
+@pytest.fixture
+def target(half_space, grey_images, tmp_path):
+    """Four hundred grey images, each level ten times: the population is the forty levels."""
+    images, labels = grey_images.images.repeat(10, 1, 1, 1), grey_images.labels.repeat(10)
+    data = Dataset("grey", "test", images, labels, ("dark", "bright"))
+    return Target("half-space", half_space, "0" * 16, 0.25, data, tmp_path, torch.device("cpu"))
+
+
+def test_lower_truth_and_certified_stand_in_order(target, half_space, grey_images):
+    # Of the 0-1 loss the worst case is exact: a half space attains it. Misses have probability 2 alpha = 0.002.
+    record = curves_target(target, eps=EPS, loss="0-1", ascent=Ascent(gammas=(0.5, 1, 2, 4, 8)), report=silent)
+    distance = half_space(to_unit(grey_images.images))[:, 1].abs().detach().numpy()
+    truth = worst_case_loss(special.ndtr(-distance / 0.25), np.square(EPS), 0.25)
+    curve = record.summary["curve"]
+    lower, certified, estimate = (np.array([at[name] for at in curve]) for name in ("lower", "certified", "estimate"))
+    assert (lower <= truth).all()
+    assert (truth <= certified).all()
+    assert (certified < truth + 0.12).all()
+    # The ascent follows the cross-entropy, so it does not spend its budget in the best way for this loss.
+    assert (lower > truth - 0.2).all()
+    assert lower[-1] > lower[0] + 0.1
+    assert np.all(np.diff(lower) >= 0)
+    assert np.all(np.diff(certified) > 0)
+    # The estimate is no bound: here it lies below the truth.
+    assert (estimate[1:] < truth[1:]).all()
+    assert (estimate > lower).all()
+    assert [at["rho"] for at in curve] == pytest.approx(np.square(EPS).tolist())
+
+
+def test_the_record_holds_what_the_curves_rest_on(target):
+    record = curves_target(target, eps=(0.1,), bound=1.5, ascent=FEW, draws=5, limit=30, report=silent)
+    assert record.kind == "curves"
+    claim = {"loss": "cross-entropy", "bound": 1.5, "cost": "w2", "gammas": [0.5, 2.0, 8.0], "noise": "grid"}
+    assert claim.items() <= record.settings.items()
+    for row in record.rows:
+        assert 0 <= row["counted"] <= 5
+        assert 0 <= row["loss"] <= 1.5
+        assert [attack["loss"] <= 1.5 for attack in row["attacks"]] == [True] * 3
+    points = record.summary["attacks"]
+    for number, point in enumerate(points):
+        assert point["rho"] == pytest.approx(
+            np.mean([row["attacks"][number]["squared_distance"] for row in record.rows])
+        )
+        assert point["loss_lower"] < point["loss"]
+        assert point["rho_upper"] > point["rho"]
+    # A dearer move is a shorter one.
+    assert points[0]["rho"] > points[1]["rho"] > points[2]["rho"]
+    assert "clipped at 1.5" in record.summary["statement"]
+    assert record.summary["wrm"] is None
+
+
+def test_attacked_points_are_8_bit_images_within_reach(target):
+    record = curves_target(target, eps=(0.1,), ascent=FEW, draws=2, limit=20, report=silent)
+    for row in record.rows:
+        for gamma, attack in zip(FEW.gammas, row["attacks"], strict=True):
+            levels = attack["squared_distance"] * 255**2
+            assert levels == pytest.approx(round(levels), abs=1e-9)
+            assert attack["squared_distance"] <= (np.sqrt(np.log(2) / gamma) + 4 / 510) ** 2 * 1.0001
+
+
+def test_wrm_stands_beside_a_smooth_network_and_says_why_not_beside_another(target, tmp_path):
+    record = curves_target(target, eps=(0.0, 1e-3), ascent=FEW, draws=2, limit=10, wrm=True, report=silent)
+    assert "norms are not known" in record.summary["wrm"]["reason"]
+    assert "wrm" not in record.summary["curve"][0]
+    smooth = build_model(
+        "cnn-small", shape=(1, 4, 4), classes=2, mean=[0.5], deviation=[0.3], activation="elu", seed=0
+    ).eval()
+    other = Target("smooth", smooth, "1" * 16, 0.25, target.data, tmp_path, torch.device("cpu"))
+    record = curves_target(other, eps=(0.0, 1e-3, 0.1), ascent=FEW, draws=2, limit=10, wrm=True, report=silent)
+    values = [at["wrm"] for at in record.summary["curve"]]
+    x, y = to_unit(target.data.images[:10]), target.data.labels[:10]
+    clean = torch.nn.functional.cross_entropy(smooth(x), y).item()
+    assert clean <= values[0] < clean + 0.05
+    assert values[0] < values[1] < values[2]
+    # Beyond tiny shifts the smallest concave price alone costs more than any loss is worth.
+    assert values[2] > 1.0 + clean
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"gammas": ()}, "gammas must be > 0 and finite, at least one, got none"),
+        ({"gammas": (1.0, -2.0)}, "gammas must be > 0 and finite, at least one, got 1 -2"),
+        ({"steps": 0}, "steps must be >= 1, got 0"),
+        ({"inner_draws": 0}, "inner_draws must be >= 1, got 0"),
+    ],
+)
+def test_bad_ascents_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        Ascent(**settings)
