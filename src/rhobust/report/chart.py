@@ -118,13 +118,14 @@ def round_above(value: float) -> float:
     return step * math.ceil(value / step - 1e-9)
 
 
-def draw(chart: Chart, size: Size) -> str:
+def draw(chart: Chart, size: Size, *, keyed: bool = True) -> str:
     """The chart as one `<svg>` element, well-formed XML.
 
-    The legend lies below the visible box: the page has its own, and a saved figure widens the box to show it.
+    The legend lies below the visible box: the page has its own, and a saved figure widens the box to show it. A drawing
+    that is never saved needs none.
     """
     frame = _Frame(chart, size)
-    legend, legend_height = _legend(chart, frame)
+    legend, legend_height = _legend(chart, frame) if keyed else ("", 0)
     box = f"0 0 {size.width} {size.height}"
     whole = f"0 0 {size.width} {size.height + legend_height}"
     label = f"{chart.title}. {chart.description}"

@@ -290,7 +290,7 @@ def _figure(
         nav=nav,
         caption=caption,
         wide=draw(chart, size),
-        narrow=draw(chart, narrow) if narrow else "",
+        narrow=draw(chart, narrow, keyed=False) if narrow else "",
         runs=tuple(sorted({line.run for line in lines})),
         kinds=tuple(_kinds(lines).values()),
         bands=any(not line.held and len(line.points) > 1 and line.points[0].low is not None for line in lines),

@@ -20,7 +20,7 @@ from rhobust.report.overview import entry, headline, method_name
 from rhobust.report.pictures import galleries
 from rhobust.report.run import Run
 from rhobust.report.soundness import contradictions
-from rhobust.report.table import COLUMNS, Number, numbers, where_text
+from rhobust.report.table import Number, numbers, where_text
 from rhobust.version import VERSION
 
 
@@ -71,7 +71,6 @@ def render(gathered: Gathered, *, title: str) -> str:
         "models": [{"label": run.label, "method": method_name(run)} for run in runs],
         "colours": len(COLOURS),
         "start": {"radius": at.radius, "eps": at.eps},
-        "numbers": {"columns": COLUMNS, "rows": [[getattr(row, name) for name in COLUMNS] for row in rows]},
         "charts": {figure.name: figure.document for figure in drawn},
     }
     return environment.from_string(template).render(

@@ -14,7 +14,7 @@ from rhobust.records import Row
 from rhobust.report.run import Attack, Run
 from rhobust.rounding import plain, rounded
 
-BUDGET = 180_000
+BUDGET = 150_000
 """Characters that all pictures of a page may take together."""
 
 _COLUMNS = ("index", "label", "radius", "prediction", "distance")

@@ -195,7 +195,20 @@
     const rows = series.flatMap((line) => line.points.map(([x, value, interval]) => [line.label, x, line.sign, value, interval]));
     csv(`${button.dataset.csv}.csv`, [["line", name, "sign", "value", "95% interval"], ...rows]);
   }));
-  document.getElementById("save-csv")?.addEventListener("click", () => csv("numbers.csv", [data.numbers.columns, ...data.numbers.rows]));
+  document.getElementById("save-csv")?.addEventListener("click", () => {
+    const rows = all("#numbers tbody tr").map((row) => {
+      const [model, quantity, standing, place, value, interval, n, record] = row.cells;
+      const where = place.dataset.v === "" ? "" : Number(place.dataset.v);
+      const name = place.textContent.replace(/ \S+$/, "");
+      const ends = [interval.dataset.v, interval.dataset.high ?? ""].map((end) => (end === "" ? "" : Number(end)));
+      const shown = value.lastChild.textContent.trim();
+      const warnings = all(".mark", value).map((mark) => mark.title);
+      return [model.textContent, quantity.textContent, standing.textContent, name, where, Number(value.dataset.v), shown,
+        ...ends, interval.textContent, Number(n.dataset.v), record.textContent, warnings];
+    });
+    csv("numbers.csv", [["model", "quantity", "standing", "at", "where", "value", "shown", "low", "high", "interval", "n",
+      "record", "warnings"], ...rows]);
+  });
 
   // Tables: a heading sorts, numbers by value and text by letter.
   const key = (row, column) => {

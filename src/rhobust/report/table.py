@@ -1,7 +1,7 @@
-"""Every number of the page as one flat list: the table shows it, the CSV holds it, the tests check it."""
+"""Every number of the page as one flat list: the table shows it, and its CSV holds it."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from rhobust.report.run import Attack, Certificate, Curve, Losses, Measured, Run, Shift, Transfer
@@ -35,10 +35,6 @@ class Number:
     n: int
     record: str
     warnings: tuple[str, ...] = ()
-
-
-COLUMNS = tuple(column.name for column in fields(Number))
-"""The columns of the page's data block and of its CSV."""
 
 
 def numbers(runs: Sequence[Run]) -> list[Number]:
