@@ -3,6 +3,8 @@
 import html
 import json
 import re
+import subprocess
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
@@ -292,5 +294,9 @@ def test_shift_alone_makes_a_page(tmp_path, run):
     write_shift(run, np.ones(50, dtype=int), sigma=0.25)
     page = page_of(tmp_path, run)
     assert next(iter(data_of(page)["charts"])) == "shift"
-    assert "No attack in this folder" in text_of(page)
-    assert "No per-input certificate" in text_of(page)
+    assert "Not in this folder: attack, certificate for inputs." in text_of(page)
+
+
+def test_a_report_needs_no_torch():
+    program = "import sys, rhobust.commands.report; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -112,7 +112,9 @@ def _certified_line(position: int, run: Run, certificate: Certificate, end: floa
     points = []
     for radius in radii:
         counted = certificate.accuracy(radius)
-        points.append(Point(radius, counted.value, counted.low, counted.high, marked=radius in marked))
+        points.append(
+            Point(radius, counted.value, counted.low, counted.high, marked=radius in marked and counted.k > 0)
+        )
     label = f"{run.label}, certified"
     warnings = certificate.warnings
     return Series(label, position, "certified", "Certified (proved)", points, held=True, warnings=warnings)

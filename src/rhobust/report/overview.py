@@ -89,17 +89,20 @@ def entry(position: int, run: Run, at: Headline) -> Entry:
         guarantee = Guarantee("Nothing is guaranteed: the numbers of this model contradict each other.")
     else:
         guarantee = _guarantee(run, certificate, shift, at)
-    missing = []
-    if not run.attacks:
-        missing.append("No attack in this folder: there is no empirical robust accuracy.")
-    elif run.sigmas and not any(attack.majority for attack in run.attacks):
-        missing.append("No attack on the smoothed classifier: only the base network was attacked.")
-    if run.sigmas:
-        if certificate is None:
-            missing.append("No per-input certificate in this folder.")
-        if shift is None:
-            missing.append("No certificate under distribution shift in this folder.")
-    return Entry(position, run.label, method_name(run), guarantee, figures, (*missing, *run.notes))
+    notes = (*_missing(run, certificate, shift), *run.notes)
+    return Entry(position, run.label, method_name(run), guarantee, figures, notes)
+
+
+def _missing(run: Run, certificate: Certificate | None, shift: Shift | None) -> list[str]:
+    """What was not evaluated, in one line."""
+    lacking = [] if run.attacks else ["attack"]
+    if run.attacks and run.sigmas and not any(attack.majority for attack in run.attacks):
+        lacking.append("attack on the smoothed classifier")
+    if run.sigmas and certificate is None:
+        lacking.append("certificate for inputs")
+    if run.sigmas and shift is None:
+        lacking.append("certificate for distributions")
+    return [f"Not in this folder: {', '.join(lacking)}."] if lacking else []
 
 
 def method_name(run: Run) -> str:
