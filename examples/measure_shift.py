@@ -94,15 +94,17 @@ def main() -> None:
         return count_errors(model, images, test.labels, **votes)[0]
 
     errors = wrong_votes(test.images)
-    common = {"dimension": test.images[0].numel(), "alpha": options.alpha, "seed": 0}
+    common = {"dimension": test.images[0].numel(), "alpha": options.alpha}
     rows = []
     print(f"{'change':<18}{'eps':>8}{'at most':>9}{'certified':>11}{'measured':>10}   95% interval")
     for name, change in CHANGES.items():
         after = changed(test.images, change)
         distances = pair_distances(test.images, after)
         shift = measured_shift(distances, **common)
-        certificate = measured_certificate(errors, distances, draws=options.draws, sigma=sigma, noise="grid", **common)
-        share = vote_accuracy(errors if name == "none" else wrong_votes(after), options.draws, seed=0)
+        certificate = measured_certificate(
+            errors, distances, draws=options.draws, sigma=sigma, seed=0, noise="grid", **common
+        )
+        share = vote_accuracy(errors if name == "none" else wrong_votes(after), options.draws)
         rows.append({"change": name, "shift": asdict(shift), "certificate": asdict(certificate), "measured": share})
         print(line(rows[-1]), flush=True)
     print(f"{len(test)} images, {options.draws} draws, sigma {sigma:g}, alpha {options.alpha:g} a line")

@@ -8,7 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import optimize, special, stats
 
-from rhobust.bounds import betting_upper, eps_upper, excess_upper, measured, measured_loss, population_loss, psi
+from rhobust.bounds import (
+    betting_upper,
+    eps_upper,
+    excess_upper,
+    measured,
+    measured_loss,
+    population_loss,
+    psi,
+    shuffled,
+)
 
 SIGMA = 0.5
 ATOMS = np.array([0.01, 0.1, 0.45])
@@ -79,7 +88,7 @@ def test_the_loss_is_the_sum_that_the_record_can_check():
     pairs = 4 * len(measured.caps(**GRID))
     assert found.excess == excess_upper(distances, found.free, found.scale, 0.01 / pairs)
     charge = np.minimum((np.maximum(distances - found.free, 0) / found.scale) ** 2, 1)
-    assert found.excess == betting_upper(charge, 0.01 / pairs)
+    assert found.excess == betting_upper(shuffled(charge), 0.01 / pairs)
     # What is left is the bound of the population's loss, at least its plain mean.
     moved = psi(special.ndtr(special.ndtri(ATOMS) + found.free / SIGMA), 2 * (SIGMA / found.scale) ** 2)
     assert np.mean(moved) < found.loss - found.excess < np.mean(moved) + 0.2
@@ -97,10 +106,21 @@ def test_eps_upper_is_betting_on_the_first_cap_that_no_distance_exceeds():
     assert found.cap == caps[caps >= distances.max()][0]
     for cap, bound in ((found.cap, found.capped), (8.0, found.uncapped)):
         scaled = np.minimum(distances / cap, 1) ** 2
-        assert bound == pytest.approx(cap * math.sqrt(betting_upper(scaled, 0.01 / len(caps))), rel=1e-9)
+        assert bound == pytest.approx(cap * math.sqrt(betting_upper(shuffled(scaled), 0.01 / len(caps))), rel=1e-9)
     assert math.sqrt(np.mean(distances**2)) < found.capped < 0.23 < found.uncapped
     assert (np.diff(np.log2(caps)) <= 0.25 + 1e-9).all()
     assert (caps[0], caps[-1]) == (1 / 255, 8.0)
+
+
+def test_sorted_distances_do_not_sway_the_bounds():
+    # Sorted from near to far, bets on the distances as they come are won by the order alone: the bound lies below
+    # the very mean.
+    distances = np.sort(np.random.default_rng(12).uniform(0, 1, 2000))
+    truth = np.mean(distances**2)
+    assert betting_upper(distances**2, 0.01) < truth
+    for values in (distances, distances[::-1]):
+        assert excess_upper(values, 0.0, 1.0, 0.01) > truth
+        assert eps_upper(values, 4.0, 0.01, least=0.1).capped > math.sqrt(truth)
 
 
 def test_eps_upper_covers():

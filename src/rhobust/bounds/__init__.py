@@ -9,6 +9,7 @@ from .confidence import betting_upper as betting_upper
 from .confidence import clopper_pearson as clopper_pearson
 from .confidence import dkw_margin as dkw_margin
 from .confidence import failure_quantile as failure_quantile
+from .confidence import shuffled as shuffled
 from .confidence import survival_upper as survival_upper
 from .convention import clean_rho as clean_rho
 from .convention import noisy_rho as noisy_rho

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 from scipy import special
 
 from .arguments import MARGIN, Array, level, nonnegative, one_positive, wrong_answers
-from .confidence import betting_upper, survival_upper
+from .confidence import betting_upper, shuffled, survival_upper
 from .majorant import MajorantProblem, jumps
 from .surrogate import Surrogate
 
@@ -60,8 +60,8 @@ def _distances(value: ArrayLike, most: float) -> Array:
 def excess_upper(distances: ArrayLike, free: float, scale: float, alpha: float) -> float:
     """Return an upper confidence bound of E min(((D - free)_+ / scale)^2, 1).
 
-    Guarantee: if `distances` are independent draws of D in an order that does not depend on their
-    values, and `free` and `scale` were fixed before, the bound fails with probability at most alpha.
+    Guarantee: if `distances` are independent draws of D, and `free` and `scale` were fixed before, the
+    bound fails with probability at most alpha. Their order does not matter: they are shuffled.
 
     Args:
         distances: The distances measured.
@@ -71,7 +71,7 @@ def excess_upper(distances: ArrayLike, free: float, scale: float, alpha: float) 
     """
     array = _distances(distances, math.inf)
     free, scale = float(nonnegative("free", free)), one_positive("scale", scale)
-    return float(betting_upper(_charges(array, free, scale), alpha))
+    return float(betting_upper(shuffled(_charges(array, free, scale)), alpha))
 
 
 def _charges(distances: Array, free: float, scale: float) -> Array:
@@ -81,10 +81,10 @@ def _charges(distances: Array, free: float, scale: float) -> Array:
 def eps_upper(distances: ArrayLike, most: float, alpha: float, *, least: float) -> EpsUpper:
     """Return upper confidence bounds of how far a change moves inputs in root mean square.
 
-    Guarantee: if `distances` are independent draws of D <= most, in an order that does not depend on
-    their values, both bounds hold with probability at least 1 - alpha. They are two of
-    c sqrt(`excess_upper`(distances, 0, c, alpha / J)) over J caps c from `least` to `most` that were
-    fixed before, so the one shown may be chosen afterwards: the smallest that no distance exceeds.
+    Guarantee: if `distances` are independent draws of D <= most, both bounds hold with probability at
+    least 1 - alpha. They are two of c sqrt(`excess_upper`(distances, 0, c, alpha / J)) over J caps c from
+    `least` to `most` that were fixed before, so the one shown may be chosen afterwards: the smallest
+    that no distance exceeds.
 
     Args:
         distances: The distances measured.
@@ -110,9 +110,9 @@ def measured_loss(
 
     Guarantee: let the test points be independent draws of P0 with noise independent between points;
     let `distances` be independent draws of D, the distance between an input of P0 and what the change
-    makes of it, in an order that does not depend on their values. The two samples may be the same
-    inputs. With probability at least 1 - alpha, the error after the change is at most the returned
-    loss; and so it is after every other change of P0 whose distances are stochastically no larger.
+    makes of it. The two samples may be the same inputs. With probability at least 1 - alpha, the error
+    after the change is at most the returned loss; and so it is after every other change of P0 whose
+    distances are stochastically no larger.
 
     Moving x by D raises its probit u by at most D / sigma. Hence for every `free` and `scale`, with
     kappa = 2 (sigma / scale)^2, p(x') <= Psi(Phi(u + free / sigma), kappa) + min(((D - free)_+ / scale)^2, 1).
@@ -145,14 +145,15 @@ def measured_loss(
     charged = [_charges(moved, *pair).mean() for pair in zip(free, scale, strict=True)]
     promising = np.argsort(repeats @ likely / wrong.size + charged)
 
-    survival = survival_upper(wrong, jumps(draws), half)
+    survival = survival_upper(wrong, jumps(draws), 0.75 * half)
+    mean = float(betting_upper(shuffled(wrong) / draws, 0.25 * half))
     problem = MajorantProblem(draws, surrogate.bend)
     best = MeasuredLoss(1.0, 0.0, math.inf, 0.0)
     for i in promising[:TRIED]:
         excess = excess_upper(moved, free[i], scale[i], half / free.size)
         upper = np.minimum(surrogate.priced(problem.u + start[i], price[i])[0], 1.0)
-        majorant, _ = problem.solve(upper, survival)
-        loss = majorant.mean_upper(survival) + excess + MARGIN
+        majorant, _ = problem.solve(upper, survival, mean)
+        loss = majorant.mean_upper(survival, mean) + excess + MARGIN
         if loss < best.loss:
             best = MeasuredLoss(loss, float(free[i]), float(scale[i]), excess)
     return best

@@ -4,12 +4,11 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
-from rhobust.bounds import betting_upper, eps_upper, measured_loss
+from rhobust.bounds import betting_upper, eps_upper, measured_loss, shuffled
 from rhobust.data import pair_distances
-from rhobust.noise import LEVELS, stream
+from rhobust.noise import LEVELS
 from rhobust.rounding import confidence, percent, rounded
 
 from .distribution import count_errors
@@ -43,8 +42,6 @@ class MeasuredShift:
     """Pairs measured."""
     alpha: float
     """Probability that a bound is false."""
-    seed: int
-    """Names the order in which the pairs are looked at."""
 
     def statement(self) -> str:
         """What is certain of the change, in words, rounded up."""
@@ -89,39 +86,30 @@ class MeasuredCertificate:
     noise: NoiseKind
     """"grid": exact integer noise; "float": float32 noise, for ideal Gaussian draws only."""
     seed: int
-    """Names the noise, and the order in which the pairs are looked at."""
+    """Names the noise."""
 
     def statement(self) -> str:
         """The guarantee in words, rounded down."""
+        draws = " Holds for ideal Gaussian draws: the inputs are not 8-bit images." if self.noise == "float" else ""
         return (
             f"With probability {confidence(self.alpha)} over image pairs, test points and noise, the classifier that "
             f"takes one noisy vote (sigma {self.sigma:g}) is right at least "
             f"{percent(self.certified_accuracy, 'down')}% of the time after the change, and after every other change "
-            "that moves images no further (no larger share of them beyond any distance)."
+            f"that moves images no further (no larger share of them beyond any distance).{draws}"
         )
 
 
-def mixed(values: np.ndarray, seed: int) -> np.ndarray:
-    """The values in an order that does not depend on them, as bets on them must see them.
-
-    Images often come sorted, by class for instance, and a class may be moved further than others.
-    """
-    order = torch.randperm(len(values), generator=stream(seed, "order")).numpy()
-    return values[order]
-
-
-def measured_shift(distances: np.ndarray, *, dimension: int, alpha: float, seed: int) -> MeasuredShift:
+def measured_shift(distances: np.ndarray, *, dimension: int, alpha: float) -> MeasuredShift:
     """What distances of pairs say of the change.
 
     Args:
         distances: L2 distance of each pair.
         dimension: Numbers in an image; no distance exceeds its root.
         alpha: Probability that a bound is false.
-        seed: Names the order in which the pairs are looked at.
     """
     if not 0 < alpha < 1:
         raise ValueError(f"alpha must lie in (0, 1), got {alpha}")
-    upper = eps_upper(mixed(distances, seed), math.sqrt(dimension), alpha, least=1 / LEVELS)
+    upper = eps_upper(distances, math.sqrt(dimension), alpha, least=1 / LEVELS)
     return MeasuredShift(
         eps=math.sqrt(float(np.mean(distances**2))),
         mean_distance=float(distances.mean()),
@@ -131,7 +119,6 @@ def measured_shift(distances: np.ndarray, *, dimension: int, alpha: float, seed:
         eps_upper=upper.uncapped,
         pairs=len(distances),
         alpha=alpha,
-        seed=seed,
     )
 
 
@@ -155,15 +142,13 @@ def measured_certificate(
         sigma: Standard deviation of the smoothing noise.
         dimension: Numbers in an image.
         alpha: Probability that the statement is false.
-        seed: Names the noise, for the record, and the order in which the pairs are looked at.
+        seed: Names the noise, for the record.
         noise: The kind of noise.
     """
     if not 0 < alpha < 1:
         raise ValueError(f"alpha must lie in (0, 1), got {alpha}")
     level = charged_alpha(alpha, sigma=sigma, dimension=dimension, draws=draws * len(errors), noise=noise)
-    found = measured_loss(
-        errors, draws, mixed(distances, seed), sigma, level, least=1 / LEVELS, most=math.sqrt(dimension)
-    )
+    found = measured_loss(errors, draws, distances, sigma, level, least=1 / LEVELS, most=math.sqrt(dimension))
     return MeasuredCertificate(
         certified_accuracy=max(0.0, 1 - found.loss),
         accuracy_under_noise=float(1 - errors.mean() / draws),
@@ -180,7 +165,7 @@ def measured_certificate(
     )
 
 
-def vote_accuracy(errors: np.ndarray, draws: int, *, seed: int) -> dict[str, float]:
+def vote_accuracy(errors: np.ndarray, draws: int) -> dict[str, float]:
     """The share of right votes at images drawn independently, with a two-sided 95% interval.
 
     Several votes at one image are not independent, so the interval is by betting on each image's share.
@@ -188,25 +173,23 @@ def vote_accuracy(errors: np.ndarray, draws: int, *, seed: int) -> dict[str, flo
     Args:
         errors: Wrong votes at each image, out of `draws`.
         draws: Votes an image.
-        seed: Names the order in which the images are looked at.
     """
-    wrong = mixed(errors, seed) / draws
+    wrong = shuffled(errors) / draws
     high, low = float(betting_upper(1 - wrong, 0.025)), 1 - float(betting_upper(wrong, 0.025))
     return {"accuracy": float(1 - wrong.mean()), "low": low, "high": high, "n": len(errors)}
 
 
-def measure_shift(before: Tensor, after: Tensor, *, alpha: float = 1e-3, seed: int = 0) -> MeasuredShift:
+def measure_shift(before: Tensor, after: Tensor, *, alpha: float = 1e-3) -> MeasuredShift:
     """Measure how far a change moves images.
 
     Args:
         before: Images, uint8 or float in [0, 1], drawn independently.
         after: The same images after the change, in the same order.
         alpha: Probability that a bound is false.
-        seed: Names the order in which the pairs are looked at.
     """
     check_images(before)
     check_images(after)
-    return measured_shift(pair_distances(before, after), dimension=before[0].numel(), alpha=alpha, seed=seed)
+    return measured_shift(pair_distances(before, after), dimension=before[0].numel(), alpha=alpha)
 
 
 def certify_measured_shift(
@@ -235,7 +218,7 @@ def certify_measured_shift(
         sigma: Standard deviation of the smoothing noise.
         draws: Noise draws a point; more are needed as eps / sigma grows.
         alpha: Probability that the statement is false.
-        seed: Names the noise, and the order in which the pairs are looked at.
+        seed: Names the noise.
     """
     for images in (x, before, after):
         check_images(images)

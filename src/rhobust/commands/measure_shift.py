@@ -46,7 +46,7 @@ class MeasureShift:
     alpha: float = 1e-3
     """Probability that the statement is false."""
     seed: int = 0
-    """Names the noise, and the order in which the pairs are looked at."""
+    """Names the noise."""
     common: CommonOptions = Common()
 
     def run(self) -> dict[str, Any]:
@@ -74,8 +74,8 @@ class MeasureShift:
                 raise ValueError(f"--{name} must come with a network, but neither --run nor --model was given")
         pairs = self._pairs(channels=None)
         if self.out is not None:
-            return record_document(record_pairs(pairs, self.out, alpha=self.alpha, seed=self.seed))
-        shift = measure_pairs(pairs, alpha=self.alpha, seed=self.seed)
+            return record_document(record_pairs(pairs, self.out, alpha=self.alpha))
+        shift = measure_pairs(pairs, alpha=self.alpha)
         return {"record": None, "kind": "measure-shift", "settings": {}, "summary": {"shift": shift}}
 
     def _pairs(self, channels: int | None) -> Pairs:
@@ -84,9 +84,14 @@ class MeasureShift:
     def show(self, result: dict[str, Any]) -> None:
         summary = result["summary"]
         shift, certificate = summary["shift"], summary.get("certificate")
-        distances = [("W2", "eps"), ("W1", "mean_distance"), ("W-infinity", "largest_distance")]
-        names = ["root mean square (eps)", "mean", "largest"]
-        rows = [[name, of, rounded(shift[key], 4, "up")] for name, (of, key) in zip(names, distances, strict=True)]
+        rows = [
+            [name, distance, rounded(shift[key], 4, "up")]
+            for name, distance, key in (
+                ("root mean square (eps)", "W2", "eps"),
+                ("mean", "W1", "mean_distance"),
+                ("largest", "W-infinity", "largest_distance"),
+            )
+        ]
         print_table([f"distance of {shift['pairs']} pairs", "bounds", "measured"], rows, left=2)
         print(shift["statement"])
         if certificate is not None:

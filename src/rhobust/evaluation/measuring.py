@@ -15,20 +15,20 @@ from .target import Target
 from .walk import walk
 
 
-def measure_pairs(pairs: Pairs, *, alpha: float = 1e-3, seed: int = 0) -> Row:
+def measure_pairs(pairs: Pairs, *, alpha: float = 1e-3) -> Row:
     """How far a change moves images: the measured distances, their bounds and the statement in words."""
-    return _shift(pair_distances(pairs.before, pairs.after), pairs, alpha, seed)
+    return _shift(pair_distances(pairs.before, pairs.after), pairs, alpha)
 
 
-def record_pairs(pairs: Pairs, folder: Path, *, alpha: float = 1e-3, seed: int = 0) -> Record:
+def record_pairs(pairs: Pairs, folder: Path, *, alpha: float = 1e-3) -> Record:
     """`measure_pairs` as a record in a folder, with a row for each pair."""
     folder.mkdir(parents=True, exist_ok=True)
-    writer = RecordWriter(folder, "measure-shift", "", {**_identity(pairs), "alpha": alpha, "seed": seed})
+    writer = RecordWriter(folder, "measure-shift", "", {**_identity(pairs), "alpha": alpha})
     if writer.summary is None:
         done = len(writer.rows)
         distances = pair_distances(pairs.before, pairs.after)
         writer.append({"index": index, "distance": at} for index, at in enumerate(distances.tolist()[done:], done))
-        writer.finish({"shift": _shift(distances, pairs, alpha, seed)})
+        writer.finish({"shift": _shift(distances, pairs, alpha)})
     return writer.record()
 
 
@@ -78,6 +78,7 @@ def measure_target(
         "sigma": sigma,
     }
     distances = pair_distances(pairs.before, pairs.after)
+    shift = _shift(distances, pairs, alpha)
 
     def wrong_votes(data: Dataset, block: list[int]) -> list[int]:
         wrong, _ = count_errors(
@@ -119,11 +120,11 @@ def measure_target(
             seed=seed,
             noise=noise,
         )
-        after = None if moved is None else vote_accuracy(column("errors_after"), draws, seed=seed)
+        after = None if moved is None else vote_accuracy(column("errors_after"), draws)
         return {
-            "shift": _shift(column("distance"), pairs, alpha, seed),
+            "shift": shift,
             "certificate": {**asdict(certificate), "statement": certificate.statement()},
-            "before": vote_accuracy(column("errors"), draws, seed=seed),
+            "before": vote_accuracy(column("errors"), draws),
             "after": after,
         }
 
@@ -136,6 +137,6 @@ def _identity(pairs: Pairs) -> Row:
     return {"pairs": pairs.name, "pairs_fingerprint": pairs.fingerprint()}
 
 
-def _shift(distances: np.ndarray, pairs: Pairs, alpha: float, seed: int) -> Row:
-    shift = measured_shift(distances, dimension=pairs.before[0].numel(), alpha=alpha, seed=seed)
+def _shift(distances: np.ndarray, pairs: Pairs, alpha: float) -> Row:
+    shift = measured_shift(distances, dimension=pairs.before[0].numel(), alpha=alpha)
     return {**asdict(shift), "statement": shift.statement()}

@@ -50,12 +50,9 @@ def probe_size(examples: int) -> int:
 
 
 def stronger(evaluation: Evaluation) -> Pgd | Eot:
-    """An attack that should do no better: it sees what is judged, with twice the steps and draws, from a random start.
-
-    It has no restarts: what they gain on survivors, the evaluation has had.
-    """
+    """An attack that should do no better: it sees what is judged, with twice the steps and draws, from other starts."""
     climber = evaluation.climber
-    shape = {"steps": 2 * climber.steps, "norm": climber.norm, "loss": climber.loss, "random_start": True}
+    shape = {"steps": 2 * climber.steps, "norm": climber.norm, "random_start": True}
     if evaluation.judge.scored == "base":
         return Pgd(**shape)
     draws = climber.draws if isinstance(climber, Eot) else 1

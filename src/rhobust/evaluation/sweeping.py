@@ -36,8 +36,8 @@ def sweep(
     """Attack a block of examples at each radius; the rows of each judge, example by example.
 
     What is broken for a judge is broken for it at every larger radius, and what is broken for all leaves the batch.
-    Restarts are for survivors only: the first begins where the smaller radius ended, the others at random points. An
-    attacked point depends on the source, the example, the radius and the seed alone, so more judges change nothing.
+    An ascent begins where the smaller radius ended, unless told otherwise; its restarts are for survivors only. An
+    attacked point depends on the source, the example, the radii and the seed alone, so more judges change nothing.
 
     Args:
         source: The network that is attacked.
@@ -83,9 +83,9 @@ class _Sweep:
         self.x = to_unit(source.data.images[block]).to(source.device)
         self.y = source.data.labels[block].to(source.device)
         self.rows: list[list[list[Row]]] = [[[] for _ in block] for _ in judges]
-        self.before: dict[int, Tensor] = {}
-        """Where each example ended at the smaller radius."""
-        self.ends: dict[int, Tensor] = {}
+        self.before: dict[tuple[int, int], Tensor] = {}
+        """Where each attempt at each example ended at the smaller radius."""
+        self.ends: dict[tuple[int, int], Tensor] = {}
         self.points: list[dict[int, Tensor]] = [{} for _ in judges]
         """For each judge the point behind each example's last row."""
 
@@ -139,13 +139,15 @@ class _Sweep:
         ball = {"eps": radius, "sigma": self.source.sigma, "rng": rng}
         if not isinstance(self.attack, Climb):
             return self.attack(self.source.model, x, y, **ball)[: len(chunk)]
-        if attempt == 1 and all(position in self.before for position in chunk):
-            start = torch.stack([self.before[position] for position in filled])
-        else:
-            start = self.attack.start(x, radius, rng, attempt)
-        moved = self.attack.climb(self.source.model, x, y, **ball, start=start)[: len(chunk)]
-        if self.attack.restarts and attempt <= 1:
-            self.ends.update(zip(chunk, moved, strict=True))
+        start = self.attack.start(x, radius, rng, attempt)
+        warm = self.attack.warm and attempt < 2  # one for each loss; further starts are to be other ones
+        if warm:
+            start = torch.stack(
+                [self.before.get((attempt, position), own) for position, own in zip(filled, start, strict=True)]
+            )
+        moved = self.attack.attempt(attempt).climb(self.source.model, x, y, **ball, start=start)[: len(chunk)]
+        if warm:
+            self.ends.update(((attempt, position), end) for position, end in zip(chunk, moved, strict=True))
         return moved
 
     def _judge(

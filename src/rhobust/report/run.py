@@ -75,6 +75,8 @@ class Attack:
         parts = [_NAMES.get(self.kind, self.kind.upper())]
         shown = ("steps", "restarts") if attack.get("version") == "standard" else ("steps", "draws", "restarts")
         parts += [f"{attack[key]} {key}" for key in shown if attack.get(key)]
+        if "sees" in attack:
+            parts.append(f"{attack.get('gradient')} gradient of the {attack['sees']}")
         if self.transferred:
             parts.append(f"crafted on {_object(self.settings, 'source').get('name', 'another network')}")
         return ", ".join(parts)
