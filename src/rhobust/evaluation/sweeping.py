@@ -52,6 +52,22 @@ def sweep(
     return _Sweep(source, attack, judges, block, seed, stage).over(radii, nested)
 
 
+def last_points(
+    source: Target,
+    attack: AnyAttack,
+    radii: Sequence[float],
+    judge: Judge,
+    block: list[int],
+    seed: int,
+    *,
+    nested: bool,
+) -> list[tuple[Row, Tensor]]:
+    """Attack a few examples as `sweep` does: the last row of each, and the point that it speaks of."""
+    made = _Sweep(source, attack, [judge], block, seed, "")
+    made.over(radii, nested)
+    return [(rows[-1], made.points[0][position]) for position, rows in enumerate(made.rows[0])]
+
+
 def norm_of(attack: AnyAttack) -> Norm:
     """The norm an attack's radius is measured in."""
     return getattr(attack, "norm", "l2")
@@ -70,6 +86,8 @@ class _Sweep:
         self.before: dict[tuple[int, int], Tensor] = {}
         """Where each attempt at each example ended at the smaller radius."""
         self.ends: dict[tuple[int, int], Tensor] = {}
+        self.points: list[dict[int, Tensor]] = [{} for _ in judges]
+        """For each judge the point behind each example's last row."""
 
     def over(self, radii: Sequence[float], nested: bool) -> list[list[Row]]:
         everyone = [set(range(len(self.block))) for _ in self.judges]
@@ -99,7 +117,8 @@ class _Sweep:
                     if mine:
                         rows = self._judge(judge, chunk, mine, moved, far, radius, name)
                         standing[number] -= {position for position, row in rows.items() if row["broken"]}
-                        _keep_worst(found[number], rows)
+                        for position in _keep_worst(found[number], rows):
+                            self.points[number][position] = moved[chunk.index(position)]
         for number, rows in enumerate(found):
             for position, row in rows.items():
                 self.rows[number][position].append(row)
@@ -152,9 +171,12 @@ class _Sweep:
         }
 
 
-def _keep_worst(kept: dict[int, Row], rows: dict[int, Row]) -> None:
-    """Of several attempts keep the one that broke, else the one with fewest votes for the label."""
+def _keep_worst(kept: dict[int, Row], rows: dict[int, Row]) -> list[int]:
+    """Of several attempts keep the one that broke, else the one with fewest votes for the label; returns the new."""
+    new = []
     for position, row in rows.items():
         before = kept.get(position)
         if before is None or row["broken"] or row.get("label_votes", 0) < before.get("label_votes", 0):
             kept[position] = row
+            new.append(position)
+    return new
