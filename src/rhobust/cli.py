@@ -26,8 +26,10 @@ COMMANDS = {
     "certify-shift": "certify a run's accuracy under every distribution shift up to eps",
     "measure-shift": "measure how far a change moves images, and certify a run's accuracy after it",
     "curves": "bracket a run's worst loss under shift from above and below, beside the paper's estimate",
+    "compare": "show the certified accuracy of records and of peers' tables side by side",
     "audit": "recompute certificates from their counts, and draw a share of them again",
     "predict": "classify images by the smoothed classifier's vote, or abstain",
+    "reproduce": "make the paper's tables and figures beside its printed numbers",
     "report": "write one self-contained HTML page about runs",
     "bench": "time our way against the textbook's on this machine",
 }

@@ -9,9 +9,11 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from rhobust.noise import Noise, stream
+from rhobust.noise import DrawnNoise, Noise, stream
 
 from .ascent import frozen, unit
+from .ball import Norm
+from .climb import check_arguments
 from .smoothed import smoothed_logits
 
 _LOG = logging.getLogger(__name__)
@@ -45,7 +47,7 @@ class Autoattack:
 
     version: Literal["rand", "standard"] = "rand"
     """rand: the smoothed classifier; standard: the base network without noise."""
-    norm: Literal["l2", "linf"] = "l2"
+    norm: Norm = "l2"
     """The ball: L2 or L-infinity."""
     steps: int = 100
     """Gradients taken by each part, and for each class where it is targeted."""
@@ -67,6 +69,7 @@ class Autoattack:
     def __call__(
         self, model: nn.Module, x: Tensor, y: Tensor, *, eps: float, sigma: float | None, rng: Noise
     ) -> Tensor:
+        check_arguments(model, x, y, eps)
         if eps == 0:
             return x
         # pyautoattack seeds torch's global generators, those of every GPU included.
@@ -79,7 +82,7 @@ class Autoattack:
             return self._rand(lent, x, y, eps, sigma, rng)
 
     def _rand(self, model: nn.Module, x: Tensor, y: Tensor, eps: float, sigma: float, rng: Noise) -> Tensor:
-        judging = _Drawn(rng.normal(x, JUDGING * self.draws))
+        judging = DrawnNoise(rng.normal(x, JUDGING * self.draws))
 
         def judge(points: Tensor) -> Tensor:
             return smoothed_logits(model, points, sigma=sigma, draws=JUDGING * self.draws, rng=judging)
@@ -188,16 +191,6 @@ class _Worst:
     def standing(self) -> Tensor:
         """The examples that every point found was answered rightly for."""
         return (self.margin < 0).nonzero().squeeze(1)
-
-
-@dataclass(frozen=True)
-class _Drawn:
-    """Noise drawn before: every call gets the same."""
-
-    noise: Tensor
-
-    def normal(self, x: Tensor, draws: int) -> Tensor:
-        return self.noise
 
 
 class _SameForAll(TorchFunctionMode):

@@ -14,6 +14,8 @@ from .smoothed import smoothed_logits
 LossKind = Literal["cross-entropy", "margin"]
 """Minus the label's log-probability, or the best other class's log-probability minus the label's."""
 
+OTHER: dict[LossKind, LossKind] = {"cross-entropy": "margin", "margin": "cross-entropy"}
+
 
 def base_loss(model: nn.Module, x: Tensor, y: Tensor, *, kind: LossKind = "cross-entropy") -> Tensor:
     """The loss of the base network at each input."""

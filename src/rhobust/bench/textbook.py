@@ -4,6 +4,7 @@ What the benchmark compares with. Float32, the network in training mode everywhe
 compiled; the losses are those of `rhobust.methods`.
 """
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -42,6 +43,22 @@ class _TextbookConv(nn.Module):
         if shortcut is not None:
             y = y + shortcut
         return y if self.activation is None else self.activation(y)
+
+
+def textbook_votes(
+    model: nn.Module, image: Tensor, *, sigma: float, n: int, batch: int, num_classes: int, rng: torch.Generator
+) -> np.ndarray:
+    """Votes under noise as Cohen et al.'s code counts them: copies of one image, a loop over answers on the host."""
+    counts = np.zeros(num_classes, dtype=int)
+    with torch.no_grad():
+        while n > 0:
+            size = min(batch, n)
+            n -= size
+            copies = image.repeat((size, 1, 1, 1))
+            noise = torch.randn(copies.shape, generator=rng, device=copies.device) * sigma
+            for answer in model(copies + noise).argmax(1).cpu().numpy():
+                counts[answer] += 1
+    return counts
 
 
 def textbook_loss(

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from rhobust.attacks.ascent import frozen
 from rhobust.data import to_unit
+from rhobust.models.layers import StandIn
 from rhobust.noise import (
     LEVELS,
     grid_block,
@@ -25,7 +26,7 @@ from rhobust.noise import (
     stream_key,
 )
 
-from .smoothing import Smoothing, arithmetic, check_dtype
+from .smoothing import Dtype, Smoothing, arithmetic, check_dtype
 
 CHUNK = 128
 """Draws of an example that share a stream; part of the noise's name, so it never changes."""
@@ -116,7 +117,7 @@ class VoteCounter:
         self._step: Callable[[Tensor], Tensor] = self._draw_and_vote
         self._ask: Callable[[Tensor, Tensor], Tensor] = self._vote
         if smoothing.compiled:
-            self.model = _fast_copy(model)
+            self.model = _fast_copy(model, smoothing.dtype)
             # Fixed shapes and no fallback: what was compiled is what is certified.
             self._step = torch.compile(self._step, dynamic=False)
             self._ask = torch.compile(self._ask, dynamic=False)
@@ -141,7 +142,9 @@ class VoteCounter:
         self.count([Lot(0, 0, "warm-up", 0, 0, 1, 1)]).result()
 
     def fill(self, lots: Sequence[Lot]) -> Tensor:
-        """The noisy images of the lots, row by row, then zeros."""
+        """The noisy images of the lots, row by row, then padding."""
+        if self._by_rows:
+            return self._noisy_rows(self._describe(lots))
         batch = torch.zeros(self.rows, *self.shape, device=self.device)
         at = 0
         for lot in lots:
@@ -164,7 +167,7 @@ class VoteCounter:
         noise = self._held[1][lot.first : lot.stop]
         if smoothing.noise == "grid":
             # One rounding of an integer over 255: the network sees a function of the grid point alone.
-            return (self.base[lot.position].view(self.shape).to(torch.int16) + noise).float() / LEVELS
+            return (self.base[lot.position].to(torch.int16) + noise).float() / LEVELS
         image = self.real[lot.position]
         return (image if image.is_floating_point() else to_unit(image)) + smoothing.sigma * noise
 
@@ -217,9 +220,12 @@ class VoteCounter:
             warnings.warn(f"the votes could not be captured and come slower: {reason}", stacklevel=4)
 
     def _draw_and_vote(self, plan: Tensor) -> Tensor:
+        return self._vote(self._noisy_rows(plan), plan[2])
+
+    def _noisy_rows(self, plan: Tensor) -> Tensor:
+        """The noisy images that `_describe` describes."""
         steps = grid_steps(plan[3:].T, plan[1], self.base.shape[1], self.thresholds)
-        noisy = self.values[steps + self.base[plan[0]]]
-        return self._vote(_channels_last(noisy.view(self.rows, *self.shape)), plan[2])
+        return _channels_last(self.values[steps + self.base[plan[0]]].view(self.rows, *self.shape))
 
     def _vote(self, noisy: Tensor, owner: Tensor) -> Tensor:
         """Votes of each lot; a last column counts answers that are not a number, a last row the padding."""
@@ -340,8 +346,10 @@ def _channels_last(batch: Tensor) -> Tensor:
     return batch.contiguous(memory_format=torch.channels_last) if batch.is_cuda and batch.dim() == 4 else batch
 
 
-def _fast_copy(model: nn.Module) -> nn.Module:
-    """A copy for one arithmetic and one shape, its convolutions in the layout that is fast on a GPU."""
+def _fast_copy(model: nn.Module, dtype: Dtype) -> nn.Module:
+    """A copy for one arithmetic and one shape: batch norm folded, convolutions in the layout that is fast on a GPU."""
+    if dtype in ("bfloat16", "float16"):
+        return StandIn(model, getattr(torch, dtype)).network
     network = copy.deepcopy(model).eval().requires_grad_(False)
     for parameter in network.parameters():
         if parameter.dim() == 4:

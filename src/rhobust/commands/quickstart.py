@@ -61,7 +61,7 @@ class Quickstart:
             runs.append(run.folder)
             results.append({"run": str(run.folder), "records": [record_document(record) for record in records]})
         page = write_report(runs, self.out / "report.html", title="rhobust quickstart: digits")
-        return {"report": str(page), "runs": results}
+        return {"report": str(page.path), "runs": results}
 
     def show(self, result: dict[str, Any]) -> None:
         rows = []

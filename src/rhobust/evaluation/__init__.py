@@ -3,6 +3,7 @@
 from .attacking import attack_target as attack_target
 from .attacking import check_radii as check_radii
 from .auditing import audit_record as audit_record
+from .certified import certified_curve as certified_curve
 from .certifying import certify_target as certify_target
 from .curves import Ascent as Ascent
 from .curves import curves_target as curves_target

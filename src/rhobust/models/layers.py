@@ -77,7 +77,6 @@ class Folded(nn.Module):
     """A ConvNorm's evaluation mode with weights of its own, to be refreshed from it."""
 
     weight: Tensor
-    turned: Tensor
     bias: Tensor
 
     def __init__(self, source: ConvNorm, dtype: torch.dtype) -> None:
@@ -87,45 +86,22 @@ class Folded(nn.Module):
         with torch.no_grad():
             weight, bias = source.folded()
         self.register_buffer("weight", weight.to(dtype, memory_format=torch.channels_last))
-        self.register_buffer("turned", turn(weight).to(dtype, memory_format=torch.channels_last))
         self.register_buffer("bias", bias.to(dtype))
 
     def forward(self, x: Tensor, shortcut: Tensor | None = None) -> Tensor:
         if isinstance(self.activation, nn.ReLU):
             x, weight = _widen(x.to(self.weight.dtype), self.weight)
-            missing = len(weight[0]) - len(self.turned)
-            turned = F.pad(self.turned, (0, 0, 0, 0, 0, 0, 0, missing)) if missing else self.turned
-            return convolve_relu(x, weight, turned, self.bias, shortcut, list(self.stride), list(self.padding))
+            return convolve_relu(x, weight, self.bias, shortcut, list(self.stride), list(self.padding))
         return _finish(_convolve(x, self.weight, self.bias, self), shortcut, self.activation)
-
-    @torch.no_grad()
-    def refresh(self, source: ConvNorm) -> None:
-        """Take over the source's weights and statistics as they are now."""
-        weight, bias = source.folded()
-        self.weight.copy_(weight)
-        self.turned.copy_(turn(weight))
-        self.bias.copy_(bias)
-
-
-def turn(weight: Tensor) -> Tensor:
-    """Weights of the convolution that is the gradient, in its input, of a convolution without strides."""
-    return weight.flip(2, 3).transpose(0, 1)
 
 
 @torch.library.custom_op("rhobust::convolve_relu", mutates_args=())
 def convolve_relu(
-    x: Tensor,
-    weight: Tensor,
-    turned: Tensor,
-    bias: Tensor,
-    shortcut: Tensor | None,
-    stride: list[int],
-    padding: list[int],
+    x: Tensor, weight: Tensor, bias: Tensor, shortcut: Tensor | None, stride: list[int], padding: list[int]
 ) -> Tensor:
     """relu(convolution + bias + shortcut), channels last; gradients in x and shortcut alone.
 
-    On a GPU one kernel does it all: the activations are written once instead of twice. Without strides the gradient
-    in x is a convolution by the turned weights, whose kernels are the faster ones.
+    On a GPU one kernel does it all: the activations are written once instead of twice.
     """
     x = x.contiguous(memory_format=torch.channels_last)
     if not x.is_cuda:
@@ -139,13 +115,7 @@ def convolve_relu(
 
 @convolve_relu.register_fake
 def _convolve_relu_shape(
-    x: Tensor,
-    weight: Tensor,
-    turned: Tensor,
-    bias: Tensor,
-    shortcut: Tensor | None,
-    stride: list[int],
-    padding: list[int],
+    x: Tensor, weight: Tensor, bias: Tensor, shortcut: Tensor | None, stride: list[int], padding: list[int]
 ) -> Tensor:
     sides = [
         (side + 2 * margin - kernel) // step + 1
@@ -155,22 +125,18 @@ def _convolve_relu_shape(
 
 
 def _keep_for_gradient(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    x, weight, turned, _, shortcut, ctx.stride, ctx.padding = inputs
+    x, weight, _, shortcut, ctx.stride, ctx.padding = inputs
     ctx.adds = shortcut is not None
-    ctx.save_for_backward(x, weight, turned, output)
+    ctx.save_for_backward(x, weight, output)
 
 
 def _convolve_relu_gradient(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-    x, weight, turned, output = ctx.saved_tensors
+    x, weight, output = ctx.saved_tensors
     gradient = torch.where(output > 0, gradient, 0)
-    if max(ctx.stride) == 1:
-        margins = [kernel - 1 - margin for kernel, margin in zip(weight.shape[2:], ctx.padding, strict=True)]
-        moved = F.conv2d(gradient, turned, padding=margins)
-    else:
-        (moved, _, _) = torch.ops.aten.convolution_backward(
-            gradient, x, weight, None, ctx.stride, ctx.padding, (1, 1), False, (0, 0), 1, (True, False, False)
-        )
-    return moved, None, None, None, gradient if ctx.adds else None, None, None
+    (moved, _, _) = torch.ops.aten.convolution_backward(
+        gradient, x, weight, None, ctx.stride, ctx.padding, (1, 1), False, (0, 0), 1, (True, False, False)
+    )
+    return moved, None, None, gradient if ctx.adds else None, None, None
 
 
 convolve_relu.register_autograd(_convolve_relu_gradient, setup_context=_keep_for_gradient)
@@ -221,8 +187,10 @@ class StandIn:
 
     def refresh(self) -> None:
         """Take over the network's weights and statistics as they are now."""
-        for layer, folded in self.folds:
-            folded.refresh(layer)
         with torch.no_grad():
+            for source, target in self.folds:
+                weight, bias = source.folded()
+                target.weight.copy_(weight)
+                target.bias.copy_(bias)
             for source, target in self.copies:
                 target.copy_(source)

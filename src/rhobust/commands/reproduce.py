@@ -1,0 +1,100 @@
+"""rhobust reproduce."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import tyro
+
+from rhobust.commands.options import Common, CommonOptions, print_table
+from rhobust.paper.estimate import estimate
+from rhobust.paper.plan import SPECS, plan
+from rhobust.paper.reproduce import reproduce
+from rhobust.paper.scales import SCALES, ScaleName
+from rhobust.paper.workshop import Workshop
+from rhobust.training import resolve_device
+
+
+@dataclass(frozen=True)
+class Reproduce:
+    """Make tables and figures of the paper beside its printed numbers; what is there is not made again."""
+
+    names: Annotated[tuple[str, ...], tyro.conf.Positional]
+    """Tables and figures, or all; see docs/reproduce.md."""
+    scale: ScaleName = "smoke"
+    """smoke: digits and tiny networks, minutes; small: MNIST, an evening; full: the paper."""
+    out: Path | None = None
+    """Folder for runs, tables and figures; reproduction/ and the scale where none is given."""
+    root: Path | None = None
+    """Where the data sets lie."""
+    plan: bool = False
+    """Print the runs, what they cost on this device and what is there already; start nothing."""
+    draw_only: bool = False
+    """Train and evaluate nothing: make tables and figures of what is there."""
+    common: CommonOptions = Common()
+
+    def run(self) -> dict[str, Any]:
+        unknown = [name for name in self.names if name not in SPECS and name != "all"]
+        if unknown or not self.names:
+            raise ValueError(f"names must be all or of {', '.join(SPECS)}, got {' '.join(unknown) or 'none'}")
+        if self.plan and self.draw_only:
+            raise ValueError("--plan and --draw-only must not be given together")
+        scale = SCALES[self.scale]
+        chosen = plan(self.names, scale)
+        if not chosen.specs:
+            raise ValueError(f"{' '.join(self.names)} must have a data set at the scale {self.scale}, but has none")
+        out = self.out or Path("reproduction") / self.scale
+        workshop = Workshop(out, resolve_device(self.common.device), self.root, self.common.report)
+        with _threads(scale.threads):
+            if self.plan:
+                return estimate(chosen, workshop)
+            outcome = reproduce(chosen, workshop, draw_only=self.draw_only)
+        return {"files": [str(path) for path in outcome.files], "faults": list(outcome.faults)}
+
+    def failure(self, result: dict[str, Any]) -> str | None:
+        """One line where something that was asked for is missing in what was made."""
+        faults = result.get("faults")
+        return f"tables or figures have gaps, for {len(faults)} reasons: see the warnings" if faults else None
+
+    def show(self, result: dict[str, Any]) -> None:
+        if not self.plan:
+            for path in result["files"]:
+                print(path)
+            for fault in result["faults"]:
+                print(f"warning: {fault}")
+            return
+        lines: list[dict[str, Any]] = [*result["work"], {"name": "all of these, each once", **result["total"]}]
+        rows = [
+            [
+                line["name"],
+                f"{line['runs_done']} of {line['runs']}",
+                f"{line['evaluations_done']} of {line['evaluations']}",
+                f"{line['forward_passes']:.2g}",
+                _duration(line["seconds"]),
+            ]
+            for line in lines
+        ]
+        print_table(["what", "runs there", "evaluations there", "forward passes", "time left"], rows)
+        print(f"time on {result['device']} after a short calibration: an estimate")
+
+
+@contextmanager
+def _threads(count: int | None) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+COMMAND = Reproduce

@@ -1,0 +1,59 @@
+"""What `rhobust reproduce` can make, and what it takes: runs and evaluations, each once."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rhobust.training import TrainConfig
+
+from . import claims, figures, tables
+from .jobs import Job, runs_of
+from .scales import Scale
+from .specs import Figure, Matrix, Table
+
+Spec = Table | Figure | Matrix
+
+SPECS: dict[str, Callable[[Scale], Spec]] = {
+    "table1": tables.table1,
+    "table2": tables.table2,
+    "table-pgd100": tables.table_pgd100,
+    "table-sigma": tables.table_sigma,
+    "table-kr": tables.table_kr,
+    "table-sigma-kr": tables.table_sigma_kr,
+    "table-gamma": tables.table_gamma,
+    "table-elu": tables.table_elu,
+    "fig-training": figures.fig_training,
+    "fig1a": figures.fig1a,
+    "fig1b": figures.fig1b,
+    "fig1c": figures.fig1c,
+    "fig-certified": figures.fig_certified,
+    "fig1d": figures.fig1d,
+    "fig-elu": figures.fig_elu,
+    "fig2": figures.fig2,
+    "fig-transfer": figures.fig_transfer,
+    "lemma1": claims.lemma1,
+    "theorem2": claims.theorem2,
+    "corollary": claims.corollary,
+}
+"""Every table, figure and check, by its name on the command line."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be made, and all it rests on; a run or an evaluation that several need stands once."""
+
+    scale: Scale
+    specs: tuple[Spec, ...]
+    jobs: tuple[Job, ...]
+    runs: tuple[TrainConfig, ...]
+
+
+def plan(names: Sequence[str], scale: Scale) -> Plan:
+    """The plan of some tables and figures at a scale; "all" stands for every one.
+
+    A spec that the scale leaves empty, because nothing stands for its data set, is left out.
+    """
+    chosen = SPECS if "all" in names else dict.fromkeys(names)
+    specs = tuple(SPECS[name](scale) for name in chosen)
+    specs = tuple(spec for spec in specs if spec.jobs)
+    jobs = tuple(dict.fromkeys(job for spec in specs for job in spec.jobs))
+    return Plan(scale, specs, jobs, tuple(dict.fromkeys(run for job in jobs for run in runs_of(job))))

@@ -1,0 +1,201 @@
+"""From a record to a number of a table or a curve of a figure, counted again from the rows."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rhobust.records import Record
+from rhobust.rounding import Share, Way, share
+from rhobust.training.run import WEIGHTS, weights_description
+
+from .specs import Reading
+
+CURVE_POINTS = 81
+"""Radii at which a curve of certified accuracy is drawn."""
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number with its 95% interval, and the way in which it may be rounded."""
+
+    value: float
+    low: float
+    high: float
+    n: int
+    """Examples behind it."""
+    way: Way = "nearest"
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A curve with its 95% band."""
+
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    n: int
+
+
+def number(reading: Reading, record: Record) -> Number:
+    """The number that a cell shows."""
+    return _NUMBERS[reading.what](record, reading.at)
+
+
+def trace(reading: Reading, record: Record) -> Trace:
+    """The curve that a panel shows."""
+    return _TRACES[reading.what](record, reading.at)
+
+
+def robust_shares(record: Record) -> dict[float, Share]:
+    """The share left standing at each radius, counted from the rows; it must be what the summary says."""
+    counts: dict[float, list[int]] = {}
+    for row in record.rows:
+        hits = counts.setdefault(row["radius"], [0, 0])
+        hits[0] += not row["broken"]
+        hits[1] += 1
+    shares = {radius: share(k, n) for radius, (k, n) in counts.items()}
+    told = {point["radius"]: point["accuracy"] for point in (record.summary or {})["robust_accuracy"]}
+    _agree(record, told, {radius: counted.value for radius, counted in shares.items()})
+    return shares
+
+
+def certified_radii(record: Record) -> list[float]:
+    """The certified radius of each example, below 0 where it is wrong or not certified."""
+    radii = [row["radius"] if row["prediction"] == row["label"] else -1.0 for row in record.rows]
+    told = {point["radius"]: point["accuracy"] for point in (record.summary or {})["certified_accuracy"]}
+    _agree(record, told, {at: _certified(radii, at).value for at in told})
+    return radii
+
+
+def _certified(radii: Sequence[float], at: float) -> Share:
+    return share(sum(radius >= at for radius in radii), len(radii))
+
+
+def _agree(record: Record, told: dict[float, float], counted: dict[float, float]) -> None:
+    for at in told.keys() | counted.keys():
+        if at not in told or at not in counted or abs(told[at] - counted[at]) > 1e-9:
+            raise ValueError(
+                f"{record.path} must have the summary that its rows give, but at {at:g} it says {told.get(at)} where "
+                f"they give {counted.get(at)}"
+            )
+
+
+def _robust(record: Record, at: float) -> Number:
+    found = robust_shares(record)[at]
+    return Number(found.value, found.low, found.high, found.n)
+
+
+def _error(record: Record, at: float) -> Number:
+    found = robust_shares(record)[at]
+    return Number(1 - found.value, 1 - found.high, 1 - found.low, found.n)
+
+
+def _distance(record: Record, _: float) -> Number:
+    mean, margin, n = _mean([row["squared_distance"] for row in record.rows])
+    return Number(math.sqrt(mean), math.sqrt(max(0.0, mean - margin)), math.sqrt(mean + margin), n)
+
+
+def _curvature(record: Record, _: float) -> Number:
+    largest = max(record.rows, key=lambda row: abs(row["curvature"]))
+    value, margin = abs(largest["curvature"]), 1.96 * largest["standard_error"]
+    return Number(value, value - margin, value + margin, len(record.rows))
+
+
+def _sharp(record: Record, _: float) -> Number:
+    value = (record.summary or {})["sharp"]
+    return Number(value, value, value, len(record.rows), "up")
+
+
+def _claimed(record: Record, gamma: float) -> Number:
+    """What Theorem 2 claims as a bound: of the counterexample, or at most so much on a network's noisy images."""
+    if record.kind == "counterexample":
+        value = next(row["claimed"] for row in record.rows if row["gamma"] == gamma)
+        return Number(value, value, value, 1, "up")
+    shape = weights_description(record.path.parent / WEIGHTS)["shape"]
+    value = 1 - gamma * math.prod(shape) * record.settings["sigma"] ** 2
+    return Number(value, value, value, len(record.rows), "up")
+
+
+def _true_loss(record: Record, _: float) -> Number:
+    if record.kind == "counterexample":
+        return Number(1.0, 1.0, 1.0, 1)
+    mean, margin, n = _mean([row["errors"] / row["draws"] for row in record.rows])
+    return Number(mean, max(0.0, mean - margin), min(1.0, mean + margin), n)
+
+
+def _error_at_most(record: Record, at: float) -> Number:
+    point = next(point for point in (record.summary or {})["curve"] if point["eps"] == at)
+    value = 1 - point["certified_accuracy"]
+    return Number(value, 0.0, value, len(record.rows), "up")
+
+
+def _mean(values: Sequence[float]) -> tuple[float, float, int]:
+    """The mean, and 1.96 of its standard errors."""
+    n = len(values)
+    mean = math.fsum(values) / n
+    variance = math.fsum((value - mean) ** 2 for value in values) / max(1, n - 1)
+    return mean, 1.96 * math.sqrt(variance / n), n
+
+
+def _shares(x: Sequence[float], shares: Sequence[Share]) -> Trace:
+    columns = zip(*((found.value, found.low, found.high) for found in shares), strict=True)
+    y, low, high = (tuple(column) for column in columns)
+    return Trace(tuple(x), y, low, high, shares[0].n)
+
+
+def _robust_curve(record: Record, _: float) -> Trace:
+    shares = dict(sorted(robust_shares(record).items()))
+    return _shares(list(shares), list(shares.values()))
+
+
+def _bound_curve(key: str) -> Callable[[Record, float], Trace]:
+    """A curve of the worst loss over rho; a bound is no estimate, so it has no band."""
+
+    def read(record: Record, _: float) -> Trace:
+        curve = (record.summary or {})["curve"]
+        y = tuple(point[key] for point in curve)
+        return Trace(tuple(point["rho"] for point in curve), y, y, y, len(record.rows))
+
+    return read
+
+
+def _certified_curve(record: Record, _: float) -> Trace:
+    radii = certified_radii(record)
+    x = [4 * record.settings["sigma"] * step / (CURVE_POINTS - 1) for step in range(CURVE_POINTS)]
+    return _shares(x, [_certified(radii, at) for at in x])
+
+
+def _tradeoff(record: Record, at: float) -> Trace:
+    shares = robust_shares(record)
+    return Trace((shares[0.0].value,), (shares[at].value,), (shares[at].low,), (shares[at].high,), shares[at].n)
+
+
+def _epochs(key: str) -> Callable[[Record, float], Trace]:
+    def read(record: Record, _: float) -> Trace:
+        y = tuple(row[key] for row in record.rows)
+        return Trace(tuple(float(row["epoch"]) for row in record.rows), y, y, y, len(y))
+
+    return read
+
+
+_NUMBERS: dict[str, Callable[[Record, float], Number]] = {
+    "robust": _robust,
+    "error": _error,
+    "distance": _distance,
+    "curvature": _curvature,
+    "sharp": _sharp,
+    "claimed": _claimed,
+    "true_loss": _true_loss,
+    "error_at_most": _error_at_most,
+}
+_TRACES: dict[str, Callable[[Record, float], Trace]] = {
+    "robust": _robust_curve,
+    "certified_accuracy": _certified_curve,
+    "tradeoff": _tradeoff,
+    "certified": _bound_curve("certified"),
+    "estimate": _bound_curve("estimate"),
+    "lower": _bound_curve("lower"),
+    "loss": _epochs("loss"),
+    "accuracy": _epochs("accuracy"),
+}

@@ -1,0 +1,85 @@
+"""Make tables and figures: train, attack and certify what is missing, then write what the records give."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rhobust.data import load
+from rhobust.records import Record, write_json, write_whole
+from rhobust.training import TrainConfig
+
+from .drawing import draw, to_bytes
+from .evaluate import perform, read
+from .filling import faults, fill
+from .jobs import Job, runs_of
+from .plan import Plan, Spec
+from .specs import Table
+from .workshop import Workshop
+from .writing import comma_separated, markdown
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What was written, and what is missing in it."""
+
+    files: tuple[Path, ...]
+    faults: tuple[str, ...]
+    """One line each."""
+
+
+def reproduce(plan: Plan, workshop: Workshop, *, draw_only: bool = False) -> Outcome:
+    """Make every table and figure of a plan.
+
+    What is done is not done again, and what was killed goes on. An evaluation that fails, or a record that cannot be
+    read, leaves its cells empty with one line that says why; everything else is made.
+
+    Args:
+        plan: What to make.
+        workshop: Where.
+        draw_only: Train and evaluate nothing: show what is there.
+    """
+    if not draw_only:
+        # Before hours of work: data that is not there stops everything.
+        for name in dict.fromkeys(run.data for run in plan.runs):
+            load(name, "test", root=workshop.root, report=workshop.report)
+    results: dict[Job, Record | str] = {}
+    lost: dict[TrainConfig, str] = {}
+    files: list[Path] = []
+    found: dict[str, None] = {}
+    workshop.out.mkdir(parents=True, exist_ok=True)
+    for spec in plan.specs:
+        for job in spec.jobs:
+            if job not in results:
+                results[job] = _result(job, workshop, lost, draw_only=draw_only)
+        document = fill(spec, results, workshop.out)
+        files += write(spec, document, workshop.out)
+        found |= dict.fromkeys(faults(document))
+    return Outcome(tuple(files), tuple(found))
+
+
+def _result(job: Job, workshop: Workshop, lost: dict[TrainConfig, str], *, draw_only: bool) -> Record | str:
+    """The record of a job, or the line that says why there is none; a run that diverged is not trained again."""
+    for run in runs_of(job):
+        if run in lost:
+            return lost[run]
+    try:
+        return read(job, workshop) if draw_only else perform(job, workshop)
+    except FloatingPointError as error:
+        run = next(run for run in runs_of(job) if not workshop.trained(run))
+        lost[run] = f"{workshop.folder(run)} did not converge: {error}"
+        return lost[run]
+    except (ValueError, OSError) as error:
+        return " ".join(str(error).split())
+
+
+def write(spec: Spec, document: dict[str, Any], out: Path) -> list[Path]:
+    """Write a document and what people look at: Markdown and CSV of a table, SVG and PDF of a figure."""
+    if isinstance(spec, Table):
+        contents: dict[str, str | bytes] = {"md": markdown(document), "csv": comma_separated(document)}
+    else:
+        figure = draw(document)
+        contents = {"svg": to_bytes(figure, "svg"), "pdf": to_bytes(figure, "pdf")}
+    write_json(out / f"{spec.name}.json", document)
+    for ending, content in contents.items():
+        write_whole(out / f"{spec.name}.{ending}", content)
+    return [out / f"{spec.name}.{ending}" for ending in ("json", *contents)]

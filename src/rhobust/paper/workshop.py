@@ -1,0 +1,114 @@
+"""Where the runs and records of a reproduction lie, and how a job's record is found there."""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rhobust.evaluation import Target, target_from_run
+from rhobust.progress import Report
+from rhobust.records import Record, Row, read_record
+from rhobust.training import TrainConfig
+from rhobust.training.run import METRICS, WEIGHTS, Run, file_hash
+
+TAIL = 65_536
+"""Bytes at the end of a record in which its last line is looked for."""
+
+
+@dataclass
+class Workshop:
+    """A folder of runs, the device to work on, and the network last looked at."""
+
+    out: Path
+    device: torch.device
+    root: Path | None = None
+    report: Report | None = None
+    _target: tuple[tuple[str, float | None], Target] | None = None
+    _hashes: dict[str, str | None] = field(default_factory=dict)
+
+    def folder(self, run: TrainConfig) -> Path:
+        """The run folder of a config."""
+        return self.out / "runs" / run.run_id
+
+    def trained(self, run: TrainConfig) -> bool:
+        """Whether a run is finished."""
+        return (self.folder(run) / WEIGHTS).exists()
+
+    def epochs_done(self, run: TrainConfig) -> int:
+        """Epochs of a run that are on the disk."""
+        try:
+            return len(Run(self.folder(run), run).metrics())
+        except ValueError:
+            return 0
+
+    def target(self, run: TrainConfig, sigma: float | None = None) -> Target:
+        """A trained network with its test data; the last one is kept, since jobs come run by run."""
+        name = (run.run_id, sigma)
+        if self._target is None or self._target[0] != name:
+            target = target_from_run(
+                self.folder(run), device=self.device, sigma=sigma, root=self.root, report=self.report
+            )
+            self._target = (name, target)
+        return self._target[1]
+
+    def find(self, run: TrainConfig, kind: str, settings: Row) -> Path | None:
+        """The record of a run whose header has these settings and names the weights that lie there now."""
+        wanted = json.loads(json.dumps({**settings, "model_hash": self.model_hash(run)}))
+        for path in sorted(self.folder(run).glob(f"{kind}-*.jsonl")):
+            with path.open("rb") as file:
+                head = _parsed(file.readline())
+            header = head.get("settings") if isinstance(head, dict) else None
+            if isinstance(header, dict) and head["kind"] == kind and _holds(header, wanted):
+                return path
+        return None
+
+    def model_hash(self, run: TrainConfig) -> str | None:
+        """The hash of a run's weights; None where it is not trained."""
+        if not self.trained(run):
+            return None
+        if run.run_id not in self._hashes:
+            self._hashes[run.run_id] = file_hash(self.folder(run) / WEIGHTS)
+        return self._hashes[run.run_id]
+
+    def training_record(self, run: TrainConfig) -> Record:
+        """The epochs of a run, as a record."""
+        return Record(self.folder(run) / METRICS, "training", {}, Run(self.folder(run), run).metrics(), {})
+
+
+def finished(path: Path) -> bool:
+    """Whether a record has its end line, told from its last bytes."""
+    with path.open("rb") as file:
+        file.seek(0, 2)
+        file.seek(max(0, file.tell() - TAIL))
+        lines = file.read().split(b"\n")
+    last = _parsed(lines[-2]) if len(lines) > 1 else None
+    return isinstance(last, dict) and "summary" in last
+
+
+def read_finished(path: Path) -> Record:
+    """A record with its summary, or one line that says it has none."""
+    record = read_record(path)
+    if record.summary is None:
+        raise ValueError(f"{path} must be finished to be shown, but it holds {len(record.rows)} rows and no summary")
+    return record
+
+
+def _holds(header: Row, wanted: Row) -> bool:
+    """Whether a header has all that is wanted, inside its own parts too."""
+    for key, value in wanted.items():
+        own = header.get(key)
+        if isinstance(value, dict) and isinstance(own, dict):
+            if not _holds(own, value):
+                return False
+        elif own != value:
+            return False
+    return True
+
+
+def _parsed(line: bytes) -> Any:
+    try:
+        return json.loads(line)
+    except (json.JSONDecodeError, UnicodeDecodeError):
+        return None

@@ -1,0 +1,45 @@
+"""A reproduction so small that it takes seconds."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from rhobust.attacks import Eot
+from rhobust.paper.plan import plan
+from rhobust.paper.reproduce import reproduce
+from rhobust.paper.scales import SCALES
+from rhobust.paper.workshop import Workshop
+from rhobust.progress import silent
+
+TINY = replace(
+    SCALES["smoke"],
+    epochs=2,
+    limit=6,
+    eot=Eot(steps=2, draws=2),
+    votes=5,
+    certified=6,
+    draws=200,
+    shift_draws=4,
+    measured=4,
+    curvature_draws=64,
+    kr=((2, 1),),
+)
+
+
+@pytest.fixture(scope="session")
+def tiny():
+    return TINY
+
+
+def workshop_in(folder, report=silent):
+    return Workshop(folder, torch.device("cpu"), report=report)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A folder with a table and a figure, as they come out uninterrupted."""
+    folder = tmp_path_factory.mktemp("made")
+    outcome = reproduce(plan(["table-elu", "fig-training"], TINY), workshop_in(folder))
+    assert outcome.faults == ()
+    return folder

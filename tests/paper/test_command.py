@@ -1,0 +1,69 @@
+"""rhobust reproduce as a user calls it."""
+
+import json
+
+import pytest
+
+from rhobust.cli import run
+
+
+def called(capsys, *arguments):
+    code = run(["reproduce", *arguments, "--quiet", "--device", "cpu"])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_a_plan_of_the_whole_paper_starts_nothing(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("rhobust.paper.estimate.calibrate", lambda *_: Free())
+    code, out, _ = called(capsys, "all", "--scale", "full", "--plan", "--out", str(tmp_path / "out"), "--json")
+    told = json.loads(out)
+    assert code == 0
+    assert not (tmp_path / "out").exists()
+    assert (told["scale"], told["total"]["runs"]) == ("full", 151)
+    assert len(told["work"]) == 20
+    assert told["total"]["forward_passes"] > 1e10
+
+
+class Free:
+    def training(self, work):
+        return work.forward_passes
+
+    def evaluation(self, work):
+        return work.forward_passes
+
+
+def test_the_plan_is_a_table(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("rhobust.paper.estimate.calibrate", lambda *_: Free())
+    code, out, _ = called(capsys, "theorem2", "table-elu", "--plan", "--out", str(tmp_path))
+    lines = out.splitlines()
+    assert code == 0
+    assert lines[0].split()[:3] == ["what", "runs", "there"]
+    assert [line.split()[0] for line in lines[1:3]] == ["theorem2", "table-elu"]
+    assert lines[3].split()[:8] == ["all", "of", "these,", "each", "once", "0", "of", "12"]
+    assert lines[-1].endswith("an estimate")
+
+
+def test_what_is_there_is_drawn_and_what_is_missing_is_told(tmp_path, capsys):
+    code, out, err = called(capsys, "theorem2", "--draw-only", "--out", str(tmp_path))
+    assert code == 1
+    assert str(tmp_path / "theorem2.md") in out
+    assert "is not trained" in out
+    assert err == "rhobust: tables or figures have gaps, for 11 reasons: see the warnings\n"
+    assert "missing" in (tmp_path / "theorem2.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["table3"], "names must be all or of table1, table2"),
+        ([], "names must be all or of table1"),
+        (["fig1d", "--scale", "small"], "fig1d must have a data set at the scale small, but has none"),
+        (["all", "--plan", "--draw-only"], "--plan and --draw-only must not be given together"),
+    ],
+)
+def test_mistakes_are_one_line(arguments, message, capsys):
+    code, out, err = called(capsys, *arguments)
+    assert code == 2
+    assert out == ""
+    assert message in err
+    assert err.count("\n") == 1

@@ -1,0 +1,139 @@
+"""Figures: the same bytes for the same numbers, colours that stay apart, and what is missing left out."""
+
+import itertools
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+
+from rhobust.paper.drawing import METHODS, SEQUENCE, draw, to_bytes
+from rhobust.paper.figures import ACTIVATIONS
+from rhobust.paper.plan import SPECS
+from rhobust.paper.runs import both_solvers
+from rhobust.paper.scales import SCALES
+from rhobust.paper.settings import METHODS as PAPERS
+from rhobust.paper.specs import Figure
+
+
+def curve(colour="NAL", y=(0.9, 0.5), **more):
+    low, high = [value - 0.1 for value in y], [min(1.0, value + 0.05) for value in y]
+    x = list(range(len(y)))
+    return {"colour": colour, "kind": "", "dash": "solid", "x": x, "y": list(y), "low": low, "high": high, **more}
+
+
+GONE = {"colour": "STN", "kind": "", "dash": "solid", "fault": "gone"}
+
+
+def legend(figure):
+    [found] = figure.legends
+    return [text.get_text() for text in found.get_texts()]
+
+
+def document(*curves, **more):
+    return {
+        "name": "fig",
+        "title": "A figure",
+        "columns": 1,
+        "panels": [{"title": "a panel", "x": "radius", "y": "accuracy", "curves": list(curves)}],
+        **more,
+    }
+
+
+def test_equal_numbers_give_equal_bytes():
+    for kind in ("svg", "pdf"):
+        first, second = (to_bytes(draw(document(curve(), curve("STN"))), kind) for _ in range(2))
+        assert first == second
+        assert not re.search(rb"20[2-9]\d-\d\d-\d\d|D:20\d\d", first), "no date"
+        assert first != to_bytes(draw(document(curve(y=(0.9, 0.51)), curve("STN"))), kind)
+
+
+def test_another_process_draws_the_same_bytes(tmp_path):
+    drawn = document(curve(), curve("gamma 1"))
+    code = (
+        "import json, sys; from rhobust.paper.drawing import draw, to_bytes;"
+        "sys.stdout.buffer.write(to_bytes(draw(json.loads(sys.argv[1])), 'svg'))"
+    )
+    done = subprocess.run([sys.executable, "-c", code, json.dumps(drawn)], check=True, capture_output=True)
+    assert done.stdout == to_bytes(draw(drawn), "svg")
+
+
+def test_a_curve_that_is_missing_is_left_out():
+    [ax] = draw(document(curve(), GONE)).axes
+    assert len(ax.lines) == 1
+    assert len(ax.collections) == 1, "the band"
+
+
+def test_nothing_to_draw_says_so():
+    figure = draw(document(GONE))
+    assert [text.get_text() for text in figure.axes[0].texts] == ["missing"]
+
+
+def test_the_legend_tells_colours_and_dashes_apart():
+    curves = [
+        curve(f"gamma {gamma}", kind=kind, dash=dash)
+        for gamma in (1, 5)
+        for kind, dash in (("NAL", "solid"), ("WRM", "dotted"))
+    ]
+    assert legend(draw(document(*curves))) == ["gamma 1", "gamma 5", "NAL", "WRM"]
+    assert legend(draw(document(curve(), curve("STN")))) == ["NAL", "STN"]
+
+
+def test_a_single_point_gets_its_methods_marker_and_its_interval():
+    figure = draw(document(curve("eps 0.4", y=(0.7,), kind="TRADES")))
+    [ax] = figure.axes
+    assert ax.lines[0].get_marker() == METHODS["TRADES"][1]
+    assert len(ax.collections) == 1, "the error bar"
+    assert legend(figure) == ["eps 0.4", "TRADES"]
+
+
+def test_losses_are_not_squeezed_into_the_unit_interval():
+    [ax] = draw(document(curve(y=(2.5, 0.2)))).axes
+    assert ax.get_ylim()[1] > 2.5
+    [ax] = draw(document(curve())).axes
+    assert ax.get_ylim() == pytest.approx((-0.02, 1.02))
+
+
+def test_the_heat_map_shows_every_number():
+    cells = [[{"value": 0.25}, {"value": 0.75}], [{"fault": "gone"}, {"value": 0.5}]]
+    drawn = {"title": "t", "x": "target", "y": "source", "names": ["NAL", "STN"], "cells": cells}
+    figure = draw(drawn)
+    assert [text.get_text() for text in figure.axes[0].texts] == ["0.250", "0.750", "missing", "0.500"]
+    assert to_bytes(figure, "pdf") == to_bytes(draw(drawn), "pdf")
+
+
+def luminance(colour):
+    """Relative luminance, as WCAG defines it."""
+    channels = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def seen(colour):
+    """A colour as people without red-sensitive cones see it: the projection of Vienot et al. in linear light."""
+    r, g, b = ((int(colour[place : place + 2], 16) / 255) ** 2.2 for place in (1, 3, 5))
+    return (0.11238 * r + 0.88762 * g, 0.11238 * r + 0.88762 * g, 0.00401 * r - 0.00401 * g + b)
+
+
+def test_curves_that_stand_together_are_told_apart_without_red():
+    together = [("NAL", "NAL, damped", "SmoothAdv", "Smoothing", "STN"), ("Undefended", "STN", "Smoothing")]
+    groups = [[METHODS[name][0] for name in names] for names in together] + [list(SEQUENCE[:3])]
+    for group in groups:
+        for one, two in itertools.combinations(group, 2):
+            apart = sum((a - b) ** 2 for a, b in zip(seen(one), seen(two), strict=True)) ** 0.5
+            assert apart > 0.1, (one, two)
+            assert luminance(one) < 0.5, "readable on white"
+
+
+def test_every_curve_of_every_figure_has_a_style():
+    for build in SPECS.values():
+        spec = build(SCALES["full"])
+        if isinstance(spec, Figure):
+            others = {curve.colour for panel in spec.panels for curve in panel.curves} - METHODS.keys()
+            assert len(others) <= len(SEQUENCE)
+            for panel in spec.panels:
+                styles = [(curve.colour, curve.dash, curve.kind) for curve in panel.curves]
+                assert len(styles) == len(set(styles))
+    assert set(both_solvers(PAPERS)) <= METHODS.keys()
+    assert set(ACTIVATIONS) == {"relu", "elu"}

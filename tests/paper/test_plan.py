@@ -1,0 +1,128 @@
+"""The plan: what runs and evaluations each table and figure needs, each once."""
+
+from dataclasses import fields
+
+import pytest
+
+from rhobust.methods import Nal, Pgd, Smoothadv
+from rhobust.paper.jobs import Attack, Counterexample, Training, job_id, runs_of
+from rhobust.paper.plan import SPECS, plan
+from rhobust.paper.printed import TABLES
+from rhobust.paper.runs import OURS, both_solvers, run_of
+from rhobust.paper.scales import SCALES
+from rhobust.paper.settings import CIFAR_R, MNIST
+from rhobust.paper.specs import Table
+
+EVERY = [
+    *("table1", "table2", "table-pgd100", "table-sigma", "table-kr", "table-sigma-kr", "table-gamma", "table-elu"),
+    *("fig-training", "fig1a", "fig1b", "fig1c", "fig-certified", "fig1d", "fig-elu", "fig2", "fig-transfer"),
+    *("lemma1", "theorem2", "corollary"),
+]
+
+
+def test_everything_of_the_paper_has_a_name():
+    assert list(SPECS) == EVERY
+
+
+@pytest.mark.parametrize("scale", SCALES.values(), ids=list(SCALES))
+def test_a_plan_holds_each_run_and_each_job_once(scale):
+    whole = plan(["all"], scale)
+    ids = [job_id(job) for job in whole.jobs]
+    assert len(ids) == len(set(ids)) == len(set(whole.jobs))
+    run_ids = [run.run_id for run in whole.runs]
+    assert len(run_ids) == len(set(run_ids))
+    assert set(whole.runs) == {run for job in whole.jobs for run in runs_of(job)}
+    for spec in whole.specs:
+        assert set(spec.jobs) <= set(whole.jobs)
+    alone = [plan([spec.name], scale) for spec in whole.specs]
+    assert sum(len(part.runs) for part in alone) > len(whole.runs), "runs are shared"
+    assert {job for part in alone for job in part.jobs} == set(whole.jobs)
+
+
+def test_the_ids_do_not_change_from_one_process_to_the_next():
+    run = run_of(SCALES["full"], SCALES["full"].stand_in(MNIST), "NAL")
+    assert job_id(Training(run)).startswith(f"training-{run.run_id}-")
+    assert job_id(Counterexample(0.1, (5.0,))) == "counterexample-0314eae8"
+
+
+def test_the_full_scale_is_the_paper():
+    whole = plan(["all"], SCALES["full"])
+    assert {spec.name for spec in whole.specs} == set(EVERY)
+    assert {(run.data, run.model) for run in whole.runs} == {
+        ("mnist", "cnn"),
+        ("cifar10", "resnet18"),
+        ("cifar10", "vgg16"),
+        ("tiny-imagenet", "resnet18"),
+    }
+    for run in whole.runs:
+        assert (run.batch_size, run.optimizer, run.schedule) == (128, "adam", "constant")
+        assert run.epochs == (25 if run.data == "mnist" else 100)
+        assert run.lr == (2e-5 if run.data == "tiny-imagenet" else 1e-4)
+    nals = [run.method for run in whole.runs if isinstance(run.method, Nal)]
+    assert {(nal.steps, nal.draws) for nal in nals} == {
+        *((4, 1), (4, 4), (4, 8), (8, 1), (8, 4), (8, 8)),
+        *((2, 1), (2, 4), (6, 1), (6, 4)),
+    }
+    assert {nal.sigma for nal in nals} == {0.05, 0.1, 0.2, 0.12, 0.25, 0.5}
+    assert {nal.inner for nal in nals} == {"paper", "damped"}
+    assert {run.method.sigma for run in whole.runs if run.data == "mnist" and run.sigma} == {0.05, 0.1}
+    assert {run.keep for run in whole.runs} == {"last", "best-clean"}
+
+
+@pytest.mark.parametrize("name", [name for name in TABLES if name in SPECS and name != "table1"])
+def test_every_printed_number_has_its_cell(name):
+    table = SPECS[name](SCALES["full"])
+    assert isinstance(table, Table)
+    assert {cell.column for line in table.lines for cell in line.cells} == set(TABLES[name].columns)
+    both = [(line.keys, cell) for line in table.lines for cell in line.cells if OURS not in line.keys]
+    shown = [cell.printed for _, cell in both if cell.printed is not None]
+    printed = [TABLES[name].accuracy(row, column) for row in TABLES[name].rows for column in TABLES[name].columns]
+    assert sorted(shown) == sorted(printed)
+
+
+def test_a_cell_is_read_where_the_paper_attacks():
+    table = SPECS["table2"](SCALES["full"])
+    nal = next(line for line in table.lines if line.keys == ("NAL",))
+    cell = {cell.column: cell for cell in nal.cells}
+    paper, eot = cell["CIFAR-10 robust"].ours
+    assert (paper.at, eot.at) == (0.92, 0.92)
+    assert cell["MNIST robust"].ours[0].at == 0.34
+    assert cell["MNIST robust"].notes != ()
+    assert isinstance(paper.job, Attack)
+    assert (paper.job.attack.steps, paper.job.scored, paper.job.sigma) == (20, "smoothed", 0.1)
+    assert eot.job.attack == SCALES["full"].eot
+    assert paper.job.run.method == Nal(sigma=0.1, gamma=1.5, steps=4, draws=4, inner="paper")
+    pgd = next(line for line in table.lines if line.keys == ("PGD",)).cells[2]
+    assert pgd.ours[0].job.scored == "base"
+    assert pgd.ours[0].job == pgd.ours[1].job
+    assert pgd.ours[0].job.run.method == Pgd(eps=0.92)
+    hundred = SPECS["table-pgd100"](SCALES["full"]).lines[0].cells[0].ours
+    assert [reading.job.attack.steps for reading in hundred] == [100, 100]
+    other = SPECS["table-gamma"](SCALES["full"])
+    smoothadv = next(line for line in other.lines if line.keys == ("SmoothAdv",))
+    assert [cell.ours[0].job.run.method.eps for cell in smoothadv.cells[::2]] == [0.21, 0.84, 0.4, 1.53]
+    assert smoothadv.cells[0].ours[0].job.run.method == Smoothadv(sigma=0.05, eps=0.21)
+
+
+def test_both_solvers_stand_side_by_side():
+    assert both_solvers(("PGD", "NAL")) == ("PGD", "NAL", OURS)
+    keys = [line.keys[0] for line in SPECS["table-kr"](SCALES["full"]).lines]
+    assert keys == ["NAL", OURS] * 6
+    with pytest.raises(ValueError, match="row must be a method of the paper, got Nal"):
+        run_of(SCALES["smoke"], SCALES["smoke"].stand_in(CIFAR_R), "Nal")
+
+
+def test_a_scale_that_leaves_a_data_set_out_says_so():
+    small = plan(["all"], SCALES["small"])
+    assert "fig1d" not in {spec.name for spec in small.specs}
+    table = SPECS["table2"](SCALES["small"])
+    assert "Tiny ImageNet is left out at the scale small." in table.notes
+    assert "For CIFAR-10 (R) stands mnist with cnn-small." in table.notes
+    assert {cell.column for line in table.lines for cell in line.cells} == {
+        *("MNIST robust", "MNIST natural", "CIFAR-10 robust", "CIFAR-10 natural")
+    }
+
+
+def test_jobs_are_plain_data():
+    for job in plan(["all"], SCALES["smoke"]).jobs:
+        assert hash(job) == hash(type(job)(**{field.name: getattr(job, field.name) for field in fields(job)}))
