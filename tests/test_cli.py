@@ -1,6 +1,7 @@
 """The command line, called as a user calls it."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -84,6 +85,49 @@ def test_train_attack_certify_report(folder, capsys):
     assert report == {"report": str(folder / "report.html")}
 
 
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    """A network trained without noise."""
+    out = tmp_path_factory.mktemp("cli") / "plain"
+    assert run([*train("method:erm", lr=0.002, out=out), "--quiet"]) == 0
+    return out
+
+
+def test_a_run_without_noise_needs_sigma_to_be_attacked_through_it(plain, capsys):
+    assert "was trained without noise, so --sigma must be given" in refused(capsys, ["attack", str(plain), *SMALL])
+    assert document(capsys, ["attack", str(plain), "--sigma", "0.25", "--radii", "0", "--votes", "5", *SMALL])
+
+
+def test_transfer_noise_and_readings(folder, plain, capsys):
+    small = ["--radii", "0", "0.5", "--votes", "10", *SMALL]
+    runs = [str(folder), str(plain)]
+    arguments = ["transfer", *runs, "attack:pgd", "--attack.steps", "3", *small]
+    matrix = document(capsys, arguments)
+    assert matrix["runs"] == runs
+    assert [len(record["summary"]["targets"]) for record in matrix["records"]] == [2, 2]
+    one = document(capsys, ["attack", *runs[:1], "attack:pgd", "--attack.steps", "3", "--source", runs[1], *small])
+    assert one["settings"]["source"]["model_hash"] == matrix["records"][1]["settings"]["model_hash"]
+    assert run(arguments) == 0
+    shown = capsys.readouterr().out
+    assert f"judged: {runs[0]} smoothed, {runs[1]} base" in shown
+    comparison = document(capsys, ["noise", *runs, "attack:pgd", "--attack.steps", "3", "--sigma", "0.25", *small])
+    assert [entry["with"]["settings"]["scored"] for entry in comparison["runs"]] == ["smoothed"] * 2
+    assert run(["noise", *runs, "attack:pgd", "--attack.steps", "3", "--sigma", "0.25", *small]) == 0
+    assert [line.split()[1] for line in capsys.readouterr().out.splitlines()[1:5]] == ["with", "without"] * 2
+    readings = document(capsys, ["readings", runs[1], "--steps", "2", "3", *small])
+    assert len(readings["readings"]) == 4
+    assert run(["readings", runs[1], "--steps", "2", "3", *small]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:]] == ["PGD-2"] * 2 + ["PGD-3"] * 2
+
+
+def test_attack_shows_votes_and_warnings(folder, capsys):
+    weak = ["attack:pgd", "--attack.relative-step", "0.2", "--scored", "smoothed", "--radii", "0", "1"]
+    assert run(["attack", str(folder), *weak, "--limit", "60", "--quiet"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert re.split(" {2,}", lines[0])[-2:] == ["undecided votes", "if decided"]
+    assert any(line.startswith("warning: a stronger attack gains ") for line in lines)
+
+
 def test_certified_numbers_are_printed_rounded_down(folder, capsys):
     arguments = ["certify-shift", str(folder), "--eps", "0", "0.1", "--quiet"]
     curve = document(capsys, arguments)["summary"]["curve"]
@@ -119,6 +163,8 @@ def test_data_list_and_check(capsys):
         (["certify", "/nowhere/run"], "there is no such folder"),
         (["certify-shift", "/nowhere/run"], "there is no such folder"),
         (["report", "/nowhere/run"], "/nowhere/run"),
+        (["transfer"], "at least one run folder must be given, got none"),
+        (["noise", "/nowhere/run"], "there is no such folder"),
         (["data", "check", "mnist", "--root", "/nowhere"], "mnist"),
         (["data", "get", "mnst"], "data must be one of mnist"),
     ],
@@ -139,6 +185,11 @@ def test_a_mistake_is_one_line_and_exit_code_2(arguments, message, capsys, monke
         (["certify-shift", "--draws", "0"], "draws must be >= 1, got 0"),
         (["certify-shift", "--eps", "-0.1"], ">= 0, got -0.1"),
         (["attack", "--model", "a:b"], "a run folder must stand alone"),
+        (["attack", "--votes", "0"], "votes must be >= 1, got 0"),
+        (["attack", "--source", "/nowhere/run"], "/nowhere/run must be a run folder, but there is no such folder"),
+        (["attack", "attack:pgd", "--attack.restarts", "-1"], "restarts must be >= 0, got -1"),
+        (["readings", "--steps", "0"], "steps must be >= 1, got 0"),
+        (["transfer"], "a transfer attack needs at least two runs, got 1"),
     ],
 )
 def test_a_mistake_about_a_run_is_one_line(arguments, message, folder, capsys):

@@ -1,5 +1,6 @@
 """Targets with known answers, and a small run on disk."""
 
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -25,9 +26,15 @@ def wrapped(target):
 
 
 @pytest.fixture(scope="session")
-def folder(tmp_path_factory):
+def trained(tmp_path_factory):
     """A network trained with noise on digits for a few epochs."""
     out = tmp_path_factory.mktemp("runs") / "gaussian"
     options = ["--data", "digits", "--model", "cnn-small", "--epochs", "4", "--batch-size", "100", "--lr", "0.003"]
     assert run(["train", "method:gaussian", "--method.sigma", "0.25", *options, "--out", str(out), "--quiet"]) == 0
     return out
+
+
+@pytest.fixture(scope="module")
+def folder(trained, tmp_path_factory):
+    """The trained network in a run folder of the module's own."""
+    return shutil.copytree(trained, tmp_path_factory.mktemp("module") / "run")

@@ -4,7 +4,7 @@ import pytest
 import torch
 from scipy.stats import binomtest
 
-from rhobust.attacks import Eot
+from rhobust.attacks import Eot, Pgd
 from rhobust.evaluation import attack_target, judging
 from rhobust.evaluation.judging import VOTE_LEVEL, Judge, robust_accuracy, undecided
 from rhobust.progress import silent
@@ -64,6 +64,12 @@ def test_a_record_holds_the_votes(target):
     assert record.summary["vote_level"] == VOTE_LEVEL
     for point in record.summary["robust_accuracy"]:
         assert point["least"] <= point["accuracy"] <= point["most"]
+
+
+def test_answers_that_are_no_numbers_are_refused(target, monkeypatch):
+    monkeypatch.setattr(target.model, "offset", float("nan"))
+    with pytest.raises(ValueError, match="the network returned NaN"):
+        attack_target(target, Pgd(), (0.0,), report=silent)
 
 
 def test_no_votes_are_refused(target):

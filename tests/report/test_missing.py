@@ -96,6 +96,23 @@ def test_a_record_of_an_unknown_kind_is_named(tmp_path, run):
     assert "odd.jsonl is of kind 'dance', which this report does not know" in text_of(page_of(tmp_path, run))
 
 
+def test_a_transfer_matrix_and_another_norm_are_named(tmp_path, run):
+    (run / "transfer-pgd-1.jsonl").write_text('{"kind": "transfer", "settings": {}}\n{"summary": {}}\n')
+    path = only(run, "attack-eot-*")
+    path.write_text(path.read_text().replace('"scored"', '"norm": "linf", "scored"', 1))
+    text = text_of(page_of(tmp_path, run))
+    assert "transfer-pgd-1.jsonl is a transfer matrix, which this page does not show" in text
+    assert f"{path.name} is not an L2 attack, and this page compares by L2 radius: left out" in text
+
+
+def test_an_attack_says_what_it_was_crafted_on(tmp_path, run):
+    path = only(run, "attack-eot-*")
+    source = '"source": {"name": "erm-digits", "model_hash": "1", "sigma": null}, "scored"'
+    path.write_text(path.read_text().replace('"scored"', source, 1))
+    names = {row["quantity"] for row in numbers_of(page_of(tmp_path, run))}
+    assert "EOT, 20 steps, crafted on erm-digits, smoothed classifier" in names
+
+
 def test_an_attack_that_skips_an_example_is_damaged(tmp_path, run):
     path = only(run, "attack-eot-*")
     lines = path.read_text().splitlines()

@@ -103,6 +103,10 @@ def _piece(record: Record) -> Attack | Certificate | Shift | str:
     if not isinstance(record.settings, dict):
         raise ValueError(f"settings must be a JSON object, got {type(record.settings).__name__}")
     readers = {"attack": _attack, "certify": _certificate, "certify-shift": _shift}
+    if record.kind == "transfer":
+        return f"{record.path.name} is a transfer matrix, which this page does not show: see rhobust transfer."
+    if record.settings.get("norm", "l2") != "l2":
+        return f"{record.path.name} is not an L2 attack, and this page compares by L2 radius: left out."
     if record.kind not in readers:
         return f"{record.path.name} is of kind {record.kind!r}, which this report does not know: left out."
     if record.summary is None:

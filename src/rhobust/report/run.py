@@ -33,7 +33,10 @@ class Attack:
         attack = self.settings.get("attack")
         attack = attack if isinstance(attack, dict) else {}
         steps = f", {attack['steps']} steps" if "steps" in attack else ""
-        return f"{str(attack.get('kind', 'attack')).upper()}{steps}"
+        reading = f", {attack['gradient']} gradient of the {attack['sees']}" if "sees" in attack else ""
+        source = self.settings.get("source")
+        crafted = f", crafted on {source['name']}" if isinstance(source, dict) else ""
+        return f"{str(attack.get('kind', 'attack')).upper()}{steps}{reading}{crafted}"
 
     @cached_property
     def accuracy(self) -> dict[float, Share]:

@@ -1,10 +1,8 @@
 """What cannot be: a certificate above what an attack left standing, or above the accuracy it starts from."""
 
-from rhobust.records import Row
+from rhobust.records import Row, same_classifier
 from rhobust.report.run import Attack, Certificate, Run
 from rhobust.rounding import percent, plain, share
-
-_MUST_AGREE = ("model_hash", "data", "split", "data_fingerprint", "sigma")
 
 
 def contradictions(run: Run) -> list[str]:
@@ -40,10 +38,7 @@ def broken_though_certified(certificate: Certificate, attack: Attack) -> list[tu
 
 def comparable(settings: Row, attack: Attack) -> bool:
     """Whether a certificate speaks about the classifier, the weights and the examples that were attacked."""
-    if attack.scored != "smoothed":
-        return False
-    pairs = [(settings.get(key), attack.settings.get(key)) for key in _MUST_AGREE]
-    return all(ours == theirs for ours, theirs in pairs if ours is not None and theirs is not None)
+    return attack.scored == "smoothed" and same_classifier(settings, attack.settings)
 
 
 def _exceeding(run: Run, certificate: Certificate, attack: Attack) -> list[str]:
