@@ -28,7 +28,7 @@ def batch():
 
 def test_steps_fall_from_twice_the_radius_or_stay_as_they_are():
     sizes = [Pgd(steps=4).size(0.5, number) for number in range(4)]
-    assert sizes == pytest.approx([1.0, 0.75, 0.5, 0.25])
+    assert sizes == pytest.approx([1.0, 0.5625, 0.25, 0.0625])
     assert [Pgd(steps=4, schedule="constant").size(0.5, number) for number in range(4)] == pytest.approx([0.25] * 4)
     assert Pgd(steps=4, relative_step=3.0).size(0.5, 0) == pytest.approx(1.5)
 

@@ -14,7 +14,7 @@ from .ball import Gradient, Norm, random_point, steps_within
 from .losses import OTHER, LossKind
 
 Schedule = Literal["falling", "constant"]
-"""How the size of the steps goes: falling in a straight line, or one size."""
+"""How the size of the steps goes: falling with the square of the steps that are left, or one size."""
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,8 @@ class Climb(ABC):
     """An attack that climbs a loss by projected gradient steps.
 
     Restarts climb the two losses in turn: cross-entropy and margin break different examples, so two ascents find more
-    than one of twice as many steps. Long first steps look around the ball; small steps of one size climb the nearest
-    hill only, and flatter a network that was trained against them.
+    than one of twice as many steps. Long first steps look around in the ball and the last ones settle; small steps of
+    one size climb the nearest hill only, and flatter a network that was trained against them.
     """
 
     steps: int = 20
@@ -31,7 +31,7 @@ class Climb(ABC):
     norm: Norm = "l2"
     """The ball: L2 or L-infinity."""
     schedule: Schedule = "falling"
-    """Steps that fall in a straight line from relative_step eps, or constant ones of relative_step eps / steps."""
+    """Steps that fall from relative_step eps to almost nothing, or constant ones of relative_step eps / steps."""
     relative_step: float = 2.0
     """The size of steps in units of eps: the paper's constant 2 eps / steps is 2."""
     gradient: Gradient = "normalised"
@@ -76,8 +76,8 @@ class Climb(ABC):
             )
 
     def size(self, eps: float, number: int) -> float:
-        """The size of a step."""
-        share = 1 - number / self.steps if self.schedule == "falling" else 1 / self.steps
+        """The size of a step: relative_step eps (1 - number / steps)^2, or relative_step eps / steps."""
+        share = (1 - number / self.steps) ** 2 if self.schedule == "falling" else 1 / self.steps
         return self.relative_step * eps * share
 
     def attempt(self, number: int) -> Self:
