@@ -125,6 +125,8 @@ class VoteCounter:
     def count(self, lots: Sequence[Lot]) -> Counted:
         """Draw, ask and count; together the lots may have at most `rows` draws."""
         with torch.no_grad(), ExitStack() as stack:
+            if self.device.type == "cuda":
+                stack.enter_context(torch.cuda.device(self.device))
             if self.graph is None:
                 stack.enter_context(frozen(self.model))
                 stack.enter_context(arithmetic(self.smoothing.dtype, self.device))
@@ -155,7 +157,7 @@ class VoteCounter:
     def _noisy(self, lot: Lot) -> Tensor:
         smoothing = self.smoothing
         key = stream_key(smoothing.seed, lot.purpose, lot.index, lot.chunk)
-        if self._held[0] != key:
+        if self._held[0] != key or len(self._held[1]) < lot.stop:
             # A CPU's stream may be cut short; a GPU's float noise is a function of the whole block's shape.
             shape = (lot.end if self.device.type == "cpu" else CHUNK, *self.shape)
             block = (
@@ -241,11 +243,16 @@ class VoteCounter:
     def _answers(self, ask: Callable[..., Tensor], *arguments: Tensor) -> Tensor:
         try:
             return ask(*arguments)
+        except torch.OutOfMemoryError:
+            raise ValueError(
+                f"the device must hold {self.rows} images in the network, but it is out of memory"
+            ) from None
         except RuntimeError as error:
-            if "out of memory" in str(error):
-                raise
             reason = str(error).strip().splitlines()[0]
-            raise ValueError(f"the network must take inputs of shape {self.shape}, but it fails: {reason}") from error
+            hint = "; without compiling it may run" if self.smoothing.compiled else ""
+            raise ValueError(
+                f"the network must take inputs of shape {self.shape}, but it fails: {reason}{hint}"
+            ) from error
 
     def _fetch(self, votes: Tensor) -> Counted:
         if self.device.type == "cpu":

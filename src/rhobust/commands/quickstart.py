@@ -17,7 +17,7 @@ SIGMA = 0.25
 RADII = (0.0, 0.25, 0.5, 0.75, 1.0)
 EPS = tuple(step / 20 for step in range(11))
 METHODS: tuple[AnyMethod, ...] = (Erm(), Gaussian(sigma=SIGMA), Nal(sigma=SIGMA, gamma=1.0, draws=2))
-ATTACKS: tuple[AnyAttack, ...] = (Pgd(), Eot())
+ATTACKS: tuple[AnyAttack, ...] = (Pgd(), Eot(steps=10))
 
 
 @dataclass(frozen=True)
