@@ -25,7 +25,7 @@ COMMANDS = {
     "certify": "certify the L2 radius of a run's test images",
     "certify-shift": "certify a run's accuracy under every distribution shift up to eps",
     "report": "write one self-contained HTML page about runs",
-    "bench": "time our way against the textbook's on this machine",
+    "bench": "time our way against the textbook's and other packages on this machine",
 }
 TRACEBACK = "RHOBUST_TRACEBACK"
 
