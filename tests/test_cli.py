@@ -121,7 +121,7 @@ def test_transfer_noise_and_readings(folder, plain, capsys):
 
 
 def test_attack_shows_votes_and_warnings(folder, capsys):
-    weak = ["attack:pgd", "--attack.relative-step", "0.2", "--scored", "smoothed", "--radii", "0", "1"]
+    weak = ["attack:pgd", "--attack.relative-step", "0.01", "--scored", "smoothed", "--radii", "0", "1"]
     assert run(["attack", str(folder), *weak, "--limit", "60", "--quiet"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert re.split(" {2,}", lines[0])[-2:] == ["undecided votes", "if decided"]
