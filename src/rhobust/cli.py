@@ -31,7 +31,7 @@ COMMANDS = {
     "predict": "classify images by the smoothed classifier's vote, or abstain",
     "reproduce": "make the paper's tables and figures beside its printed numbers",
     "report": "write one self-contained HTML page about runs",
-    "bench": "time our way against the textbook's on this machine",
+    "bench": "time our way against the textbook's and other packages on this machine",
 }
 TRACEBACK = "RHOBUST_TRACEBACK"
 
