@@ -25,10 +25,9 @@ def test_a_plan_of_the_whole_paper_starts_nothing(tmp_path, capsys, monkeypatch)
 
 
 class Free:
-    def training(self, work):
-        return work.forward_passes
+    """A rate of one second a forward pass."""
 
-    def evaluation(self, work):
+    def seconds(self, work):
         return work.forward_passes
 
 

@@ -52,9 +52,9 @@ def test_an_update_asks_the_network_as_often_as_counted(method):
     run = replace(run_of(SCALES["full"], SCALES["full"].stand_in(MNIST), "NAL"), method=method, epochs=1)
     work = training_work(run)
     updates = -(-60_000 // 128)
-    assert work.calls == updates * model.calls
+    assert work.training_calls == updates * model.calls
     # Forward passes alone: a gradient for the input doubles one, a gradient for the weights trebles it.
-    assert model.rows / 4 <= work.rows / 60_000 <= 3 * model.rows / 4
+    assert model.rows / 4 <= work.training_rows / 60_000 <= 3 * model.rows / 4
 
 
 def test_nal_costs_44_forward_passes_an_image():

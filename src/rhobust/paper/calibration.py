@@ -3,49 +3,39 @@
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import astuple, replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from rhobust.attacks.ascent import ascend, frozen
+from rhobust.attacks import Pgd
 from rhobust.certificates import Evidence, ShiftClaim, Smoothing, count_votes, shift_certificate
+from rhobust.certificates.votes import batch_rows
 from rhobust.data import Dataset, to_unit
 from rhobust.methods import Gaussian
 from rhobust.noise import ExampleNoise
 from rhobust.training import Run, TrainConfig
 from rhobust.training.loop import Trainer
 from rhobust.training.processes import Processes
+from rhobust.training.run import WEIGHTS, save_weights
 
 from .cost import INPUT_GRADIENT, SIZES, WEIGHT_GRADIENT, Work
 from .drawing import draw, to_bytes
 
 ENOUGH = 0.2
 """Seconds after which a timing is not repeated."""
+SLOW = 0.05
+"""Seconds of a small step above which a network is timed on fewer images."""
 
 
-@dataclass(frozen=True)
-class Rate:
-    """Seconds of each kind of work with one network."""
+class Rate(Work):
+    """Seconds of a unit of each kind of work, with one network."""
 
-    training_call: float
-    training_row: float
-    call: float
-    row: float
-    vote: float
-    stream: float
-    point: float
-
-    def training(self, work: Work) -> float:
-        """Seconds of a training."""
-        return work.calls * self.training_call + work.rows * self.training_row
-
-    def evaluation(self, work: Work) -> float:
-        """Seconds of an evaluation."""
-        network = work.calls * self.call + work.rows * self.row + work.votes * self.vote
-        return network + work.streams * self.stream + work.points * self.point
+    def seconds(self, work: Work) -> float:
+        """How long work takes."""
+        return sum(amount * each for amount, each in zip(astuple(work), astuple(self), strict=True))
 
 
 def calibrate(run: TrainConfig, device: torch.device) -> Rate:
@@ -55,42 +45,113 @@ def calibrate(run: TrainConfig, device: torch.device) -> Rate:
         run: Names the network and the data; its method does not matter.
         device: Where to work.
     """
-    size = SIZES[run.data]
-    generator = torch.Generator().manual_seed(0)
-    small, large = (16, 128) if device.type == "cpu" else (128, 1024)
-    images = torch.randint(256, (large, *size.shape), generator=generator, dtype=torch.uint8)
-    labels = torch.randint(size.classes, (large,), generator=generator)
-    data = Dataset(run.data, "train", images, labels, tuple(map(str, range(size.classes))))
-    training = _line(
-        {rows: _training_step(run, data.select(torch.arange(rows)), device) for rows in (small, large)},
-        WEIGHT_GRADIENT,
-    )
     with tempfile.TemporaryDirectory() as folder:
-        trainer = _trainer(run, data, device, Path(folder))
-    model, x, y = trainer.model.eval(), to_unit(images).to(device), labels.to(device)
+        bench = Bench(run, device, Path(folder))
+        few, many = (16, 128) if device.type == "cpu" else (128, 1024)
+        if device.type == "cpu" and bench.update(2) > SLOW:
+            few, many = 2, 8
+        training_call, training_row = _line(bench.update, few, many, WEIGHT_GRADIENT)
+        call, row = _line(bench.gradient, few, many, INPUT_GRADIENT)
+        return Rate(
+            epochs=max(0.0, bench.epoch(few) - bench.update(few)),
+            training_calls=training_call,
+            training_rows=training_row,
+            evaluations=bench.evaluation(),
+            calls=call,
+            rows=row,
+            votes=bench.vote(),
+            streams=bench.stream(),
+            bounds=bound_seconds(),
+        )
 
-    def gradient(rows: int) -> float:
-        def objective(point: torch.Tensor) -> torch.Tensor:
-            return torch.nn.functional.cross_entropy(model(point), y[:rows], reduction="none")
 
-        with frozen(model):
-            return _seconds(lambda: ascend(objective, x[:rows], steps=1, move=lambda point, *_: point), device)
+class Bench:
+    """One network on made-up images, and its pieces of work to be timed."""
 
-    evaluation = _line({rows: gradient(rows) for rows in (small, large)}, INPUT_GRADIENT)
-    smoothing, votes = Smoothing(0.1, size.classes, noise="float"), 32
-    vote = _seconds(
-        lambda: count_votes(model, x[:16], smoothing, indices=range(16), draws=votes, purpose="calibration"), device
+    def __init__(self, run: TrainConfig, device: torch.device, folder: Path) -> None:
+        self.run, self.device, self.folder = run, device, folder
+        self.trainers: dict[int, Trainer] = {}
+
+    def trainer(self, images: int) -> Trainer:
+        """A training on so many images, all in one batch."""
+        if images not in self.trainers:
+            size = SIZES[self.run.data]
+            generator = torch.Generator().manual_seed(0)
+            pixels = torch.randint(256, (images, *size.shape), generator=generator, dtype=torch.uint8)
+            labels = torch.randint(size.classes, (images,), generator=generator)
+            data = Dataset(self.run.data, "train", pixels, labels, tuple(map(str, range(size.classes))))
+            config = replace(self.run, method=Gaussian(), batch_size=images, validation=0, keep="last")
+            parts = (data.to(self.device), data.to(self.device), self.device, Processes())
+            self.trainers[images] = Trainer.start(Run(self.folder, config), *parts)
+        return self.trainers[images]
+
+    def update(self, images: int) -> float:
+        """Seconds of one weight update, as the training takes it."""
+        trainer = self.trainer(images)
+        trainer.noise.batch = images
+        trainer.model.train()
+        x, y, share = to_unit(trainer.fitting.images), trainer.fitting.labels, torch.ones((), device=self.device)
+        return _seconds(lambda: trainer.step(x, y, share), self.device)
+
+    def epoch(self, images: int) -> float:
+        """Seconds of an epoch of one update, with everything that is measured and saved after it."""
+        return _seconds(self.trainer(images).epoch, self.device)
+
+    def gradient(self, images: int) -> float:
+        """Seconds of one step of an attack."""
+        trainer, steps = self.trainer(images), 4
+        x, y = to_unit(trainer.fitting.images), trainer.fitting.labels
+        noise = ExampleNoise(0, "calibration", range(images))
+        work = partial(Pgd(steps=steps), trainer.model, x, y, eps=1.0, sigma=None, rng=noise)
+        return _seconds(work, self.device) / steps
+
+    def vote(self) -> float:
+        """Seconds of a noisy image that votes."""
+        trainer = self.trainer(2)
+        rows = batch_rows(self.device, trainer.fitting.shape)
+        smoothing = Smoothing(0.1, trainer.fitting.num_classes, noise="float")
+        named = {"indices": range(2), "draws": rows // 2, "purpose": "calibration"}
+        work = partial(count_votes, trainer.model, to_unit(trainer.fitting.images), smoothing, **named)
+        return _seconds(work, self.device) / rows
+
+    def stream(self) -> float:
+        """Seconds of a named stream with a few draws."""
+        x = to_unit(self.trainer(2).fitting.images)
+        return _seconds(lambda: ExampleNoise(0, "calibration", range(2)).normal(x, 4), self.device) / 2
+
+    def evaluation(self) -> float:
+        """Seconds before an evaluation looks at its first image: the weights are read, the data is named."""
+        trainer = self.trainer(2)
+        save_weights(self.folder / WEIGHTS, trainer.model, trainer.fitting, trainer.run.config)
+        size = SIZES[self.run.data]
+        pixels = torch.zeros((size.test, *size.shape), dtype=torch.uint8)
+        test = Dataset(
+            self.run.data, "test", pixels, torch.zeros(size.test, dtype=torch.int64), trainer.fitting.classes
+        )
+
+        def work() -> None:
+            Run(self.folder, trainer.run.config).load_model(self.device)
+            test.fingerprint()
+
+        return _seconds(work, self.device)
+
+
+def bound_seconds() -> float:
+    """Seconds of a distributional certificate for one radius, once the votes are there."""
+    eps = (0.05, 0.1)
+    work = partial(
+        shift_certificate,
+        Evidence(np.resize(np.arange(5), 500)),
+        claim=ShiftClaim(),
+        draws=20,
+        eps=eps,
+        sigma=0.1,
+        dimension=64,
+        alpha=1e-3,
+        seed=0,
+        noise="float",
     )
-    stream = _seconds(lambda: ExampleNoise(0, "calibration", range(small)).normal(x[:small], 4), device)
-    return Rate(*training, *evaluation, vote / (16 * votes), stream / small, _certificate_seconds(device))
-
-
-def _certificate_seconds(device: torch.device) -> float:
-    """Seconds a point of a distributional certificate, once the votes are there."""
-    evidence, eps = Evidence(np.resize(np.arange(5), 500)), [0.0, 0.05, 0.1]
-    named = {"draws": 20, "sigma": 0.1, "dimension": 64, "alpha": 1e-3, "seed": 0}
-    work = partial(shift_certificate, evidence, claim=ShiftClaim(), eps=eps, noise="float", **named)
-    return _seconds(work, device) / len(evidence.errors)
+    return _seconds(work, torch.device("cpu")) / len(eps)
 
 
 def drawing_seconds() -> float:
@@ -107,40 +168,26 @@ def drawing_seconds() -> float:
     return _seconds(work, torch.device("cpu"))
 
 
-def _trainer(run: TrainConfig, data: Dataset, device: torch.device, folder: Path) -> Trainer:
-    config = replace(run, method=Gaussian(), batch_size=len(data), validation=0, keep="last")
-    return Trainer.start(Run(folder, config), data.to(device), data.to(device), device, Processes())
-
-
-def _training_step(run: TrainConfig, data: Dataset, device: torch.device) -> float:
-    """Seconds of one weight update on the whole data, as the training takes it."""
-    with tempfile.TemporaryDirectory() as folder:
-        trainer = _trainer(run, data, device, Path(folder))
-        trainer.noise.batch = len(data)
-        trainer.model.train()
-        x, y = to_unit(trainer.fitting.images), trainer.fitting.labels
-        share = torch.ones((), device=device)
-        return _seconds(lambda: trainer.step(x, y, share), device)
-
-
-def _line(seconds: dict[int, float], cost: int) -> tuple[float, float]:
+def _line(seconds: Callable[[int], float], few: int, many: int, cost: int) -> tuple[float, float]:
     """Seconds of a call and of a row in it, from two sizes; neither is negative."""
-    (few, short), (many, long) = seconds.items()
-    row = max(0.0, (long - short) / (many - few))
-    return max(0.0, short - few * row), max(row, long / many / 10) / cost
+    short, long = seconds(few), seconds(many)
+    row = max((long - short) / (many - few), long / many / 10)
+    return max(0.0, short - few * row), row / cost
 
 
 def _seconds(work: Callable[[], object], device: torch.device) -> float:
-    """The best of a few timings after one that is not counted."""
+    """The mean of a few timings after one that is not counted."""
     work()
-    best, spent = float("inf"), 0.0
-    while spent < ENOUGH:
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
+    times: list[float] = []
+    while sum(times) < ENOUGH:
+        _wait(device)
         start = time.perf_counter()
         work()
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        seconds = time.perf_counter() - start
-        best, spent = min(best, seconds), spent + seconds
-    return best
+        _wait(device)
+        times.append(time.perf_counter() - start)
+    return sum(times) / len(times)
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

@@ -1,7 +1,7 @@
 """What a run or an evaluation costs, counted in passes through the network."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import NamedTuple
 
 from rhobust.evaluation import Ascent
@@ -39,40 +39,42 @@ SIZES = {
 
 @dataclass(frozen=True)
 class Work:
-    """What is to be done: calls of the network and rows through it, and what goes beside them."""
+    """Amounts of each kind of work; a `Rate` has the same fields, in seconds a unit."""
 
+    epochs: float = 0.0
+    """Epochs of training: what goes on between two of them."""
+    training_calls: float = 0.0
+    """Calls of the network in training."""
+    training_rows: float = 0.0
+    """Images through the network in these calls, in units of a forward pass."""
+    evaluations: float = 0.0
+    """Evaluations: what goes on before the first image."""
     calls: float = 0.0
-    """Calls of the network with a gradient."""
+    """Calls of the network for a gradient in an evaluation."""
     rows: float = 0.0
     """Images through the network in these calls, in units of a forward pass."""
     votes: float = 0.0
     """Noisy images that vote."""
     streams: float = 0.0
     """Named streams of noise that are opened."""
-    points: float = 0.0
-    """Points of distributional certificates."""
+    bounds: float = 0.0
+    """Radii for which a distributional certificate is computed."""
 
     def __add__(self, other: "Work") -> "Work":
-        return Work(
-            self.calls + other.calls,
-            self.rows + other.rows,
-            self.votes + other.votes,
-            self.streams + other.streams,
-            self.points + other.points,
-        )
+        return Work(*(one + two for one, two in zip(astuple(self), astuple(other), strict=True)))
 
     @property
     def forward_passes(self) -> float:
         """Everything in units of one image's forward pass."""
-        return self.rows + self.votes
+        return self.training_rows + self.rows + self.votes
 
 
 def training_work(run: TrainConfig) -> Work:
-    """What an epoch after the other of a run takes."""
-    size = SIZES[run.data].train - run.validation
+    """What a run takes."""
+    images = SIZES[run.data].train - run.validation
     calls, rows = _update(run.method)
-    epochs = math.ceil(size / run.batch_size) * calls, size * rows
-    return Work(run.epochs * epochs[0], run.epochs * epochs[1])
+    updates = math.ceil(images / run.batch_size)
+    return Work(run.epochs, run.epochs * updates * calls, run.epochs * images * rows)
 
 
 def _update(method: AnyMethod) -> tuple[int, float]:
@@ -102,38 +104,38 @@ def evaluation_work(job: Job) -> Work:
         case Attack():
             return _attack_work(job)
         case Certify():
-            return Work(votes=job.images * job.n)
+            return Work(evaluations=1, votes=job.images * job.n)
         case Shift():
-            points = SIZES[job.run.data].test
-            return Work(votes=points * job.draws, points=points)
+            return Work(evaluations=1, votes=SIZES[job.run.data].test * job.draws, bounds=len(job.eps))
         case Match():
             draws = getattr(job.run.method, "draws", 1)
-            calls, images = job.steps * math.ceil(job.images / BLOCK), job.images * job.steps
-            return Work(calls, INPUT_GRADIENT * images * draws, streams=images)
+            return _ascent_work(job.images, job.steps, draws)
         case Curvature():
+            # A quarter as many draws choose the direction, with a gradient each.
             rows = job.images * job.draws
-            return Work(job.images, INPUT_GRADIENT * rows / 4, votes=rows)
+            return Work(evaluations=1, calls=job.images, rows=INPUT_GRADIENT * rows / 4, votes=rows)
         case Curves():
-            steps = ASCENT.steps + 1
-            images, calls = job.images * len(job.gammas), math.ceil(job.images / BLOCK) * len(job.gammas)
-            return Work(
-                calls * steps,
-                INPUT_GRADIENT * images * steps * ASCENT.inner_draws,
-                votes=(images + job.images) * job.draws,
-                streams=images * steps,
-                points=job.images,
-            )
+            images = job.images * len(job.gammas)
+            votes = Work(votes=(images + job.images) * job.draws, bounds=len(job.eps))
+            return _ascent_work(images, ASCENT.steps + 1, ASCENT.inner_draws) + votes
+
+
+def _ascent_work(images: int, steps: int, draws: int) -> Work:
+    """An evaluation that climbs the smoothed loss from each image."""
+    gradients = images * steps
+    calls = steps * math.ceil(images / BLOCK)
+    return Work(evaluations=1, calls=calls, rows=INPUT_GRADIENT * gradients * draws, streams=gradients)
 
 
 def _attack_work(job: Attack) -> Work:
     images = job.limit or SIZES[job.run.data].test
     radii = sum(radius > 0 for radius in job.radii)
     steps, draws = job.attack.steps, getattr(job.attack, "draws", 1)
-    judged = images * (1 + SURVIVING * radii)
     gradients = images * SURVIVING * radii * steps
     return Work(
+        evaluations=1,
         calls=steps * radii * math.ceil(images / BLOCK),
         rows=INPUT_GRADIENT * gradients * draws,
-        votes=judged * (job.votes if job.scored == "smoothed" else 1),
+        votes=images * (1 + SURVIVING * radii) * (job.votes if job.scored == "smoothed" else 1),
         streams=gradients if draws > 1 else 0.0,
     )

@@ -30,13 +30,13 @@ class _Bill:
     """Seconds of one figure."""
 
     def training(self, run: TrainConfig) -> float:
-        return self.left[run] * self.rates[run.data, run.model].training(training_work(run))
+        return self.left[run] * self.rates[run.data, run.model].seconds(training_work(run))
 
     def evaluation(self, job: Job) -> float:
         runs = runs_of(job)
         if self.done[job] or not runs:
             return 0.0
-        return self.rates[runs[-1].data, runs[-1].model].evaluation(evaluation_work(job))
+        return self.rates[runs[-1].data, runs[-1].model].seconds(evaluation_work(job))
 
     def of(self, jobs: Sequence[Job], figures: int) -> dict[str, Any]:
         """The cost of some jobs and the runs that they need, each once."""
