@@ -5,6 +5,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -217,11 +218,11 @@ def _textbook_seconds(target: Target, images: Tensor, *, strict: bool) -> float:
 def _art_seconds(target: Target, images: Tensor) -> float | None:
     """Seconds of ART's randomised smoothing; None where it is not installed."""
     try:
-        from art.estimators.certification.randomized_smoothing import PyTorchRandomizedSmoothing
+        art = import_module("art.estimators.certification.randomized_smoothing")
     except ImportError:
         return None
     kept = np.random.get_state()  # noqa: NPY002 - the peer draws from numpy's global generator
-    smoothed = PyTorchRandomizedSmoothing(
+    smoothed = art.PyTorchRandomizedSmoothing(
         model=textbook_network(copy.deepcopy(target.model)).eval(),
         loss=nn.CrossEntropyLoss(),
         input_shape=target.data.shape,
