@@ -132,5 +132,5 @@ def test_a_smoothed_classifier_is_probed_by_an_attack_that_sees_the_noise(target
 
 def test_a_probe_is_a_tenth_within_limits():
     assert [probe_size(examples) for examples in (5, 200, 500, 10_000)] == [16, 20, 50, 100]
-    assert probing._spread([3, 5, 8, 9, 11], 2) == [3, 8]
-    assert probing._spread([3], 16) == [3]
+    assert probing.spread([3, 5, 8, 9, 11], 2) == [3, 8]
+    assert probing.spread([3], 16) == [3]
