@@ -10,9 +10,9 @@ OUT ?= quickstart
 quickstart: $(VENV)/.core
 	$(BIN)/rhobust quickstart --out $(OUT)
 
-# One thread a worker: two workers with two threads each would fight over two cores.
+# One thread a worker: two workers with two threads each would fight over two cores. Tests of a group share a worker.
 test: lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
 
 slow: $(VENV)/.test
 	$(BIN)/python -m pytest -m slow
@@ -23,6 +23,7 @@ lint: $(VENV)/.test
 	$(BIN)/pyrefly check
 	$(BIN)/lint-imports
 
+# torchattacks asks for torchvision, which it never imports: it comes without what it asks for.
 # The stamps make a second call cheap; a changed pyproject.toml or constraints.txt installs again.
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "rhobust needs Python >= 3.11, got " + sys.version.split()[0])'
@@ -34,6 +35,7 @@ $(VENV)/.core: pyproject.toml constraints.txt | $(VENV)/bin/python
 
 $(VENV)/.test: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(PIP) --editable '.[test]'
+	$(PIP) --no-deps torchattacks
 	touch $(VENV)/.core $@
 
 clean:

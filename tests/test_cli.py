@@ -1,11 +1,14 @@
 """The command line, called as a user calls it."""
 
 import json
+import re
 import subprocess
 import sys
 
 import pytest
+from PIL import Image
 
+import rhobust
 from rhobust.cli import COMMANDS, run
 
 
@@ -79,9 +82,96 @@ def test_train_attack_certify_report(folder, capsys):
     assert certify["summary"]["certified_accuracy"][0]["n"] == 20
     shift = document(capsys, ["certify-shift", str(folder), "--eps", "0", "0.1", "--quiet"])
     assert shift["summary"]["points"] == 797
+    soft = document(
+        capsys, ["certify-shift", str(folder), "--loss", "cross-entropy", "--bound", "2", "--eps", "0.1", *SMALL]
+    )
+    assert soft["settings"]["bound"] == 2.0
+    assert soft["summary"]["curve"][0]["certified_loss"] <= 2.0
+    beside = document(
+        capsys, ["certify-shift", str(folder), "--classifier", "k-vote", "--beside", "--eps", "0.1", *SMALL]
+    )
+    assert beside["settings"]["votes"] == 3
+    assert [other["name"] for other in beside["summary"]["beside"]] == ["ours", "kumar", "ours", "cohen"]
+    curves = document(capsys, ["curves", str(folder), "--gammas", "1", "4", "--eps", "0", "0.1", *SMALL])
+    assert [point["gamma"] for point in curves["summary"]["attacks"]] == [1.0, 4.0]
+    assert run(["curves", str(folder), "--gammas", "1", "4", "--eps", "0", "0.1", *SMALL]) == 0
+    assert "the estimate bounds nothing" in capsys.readouterr().out
     report = document(capsys, ["report", str(folder), "--out", str(folder / "report.html")])
     assert "<html" in (folder / "report.html").read_text()
-    assert report == {"report": str(folder / "report.html")}
+    assert report == {"report": str(folder / "report.html"), "problems": []}
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    """A network trained without noise."""
+    out = tmp_path_factory.mktemp("cli") / "plain"
+    assert run([*train("method:erm", lr=0.002, out=out), "--quiet"]) == 0
+    return out
+
+
+def test_a_run_without_noise_needs_sigma_to_be_attacked_through_it(plain, capsys):
+    assert "was trained without noise, so --sigma must be given" in refused(capsys, ["attack", str(plain), *SMALL])
+    assert document(capsys, ["attack", str(plain), "--sigma", "0.25", "--radii", "0", "--votes", "5", *SMALL])
+
+
+def test_transfer_noise_and_readings(folder, plain, capsys):
+    small = ["--radii", "0", "0.5", "--votes", "10", *SMALL]
+    runs = [str(folder), str(plain)]
+    arguments = ["transfer", *runs, "attack:pgd", "--attack.steps", "3", *small]
+    matrix = document(capsys, arguments)
+    assert matrix["runs"] == runs
+    assert [len(record["summary"]["targets"]) for record in matrix["records"]] == [2, 2]
+    one = document(capsys, ["attack", *runs[:1], "attack:pgd", "--attack.steps", "3", "--source", runs[1], *small])
+    assert one["settings"]["source"]["model_hash"] == matrix["records"][1]["settings"]["model_hash"]
+    assert run(arguments) == 0
+    shown = capsys.readouterr().out
+    assert f"judged: {runs[0]} smoothed, {runs[1]} base" in shown
+    comparison = document(capsys, ["noise", *runs, "attack:pgd", "--attack.steps", "3", "--sigma", "0.25", *small])
+    assert [entry["with"]["settings"]["scored"] for entry in comparison["runs"]] == ["smoothed"] * 2
+    assert run(["noise", *runs, "attack:pgd", "--attack.steps", "3", "--sigma", "0.25", *small]) == 0
+    assert [line.split()[1] for line in capsys.readouterr().out.splitlines()[1:5]] == ["with", "without"] * 2
+    readings = document(capsys, ["readings", runs[1], "--steps", "2", "3", *small])
+    assert len(readings["readings"]) == 4
+    assert run(["readings", runs[1], "--steps", "2", "3", *small]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:]] == ["PGD-2"] * 2 + ["PGD-3"] * 2
+
+
+def test_attack_shows_votes_and_warnings(folder, capsys):
+    weak = ["attack:pgd", "--attack.schedule", "constant", "--attack.relative-step", "0.2", "--attack.restarts", "0"]
+    weak += ["--scored", "smoothed", "--radii", "0", "1"]
+    assert run(["attack", str(folder), *weak, "--limit", "60", "--quiet"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert re.split(" {2,}", lines[0])[-2:] == ["undecided votes", "if decided"]
+    assert any(line.startswith("warning: a stronger attack gains ") for line in lines)
+
+
+def test_predict_compare_and_audit(folder, capsys, tmp_path):
+    images = rhobust.load("digits", "test").images
+    for number in (0, 1):
+        Image.fromarray(images[number, 0].numpy()).save(tmp_path / f"{number}.png")
+    files = [str(tmp_path / f"{number}.png") for number in (0, 1)]
+    found = document(capsys, ["predict", str(folder), *files, "--n", "200"])
+    smoothed = rhobust.SmoothedClassifier(rhobust.open_run(folder).load_model(), 0.25, 10)
+    assert [answer["prediction"] for answer in found["predictions"]] == smoothed.predict(images[:2], n=200)
+    assert found["warnings"] == []
+    other = document(capsys, ["predict", str(folder), files[0], "--n", "50", "--sigma", "0.5"])
+    assert other["warnings"] == ["the network was trained with noise 0.25 and is smoothed with 0.5"]
+    assert run(["predict", str(folder), *files, "--alpha", "0.5"]) == 0
+    assert "class most probable under noise" in capsys.readouterr().out
+    Image.new("L", (9, 8)).save(tmp_path / "wide.png")
+    refusal = refused(capsys, ["predict", str(folder), str(tmp_path / "wide.png")])
+    assert "wide.png must be an image of shape 1x8x8, got 1x8x9" in refusal
+
+    table = str(tmp_path / "table.tsv")
+    record = document(capsys, ["certify", str(folder), "--n", "200", "--tsv", table, "--seed", "7", *SMALL])["record"]
+    curves = document(capsys, ["compare", record, table, "--radii", "0", "0.25"])["files"]
+    assert [curve["standing"] for curve in curves] == ["proved", "claimed"]
+    assert curves[0]["certified_accuracy"] == curves[1]["certified_accuracy"]
+    again = tmp_path / "again.tsv"
+    assert run(["compare", record, "--tsv", str(again)]) == 0
+    assert again.read_text() == (tmp_path / "table.tsv").read_text()
+    assert "--tsv must come with one record" in refused(capsys, ["compare", record, table, "--tsv", str(again)])
+    assert document(capsys, ["audit", record, "--quiet"])["audits"][0]["problems"] == []
 
 
 def test_certified_numbers_are_printed_rounded_down(folder, capsys):
@@ -119,6 +209,8 @@ def test_data_list_and_check(capsys):
         (["certify", "/nowhere/run"], "there is no such folder"),
         (["certify-shift", "/nowhere/run"], "there is no such folder"),
         (["report", "/nowhere/run"], "/nowhere/run"),
+        (["transfer"], "at least one run folder must be given, got none"),
+        (["noise", "/nowhere/run"], "there is no such folder"),
         (["data", "check", "mnist", "--root", "/nowhere"], "mnist"),
         (["data", "get", "mnst"], "data must be one of mnist"),
     ],
@@ -136,9 +228,33 @@ def test_a_mistake_is_one_line_and_exit_code_2(arguments, message, capsys, monke
         (["certify", "--alpha", "1.5"], "alpha must lie in (0, 1), got 1.5"),
         (["certify", "--n", "10"], "n must be >= n0 >= 1, got n=10 and n0=100"),
         (["certify", "--sigma", "0"], "sigma must be > 0, got 0.0"),
+        (["certify", "--way", "grid"], "radii must be given for the way grid, got none"),
+        (["certify", "--tolerance", "0.1", "--way", "cohen"], "tolerance must come with the way two-stage"),
+        (["certify", "--tolerance", "0"], "tolerance must be > 0, got 0.0"),
+        (["certify", "--dtype", "float16", "--device", "cpu"], "dtype must be float32 or bfloat16 on a cpu"),
+        (["certify", "--noise", "laplace"], "grid"),
+        (["audit", "--share", "-1"], "share must lie in [0, 1], got -1"),
+        (["predict"], "a run folder and at least one image must be given, got 1 names"),
+        (["predict", "/nowhere.png"], "/nowhere.png must be a whole 8-bit image"),
         (["certify-shift", "--draws", "0"], "draws must be >= 1, got 0"),
-        (["certify-shift", "--eps", "-0.1"], ">= 0, got -0.1"),
+        (["certify-shift", "--eps", "-0.1"], "eps must be >= 0, got -0.1"),
+        (["certify-shift", "--eps", "nan"], "eps must be finite, got nan"),
+        (["certify-shift", "--votes", "5"], "votes must be left out for the randomised classifier, got 5"),
+        (["certify-shift", "--bound", "5"], "bound must be left out for the 0-1 loss, got 5.0"),
+        (["certify-shift", "--cost", "w3"], "w1"),
+        (
+            ["certify-shift", "--loss", "cross-entropy", "--beside"],
+            "beside must be left out for a loss that is not 0-1",
+        ),
+        (["certify-shift", "--loss", "cross-entropy", "--classifier", "majority"], "loss must be 0-1 for the majority"),
+        (["curves", "--gammas", "0"], "gammas must be > 0 and finite"),
+        (["curves", "--alpha", "2"], "alpha must lie in (0, 1), got 2.0"),
         (["attack", "--model", "a:b"], "a run folder must stand alone"),
+        (["attack", "--votes", "0"], "votes must be >= 1, got 0"),
+        (["attack", "--source", "/nowhere/run"], "/nowhere/run must be a run folder, but there is no such folder"),
+        (["attack", "attack:pgd", "--attack.restarts", "-1"], "restarts must be >= 0, got -1"),
+        (["readings", "--steps", "0"], "steps must be >= 1, got 0"),
+        (["transfer"], "a transfer attack needs at least two runs, got 1"),
     ],
 )
 def test_a_mistake_about_a_run_is_one_line(arguments, message, folder, capsys):
@@ -169,6 +285,44 @@ def test_the_users_own_network(folder, capsys, tmp_path, monkeypatch):
     assert page["report"].endswith("own.html")
     assert "a training run" in refused(capsys, ["certify-shift", *own[:-4], "--out", str(folder), "--sigma", "0.25"])
     assert mine["summary"]["curve"] == document(capsys, ["certify-shift", str(folder), *shift])["summary"]["curve"]
+
+
+@pytest.fixture
+def pairs(tmp_path):
+    """Test digits in a folder a class, and the same as JPEG."""
+    test = rhobust.load("digits", "test")
+    for number in range(30):
+        for side, suffix in (("before", "png"), ("after", "jpg")):
+            place = tmp_path / side / str(test.labels[number].item())
+            place.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(test.images[number, 0].numpy()).save(place / f"{number}.{suffix}")
+    return [str(tmp_path / "before"), str(tmp_path / "after")]
+
+
+def test_measure_shift(folder, pairs, capsys, tmp_path):
+    alone = document(capsys, ["measure-shift", *pairs, "--quiet"])
+    assert alone["record"] is None
+    assert 0 < alone["summary"]["shift"]["eps"] < alone["summary"]["shift"]["eps_upper"]
+    kept = document(capsys, ["measure-shift", *pairs, "--out", str(tmp_path / "kept"), "--quiet"])
+    assert kept["summary"] == alone["summary"]
+    assert kept["record"].startswith(str(tmp_path / "kept" / "measure-shift-"))
+    arguments = ["measure-shift", *pairs, "--run", str(folder), "--draws", "5", "--alpha", "0.5", "--quiet"]
+    certified = document(capsys, arguments)
+    summary = certified["summary"]
+    assert summary["certificate"]["certified_accuracy"] < summary["after"]["accuracy"]
+    assert summary["shift"]["eps"] == alone["summary"]["shift"]["eps"]
+    assert run(arguments) == 0
+    out = capsys.readouterr().out
+    assert summary["shift"]["statement"] in out
+    assert summary["certificate"]["statement"] in out
+    shown = next(line for line in out.splitlines() if line.startswith("certified after the change")).split()
+    assert 0 <= summary["certificate"]["certified_accuracy"] - float(shown[4]) < 1e-3
+    assert certified["record"] in out
+    own = ["--model", "mine:make", "--quiet"]
+    assert "all of --model, --weights" in refused(capsys, ["measure-shift", *pairs, *own])
+    assert "--sigma must come with a network" in refused(capsys, ["measure-shift", *pairs, "--sigma", "0.25"])
+    assert "every image must have a partner" in refused(capsys, ["measure-shift", pairs[0], str(tmp_path), "--quiet"])
+    assert "two folders, or two .npy" in refused(capsys, ["measure-shift", "/nowhere", pairs[1]])
 
 
 def test_quickstart_twice_gives_the_same_numbers_and_another_seed_gives_others(capsys, tmp_path):

@@ -10,12 +10,18 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from rhobust.noise import (
+    LEVELS,
     BatchNoise,
     ExampleNoise,
     grid_block,
     grid_deviation,
+    grid_steps,
+    grid_thresholds,
+    grid_values,
+    key_words,
     noisy_copies,
     normal_block,
+    philox,
     stream,
     stream_key,
 )
@@ -131,3 +137,60 @@ def test_the_look_up_agrees_with_the_search():
 def test_grid_noise_refuses_a_bad_sigma(sigma):
     with pytest.raises(ValueError, match="sigma must lie in"):
         grid_block(0, (2,), sigma)
+
+
+@pytest.mark.parametrize(
+    ("counter", "key", "words"),
+    [
+        # The known answers of Random123 for philox4x32-10.
+        ((0, 0, 0, 0), (0, 0), (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)),
+        ((2**32 - 1,) * 4, (2**32 - 1,) * 2, (0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD)),
+        (
+            (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344),
+            (0xA4093822, 0x299F31D0),
+            (0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1),
+        ),
+    ],
+)
+def test_philox_gives_its_known_answers(counter, key, words):
+    found = philox(tuple(map(torch.tensor, counter)), tuple(map(torch.tensor, key)))
+    assert tuple(word.item() for word in found) == words
+
+
+def steps(names, rows, size, sigma=0.25):
+    keys = torch.tensor([key_words(stream_key(0, "test", name)) for name in names])
+    return grid_steps(keys, torch.tensor(rows), size, grid_thresholds(sigma, "cpu"))
+
+
+def test_a_row_of_a_counter_stream_is_drawn_alone():
+    whole = steps([5] * 40, range(40), 33)
+    assert torch.equal(steps([5, 5], [17, 3], 33), whole[[17, 3]])
+    assert not torch.equal(whole[0], whole[1])
+    assert not torch.equal(steps([6], [0], 33), whole[:1])
+    # All 128 bits of a key count.
+    for word in range(4):
+        keys = torch.tensor([key_words(2 ** (32 * word))])
+        zero = grid_steps(
+            torch.zeros(1, 4, dtype=torch.int64), torch.zeros(1, dtype=torch.int64), 33, grid_thresholds(0.25, "cpu")
+        )
+        assert not torch.equal(
+            grid_steps(keys, torch.zeros(1, dtype=torch.int64), 33, grid_thresholds(0.25, "cpu")), zero
+        )
+
+
+@pytest.mark.parametrize("sigma", [0.01, 0.25])
+def test_counter_streams_have_the_law_of_the_grid(sigma):
+    # 400,000 draws in at most 21 cells: chi-square fails with probability 1e-6 over seeds.
+    draws = steps([1] * 4000, range(4000), 100, sigma) - len(grid_thresholds(sigma, "cpu")) // 2
+    scale = LEVELS * sigma
+    edges = np.unique(np.round(np.linspace(-2.5, 2.5, 20) * scale)) + 0.5
+    observed = np.bincount(np.searchsorted(edges, draws.numpy().ravel()), minlength=len(edges) + 1)
+    expected = np.diff(np.concatenate([[0], stats.norm.cdf(edges / scale), [1]])) * 400_000
+    assert stats.chisquare(observed, expected).pvalue > 1e-6
+
+
+def test_the_values_are_those_of_image_plus_noise():
+    values, first = grid_values(0.25, "cpu"), -(len(grid_thresholds(0.25, "cpu")) // 2)
+    pixels, noise = torch.tensor([0, 17, 255]), torch.tensor([first, 3, -first])
+    assert torch.equal(values[pixels + noise - first], (pixels + noise).float() / LEVELS)
+    assert len(values) == LEVELS + 2 * -first + 1

@@ -22,6 +22,30 @@ def test_a_finished_record_reads_back(tmp_path):
         writer.append([{"index": 2}])
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "intact"),
+    [
+        ("", "", True),
+        ('"seed": 1', '"seed": 2', False),
+        ("true", "false", False),
+        ("0.5", "0.51", False),
+        ('"index": 0', '"index":  0', False),
+    ],
+)
+def test_a_change_after_the_end_can_be_told(tmp_path, old, new, intact):
+    writer = RecordWriter(tmp_path, "attack", "pgd", {"seed": 1})
+    writer.append([{"index": 0, "broken": False}, {"index": 1, "broken": True}])
+    writer.finish({"accuracy": 0.5})
+    writer.path.write_text(writer.path.read_text().replace(old, new))
+    assert read_record(writer.path).intact is intact
+
+
+def test_a_record_without_a_digest_is_believed(tmp_path):
+    path = tmp_path / "x.jsonl"
+    path.write_text('{"kind": "a", "settings": {}}\n{"index": 0}\n{"summary": {"n": 1}}\n')
+    assert read_record(path).intact
+
+
 def test_the_name_is_decided_by_the_settings(tmp_path):
     one = RecordWriter(tmp_path, "certify", "", {"a": 1, "b": 2})
     two = RecordWriter(tmp_path, "certify", "", {"b": 2, "a": 1})

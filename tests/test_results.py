@@ -6,6 +6,8 @@ from statistics import mean
 
 import pytest
 
+from rhobust.rounding import rounded
+
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "speed.md").read_text()
 
@@ -38,3 +40,21 @@ def test_the_epochs_and_the_curve_are_the_records():
     assert max(apart[:20]) < 0.006
     assert max(means[:6]) < 0.051
     assert max(means[6:]) < 0.005
+
+
+def test_the_certification_table_is_the_record():
+    document = record("certify-speed-h200.json")
+    rates = {row["name"]: row["samples_per_second"] for row in document["rates"]}
+    for name, rate in rates.items():
+        assert f"| {name} | {rate:,.0f} | {rate / rates['textbook, tf32, batch 1000']:.2f} |" in PAGE
+    decisions = document["decisions"]
+    assert f"{decisions['mean_draws']:,.0f} draws an image" in PAGE
+    assert f"{decisions['times_longer']['textbook, tf32, batch 1000']:.1f} times less" in PAGE
+
+
+def test_the_shift_table_is_the_record():
+    run = record("shift-passes-h200.json")["run"]
+    for eps, *accuracies in zip(
+        run["eps"], run["ours"]["certified_accuracy"], run["intervals"]["certified_accuracy"], strict=True
+    ):
+        assert f"| {eps:.2f} | {' | '.join(rounded(one, 4, 'down') for one in accuracies)} |" in PAGE

@@ -19,11 +19,15 @@ if TYPE_CHECKING:
     from rhobust.bounds import smoothness as smoothness
     from rhobust.bounds import worst_case_loss as worst_case_loss
     from rhobust.certificates import Certificate as Certificate
+    from rhobust.certificates import MeasuredCertificate as MeasuredCertificate
+    from rhobust.certificates import MeasuredShift as MeasuredShift
     from rhobust.certificates import RobustSurrogate as RobustSurrogate
     from rhobust.certificates import ShiftCertificate as ShiftCertificate
     from rhobust.certificates import ShiftClaim as ShiftClaim
     from rhobust.certificates import SmoothedClassifier as SmoothedClassifier
+    from rhobust.certificates import certify_measured_shift as certify_measured_shift
     from rhobust.certificates import certify_shift as certify_shift
+    from rhobust.certificates import measure_shift as measure_shift
     from rhobust.certificates import robust_surrogate as robust_surrogate
     from rhobust.data import Dataset as Dataset
     from rhobust.data import load as load
@@ -49,11 +53,15 @@ _ROOMS = {
     ),
     "certificates": (
         "Certificate",
+        "MeasuredCertificate",
+        "MeasuredShift",
         "RobustSurrogate",
         "ShiftCertificate",
         "ShiftClaim",
         "SmoothedClassifier",
+        "certify_measured_shift",
         "certify_shift",
+        "measure_shift",
         "robust_surrogate",
     ),
     "data": ("Dataset", "load"),

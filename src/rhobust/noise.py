@@ -58,11 +58,10 @@ def grid_block(key: int, shape: Sequence[int], sigma: float, device: torch.devic
     """
     table = _grid_table(sigma)
     if torch.device(device).type == "cpu":
-        source = np.random.SFC64(np.random.SeedSequence(key))
-        uniform = source.random_raw(int(np.prod(tuple(shape)))) >> np.uint64(64 - _BITS)
-        k = table.coarse[uniform >> np.uint64(_BITS - _COARSE)]
+        raw = np.random.SFC64(np.random.SeedSequence(key)).random_raw(int(np.prod(tuple(shape))))
+        k = table.coarse.take((raw >> np.uint64(64 - _COARSE)).view(np.int64))
         open_cells = np.flatnonzero(k == table.undecided)
-        k[open_cells] = table.search(uniform[open_cells])
+        k[open_cells] = table.search(raw[open_cells] >> np.uint64(64 - _BITS))
         return torch.from_numpy(k.reshape(tuple(shape)))
     rows = torch.arange(shape[0], device=device)
     words = torch.tensor(key_words(key), device=device).expand(len(rows), 4)
@@ -149,6 +148,16 @@ class BatchNoise:
 
     def normal(self, x: Tensor, draws: int) -> Tensor:
         return torch.randn((draws, *x.shape), generator=self.generator, device=x.device)
+
+
+@dataclass(frozen=True)
+class DrawnNoise:
+    """Draws made before: the same at every call."""
+
+    block: Tensor
+
+    def normal(self, x: Tensor, draws: int) -> Tensor:
+        return self.block
 
 
 class ExampleNoise:

@@ -30,6 +30,8 @@ class Record:
     """One dictionary a result, in the order they were computed."""
     summary: Row | None
     """What the rows add up to; None while the evaluation is unfinished."""
+    intact: bool = True
+    """Whether the file is as its writer finished it; False where it was changed afterwards."""
 
 
 def same_classifier(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
@@ -75,7 +77,11 @@ def read_json(path: Path) -> Any:
 
 def read_rows(path: Path) -> list[Row]:
     """Read JSON lines; a last line cut off by a kill is left out, any other damage is refused."""
-    lines = path.read_bytes().split(b"\n")
+    return _rows(path, path.read_bytes())
+
+
+def _rows(path: Path, content: bytes) -> list[Row]:
+    lines = content.split(b"\n")
     # A whole file ends with a newline, so what follows the last one is empty or half-written.
     rows = []
     for number, line in enumerate(lines[:-1], start=1):
@@ -91,15 +97,29 @@ def read_rows(path: Path) -> list[Row]:
 
 def read_record(path: Path) -> Record:
     """Read a record file, finished or not."""
-    lines = read_rows(path)
+    content = path.read_bytes()
+    lines = _rows(path, content)
     if not lines or "kind" not in lines[0] or "settings" not in lines[0]:
         raise ValueError(f"{path} must start with a header line (kind and settings), but it has none")
-    rows, summary = lines[1:], None
+    rows, summary, intact = lines[1:], None, True
     if rows and "summary" in rows[-1]:
-        summary = rows.pop()["summary"]
+        end = rows.pop()
+        summary = end["summary"]
+        # Records of other programs have no digest: nothing is known of them.
+        intact = end.get("digest") in (None, _digest(content[: _last_line(content)], summary))
     if any("summary" in row for row in rows):
         raise ValueError(f"{path} must end after its summary line, but more lines follow it")
-    return Record(path, lines[0]["kind"], lines[0]["settings"], rows, summary)
+    return Record(path, lines[0]["kind"], lines[0]["settings"], rows, summary, intact)
+
+
+def _last_line(content: bytes) -> int:
+    """Where the last whole line begins."""
+    return content.rfind(b"\n", 0, content.rfind(b"\n")) + 1
+
+
+def _digest(before: bytes, summary: Row) -> str:
+    """Names a record's header and rows, as they lie on the disk, and its summary."""
+    return hashlib.sha256(before + json.dumps(summary).encode()).hexdigest()[:16]
 
 
 class RecordWriter:
@@ -170,8 +190,10 @@ class RecordWriter:
         self.rows += rows
 
     def finish(self, summary: Row) -> None:
-        """Add the end line; the file is complete from then on."""
-        self._write(json.dumps({"summary": summary}, allow_nan=False) + "\n")
+        """Add the end line; the file is complete from then on, and a later change can be told by its digest."""
+        self._write("")
+        end = {"summary": summary, "digest": _digest(self.path.read_bytes(), summary)}
+        self._write(json.dumps(end, allow_nan=False) + "\n")
         self.summary = summary
 
     def record(self) -> Record:

@@ -5,14 +5,27 @@ from typing import get_args
 import pytest
 import torch
 
-from rhobust.attacks import AnyAttack, Eot, Pgd
+from rhobust.attacks import AnyAttack, Autoattack, Eot, Paper, Pgd
 from rhobust.attacks.ball import random_point
-from rhobust.attacks.losses import smoothed_loss
+from rhobust.attacks.losses import base_loss, smoothed_loss
 from rhobust.data import to_unit
 from rhobust.models import build_model
 from rhobust.noise import ExampleNoise
 
-ATTACKS = [*(attack() for attack in get_args(AnyAttack)), Pgd(norm="linf"), Pgd(random_start=True)]
+QUICK = {Autoattack: {"steps": 5, "draws": 4}}
+"""Options for attacks that take long by default."""
+ATTACKS = [
+    *(attack(**QUICK.get(attack, {})) for attack in get_args(AnyAttack)),
+    Pgd(norm="linf"),
+    Pgd(random_start=True),
+    Pgd(loss="margin"),
+    Pgd(gradient="raw", relative_step=20.0),
+    Eot(norm="linf", loss="margin", steps=10),
+    Paper(sees="draw", steps=10),
+    Autoattack(norm="linf", steps=5, draws=4),
+    Autoattack("standard", steps=5, queries=20),
+    Autoattack("standard", norm="linf", steps=5, queries=20),
+]
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +95,108 @@ def test_pgd_finds_the_nearest_point_of_a_half_space(half_space, grey_images):
     assert torch.allclose((moved - x).flatten(1).norm(dim=1), torch.full((40,), 0.7), atol=1e-5)
 
 
+@pytest.fixture(scope="module")
+def linear():
+    """Four classes with orthonormal weights in 64 dimensions, points in the box, labels, and their distances."""
+    generator = torch.Generator().manual_seed(3)
+    weights = torch.linalg.qr(torch.randn(64, 4, generator=generator))[0].T.contiguous()
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.utils.skip_init(torch.nn.Linear, 64, 4))
+    model[1].weight.data, model[1].bias.data = weights, -weights.sum(1) / 2
+    x = 0.5 + 0.08 * torch.randn(12, 1, 8, 8, generator=generator)
+    logits = model(x).detach()
+    y = logits.argmax(1)
+    others = logits.scatter(1, y[:, None], -torch.inf).amax(1)
+    return model, x, y, (logits[range(12), y] - others) / 2**0.5
+
+
+def test_a_linear_model_breaks_at_its_closed_form_distance(linear):
+    model, x, y, distance = linear
+    assert distance.max() < 1
+    for place in range(len(x)):
+        one, label = x[place : place + 1], y[place : place + 1]
+        for shift, broken in ((-1e-4, False), (1e-4, True)):
+            moved = attacked(Pgd(loss="margin"), model, one, label, [place], eps=distance[place].item() + shift)
+            assert ((moved > 0) & (moved < 1)).all()
+            assert (model(moved).argmax(1) != label).item() == broken
+
+
+@pytest.mark.parametrize(
+    ("attack", "length"),
+    [(Eot(), 1.0), (Eot(loss="margin"), 1.0), (Eot(norm="linf"), 4.0), (Pgd(), 1.0), (Pgd(norm="linf"), 4.0)],
+    ids=repr,
+)
+def test_two_classes_with_noise_break_at_the_smoothed_distance(attack, length, half_space, grey_images):
+    """The distance of a point is its logit over the dual norm of the weights, with noise and without."""
+    x, y = to_unit(grey_images.images), grey_images.labels
+    distance = half_space(x)[:, 1].abs() / length
+    for place in range(0, 40, 8):
+        for shift in (-1e-4, 1e-4):
+            eps = distance[place].item() + shift
+            moved = attacked(attack, half_space, x[place : place + 1], y[place : place + 1], [place], eps=eps)
+            # The label's probability under noise is Phi(signed distance / sigma): above one half on its side only.
+            signed = half_space(moved)[0, 1].item() * (1 if y[place] == 1 else -1)
+            assert signed == pytest.approx(-shift * length, abs=1e-5)
+
+
+@pytest.mark.parametrize("norm", ["l2", "linf"])
+def test_a_raw_step_is_the_gradient_times_its_size(norm, network, batch):
+    x, y = batch[0].clone().requires_grad_(), batch[1]
+    network.eval()
+    (gradient,) = torch.autograd.grad(base_loss(network, x, y).sum(), x)
+    network.train()
+    moved = attacked(
+        Pgd(steps=1, gradient="raw", norm=norm, relative_step=0.02, restarts=0), network, x.detach(), y, eps=5.0
+    )
+    assert torch.allclose(moved, (x + 0.1 * gradient).clamp(0, 1), atol=1e-6)
+
+
+def test_the_papers_steps_are_two_eps_over_their_number(half_space, grey_images):
+    x, y = to_unit(grey_images.images), grey_images.labels
+    inside = Paper(steps=20)
+    assert inside.climber().relative_step == 2
+    one = half_space(attacked(Paper(steps=1), half_space, x, y, eps=0.2))[:, 1] - half_space(x)[:, 1]
+    assert torch.allclose(one.abs(), torch.full((40,), 0.2), atol=1e-5)
+    few = Pgd(steps=20, schedule="constant", relative_step=2 * 3 / 20, restarts=0)  # three of the twenty steps' lengths
+    moved = attacked(few, half_space, x, y, eps=0.2)
+    assert torch.allclose((moved - x).flatten(1).norm(dim=1), torch.full((40,), 0.06), atol=1e-5)
+    assert not inside.sees_noise
+    assert Paper(sees="draw").sees_noise
+
+
+def test_the_margin_is_the_best_other_class_minus_the_label(network, batch):
+    x, y = batch
+    network.eval()
+    logits = network(x).detach()
+    margin = base_loss(network, x, y, kind="margin")
+    for row, label, value in zip(logits, y, margin, strict=True):
+        other = max(float(score) for place, score in enumerate(row) if place != label)
+        assert value.item() == pytest.approx(other - float(row[label]), abs=1e-6)
+    smoothed = smoothed_loss(network, x, y, sigma=0.3, draws=5, rng=ExampleNoise(2, "m", range(6)), kind="margin")
+    noise = 0.3 * ExampleNoise(2, "m", range(6)).normal(x, 5)
+    mean = torch.stack([network(x + z).softmax(1) for z in noise]).mean(0)
+    network.train()
+    others = mean.scatter(1, y[:, None], 0.0).amax(1)
+    assert torch.allclose(smoothed, (others / mean[range(6), y]).log(), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"eps": -0.5}, "eps must be >= 0, got -0.5"),
+        ({"eps": float("nan")}, "eps must be >= 0, got nan"),
+        ({"x": torch.full((1, 1, 8, 8), 1.5)}, r"inputs must lie in \[0, 1\], got values from 1.5 to 1.5"),
+        ({"x": torch.full((1, 1, 8, 8), float("nan"))}, "inputs must lie in"),
+        ({"y": torch.tensor([4])}, r"labels must lie in 0\.\.3, got 4\.\.4"),
+        ({"y": torch.tensor([-1])}, r"labels must lie in 0\.\.3, got -1\.\.-1"),
+    ],
+)
+@pytest.mark.parametrize("attack", [Pgd(), Eot(), Paper()], ids=repr)
+def test_what_no_attack_can_take_is_refused(attack, change, message, network):
+    given = {"x": torch.full((1, 1, 8, 8), 0.5), "y": torch.tensor([0]), "eps": 0.5} | change
+    with pytest.raises(ValueError, match=message):
+        attack(network, **given, sigma=0.25, rng=ExampleNoise(0, "test", [0]))
+
+
 def test_eot_needs_sigma(network, batch):
     with pytest.raises(ValueError, match="sigma must be given"):
         Eot()(network, *batch, eps=0.5, sigma=None, rng=ExampleNoise(0, "test", range(6)))
@@ -114,6 +229,8 @@ def test_random_points_fill_the_ball(norm):
         (lambda: Pgd(relative_step=0), "relative_step must be > 0"),
         (lambda: Eot(draws=0), "draws must be >= 1, got 0"),
         (lambda: Eot(steps=-1), "steps must be >= 1"),
+        (lambda: Pgd(restarts=-1), "restarts must be >= 0, got -1"),
+        (lambda: Paper(steps=0), "steps must be >= 1, got 0"),
     ],
 )
 def test_bad_hyper_parameters_are_refused(make, message):

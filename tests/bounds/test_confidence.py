@@ -49,6 +49,15 @@ def test_clopper_pearson_solves_its_equation_from_outside(n, data, alpha):
     assert stats.binom.sf(k, n, min(lower + 3e-12, 1)) >= alpha
 
 
+@pytest.mark.parametrize(("k", "n"), [(0, 5), (5, 5), (3, 40), (977, 1000), (99_990, 100_000)])
+def test_clopper_pearson_is_scipys_exact_interval(k, n):
+    for side, alternative in (("lower", "greater"), ("upper", "less")):
+        interval = stats.binomtest(k, n, alternative=alternative).proportion_ci(0.999, method="exact")
+        assert clopper_pearson(k, n, 0.001, side) == pytest.approx(
+            getattr(interval, {"lower": "low", "upper": "high"}[side]), abs=1e-9
+        )
+
+
 @settings(deadline=None)
 @given(st.integers(2, 500), st.data(), st.floats(1e-6, 0.4))
 def test_clopper_pearson_is_monotone(n, data, alpha):

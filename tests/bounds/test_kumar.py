@@ -17,6 +17,12 @@ def test_by_hand():
     assert kumar_loss(wrong(30, 1000), 1, 100.0, 0.5, 0.01) == 1.0
 
 
+def test_what_a_shift_costs():
+    # A mean error of 0.2681 becomes .3478, .4266, .6510, .9508 at eps .05, .1, .25, .5 and sigma 0.25.
+    found = kumar_loss(wrong(10, 1000), 1, np.square([0.0, 0.05, 0.1, 0.25, 0.5]), 0.25, 0.01)
+    assert 0.2681 + found[1:] - found[0] == pytest.approx([0.3478, 0.4266, 0.6510, 0.9508], abs=1e-4)
+
+
 def test_more_draws_sharpen_the_clean_part_only():
     rng = np.random.default_rng(0)
     p = rng.beta(0.3, 3, 5000)

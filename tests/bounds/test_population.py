@@ -128,6 +128,23 @@ def test_values_for_ten_thousand_points():
     assert found == pytest.approx([0.3522, 0.3935, 0.5240, 0.7813], abs=0.01)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("draws", "values"),
+    [
+        (5, [0.3312, 0.3743, 0.5125, 0.8240]),
+        (10, [0.3287, 0.3692, 0.4994, 0.7805]),
+        (50, [0.3284, 0.3686, 0.4938, 0.7168]),
+    ],
+)
+def test_values_for_other_numbers_of_draws(draws, values):
+    # As above; the bound without a known mean may only be larger, up to the population's own uncertainty.
+    errors = np.random.default_rng(2).binomial(draws, certified_like(10_000))
+    found = population_loss(errors, draws, EPS[1:] ** 2, 0.25, 1e-3)
+    assert found == pytest.approx(values, abs=0.012)
+    assert np.all(found <= np.array(values) + 0.004)
+
+
 def test_order_and_monotonicity():
     errors = np.random.default_rng(2).binomial(5, np.repeat([0.02, 0.3], 300))
     rho = np.array([0.0, 0.01, 0.1])

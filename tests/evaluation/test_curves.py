@@ -11,30 +11,30 @@ from rhobust.evaluation import Ascent, Target, curves_target
 from rhobust.models import build_model
 from rhobust.progress import silent
 
-EPS = (0.0, 0.05, 0.1, 0.2, 0.4)
+EPS = (0.0, 0.1, 0.2, 0.4)
 FEW = Ascent(gammas=(0.5, 2.0, 8.0), steps=3, inner_draws=2)
 
 
 @pytest.fixture
 def target(half_space, grey_images, tmp_path):
-    """Four hundred grey images, each level ten times: the population is the forty levels."""
-    images, labels = grey_images.images.repeat(10, 1, 1, 1), grey_images.labels.repeat(10)
+    """Two hundred grey images, each level five times: the population is the forty levels."""
+    images, labels = grey_images.images.repeat(5, 1, 1, 1), grey_images.labels.repeat(5)
     data = Dataset("grey", "test", images, labels, ("dark", "bright"))
     return Target("half-space", half_space, "0" * 16, 0.25, data, tmp_path, torch.device("cpu"))
 
 
 def test_lower_truth_and_certified_stand_in_order(target, half_space, grey_images):
     # Of the 0-1 loss the worst case is exact: a half space attains it. Misses have probability 2 alpha = 0.002.
-    record = curves_target(target, eps=EPS, loss="0-1", ascent=Ascent(gammas=(0.5, 1, 2, 4, 8)), report=silent)
+    record = curves_target(target, eps=EPS, loss="0-1", ascent=Ascent(gammas=(0.5, 2, 8)), report=silent)
     distance = half_space(to_unit(grey_images.images))[:, 1].abs().detach().numpy()
     truth = worst_case_loss(special.ndtr(-distance / 0.25), np.square(EPS), 0.25)
     curve = record.summary["curve"]
     lower, certified, estimate = (np.array([at[name] for at in curve]) for name in ("lower", "certified", "estimate"))
     assert (lower <= truth).all()
     assert (truth <= certified).all()
-    assert (certified < truth + 0.12).all()
+    assert (certified < truth + 0.16).all()
     # The ascent follows the cross-entropy, so it does not spend its budget in the best way for this loss.
-    assert (lower > truth - 0.2).all()
+    assert (lower > truth - 0.25).all()
     assert lower[-1] > lower[0] + 0.1
     assert np.all(np.diff(lower) >= 0)
     assert np.all(np.diff(certified) > 0)

@@ -8,16 +8,11 @@ import torch
 
 from rhobust.attacks import Eot, Pgd
 from rhobust.data import to_unit
-from rhobust.evaluation import Target, attack_target, certify_shift_target, certify_target
+from rhobust.evaluation import attack_target, certify_shift_target, certify_target
 from rhobust.progress import silent
 from rhobust.records import read_record
 
 RADII = (0.0, 0.25, 0.5, 1.0)
-
-
-@pytest.fixture
-def target(half_space, grey_images, tmp_path):
-    return Target("half-space", half_space, "0" * 16, 0.25, grey_images, tmp_path, torch.device("cpu"))
 
 
 @pytest.fixture
@@ -117,11 +112,13 @@ def test_settings_decide_the_file(target):
         "kind": "pgd",
         "steps": 1,
         "norm": "l2",
+        "schedule": "falling",
         "relative_step": 2.0,
         "gradient": "normalised",
         "loss": "cross-entropy",
         "random_start": False,
-        "restarts": 0,
+        "warm": True,
+        "restarts": 1,
     }
 
 
@@ -145,3 +142,20 @@ def test_a_plain_network_needs_a_sigma_to_be_smoothed(target):
 def test_bad_radii_are_refused(target, radii, message):
     with pytest.raises(ValueError, match=message):
         attack_target(target, Pgd(), radii)
+
+
+def test_networks_that_do_not_fit_are_refused(target, grey_images):
+    more = replace(grey_images, labels=grey_images.labels + 1, classes=("dark", "grey", "bright"))
+    with pytest.raises(ValueError, match=r"labels must lie in 0\.\.1, got 1\.\.2"):
+        attack_target(replace(target, data=more), Pgd(), (0.0,))
+    wide = replace(grey_images, images=grey_images.images.repeat(1, 1, 2, 2))
+    with pytest.raises(ValueError, match="half-space must take images of the shape 1x8x8, but"):
+        attack_target(replace(target, data=wide), Pgd(), (0.0,))
+    deaf = torch.nn.Sequential(target.model, Deaf())
+    with pytest.raises(ValueError, match="half-space must be differentiable"):
+        attack_target(replace(target, model=deaf), Pgd(), (0.0,))
+
+
+class Deaf(torch.nn.Module):
+    def forward(self, x):
+        return x.detach()

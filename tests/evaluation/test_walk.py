@@ -72,15 +72,7 @@ def test_more_rows_than_promised_are_refused(tmp_path):
         walk(writer, range(3), Doubling(tmp_path).rows, lambda rows: {}, task="double", report=silent)
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    out = tmp_path_factory.mktemp("walk") / "run"
-    options = ["--data", "digits", "--model", "cnn-small", "--epochs", "1", "--batch-size", "250", "--lr", "0.002"]
-    assert run(["train", "method:gaussian", "--method.sigma", "0.25", *options, "--out", str(out), "--quiet"]) == 0
-    return out
-
-
-ATTACK = ["attack:eot", "--attack.steps", "4", "--attack.draws", "4", "--votes", "20", "--limit", "150"]
+ATTACK = ["attack:eot", "--attack.steps", "3", "--attack.draws", "2", "--votes", "10", "--limit", "150"]
 RADII = ["--radii", "0", "0.25", "0.5", "0.75", "1", "1.25", "1.5", "1.75"]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
 
@@ -94,7 +86,8 @@ def without_time(path):
 def uninterrupted(folder):
     assert run(["attack", str(folder), *ATTACK, *RADII, "--quiet"]) == 0
     (path,) = folder.glob("attack-eot-*.jsonl")
-    return path.rename(folder / "uninterrupted")
+    yield path.rename(folder / "uninterrupted")
+    (folder / "uninterrupted").unlink()
 
 
 def test_an_attack_that_was_killed_ends_as_the_uninterrupted_one(folder, uninterrupted):
@@ -107,7 +100,7 @@ def test_an_attack_that_was_killed_ends_as_the_uninterrupted_one(folder, uninter
     attack.communicate(timeout=60)
     assert attack.returncode == -signal.SIGKILL
     assert read_record(found[0]).summary is None
-    result = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=120)
+    result = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=600)
     assert result.returncode == 0, result.stderr[-2000:]
     settings, rows, summary = without_time(uninterrupted)
     assert without_time(found[0]) == (settings, rows, summary)
@@ -118,9 +111,10 @@ def test_an_attack_that_was_killed_ends_as_the_uninterrupted_one(folder, uninter
 def test_two_processes_write_the_record_of_one(folder, uninterrupted):
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "rhobust"]
     command += ["attack", str(folder), *ATTACK, *RADII, "--json", "--quiet"]
-    result = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=240)
+    result = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=600)
     assert result.returncode == 0, result.stderr[-2000:]
     assert result.stdout.count("\n") == 1
     (path,) = folder.glob("attack-eot-*.jsonl*")
     assert without_time(path) == without_time(uninterrupted)
     assert len({row["index"] for row in read_record(path).rows}) == 150
+    path.unlink()

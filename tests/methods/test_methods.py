@@ -277,7 +277,8 @@ def test_stn_is_its_formula_and_trains_both_branches(network, batch):
 
 def test_pgd_trains_at_the_attacks_end(network, batch):
     x, y = batch
-    moved = attacks.Pgd(steps=3, relative_step=1.5)(network, x, y, eps=0.4, sigma=None, rng=Repeat([]))
+    attack = attacks.Pgd(steps=3, schedule="constant", relative_step=1.5, restarts=0)
+    moved = attack(network, x, y, eps=0.4, sigma=None, rng=Repeat([]))
     value, squared_distance = Pgd(eps=0.4, steps=3, relative_step=1.5).loss(network, x, y, Repeat([]))
     assert value == F.cross_entropy(network(moved), y)
     assert (squared_distance > 0.1).all()

@@ -3,7 +3,7 @@ import torch
 from torch.nn import functional as F
 
 from rhobust.models import build_model
-from rhobust.models.layers import ConvNorm, InputConv, StandIn
+from rhobust.models.layers import ConvNorm, InputConv, StandIn, convolve_relu
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -24,10 +24,11 @@ def test_evaluation_is_the_convolution_followed_by_its_batch_norm(bias, kernel, 
     assert norm.num_batches_tracked == 1
 
 
+@pytest.mark.parametrize("activation", ["relu", "elu"])
 @pytest.mark.parametrize("name", ["resnet18", "vgg16"])
-def test_a_stand_in_answers_as_the_network_in_evaluation_mode(name):
+def test_a_stand_in_answers_as_the_network_in_evaluation_mode(name, activation):
     model = build_model(
-        name, shape=(3, 32, 32), classes=4, mean=[0.5] * 3, deviation=[0.3] * 3, activation="elu", seed=0
+        name, shape=(3, 32, 32), classes=4, mean=[0.5] * 3, deviation=[0.3] * 3, activation=activation, seed=0
     ).train()
     stand_in = StandIn(model, torch.float32)
     x = torch.rand(8, 3, 32, 32, generator=torch.Generator().manual_seed(1))
@@ -39,6 +40,27 @@ def test_a_stand_in_answers_as_the_network_in_evaluation_mode(name):
     assert model.training
     assert not any(parameter.requires_grad for parameter in stand_in.network.parameters())
     assert torch.allclose(stand_in.network(x), model.eval()(x), atol=1e-4)
+
+
+@pytest.mark.parametrize("adds", [False, True])
+@pytest.mark.parametrize(("kernel", "stride"), [(3, 1), (3, 2), (1, 2)])
+def test_the_fused_convolution_is_the_plain_one_with_its_gradients(kernel, stride, adds):
+    generator = torch.Generator().manual_seed(0)
+    x, weight, bias = (
+        torch.randn(*shape, generator=generator, dtype=torch.float64)
+        for shape in ((2, 3, 8, 8), (5, 3, kernel, kernel), (5,))
+    )
+    plain = F.conv2d(x, weight, bias, stride, kernel // 2)
+    shortcut = torch.randn(plain.shape, generator=generator, dtype=torch.float64) if adds else None
+    moving = [tensor.clone().requires_grad_() for tensor in (x, shortcut) if tensor is not None]
+
+    def fused(x, shortcut=None):
+        return convolve_relu(x, weight, bias, shortcut, [stride] * 2, [kernel // 2] * 2)
+
+    expected = (plain if shortcut is None else plain + shortcut).relu()
+    assert torch.allclose(fused(*moving), expected, atol=1e-12)
+    assert torch.autograd.gradcheck(fused, moving)
+    torch.library.opcheck(convolve_relu, (x, weight, bias, shortcut, [stride] * 2, [kernel // 2] * 2))
 
 
 @pytest.mark.parametrize(("channels", "kernel", "stride", "padding"), [(1, 8, 2, 3), (3, 3, 1, 1), (2, 5, 3, 0)])

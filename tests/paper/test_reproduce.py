@@ -168,9 +168,9 @@ def test_a_run_trained_anew_is_evaluated_anew(copied, tiny):
     content = bytearray(weights.read_bytes())
     content[-1] ^= 1
     weights.write_bytes(bytes(content))
-    before = set(folder.glob("attack-*"))
+    before = set(folder.glob("attack-*.jsonl"))
     assert faulty(copied, tiny) == ((), [])
-    assert len(set(folder.glob("attack-*")) - before) == 2
+    assert len(set(folder.glob("attack-*.jsonl")) - before) == 2
     assert all(kept not in ours["record"] for _, cell in cells(copied) for ours in cell["ours"])
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from rhobust.report import write_report
 
-from .folders import write_attack, write_certificate, write_run
+from .folders import change_summary, rewrite, write_attack, write_certificate, write_run
 from .test_page import numbers_of, only, page_of, text_of
 
 
@@ -23,6 +23,30 @@ def test_a_folder_without_config_is_refused_in_one_line(tmp_path):
         write_report([tmp_path / "empty"], tmp_path / "r.html")
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "r.html").exists()
+
+
+def test_a_missing_run_is_named_and_the_rest_drawn(tmp_path, run):
+    written = write_report([tmp_path / "gone", run], tmp_path / "r.html")
+    line = f"{tmp_path / 'gone'} is left out: {tmp_path / 'gone' / 'config.json'} must exist, but there is no such file"
+    assert written.problems == (line,)
+    page = written.path.read_text()
+    assert line in text_of(page)
+    assert len({row["record"] for row in numbers_of(page)}) == 4
+
+
+@pytest.mark.parametrize("pattern", ["attack-eot-*.jsonl", "certify-cohen-*", "certify-shift-*"])
+@pytest.mark.parametrize(("old", "new"), [('"seed": 0', '"seed": 1'), ('"index": 3,', '"index": 3, '), ("0.5", "0.51")])
+def test_a_record_edited_by_hand_is_named_and_the_rest_drawn(tmp_path, run, pattern, old, new):
+    path = only(run, pattern)
+    path.write_text(path.read_text().replace(old, new, 1))
+    written = write_report([run], tmp_path / "r.html")
+    line = f"{path.name} was changed after it was finished: left out. Delete it and evaluate again."
+    assert f"nal: {line}" in written.problems
+    page = written.path.read_text()
+    assert line in text_of(page)
+    records = {row["record"] for row in numbers_of(page)}
+    assert len(records) == 3
+    assert path.name not in records
 
 
 def test_no_run_at_all_is_refused(tmp_path):
@@ -47,19 +71,44 @@ def test_a_bare_folder_still_makes_a_page(tmp_path):
     assert "environment.json is missing or damaged" in text
 
 
-def test_an_unfinished_record_is_left_out_and_named(tmp_path, run):
-    only(run, "attack-eot-*").unlink()
-    path = write_attack(run, "eot", np.ones(5), scored="smoothed", sigma=0.25, finish=False)
+@pytest.mark.parametrize("kept", [1 + 5 * 30, 1 + 5 * 30 + 3])
+def test_an_unfinished_attack_shows_its_whole_examples(tmp_path, run, kept):
+    path = only(run, "attack-eot-*.jsonl")
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(lines[:kept]) + lines[kept][:9])
     page = page_of(tmp_path, run)
-    assert f"{path.name} is unfinished (25 rows so far): left out." in text_of(page)
-    assert path.name not in {row["record"] for row in numbers_of(page)}
-    assert "No finished attack on the smoothed classifier" in text_of(page)
+    assert "unfinished: 30 examples so far, and the attack was not probed" in text_of(page)
+    shown = {row["where"]: row for row in numbers_of(page) if row["record"] == path.name}
+    broken = [json.loads(line)["broken"] for line in lines[1 : 1 + 5 * 30] if '"radius": 0.5,' in line]
+    assert shown[0.5]["n"] == 30
+    assert shown[0.5]["value"] == 1 - sum(broken) / 30
 
 
-def test_a_half_written_last_line_counts_as_unfinished(tmp_path, run):
+def test_an_unfinished_attack_without_an_example_is_named(tmp_path, run):
+    path = only(run, "attack-eot-*.jsonl")
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:3]))
+    assert f"{path.name} is unfinished (no whole example so far): left out." in text_of(page_of(tmp_path, run))
+
+
+def test_a_half_written_last_line_loses_nothing_else(tmp_path, run):
     path = only(run, "certify-cohen-*")
+    whole = {row["where"]: row["value"] for row in numbers_of(page_of(tmp_path, run)) if row["record"] == path.name}
     path.write_bytes(path.read_bytes()[:-20])
-    assert f"{path.name} is unfinished" in text_of(page_of(tmp_path, run))
+    page = page_of(tmp_path, run)
+    assert "unfinished: 200 examples so far" in text_of(page)
+    left = {row["where"]: row["value"] for row in numbers_of(page) if row["record"] == path.name}
+    assert left == {where: whole[where] for where in left}
+    assert {0.0, 0.5, None} <= left.keys()
+
+
+def test_an_unfinished_shift_certificate_claims_nothing(tmp_path, run):
+    path = only(run, "certify-shift-*")
+    path.write_bytes(path.read_bytes()[:-20])
+    page = page_of(tmp_path, run)
+    assert f"{path.name} is unfinished (200 rows so far): left out. The same command again finishes it." in text_of(
+        page
+    )
+    assert path.name not in {row["record"] for row in numbers_of(page)}
 
 
 @pytest.mark.parametrize(
@@ -82,7 +131,7 @@ def test_a_half_written_last_line_counts_as_unfinished(tmp_path, run):
 )
 def test_a_damaged_record_is_named_and_the_rest_drawn(tmp_path, run, change, reason):
     path = only(run, "certify-cohen-*")
-    path.write_text("\n".join(change(path.read_text().splitlines())) + "\n")
+    rewrite(path, change)
     page = page_of(tmp_path, run)
     assert f"{path.name} is damaged and left out" in text_of(page)
     assert reason in text_of(page)
@@ -97,38 +146,63 @@ def test_a_record_of_an_unknown_kind_is_named(tmp_path, run):
 
 
 def test_an_attack_that_skips_an_example_is_damaged(tmp_path, run):
-    path = only(run, "attack-eot-*")
+    path = only(run, "attack-eot-*.jsonl")
     lines = path.read_text().splitlines()
     standing = next(i for i, line in enumerate(lines) if '"radius": 0.5' in line and '"broken": false' in line)
-    path.write_text("\n".join(lines[:standing] + lines[standing + 1 :]) + "\n")
+    rewrite(path, lambda lines: lines[:standing] + lines[standing + 1 :])
     assert "radius 0.5 must have a row for every example, 1 lack it" in text_of(page_of(tmp_path, run))
 
 
 def test_an_attack_may_drop_what_is_broken_already(tmp_path, run):
-    path = only(run, "attack-eot-*")
+    path = only(run, "attack-eot-*.jsonl")
     whole = {row["where"]: row["value"] for row in numbers_of(page_of(tmp_path, run)) if row["record"] == path.name}
-    lines, broken = [], set()
-    for line in path.read_text().splitlines():
-        row = json.loads(line)
-        if row.get("index") in broken:
-            continue
-        if row.get("broken"):
-            broken.add(row["index"])
-        lines.append(line)
-    path.write_text("\n".join(lines) + "\n")
+
+    def drop(lines):
+        kept, broken = [], set()
+        for line in lines:
+            row = json.loads(line)
+            if row.get("index") not in broken:
+                kept.append(line)
+            if row.get("broken"):
+                broken.add(row["index"])
+        return kept
+
+    rewrite(path, drop)
     page = page_of(tmp_path, run)
     assert {row["where"]: row["value"] for row in numbers_of(page) if row["record"] == path.name} == whole
 
 
-def test_a_summary_its_rows_do_not_give_is_named(tmp_path, run):
-    path = only(run, "attack-eot-*")
-    lines = path.read_text().splitlines()
-    summary = json.loads(lines[-1])
-    summary["summary"]["robust_accuracy"][1]["accuracy"] = 0.999
-    path.write_text("\n".join([*lines[:-1], json.dumps(summary)]) + "\n")
-    assert f"{path.name}: the summary's accuracy at radius 0.25 (0.999) is not what its rows give" in text_of(
-        page_of(tmp_path, run)
-    )
+@pytest.mark.parametrize(
+    ("pattern", "change", "line"),
+    [
+        (
+            "attack-eot-*.jsonl",
+            lambda summary: summary["robust_accuracy"][1].update(accuracy=0.999),
+            "the summary's accuracy at radius 0.25 (0.999) is not what its rows give",
+        ),
+        (
+            "certify-cohen-*",
+            lambda summary: summary.update(average_certified_radius=0.9),
+            "the summary's average certified radius (0.9) is not what its rows give",
+        ),
+        (
+            "certify-shift-*",
+            lambda summary: summary.update(accuracy_under_noise=0.99),
+            "the summary's accuracy under noise (0.99) is not what its rows give",
+        ),
+    ],
+)
+def test_a_summary_its_rows_do_not_give_is_named(tmp_path, run, pattern, change, line):
+    path = only(run, pattern)
+    change_summary(path, change)
+    assert f"{path.name}: {line}" in text_of(page_of(tmp_path, run))
+
+
+def test_contradictions_that_an_evaluation_found_are_errors(tmp_path, run):
+    change_summary(only(run, "attack-eot-*.jsonl"), lambda summary: summary.update(contradictions=["it cannot be"]))
+    text = text_of(page_of(tmp_path, run))
+    assert "These numbers cannot both be right. nal-digits: it cannot be." in text
+    assert "Guaranteed." not in text
 
 
 def test_half_a_metrics_file_draws_the_epochs_there_are(tmp_path, run):
@@ -162,20 +236,19 @@ def test_a_sound_run_has_no_error(tmp_path, run):
 def test_other_weights_or_data_are_not_compared(tmp_path, run, change):
     only(run, "certify-cohen-*").unlink()
     path = write_certificate(run, np.full(200, 0.55), sigma=0.25)
-    lines = path.read_text().splitlines()
-    header = json.loads(lines[0])
+    header = json.loads(path.read_text().splitlines()[0])
     header["settings"] |= change
-    path.write_text("\n".join([json.dumps(header), *lines[1:]]) + "\n")
+    rewrite(path, lambda lines: [json.dumps(header), *lines[1:]])
     assert "cannot both be right" not in text_of(page_of(tmp_path, run))
 
 
 def test_the_base_network_may_fall_below_the_certificate(tmp_path, run):
-    only(run, "attack-eot-*").unlink()
+    only(run, "attack-eot-*.jsonl").unlink()
     assert "cannot both be right" not in text_of(page_of(tmp_path, run))
 
 
 def test_single_broken_certified_examples_are_a_warning(tmp_path, run):
-    for path in (only(run, "certify-cohen-*"), only(run, "attack-eot-*")):
+    for path in (only(run, "certify-cohen-*"), *run.glob("attack-eot-*")):
         path.unlink()
     margin = np.full(200, 0.9)
     write_certificate(run, np.where(np.arange(200) < 150, 0.8, 0.0), sigma=0.25)
@@ -188,8 +261,34 @@ def test_single_broken_certified_examples_are_a_warning(tmp_path, run):
 
 def test_a_shift_certificate_above_its_own_accuracy_is_an_error(tmp_path, run):
     path = only(run, "certify-shift-*")
-    lines = path.read_text().splitlines()
-    summary = json.loads(lines[-1])
-    summary["summary"]["curve"][0]["certified_accuracy"] = 1.0
-    path.write_text("\n".join([*lines[:-1], json.dumps(summary)]) + "\n")
+    change_summary(path, lambda summary: summary["curve"][0].update(certified_accuracy=1.0))
     assert "claims 100.0% under a shift, more than" in text_of(page_of(tmp_path, run))
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda path: path.write_bytes(b"no zip"), "it must be an .npz file of arrays"),
+        (lambda path: path.write_bytes(path.read_bytes()[:300]), "it must be an .npz file of arrays"),
+        (lambda path: spoil(path, before=None), "it must hold before"),
+        (lambda path: spoil(path, after=np.full((6, 1, 8, 8), 7.0)), "its attacked images must lie in [0, 1]"),
+        (lambda path: spoil(path, after=np.zeros((6, 1, 8, 9))), "its images must be uint8"),
+        (lambda path: spoil(path, index=np.arange(5)), "it must hold one number an image, 6"),
+        (lambda path: spoil(path, index=np.arange(900, 906)), "example 900 must be broken at radius"),
+        (lambda path: spoil(path, classes=np.array(["a"])), "its labels must be below 1"),
+    ],
+)
+def test_damaged_pictures_are_named_and_the_numbers_stay(tmp_path, run, change, reason):
+    path = only(run, "attack-eot-*.npz")
+    change(path)
+    page = page_of(tmp_path, run)
+    assert f"{path.name} is damaged and left out: " in text_of(page)
+    assert reason in text_of(page)
+    assert "<img" not in page
+    assert len({row["record"] for row in numbers_of(page)}) == 4
+
+
+def spoil(path: Path, **arrays: np.ndarray | None) -> None:
+    with np.load(path) as file:
+        whole = dict(file) | arrays
+    np.savez(path, **{name: array for name, array in whole.items() if array is not None})

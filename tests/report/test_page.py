@@ -1,7 +1,10 @@
 """The page says what the records say, escapes what users wrote, and asks nothing of the network."""
 
+import html
 import json
 import re
+import subprocess
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
@@ -13,7 +16,7 @@ from scipy.stats import binomtest
 from rhobust.records import read_record
 from rhobust.report import write_report
 
-from .folders import RADII, write_attack, write_certificate, write_run, write_shift
+from .folders import RADII, write_attack, write_certificate, write_run, write_shift, write_transfer
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&\x1b"
 
@@ -25,8 +28,29 @@ def data_of(page: str) -> dict:
 
 
 def numbers_of(page: str) -> list[dict]:
-    numbers = data_of(page)["numbers"]
-    return [dict(zip(numbers["columns"], row, strict=True)) for row in numbers["rows"]]
+    """The rows of the page's table of numbers, with the values behind what is shown."""
+    found = []
+    for row in re.findall(r"<tr data-run=.*?</tr>", page, re.S):
+        cells = re.findall(r"<td(.*?)>(.*?)</td>", row, re.S)
+        data = [dict(re.findall(r'data-(\w+)="(.*?)"', attributes)) for attributes, _ in cells]
+        texts = [html.unescape(re.sub(r"<a .*?</a> |<.*?>", "", content)) for _, content in cells]
+        found.append(
+            {
+                "model": texts[0],
+                "quantity": texts[1],
+                "standing": texts[2],
+                "at": texts[3].rpartition(" ")[0],
+                "where": float(data[3]["v"]) if data[3]["v"] else None,
+                "value": float(data[4]["v"]),
+                "shown": texts[4],
+                "low": float(data[5]["v"]) if data[5]["v"] else None,
+                "high": float(data[5]["high"]) if "high" in data[5] else None,
+                "interval": texts[5],
+                "n": int(data[6]["v"]),
+                "record": texts[7],
+            }
+        )
+    return found
 
 
 def text_of(page: str) -> str:
@@ -54,7 +78,7 @@ def text_of(page: str) -> str:
 
 
 def page_of(tmp_path: Path, *runs: Path) -> str:
-    return write_report(runs, tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    return write_report(runs, tmp_path / "out" / "report.html").path.read_text(encoding="utf-8")
 
 
 @pytest.fixture
@@ -94,7 +118,10 @@ def test_certified_numbers_are_counted_from_the_rows(tmp_path, run):
         if number["where"] is None:
             assert number["value"] == pytest.approx(sum(right) / len(rows))
             continue
-        certified = sum(r >= number["where"] if number["where"] else r > 0 for r in right)
+        certified = sum(r >= number["where"] for r in right)
+        if "at once" in number["quantity"]:
+            # Of 200 certificates at 0.001 each, more than three are false with probability 0.00006.
+            certified = max(0, certified - 3)
         assert number["value"] == certified / len(rows)
         assert number["standing"] == "proved"
         assert float(number["shown"].rstrip("%")) / 100 <= certified / len(rows) + 1e-12
@@ -113,19 +140,22 @@ def test_shift_numbers_are_the_summary_curve(tmp_path, run):
 
 
 def test_certified_accuracy_is_never_rounded_up(tmp_path):
-    run = write_run(tmp_path / "run", examples=10_000)
-    for path in (only(run, "certify-cohen-*"), only(run, "attack-eot-*"), only(run, "attack-pgd-*")):
+    run = write_run(tmp_path / "run", examples=20)
+    for path in (only(run, "certify-cohen-*"), *run.glob("attack-*")):
         path.unlink()
-    write_certificate(run, np.where(np.arange(10_000) < 8_999, 0.3, 0.0), sigma=0.25)
-    write_attack(run, "eot", np.where(np.arange(10_000) < 8_999, 0.3, 0.0), scored="smoothed", sigma=0.25)
+    write_certificate(run, np.where(np.arange(999) < 899, 0.3, 0.0), sigma=0.25)
+    write_attack(run, "eot", np.where(np.arange(999) < 899, 0.3, 0.0), scored="smoothed", sigma=0.25)
     page = page_of(tmp_path, run)
     at = [row for row in numbers_of(page) if row["where"] == 0.25 and row["at"] == "radius"]
     assert {row["quantity"]: row["shown"] for row in at} == {
         "Certified accuracy": "89.9%",
+        "Certified accuracy, all examples at once": "89.4%",
         "EOT, 20 steps, smoothed classifier": "90.0%",
     }
-    assert "Certified radius 0.25 89.9% proved" in text_of(page)
-    assert "on 89.9% of 10000 test inputs" in text_of(page)
+    assert "Certified 89.9% proved" in text_of(page)
+    (shift,) = run.glob("certify-shift-*")
+    shift.unlink()
+    assert "At least 89.4% of these 999 test inputs" in text_of(page_of(tmp_path, run))
 
 
 def test_every_curve_read_out_stays_on_its_side(tmp_path, run):
@@ -134,14 +164,18 @@ def test_every_curve_read_out_stays_on_its_side(tmp_path, run):
     (series,) = [s for s in data_of(page)["charts"]["radius"]["series"] if s["kind"] == "certified"]
     assert series["sign"] == "≥"
     for radius, shown, _ in series["points"]:
-        certified = sum(r["radius"] >= radius if radius else r["radius"] > 0 for r in rows) / len(rows)
+        certified = sum(r["prediction"] == r["label"] and r["radius"] >= radius for r in rows) / len(rows)
         assert certified - 0.001 < float(shown.rstrip("%")) / 100 <= certified + 1e-12
+    for radius in np.linspace(0, 1, 77):
+        # What the page's script reads off: the next point there is.
+        shown = next((shown for at, shown, _ in series["points"] if at >= radius), "0%")
+        assert float(shown.rstrip("%")) / 100 <= sum(r["radius"] >= radius for r in rows) / len(rows) + 1e-12
 
 
 def test_hostile_names_stay_text(tmp_path):
     run = write_run(tmp_path / "run", name=HOSTILE, warnings=(HOSTILE,))
-    page = write_report([run], tmp_path / "r.html", title=HOSTILE).read_text(encoding="utf-8")
-    assert "<img" not in page
+    page = write_report([run], tmp_path / "r.html", title=HOSTILE).path.read_text(encoding="utf-8")
+    assert "<img src=x" not in page
     assert page.count("<script") == 2
     assert "onerror=alert" not in re.sub(r"&lt;.*?&gt;", "", data_free(page))
     assert data_of(page)["models"][0]["label"] == HOSTILE
@@ -160,7 +194,9 @@ def test_a_name_utf8_cannot_hold_does_not_break_the_page(tmp_path):
 def test_the_page_asks_nothing_of_the_network(tmp_path, run):
     page = page_of(tmp_path, run)
     assert not re.search(r"https?://|//cdn|@import|\burl\(|\bimport\(|<link|<iframe|\bfetch\(", page)
-    assert not re.search(r"\ssrc\s*=", page)
+    assert {source.partition(",")[0] for source in re.findall(r'\ssrc\s*=\s*"([^"]*)', page)} == {
+        "data:image/png;base64"
+    }
     assert all(target.startswith("#") for target in re.findall(r'\shref="([^"]*)"', page))
     assert "default-src 'none'" in page
 
@@ -177,19 +213,14 @@ def test_every_figure_is_valid_xml(tmp_path, run):
 
 
 def test_the_same_records_give_the_same_bytes(tmp_path, run):
-    first = write_report([run], tmp_path / "a.html").read_bytes()
-    assert write_report([run], tmp_path / "b.html").read_bytes() == first
-
-
-def test_ten_runs_stay_small(tmp_path):
-    runs = [write_run(tmp_path / f"run-{i}", name=f"nal-digits-{i}", strength=0.4 + 0.1 * i) for i in range(10)]
-    assert len(page_of(tmp_path, *runs).encode()) < 600_000
+    first = write_report([run], tmp_path / "a.html").path.read_bytes()
+    assert write_report([run], tmp_path / "b.html").path.read_bytes() == first
 
 
 def test_warnings_stand_beside_the_number(tmp_path):
     run = write_run(tmp_path / "run", warnings=("zero gradients on 3 examples",))
     page = page_of(tmp_path, run)
-    row = re.search(r"<tr>(?:(?!</tr>).)*EOT(?:(?!</tr>).)*</tr>", page, re.S)
+    row = re.search(r"<tr data-run(?:(?!</tr>).)*EOT(?:(?!</tr>).)*</tr>", page, re.S)
     assert row
     assert "zero gradients on 3 examples" in row.group()
     assert "upper limit" in text_of(page)
@@ -208,23 +239,53 @@ def test_an_unsmoothed_model_is_guaranteed_nothing(tmp_path):
     assert "Guaranteed." not in text_of(page)
 
 
-def test_the_sentence_quotes_both_certificates_rounded_down(tmp_path, run):
+def test_the_sentence_quotes_the_shift_certificate_rounded_down(tmp_path, run):
     curve = read_record(only(run, "certify-shift-*")).summary["curve"]
     quoted = next(point for point in curve if point["eps"] == 0.1)
     down = np.floor(quoted["certified_accuracy"] * 1000) / 10
-    sentence = f"within W2 distance 0.1 of the data’s, one noisy vote is right at least {down:.1f}% of the time"
-    assert sentence in text_of(page_of(tmp_path, run))
+    text = text_of(page_of(tmp_path, run))
+    assert f"Guaranteed. Right at least {down:.1f}% of the time under every distribution within W2" in text
+    assert "W2 distance 0.1 of the data’s, answering by one noisy vote (confidence 99.9%)." in text
 
 
-def test_a_w1_certificate_is_named_as_such(tmp_path, run):
-    path = only(run, "certify-shift-*")
-    lines = path.read_text().splitlines()
-    header = json.loads(lines[0])
-    header["settings"]["cost"] = "w1"
-    path.with_name("certify-shift-0.jsonl").write_text("\n".join([json.dumps(header), *lines[1:]]) + "\n")
+def test_an_attack_in_another_norm_has_its_own_figure(tmp_path, run):
+    write_attack(run, "pgd", np.full(50, 0.6), scored="smoothed", sigma=0.25, norm="linf")
+    charts = data_of(page_of(tmp_path, run))["charts"]
+    assert [series["kind"] for series in charts["radius-linf"]["series"]] == ["blind"]
+    assert {series["kind"] for series in charts["radius"]["series"]} == {"certified", "eot", "base"}
+
+
+def test_attacks_are_told_apart(tmp_path, run):
+    margin = np.full(50, 0.6)
+    write_attack(run, "pgd", margin, scored="smoothed", sigma=0.25, source={"name": "the other", "model_hash": "1"})
+    write_attack(run, "paper", margin, scored="smoothed", sigma=0.25, votes=1)
+    write_attack(run, "autoattack", margin, scored="smoothed", sigma=0.25)
     page = page_of(tmp_path, run)
-    assert "Certified accuracy under W1 shift" in text_of(page)
-    assert {s["kind"] for s in data_of(page)["charts"]["shift"]["series"]} == {"w1", "w2", "noise"}
+    kinds = {series["kind"] for series in data_of(page)["charts"]["radius"]["series"]}
+    assert kinds == {"certified", "eot", "autoattack", "transfer", "paper", "base"}
+    quantities = {row["quantity"] for row in numbers_of(page)}
+    assert "PGD, 20 steps, crafted on the other, smoothed classifier" in quantities
+    assert "Paper’s attack, 20 steps, one noisy answer" in quantities
+    # Lines beside the point start switched off.
+    assert re.search(r'class="chip" aria-pressed="false" data-kind="paper"', page)
+    assert re.search(r'class="chip" aria-pressed="true" data-kind="eot"', page)
+
+
+def test_close_votes_are_shown_with_what_they_leave_open(tmp_path, run):
+    assert "2 close votes: 40.0–70.0%" in text_of(page_of(tmp_path, run))
+
+
+def test_transfers_make_a_matrix(tmp_path):
+    margins = {"aaaa": np.full(20, 0.3), "bbbb": np.full(20, 0.9), "cccc": np.full(20, 2.0)}
+    for name in ("aaaa", "bbbb"):
+        write_transfer(write_run(tmp_path / name, name=f"model {name}", examples=20), name, margins)
+    page = page_of(tmp_path, tmp_path / "aaaa", tmp_path / "bbbb")
+    assert "crafted on model aaaa model bbbb run of cccc" in text_of(page)
+    assert "model aaaa 0.0% 100.0% 100.0%" in text_of(page)
+    assert page.count('<td class="own"') == 2
+    assert "the network is odd" in text_of(page)
+    moved = [row for row in numbers_of(page) if row["quantity"] == "Attack crafted on model aaaa, judged by model bbbb"]
+    assert [(row["where"], row["value"]) for row in moved] == [(r, float(r < 0.9)) for r in RADII]
 
 
 def test_shift_alone_makes_a_page(tmp_path, run):
@@ -233,5 +294,9 @@ def test_shift_alone_makes_a_page(tmp_path, run):
     write_shift(run, np.ones(50, dtype=int), sigma=0.25)
     page = page_of(tmp_path, run)
     assert next(iter(data_of(page)["charts"])) == "shift"
-    assert "No finished attack in this folder" in text_of(page)
-    assert "No finished per-input certificate" in text_of(page)
+    assert "Not in this folder: attack, certificate for inputs." in text_of(page)
+
+
+def test_a_report_needs_no_torch():
+    program = "import sys, rhobust.commands.report; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

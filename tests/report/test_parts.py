@@ -61,7 +61,7 @@ def test_an_axis_ends_above_its_values(value):
 
 
 def chart(points, **options) -> ElementTree.Element:
-    line = Series("a <line>", 0, "certified", points, **options)
+    line = Series("a <line>", 0, "certified", "Certified", points, **options)
     return ElementTree.fromstring(
         draw(Chart("c", "t", "d", Axis("x", 0, 1), Axis("y", 0, 1, percent=True), [line]), Size(200, 200))
     )
@@ -91,6 +91,8 @@ def test_a_band_needs_both_edges():
     assert chart([Point(0, 0.5), Point(1, 0.5)]).find(".//path[@class='band']") is None
     banded = chart([Point(0, 0.5, 0.4, 0.6), Point(1, 0.5, 0.3, 0.7)])
     assert banded.find(".//path[@class='band']") is not None
+    proved = chart([Point(0, 0.5, 0.4, 0.6), Point(1, 0.5, 0.3, 0.7)], held=True)
+    assert proved.find(".//path[@class='band']") is None
 
 
 def test_values_outside_the_frame_stop_at_its_edge():

@@ -99,6 +99,13 @@ def test_a_network_that_cannot_be_captured_falls_back_with_a_warning():
         first = losses(step, batches(1))
     assert first.isfinite().all()
     assert step.graph is None
+    # The failed capture leaves nothing behind: torch's own generator draws, and the next network is captured.
+    assert torch.rand(3, device=CUDA).isfinite().all()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="the training step could not be")
+        following = make(Erm(), fast=True)
+        losses(following, batches(2))
+    assert following.graph is not None
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])

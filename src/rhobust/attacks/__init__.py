@@ -9,12 +9,13 @@ from torch import Tensor, nn
 
 from rhobust.noise import Noise
 
+from .autoattack import Autoattack as Autoattack
 from .climb import Climb as Climb
 from .eot import Eot as Eot
 from .paper import Paper as Paper
 from .pgd import Pgd as Pgd
 
-AnyAttack = Pgd | Eot | Paper
+AnyAttack = Pgd | Eot | Paper | Autoattack
 """Every attack: the command line, the records and the tests read this union."""
 
 

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 Objective = Callable[[Tensor], Tensor]
 """From inputs `(n, ...)` to one value an example, `(n,)`."""
@@ -27,8 +28,8 @@ def ascend(objective: Objective, start: Tensor, *, steps: int, move: Move) -> Te
     for number in range(steps):
         x.requires_grad_()
         with torch.enable_grad():
-            total = objective(x).sum()
-        (gradient,) = torch.autograd.grad(total, x)
+            values = objective(x)
+        (gradient,) = torch.autograd.grad(values, x, torch.ones_like(values))
         x = move(x.detach(), gradient, number).detach()
     return x
 
@@ -42,6 +43,24 @@ class Lender(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.network(x)
+
+
+class Lent(nn.Module):
+    """A stand-in that computes the losses of labelled examples in one piece with itself."""
+
+    def __init__(self, network: nn.Module, losses: Callable[[Tensor, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.network, self.losses = network, losses
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.network(x)
+
+
+def label_losses(network: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    """Cross-entropy of each example at its label, `(n,)`."""
+    if isinstance(network, Lent):
+        return network.losses(x, y)
+    return F.cross_entropy(network(x), y, reduction="none")
 
 
 @contextmanager
@@ -66,7 +85,7 @@ def frozen(model: nn.Module) -> Iterator[nn.Module]:
 
 def norms(x: Tensor) -> Tensor:
     """The L2 norm of each example, shaped to multiply it."""
-    return x.flatten(1).norm(dim=1).view(-1, *[1] * (x.dim() - 1))
+    return torch.linalg.vector_norm(x, dim=tuple(range(1, x.dim())), keepdim=True)
 
 
 def unit(gradient: Tensor) -> Tensor:
@@ -77,7 +96,7 @@ def unit(gradient: Tensor) -> Tensor:
 def project_l2(x: Tensor, centre: Tensor, eps: float) -> Tensor:
     """The nearest point of the L2 ball of radius eps around each centre."""
     offset = x - centre
-    return centre + offset * (eps / norms(offset).clamp_min(torch.finfo(x.dtype).tiny)).clamp_max(1.0)
+    return torch.addcdiv(centre, offset, norms(offset).clamp_min(max(eps, torch.finfo(x.dtype).tiny)), value=eps)
 
 
 def project_linf(x: Tensor, centre: Tensor, eps: float) -> Tensor:
@@ -87,7 +106,12 @@ def project_linf(x: Tensor, centre: Tensor, eps: float) -> Tensor:
 
 def l2_move(centre: Tensor, eps: float, size: float) -> Move:
     """Steps of one length along the normalised gradient, within the L2 ball around each centre and in [0, 1]."""
-    return lambda point, gradient, _: project_l2(point + size * unit(gradient), centre, eps).clamp(0, 1)
+
+    def move(point: Tensor, gradient: Tensor, _: int) -> Tensor:
+        length = norms(gradient).clamp_min(torch.finfo(gradient.dtype).tiny)
+        return project_l2(torch.addcdiv(point, gradient, length, value=size), centre, eps).clamp_(0, 1)
+
+    return move
 
 
 def linf_move(centre: Tensor, eps: float, size: float) -> Move:

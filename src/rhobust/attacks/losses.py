@@ -1,21 +1,25 @@
 """What an attack climbs: one value an example, of the base network or of the smoothed classifier."""
 
-import math
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rhobust.noise import Noise, noisy_copies
+from rhobust.noise import Noise
+
+from .ascent import label_losses
+from .smoothed import smoothed_logits
 
 LossKind = Literal["cross-entropy", "margin"]
 """Minus the label's log-probability, or the best other class's log-probability minus the label's."""
 
+OTHER: dict[LossKind, LossKind] = {"cross-entropy": "margin", "margin": "cross-entropy"}
+
 
 def base_loss(model: nn.Module, x: Tensor, y: Tensor, *, kind: LossKind = "cross-entropy") -> Tensor:
     """The loss of the base network at each input."""
-    return _loss(model(x), y, kind)
+    return label_losses(model, x, y) if kind == "cross-entropy" else _loss(model(x), y, kind)
 
 
 def smoothed_loss(
@@ -29,9 +33,7 @@ def smoothed_loss(
     kind: LossKind = "cross-entropy",
 ) -> Tensor:
     """The loss of the mean softmax over noise draws at each input; its cross-entropy is -log of the label's mean."""
-    log_probability = model(noisy_copies(x, sigma, draws, rng)).log_softmax(dim=1).unflatten(0, (draws, len(x)))
-    # The mean softmax is a distribution: cross-entropy's own softmax leaves its logarithm as it is.
-    return _loss(log_probability.logsumexp(dim=0) - math.log(draws), y, kind)
+    return _loss(smoothed_logits(model, x, sigma=sigma, draws=draws, rng=rng), y, kind)
 
 
 def _loss(scores: Tensor, y: Tensor, kind: LossKind) -> Tensor:

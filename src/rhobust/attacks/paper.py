@@ -1,7 +1,7 @@
 """The paper's attack, with what it leaves unsaid as options."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from torch import Tensor, nn
 
@@ -43,8 +43,18 @@ class Paper:
     def climber(self) -> Climb:
         """The attack that this reading is."""
         if self.sees == "base":
-            return Pgd(steps=self.steps, gradient=self.gradient)
-        return Eot(steps=self.steps, gradient=self.gradient, draws=1)
+            return Pgd(**self._textbook())
+        return Eot(**self._textbook(), draws=1)
+
+    def _textbook(self) -> dict[str, Any]:
+        """Steps of one size from the centre, once."""
+        return {
+            "steps": self.steps,
+            "schedule": "constant",
+            "gradient": self.gradient,
+            "warm": False,
+            "restarts": 0,
+        }
 
     def __call__(
         self, model: nn.Module, x: Tensor, y: Tensor, *, eps: float, sigma: float | None, rng: Noise

@@ -18,6 +18,12 @@ class Setting:
     """Where to run."""
     root: Path | None = None
     """Where the data sets lie."""
+    run: Path | None = None
+    """A trained run, for benchmarks that compare on one."""
+    limit: int | None = None
+    """Test points at most."""
+    draws: int | None = None
+    """Noise draws a point of a comparator; each benchmark has its own default."""
     curve: int = 0
     """Steps over which the training benchmark compares NAL's losses, fast against float32; 0 skips it."""
     report: Report | None = None

@@ -4,6 +4,7 @@ What the benchmark compares with. Float32, the network in training mode everywhe
 compiled; the losses are those of `rhobust.methods`.
 """
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -17,7 +18,7 @@ def textbook_network(model: nn.Module) -> nn.Module:
     """The same network from torch's own layers in their default layout, with the same weights."""
     for name, child in model.named_children():
         if isinstance(child, ConvNorm):
-            setattr(model, name, nn.Sequential(child.conv, child.norm))
+            setattr(model, name, _TextbookConv(child))
         elif isinstance(child, InputConv):
             kernel, stride, padding = child.geometry
             plain = nn.utils.skip_init(nn.Conv2d, child.in_channels, child.out_channels, kernel, stride, padding)
@@ -28,6 +29,36 @@ def textbook_network(model: nn.Module) -> nn.Module:
     for parameter in model.parameters():
         parameter.data = parameter.data.contiguous()
     return model
+
+
+class _TextbookConv(nn.Module):
+    """Convolution, batch norm, sum and activation one after the other."""
+
+    def __init__(self, source: ConvNorm) -> None:
+        super().__init__()
+        self.conv, self.norm, self.activation = source.conv, source.norm, source.activation
+
+    def forward(self, x: Tensor, shortcut: Tensor | None = None) -> Tensor:
+        y = self.norm(self.conv(x))
+        if shortcut is not None:
+            y = y + shortcut
+        return y if self.activation is None else self.activation(y)
+
+
+def textbook_votes(
+    model: nn.Module, image: Tensor, *, sigma: float, n: int, batch: int, num_classes: int, rng: torch.Generator
+) -> np.ndarray:
+    """Votes under noise as Cohen et al.'s code counts them: copies of one image, a loop over answers on the host."""
+    counts = np.zeros(num_classes, dtype=int)
+    with torch.no_grad():
+        while n > 0:
+            size = min(batch, n)
+            n -= size
+            copies = image.repeat((size, 1, 1, 1))
+            noise = torch.randn(copies.shape, generator=rng, device=copies.device) * sigma
+            for answer in model(copies + noise).argmax(1).cpu().numpy():
+                counts[answer] += 1
+    return counts
 
 
 def textbook_loss(

@@ -9,6 +9,7 @@ from .confidence import betting_upper as betting_upper
 from .confidence import clopper_pearson as clopper_pearson
 from .confidence import dkw_margin as dkw_margin
 from .confidence import failure_quantile as failure_quantile
+from .confidence import shuffled as shuffled
 from .confidence import survival_upper as survival_upper
 from .convention import clean_rho as clean_rho
 from .convention import noisy_rho as noisy_rho
@@ -24,6 +25,11 @@ from .intervals import sample_loss as sample_loss
 from .kumar import kumar_loss as kumar_loss
 from .lecuyer import lecuyer_radius as lecuyer_radius
 from .li import li_radius as li_radius
+from .measured import EpsUpper as EpsUpper
+from .measured import MeasuredLoss as MeasuredLoss
+from .measured import eps_upper as eps_upper
+from .measured import excess_upper as excess_upper
+from .measured import measured_loss as measured_loss
 from .population import population_loss as population_loss
 from .psi import psi as psi
 from .psi import psi1 as psi1

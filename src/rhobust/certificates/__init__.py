@@ -15,6 +15,13 @@ from .losses import BoundedLoss as BoundedLoss
 from .losses import ClippedCrossEntropy as ClippedCrossEntropy
 from .losses import ZeroOne as ZeroOne
 from .losses import draw_losses as draw_losses
+from .measured import MeasuredCertificate as MeasuredCertificate
+from .measured import MeasuredShift as MeasuredShift
+from .measured import certify_measured_shift as certify_measured_shift
+from .measured import measure_shift as measure_shift
+from .measured import measured_certificate as measured_certificate
+from .measured import measured_shift as measured_shift
+from .measured import vote_accuracy as vote_accuracy
 from .radius import Certificate as Certificate
 from .radius import Prediction as Prediction
 from .radius import certify_inputs as certify_inputs

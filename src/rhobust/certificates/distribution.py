@@ -270,12 +270,10 @@ def gather_evidence(
         x,
         y,
         ClippedCrossEntropy(claim.largest),
+        Smoothing(sigma, num_classes, noise=noise, seed=seed, dtype=native_dtype(x.device)),
         indices=indices,
-        sigma=sigma,
         draws=draws,
-        seed=seed,
         purpose=PURPOSE,
-        noise=noise,
     )
     mean = drawn.values.mean(axis=1)
     if claim.way == "majorant":

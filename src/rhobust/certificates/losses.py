@@ -1,6 +1,6 @@
 """Losses of the base network under noise, bounded and one for each draw."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -12,8 +12,8 @@ from torch.nn import functional as F
 from rhobust.attacks.ascent import frozen
 from rhobust.noise import stream_key
 
-from .smoothing import NoiseKind
-from .votes import ROWS, full_batches, noisy_rows
+from .smoothing import Smoothing, arithmetic
+from .votes import Lot, VoteCounter, next_lot
 
 
 class BoundedLoss(Protocol):
@@ -67,40 +67,38 @@ def draw_losses(
     images: Tensor,
     y: Tensor,
     loss: BoundedLoss,
+    smoothing: Smoothing,
     *,
     indices: Sequence[int],
-    sigma: float,
     draws: int,
-    seed: int,
     purpose: str,
-    noise: NoiseKind,
 ) -> DrawnLosses:
-    """The loss of every draw at every point; the noise is that of `count_votes` for the same names.
+    """The loss of every draw at every point, under the noise that `count_votes` names in the same way.
 
     Args:
         model: The base network, from inputs in [0, 1] to logits.
         images: uint8 or float images, `(n, channels, height, width)`, on the network's device.
         y: Their labels.
         loss: A loss with values in [0, bound].
+        smoothing: The noise and the arithmetic.
         indices: The examples' names in their data set, one a row.
-        sigma: Standard deviation of the noise.
         draws: Draws an example.
-        seed: With purpose, index and chunk, names the noise.
         purpose: What the draws are for.
-        noise: "grid" or "float".
 
     Raises:
         ValueError: The network's logits are not numbers, or a loss lies outside [0, bound].
     """
+    if draws < 1:
+        raise ValueError(f"draws must be >= 1, got {draws}")
     values: list[Tensor] = []
     wrong = torch.zeros(len(images), dtype=torch.int64, device=images.device)
     finite = torch.ones((), dtype=torch.bool, device=images.device)
-    rows = noisy_rows(images, indices=indices, sigma=sigma, draws=draws, seed=seed, purpose=purpose, noise=noise)
-    size = ROWS[images.device.type]
-    with frozen(model) as lent:
-        for batch, owner in full_batches(rows, size):
-            padding = batch.new_zeros((size - len(batch), *batch.shape[1:]))
-            logits = lent(torch.cat([batch, padding]))[: len(batch)]
+    counter = VoteCounter(model, images, smoothing)
+    with frozen(model) as lent, arithmetic(smoothing.dtype, images.device):
+        for lots in _batches(indices, draws, purpose, counter.rows):
+            sizes = torch.tensor([len(lot) for lot in lots])
+            owner = torch.tensor([lot.position for lot in lots]).repeat_interleave(sizes).to(images.device)
+            logits = lent(counter.fill(lots))[: len(owner)]
             finite &= ~logits.isnan().any()
             values.append(loss(logits, y[owner]).double())
             wrong += torch.bincount(owner[logits.argmax(1) != y[owner]], minlength=len(images))
@@ -111,6 +109,22 @@ def draw_losses(
     if outside.any():
         raise ValueError(f"losses must lie in [0, {loss.bound:.6g}], their bound, got {found[outside][0]:.6g}")
     return DrawnLosses(found, wrong.cpu().numpy())
+
+
+def _batches(indices: Sequence[int], draws: int, purpose: str, rows: int) -> Iterator[list[Lot]]:
+    """All draws of all examples in order, in batches of `rows`; the last may be smaller."""
+    held: list[Lot] = []
+    room = rows
+    for position, index in enumerate(indices):
+        issued = 0
+        while issued < draws:
+            lot = next_lot(position, int(index), purpose, start=issued, stop=draws, room=room)
+            held, room, issued = [*held, lot], room - len(lot), issued + len(lot)
+            if not room:
+                yield held
+                held, room = [], rows
+    if held:
+        yield held
 
 
 def dither_noise(seed: int, purpose: str, indices: Sequence[int], draws: int) -> np.ndarray:

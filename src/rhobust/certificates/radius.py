@@ -1,7 +1,7 @@
 """The certified radius of an input, and the class that a smoothed classifier answers with."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -46,13 +46,13 @@ class Certificate:
     """How it was certified: "cohen", "grid", "two-stage"."""
     dtype: Dtype
     """Arithmetic of the network."""
-    compiled: bool
+    compiled: bool = field(repr=False)
     """Whether the network was compiled."""
-    selected: int
+    selected: int = field(repr=False)
     """The selected class, certified or not."""
-    top: int
+    top: int = field(repr=False)
     """Its votes in the selection stage."""
-    evidence: tuple[tuple[int, int], ...]
+    evidence: tuple[tuple[int, int], ...] = field(repr=False)
     """For each radius of a grid that is proved, the draws and the votes that proved it."""
 
 

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from rhobust.attacks.smoothed import smoothed_logits
 from rhobust.data import to_unit
-from rhobust.noise import BatchNoise, noisy_copies, stream
+from rhobust.noise import BatchNoise, stream
 
 from .radius import Certificate, certify_inputs, predict_inputs
 from .smoothing import Dtype, Smoothing, native_dtype, noise_kind
@@ -14,7 +15,11 @@ from .ways import choose_way
 
 
 class SmoothedClassifier(nn.Module):
-    """A network smoothed by Gaussian noise; as a module, its output is the mean softmax over noise draws.
+    """A network smoothed by Gaussian noise.
+
+    As a module its output is the logarithm of the mean softmax over noise draws: logits, whose softmax is that mean.
+    So losses and attacks that take logits mean what they say. Gradients go through the draws, which are fresh at each
+    pass: to an attack this is a randomised classifier. It is in training mode where the network is.
 
     Args:
         model: Any network from inputs in [0, 1] to logits.
@@ -48,17 +53,17 @@ class SmoothedClassifier(nn.Module):
             draws,
             seed,
         )
+        self.training = model.training
         self.dtype, self.compiled = dtype, compiled
         self._noise: dict[torch.device, BatchNoise] = {}
 
     def forward(self, x: Tensor) -> Tensor:
-        """Mean softmax over fresh noise draws, `(n, num_classes)`."""
+        """Log of the mean softmax over fresh noise draws, `(n, num_classes)`."""
         if x.dtype == torch.uint8:
             x = to_unit(x)
         if x.device not in self._noise:
             self._noise[x.device] = BatchNoise(stream(self.seed, "forward", device=x.device))
-        logits = self.model(noisy_copies(x, self.sigma, self.draws, self._noise[x.device]))
-        return logits.softmax(1).view(self.draws, len(x), -1).mean(0)
+        return smoothed_logits(self.model, x, sigma=self.sigma, draws=self.draws, rng=self._noise[x.device])
 
     def predict(self, x: Tensor, *, n: int = 1000, alpha: float = 1e-3, seed: int = 0) -> list[int | None]:
         """The class of each input by n votes, or None.

@@ -20,7 +20,9 @@ from rhobust.bounds import (
 from rhobust.methods import Nal, Wrm
 from rhobust.noise import ExampleNoise, Noise, normal_block, stream_key
 
+from .distribution import output_width
 from .losses import BoundedLoss, draw_losses
+from .smoothing import Smoothing, native_dtype
 
 Losses = Callable[[Tensor, Tensor], Tensor]
 
@@ -136,12 +138,12 @@ def certified_surrogate(
     """
     names = range(len(x)) if indices is None else indices
     bound = loss.bound
+    dtype = native_dtype(x.device)
+    smoothing = Smoothing(sigma, output_width(model, x), noise="float", seed=seed, dtype=dtype)
     concave = gamma > concavity_threshold(bound, sigma)
 
     def upper(points: Tensor, purpose: str, level: float) -> np.ndarray:
-        found = draw_losses(
-            model, points, y, loss, indices=names, sigma=sigma, draws=draws, seed=seed, purpose=purpose, noise="float"
-        )
+        found = draw_losses(model, points, y, loss, smoothing, indices=names, draws=draws, purpose=purpose)
         return np.atleast_1d(betting_upper(found.values / bound, level))
 
     kappa = 2 * gamma * sigma**2 / bound

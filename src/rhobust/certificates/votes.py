@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from rhobust.attacks.ascent import frozen
 from rhobust.data import to_unit
+from rhobust.models.layers import StandIn
 from rhobust.noise import (
     LEVELS,
     grid_block,
@@ -25,7 +26,7 @@ from rhobust.noise import (
     stream_key,
 )
 
-from .smoothing import NoiseKind, Smoothing, arithmetic, check_dtype
+from .smoothing import Dtype, Smoothing, arithmetic, check_dtype
 
 CHUNK = 128
 """Draws of an example that share a stream; part of the noise's name, so it never changes."""
@@ -116,7 +117,7 @@ class VoteCounter:
         self._step: Callable[[Tensor], Tensor] = self._draw_and_vote
         self._ask: Callable[[Tensor, Tensor], Tensor] = self._vote
         if smoothing.compiled:
-            self.model = _fast_copy(model)
+            self.model = _fast_copy(model, smoothing.dtype)
             # Fixed shapes and no fallback: what was compiled is what is certified.
             self._step = torch.compile(self._step, dynamic=False)
             self._ask = torch.compile(self._ask, dynamic=False)
@@ -124,6 +125,8 @@ class VoteCounter:
     def count(self, lots: Sequence[Lot]) -> Counted:
         """Draw, ask and count; together the lots may have at most `rows` draws."""
         with torch.no_grad(), ExitStack() as stack:
+            if self.device.type == "cuda":
+                stack.enter_context(torch.cuda.device(self.device))
             if self.graph is None:
                 stack.enter_context(frozen(self.model))
                 stack.enter_context(arithmetic(self.smoothing.dtype, self.device))
@@ -141,7 +144,9 @@ class VoteCounter:
         self.count([Lot(0, 0, "warm-up", 0, 0, 1, 1)]).result()
 
     def fill(self, lots: Sequence[Lot]) -> Tensor:
-        """The noisy images of the lots, row by row, then zeros."""
+        """The noisy images of the lots, row by row, then padding."""
+        if self._by_rows:
+            return self._noisy_rows(self._describe(lots))
         batch = torch.zeros(self.rows, *self.shape, device=self.device)
         at = 0
         for lot in lots:
@@ -152,7 +157,7 @@ class VoteCounter:
     def _noisy(self, lot: Lot) -> Tensor:
         smoothing = self.smoothing
         key = stream_key(smoothing.seed, lot.purpose, lot.index, lot.chunk)
-        if self._held[0] != key:
+        if self._held[0] != key or len(self._held[1]) < lot.stop:
             # A CPU's stream may be cut short; a GPU's float noise is a function of the whole block's shape.
             shape = (lot.end if self.device.type == "cpu" else CHUNK, *self.shape)
             block = (
@@ -164,7 +169,7 @@ class VoteCounter:
         noise = self._held[1][lot.first : lot.stop]
         if smoothing.noise == "grid":
             # One rounding of an integer over 255: the network sees a function of the grid point alone.
-            return (self.base[lot.position].view(self.shape).to(torch.int16) + noise).float() / LEVELS
+            return (self.base[lot.position].to(torch.int16) + noise).float() / LEVELS
         image = self.real[lot.position]
         return (image if image.is_floating_point() else to_unit(image)) + smoothing.sigma * noise
 
@@ -217,9 +222,12 @@ class VoteCounter:
             warnings.warn(f"the votes could not be captured and come slower: {reason}", stacklevel=4)
 
     def _draw_and_vote(self, plan: Tensor) -> Tensor:
+        return self._vote(self._noisy_rows(plan), plan[2])
+
+    def _noisy_rows(self, plan: Tensor) -> Tensor:
+        """The noisy images that `_describe` describes."""
         steps = grid_steps(plan[3:].T, plan[1], self.base.shape[1], self.thresholds)
-        noisy = self.values[steps + self.base[plan[0]]]
-        return self._vote(_channels_last(noisy.view(self.rows, *self.shape)), plan[2])
+        return _channels_last(self.values[steps + self.base[plan[0]]].view(self.rows, *self.shape))
 
     def _vote(self, noisy: Tensor, owner: Tensor) -> Tensor:
         """Votes of each lot; a last column counts answers that are not a number, a last row the padding."""
@@ -235,11 +243,16 @@ class VoteCounter:
     def _answers(self, ask: Callable[..., Tensor], *arguments: Tensor) -> Tensor:
         try:
             return ask(*arguments)
+        except torch.OutOfMemoryError:
+            raise ValueError(
+                f"the device must hold {self.rows} images in the network, but it is out of memory"
+            ) from None
         except RuntimeError as error:
-            if "out of memory" in str(error):
-                raise
             reason = str(error).strip().splitlines()[0]
-            raise ValueError(f"the network must take inputs of shape {self.shape}, but it fails: {reason}") from error
+            hint = "; without compiling it may run" if self.smoothing.compiled else ""
+            raise ValueError(
+                f"the network must take inputs of shape {self.shape}, but it fails: {reason}{hint}"
+            ) from error
 
     def _fetch(self, votes: Tensor) -> Counted:
         if self.device.type == "cpu":
@@ -340,58 +353,12 @@ def _channels_last(batch: Tensor) -> Tensor:
     return batch.contiguous(memory_format=torch.channels_last) if batch.is_cuda and batch.dim() == 4 else batch
 
 
-def _fast_copy(model: nn.Module) -> nn.Module:
-    """A copy for one arithmetic and one shape, its convolutions in the layout that is fast on a GPU."""
+def _fast_copy(model: nn.Module, dtype: Dtype) -> nn.Module:
+    """A copy for one arithmetic and one shape: batch norm folded, convolutions in the layout that is fast on a GPU."""
+    if dtype in ("bfloat16", "float16"):
+        return StandIn(model, getattr(torch, dtype)).network
     network = copy.deepcopy(model).eval().requires_grad_(False)
     for parameter in network.parameters():
         if parameter.dim() == 4:
             parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
     return network
-
-
-def noisy_rows(
-    images: Tensor,
-    *,
-    indices: Sequence[int],
-    sigma: float,
-    draws: int,
-    seed: int,
-    purpose: str,
-    noise: NoiseKind,
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """Noisy copies of the images, example by example and draw by draw, with the position of each row's example."""
-    if not sigma > 0:
-        raise ValueError(f"sigma must be > 0, got {sigma}")
-    if draws < 1:
-        raise ValueError(f"draws must be >= 1, got {draws}")
-    if len(indices) != len(images):
-        raise ValueError(f"indices must name every image ({len(images)}), got {len(indices)}")
-    device = images.device
-    base = (images * LEVELS).round().to(torch.int16) if images.is_floating_point() else images.to(torch.int16)
-    real = images if images.is_floating_point() else to_unit(images)
-    for position, index in enumerate(indices):
-        for chunk, start in enumerate(range(0, draws, CHUNK)):
-            key = stream_key(seed, purpose, int(index), chunk)
-            shape = (min(CHUNK, draws - start), *images.shape[1:])
-            if noise == "grid":
-                # One rounding of an integer over 255: the network sees a function of the grid point alone.
-                noisy = (base[position] + grid_block(key, shape, sigma, device)).float() / LEVELS
-            else:
-                noisy = real[position] + sigma * normal_block(key, shape, device)
-            yield noisy, torch.full((len(noisy),), position, device=device)
-
-
-def full_batches(pieces: Iterator[tuple[Tensor, Tensor]], rows: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Cut a flow of pieces into batches of exactly `rows` rows; the last may be shorter."""
-    held: list[tuple[Tensor, Tensor]] = []
-    count = 0
-    for piece in pieces:
-        held.append(piece)
-        count += len(piece[0])
-        while count >= rows:
-            batch, owner = (torch.cat(parts) for parts in zip(*held, strict=True))
-            yield batch[:rows], owner[:rows]
-            held, count = [(batch[rows:], owner[rows:])], count - rows
-    if count:
-        batch, owner = (torch.cat(parts) for parts in zip(*held, strict=True))
-        yield batch, owner

@@ -42,7 +42,7 @@ class Audit:
             )
             for path in self._files()
         ]
-        return {"audits": audits, "failed": any(audit["problems"] for audit in audits)}
+        return {"audits": audits}
 
     def _files(self) -> list[Path]:
         found = []
@@ -70,6 +70,11 @@ class Audit:
         for audit in result["audits"]:
             for problem in audit["problems"]:
                 print(f"{Path(audit['record']).name}: {problem}")
+
+    def failure(self, result: dict[str, Any]) -> str | None:
+        """Records that do not stand."""
+        failed = [Path(audit["record"]).name for audit in result["audits"] if audit["problems"]]
+        return f"the audit failed for {', '.join(failed)}" if failed else None
 
 
 COMMAND = Audit

@@ -19,6 +19,12 @@ class Bench:
     """Benchmarks to run; all where none is named."""
     root: Path | None = None
     """Where the data sets lie."""
+    folder: Annotated[Path | None, tyro.conf.arg(name="run")] = None
+    """A trained run, for benchmarks that compare on one."""
+    limit: int | None = None
+    """Test points of that run at most."""
+    draws: int | None = None
+    """Noise draws a point of the comparator."""
     curve: int = 0
     """training: steps over which NAL's losses are compared, default against float32."""
     common: CommonOptions = Common()
@@ -29,7 +35,15 @@ class Bench:
             raise ValueError(f"a benchmark must be one of {', '.join(BENCHMARKS)}, got {unknown[0]}")
 
     def run(self) -> dict[str, Any]:
-        setting = Setting(resolve_device(self.common.device), self.root, self.curve, self.common.report)
+        setting = Setting(
+            device=resolve_device(self.common.device),
+            root=self.root,
+            run=self.folder,
+            limit=self.limit,
+            draws=self.draws,
+            curve=self.curve,
+            report=self.common.report,
+        )
         return {name: BENCHMARKS[name].run(setting) for name in self.names or BENCHMARKS}
 
     def show(self, result: dict[str, Any]) -> None:

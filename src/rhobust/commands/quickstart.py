@@ -17,7 +17,7 @@ SIGMA = 0.25
 RADII = (0.0, 0.25, 0.5, 0.75, 1.0)
 EPS = tuple(step / 20 for step in range(11))
 METHODS: tuple[AnyMethod, ...] = (Erm(), Gaussian(sigma=SIGMA), Nal(sigma=SIGMA, gamma=1.0, draws=2))
-ATTACKS: tuple[AnyAttack, ...] = (Pgd(), Eot())
+ATTACKS: tuple[AnyAttack, ...] = (Pgd(), Eot(steps=10))
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Quickstart:
             runs.append(run.folder)
             results.append({"run": str(run.folder), "records": [record_document(record) for record in records]})
         page = write_report(runs, self.out / "report.html", title="rhobust quickstart: digits")
-        return {"report": str(page), "runs": results}
+        return {"report": str(page.path), "runs": results}
 
     def show(self, result: dict[str, Any]) -> None:
         rows = []

@@ -1,5 +1,6 @@
 """rhobust report."""
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,7 +24,10 @@ class Report:
     def run(self) -> dict[str, Any]:
         if not self.runs:
             raise ValueError("at least one run folder must be given, got none")
-        return {"report": str(write_report(self.runs, self.out))}
+        written = write_report(self.runs, self.out)
+        for problem in written.problems:
+            sys.stderr.write(f"rhobust: {problem}\n")
+        return {"report": str(written.path), "problems": list(written.problems)}
 
     def show(self, result: dict[str, Any]) -> None:
         print(result["report"])

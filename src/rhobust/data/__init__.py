@@ -14,5 +14,8 @@ from .dataset import Split as Split
 from .dataset import channel_statistics as channel_statistics
 from .images import SUFFIXES as SUFFIXES
 from .images import read_image as read_image
+from .pairs import Pairs as Pairs
+from .pairs import load_pairs as load_pairs
+from .pairs import pair_distances as pair_distances
 from .source import Checked as Checked
 from .source import data_root as data_root

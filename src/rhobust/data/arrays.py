@@ -45,7 +45,7 @@ class ArrayFile:
 
     def load(self, root: Path, split: Split, report: Report) -> Dataset:
         """One split; all arrays are read, so that both splits have the same classes."""
-        arrays = _read(self.path)
+        arrays = read_arrays(self.path)
         parts = {"train": self._part(arrays, "x", "y")}
         if "x_test" in arrays or "y_test" in arrays:
             parts["test"] = self._part(arrays, "x_test", "y_test")
@@ -77,28 +77,22 @@ class ArrayFile:
             if name not in arrays:
                 raise ValueError(f"{self.path} must hold an array {name}, got {', '.join(arrays) or 'none'}")
         x, y = arrays[images], arrays[labels]
-        if x.dtype != np.uint8:
-            raise ValueError(
-                f"{images} in {self.path} must be uint8 (values 0..255), got {x.dtype}: the certificates' noise "
-                "lives on the grid of 1/255; store np.round(255 * x).astype(np.uint8)"
-            )
-        if y.dtype.kind not in "iu" or y.ndim != 1 or len(y) != len(x) or not len(y):
-            raise ValueError(
-                f"{labels} in {self.path} must be integers, one an image of {images}, "
-                f"got {y.dtype} {y.shape} for {x.shape}"
-            )
-        if int(y.min()) < 0 or int(y.max()) >= _MOST_CLASSES:
-            raise ValueError(f"{labels} in {self.path} must be labels 0, 1, 2, ..., got {y.min()}..{y.max()}")
-        return channels_first(x, f"{images} in {self.path}"), y.astype(np.int64)
+        x = channels_first(x, f"{images} in {self.path}")
+        return x, whole_labels(y, len(x), f"{labels} in {self.path}")
 
 
 def channels_first(x: np.ndarray, name: str) -> np.ndarray:
-    """Images as (n, channels, height, width), from (n, h, w), (n, h, w, c) or (n, c, h, w) with 1 or 3 channels.
+    """8-bit images as (n, channels, height, width), from (n, h, w), (n, h, w, c) or (n, c, h, w) with 1 or 3 channels.
 
     Args:
         x: the images.
         name: what a message calls them.
     """
+    if x.dtype != np.uint8:
+        raise ValueError(
+            f"{name} must be uint8 (values 0..255), got {x.dtype}: the certificates' noise "
+            "lives on the grid of 1/255; store np.round(255 * x).astype(np.uint8)"
+        )
     if x.ndim == 3:
         return x[:, None]
     places = [axis for axis in (1, 3) if x.ndim == 4 and x.shape[axis] in (1, 3)]
@@ -106,6 +100,21 @@ def channels_first(x: np.ndarray, name: str) -> np.ndarray:
         trouble = "either may be the channels" if places else "no place has 1 or 3 channels"
         raise ValueError(f"{name} must be (n, h, w), (n, h, w, c) or (n, c, h, w), got {x.shape}: {trouble}")
     return x if places == [1] else np.ascontiguousarray(x.transpose(0, 3, 1, 2))
+
+
+def whole_labels(y: np.ndarray, count: int, name: str) -> np.ndarray:
+    """Labels as int64, one an image.
+
+    Args:
+        y: the labels.
+        count: how many images there are.
+        name: what a message calls the labels.
+    """
+    if y.dtype.kind not in "iu" or y.ndim != 1 or len(y) != count or not len(y):
+        raise ValueError(f"{name} must be integers, one an image, got {y.dtype} {y.shape} for {count} images")
+    if int(y.min()) < 0 or int(y.max()) >= _MOST_CLASSES:
+        raise ValueError(f"{name} must be labels 0, 1, 2, ..., got {y.min()}..{y.max()}")
+    return y.astype(np.int64)
 
 
 def _divide(x: np.ndarray, y: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndarray]]:
@@ -116,18 +125,27 @@ def _divide(x: np.ndarray, y: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndar
     return {"train": (x[~test], y[~test]), "test": (x[test], y[test])}
 
 
-def _read(path: Path) -> dict[str, np.ndarray]:
+def read_arrays(path: Path, *, bare: str | None = None) -> dict[str, np.ndarray]:
+    """The arrays of an `.npz` file, or the one of an `.npy` file; nothing pickled is read.
+
+    Args:
+        path: the file.
+        bare: what the array of an `.npy` file is called here; None refuses such a file.
+    """
+    kind = ".npz" if bare is None else ".npz or .npy"
     if not path.is_file():
-        raise ValueError(f"{path} must be an .npz file, but there is no such file")
+        raise ValueError(f"{path} must be an {kind} file, but there is no such file")
     try:
         with path.open("rb") as file:
             archive = np.load(file, allow_pickle=False)
-            if not isinstance(archive, np.lib.npyio.NpzFile):
+            if isinstance(archive, np.lib.npyio.NpzFile):
+                return {name: archive[name] for name in archive.files if name in _NAMES}
+            if bare is None:
                 raise ValueError("it is one bare array")
-            return {name: archive[name] for name in archive.files if name in _NAMES}
+            return {bare: archive}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise ValueError(
-            f"{path} must be a whole .npz of plain arrays, but it is damaged or holds pickled objects: {reason}; "
-            "write it again with np.savez"
+            f"{path} must be a whole {kind} of plain arrays, but it is damaged or holds pickled objects: {reason}; "
+            f"write it again with {'np.savez' if bare is None else 'np.savez or np.save'}"
         ) from None

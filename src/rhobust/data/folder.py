@@ -11,7 +11,7 @@ from rhobust.progress import Report, Step
 
 from .dataset import Dataset, Split
 from .held_out import hash_order, held_out
-from .images import SUFFIXES, ImageHeader, decode_image, read_header
+from .images import SUFFIXES, ImageHeader, decode_image, is_image, read_header
 from .source import Checked, checked
 
 _HOW = f"a subfolder a class with images in it ({' '.join(suffix[1:] for suffix in SUFFIXES)})"
@@ -106,7 +106,7 @@ def _images_under(folder: Path) -> list[Path]:
     for group in folder.iterdir():
         if group.name.startswith((".", "__")) or group.is_symlink() or not group.is_dir():
             continue
-        images = [path for path in group.iterdir() if _is_image(path)]
+        images = [path for path in group.iterdir() if is_image(path)]
         if not images:
             raise ValueError(
                 f"{group} must hold images ({' '.join(suffix[1:] for suffix in SUFFIXES)}), but it has none; "
@@ -116,11 +116,6 @@ def _images_under(folder: Path) -> list[Path]:
     if not found:
         raise ValueError(f"{folder} must hold {_HOW}, but it has none")
     return sorted(found, key=lambda path: hash_order(f"{path.parent.name}/{path.name}"))
-
-
-def _is_image(path: Path) -> bool:
-    hidden = path.name.startswith(".")
-    return not hidden and path.suffix.lower() in SUFFIXES and not path.is_symlink() and path.is_file()
 
 
 def _size(path: Path, header: ImageHeader) -> str:

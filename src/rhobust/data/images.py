@@ -37,6 +37,12 @@ class ImageHeader:
     """Columns."""
 
 
+def is_image(path: Path) -> bool:
+    """Whether a file's name is an image's; hidden files and symbolic links are left out."""
+    hidden = path.name.startswith(".")
+    return not hidden and path.suffix.lower() in SUFFIXES and not path.is_symlink() and path.is_file()
+
+
 def read_header(path: Path) -> ImageHeader:
     """Size and channels of an image file, without decoding it."""
     with _reading(path), _open(path.read_bytes()) as image:

@@ -15,6 +15,7 @@ from rhobust.data import to_unit
 from rhobust.progress import Report
 from rhobust.records import Record, RecordWriter, Row
 
+from .examples import keep_examples
 from .judging import VOTE_LEVEL, Judge, Scored, robust_accuracy
 from .soundness import close_votes, contradictions
 from .sweeping import BLOCKS, norm_of, sweep
@@ -45,7 +46,8 @@ def attack_target(
     on how examples are batched: noise is named by the example and the radius.
 
     The summary holds `warnings`, reasons to distrust the numbers, and `contradictions` with certificates in the same
-    folder, which are errors. Both are looked for once, when the last example is done.
+    folder, which are errors. Both are looked for once, when the last example is done. A few broken examples are then
+    kept as pictures beside the record.
 
     Args:
         target: The network that is judged.
@@ -89,6 +91,7 @@ def attack_target(
     def summarise(rows: list[Row]) -> dict[str, Any]:
         evaluation = Evaluation(origin, judge, attack, tuple(radii), seed)
         warnings, measured = distrust(evaluation, rows, probe=probe, beside=writer.record())
+        keep_examples(evaluation, rows, writer.path, nested=nested)
         return {
             "robust_accuracy": curve(rows, radii),
             "vote_level": VOTE_LEVEL if judge.scored == "smoothed" else None,
@@ -113,10 +116,10 @@ def check_radii(radii: Sequence[float], name: str = "radii") -> None:
     """Refuse radii that are negative, not sorted, or none at all."""
     if len(radii) == 0:
         raise ValueError(f"{name} must hold at least one radius, got none")
-    if not min(radii) >= 0:
-        raise ValueError(f"{name} must be >= 0, got {min(radii)}")
     if not all(math.isfinite(radius) for radius in radii):
         raise ValueError(f"{name} must be finite, got {' '.join(f'{radius:g}' for radius in radii)}")
+    if min(radii) < 0:
+        raise ValueError(f"{name} must be >= 0, got {min(radii)}")
     if any(later <= earlier for earlier, later in itertools.pairwise(radii)):
         raise ValueError(f"{name} must increase, got {' '.join(f'{radius:g}' for radius in radii)}")
 

@@ -14,34 +14,48 @@ OTHERS: dict[str, Callable[..., object]] = {"cohen": certified_radius, "lecuyer"
 """Theorems that turn the same lower bound of a probability into a radius."""
 
 
-def certified_summary(rows: Sequence[Row], settings: Row) -> Row:
-    """The certified accuracy at each radius, the average certified radius, and what follows for the test set.
+def certified_curve(rows: Sequence[Row], radii: Sequence[float]) -> Row:
+    """The certified accuracy at each radius, and the average certified radius.
 
     The certified accuracy at a radius is the share of examples that are right and certified there; at 0, the share
-    that is right and certified at all. `at_least` is a lower bound, with probability 1 - alpha for all radii at once,
-    of the share of these examples that truly are right within the radius: more than `false_at_most` certificates are
-    false with probability at most alpha.
+    that is right and certified at all. An abstention and a wrong answer count as radius 0 in the average.
     """
-    right = np.array([row["prediction"] is not None and row["prediction"] == row["label"] for row in rows])
-    radius = np.array([row["radius"] for row in rows])
+    right, radius = _right(rows), np.array([row["radius"] for row in rows])
+    hits = [int(np.sum(right & (radius >= at))) for at in radii]
+    return {
+        "certified_accuracy": [
+            {"radius": at, **share(count, len(rows)).as_row()} for at, count in zip(radii, hits, strict=True)
+        ],
+        "average_certified_radius": float(np.where(right, radius, 0.0).mean()),
+    }
+
+
+def certified_summary(rows: Sequence[Row], settings: Row) -> Row:
+    """The curve of certificates, and what follows for the test set.
+
+    `at_least` is a lower bound, with probability 1 - alpha for all radii at once, of the share of these examples that
+    truly are right within the radius: more than `false_at_most` certificates are false with probability at most alpha.
+    """
     alpha = settings["alpha"]
     false = failure_quantile(len(rows), alpha, alpha)
-    curve = []
-    for at in settings["radii"]:
-        hits = int(np.sum(right & (radius >= at)))
-        curve.append({"radius": at, **share(hits, len(rows)).as_row(), "at_least": max(0, hits - false) / len(rows)})
+    found = certified_curve(rows, settings["radii"])
+    for point in found["certified_accuracy"]:
+        point["at_least"] = max(0, round(point["accuracy"] * len(rows)) - false) / len(rows)
     draws = [row["n"] for row in rows]
     return {
-        "certified_accuracy": curve,
-        "average_certified_radius": float(np.where(right, radius, 0.0).mean()),
+        **found,
         "abstained": sum(row["prediction"] is None for row in rows),
         "false_at_most": false,
-        "statement": _statement(curve[len(curve) // 2], len(rows), alpha),
+        "statement": _statement(found["certified_accuracy"][len(settings["radii"]) // 2], len(rows), alpha),
         "mean_draws": sum(draws) / len(rows),
         "most_draws": max(draws),
-        "theorems": [_theorem(name, right, rows, settings) for name in OTHERS],
+        "theorems": [_theorem(name, rows, settings) for name in OTHERS],
         "deduction": math.sqrt(settings["dimension"]) / 510 if settings["noise"] == "grid" else None,
     }
+
+
+def _right(rows: Sequence[Row]) -> NDArray[np.bool_]:
+    return np.array([row["prediction"] is not None and row["prediction"] == row["label"] for row in rows])
 
 
 def _statement(point: Row, n: int, alpha: float) -> str:
@@ -52,9 +66,9 @@ def _statement(point: Row, n: int, alpha: float) -> str:
     )
 
 
-def _theorem(name: str, right: NDArray[np.bool_], rows: Sequence[Row], settings: Row) -> Row:
+def _theorem(name: str, rows: Sequence[Row], settings: Row) -> Row:
     """What a theorem makes of the rows' bounds: from the same counts, at the same alpha."""
-    lower = np.array([row["p_lower"] for row in rows])
+    right, lower = _right(rows), np.array([row["p_lower"] for row in rows])
     radius = np.where(right, np.asarray(OTHERS[name](lower, settings["sigma"])), 0.0)
     accuracy = [float(np.mean(right & (radius >= at))) for at in settings["radii"]]
     return {"name": name, "average_certified_radius": float(radius.mean()), "certified_accuracy": accuracy}

@@ -15,11 +15,13 @@ from rhobust.certificates import (
     ClippedCrossEntropy,
     Evidence,
     ShiftClaim,
+    Smoothing,
     ZeroOne,
     charged_alpha,
     draw_losses,
     gather_evidence,
     loss_smoothness,
+    native_dtype,
     noise_kind,
     robust_surrogate,
     shift_certificate,
@@ -191,13 +193,11 @@ def curves_target(
             for number, gamma in enumerate(ascent.gammas)
         ]
         spent = [0.0, *(point["rho_upper"] for point in points)]
-        lower = attained_loss(spent, [start, *(point["loss_lower"] for point in points)], rho)
+        lower = np.maximum(attained_loss(spent, [start, *(point["loss_lower"] for point in points)], rho), 0.0)
         estimate = np.min([point["gamma"] * rho + point["phi"] for point in points], axis=0)
         curve: list[dict[str, Any]] = [
             {"eps": at, "rho": float(r), "certified": c, "lower": float(low), "estimate": float(guess)}
-            for at, r, c, low, guess in zip(
-                eps, rho, certificate.certified_loss, np.atleast_1d(lower), estimate, strict=True
-            )
+            for at, r, c, low, guess in zip(eps, rho, certificate.certified_loss, lower, estimate, strict=True)
         ]
         summary: Row = {
             "points": len(rows),
@@ -274,12 +274,16 @@ def _attack(
         moved,
         y,
         loss,
+        Smoothing(
+            target.smoothing(),
+            target.data.num_classes,
+            noise=noise,
+            seed=seed,
+            dtype=native_dtype(target.device),
+        ),
         indices=block,
-        sigma=target.smoothing(),
         draws=draws,
-        seed=seed,
         purpose=f"curves:fresh:{gamma!r}",
-        noise=noise,
     )
     return {
         "phi": found.phi.double().cpu().numpy(),

@@ -75,7 +75,10 @@ class Judge:
     @torch.no_grad()
     def _ask(self, x: Tensor) -> list[int]:
         with frozen(self.target.model) as lent:
-            return lent(padded(x, FLOOR)).argmax(1)[: len(x)].tolist()
+            logits = lent(padded(x, FLOOR))[: len(x)]
+        if logits.isnan().any():
+            raise ValueError("logits must be numbers, but the network returned NaN: nothing was judged")
+        return logits.argmax(1).tolist()
 
 
 def padded(x: Tensor, least: int) -> Tensor:

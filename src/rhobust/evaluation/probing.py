@@ -50,12 +50,9 @@ def probe_size(examples: int) -> int:
 
 
 def stronger(evaluation: Evaluation) -> Pgd | Eot:
-    """An attack that should do no better: it sees what is judged, with twice the steps and draws, from a random start.
-
-    It has no restarts: what they gain on survivors, the evaluation has had.
-    """
+    """An attack that should do no better: it sees what is judged, with twice the steps and draws, from other starts."""
     climber = evaluation.climber
-    shape = {"steps": 2 * climber.steps, "norm": climber.norm, "loss": climber.loss, "random_start": True}
+    shape = {"steps": 2 * climber.steps, "norm": climber.norm, "random_start": True}
     if evaluation.judge.scored == "base":
         return Pgd(**shape)
     draws = climber.draws if isinstance(climber, Eot) else 1
@@ -69,7 +66,7 @@ def probe_stronger(evaluation: Evaluation, rows: Sequence[Row]) -> tuple[list[st
         return [], {}
     here = [row for row in rows if row["radius"] == radius]
     survivors = [row["index"] for row in here if not row["broken"]]
-    chosen = _spread(survivors, probe_size(len(here)))
+    chosen = spread(survivors, probe_size(len(here)))
     attack = stronger(evaluation)
     (found,) = sweep(evaluation.source, attack, (radius,), [evaluation.judge], chosen, evaluation.seed, stage="probe:")
     broken = _beyond_doubt(found, broken=True)
@@ -101,7 +98,7 @@ def probe_larger(evaluation: Evaluation, rows: Sequence[Row]) -> tuple[list[str]
     earlier = [index for index, radius in first.items() if 0 < radius < largest]
     if not earlier:
         return [], {}
-    chosen = _spread(sorted(earlier), probe_size(len(rows) // len(evaluation.radii)))
+    chosen = spread(sorted(earlier), probe_size(len(rows) // len(evaluation.radii)))
     (found,) = sweep(
         evaluation.source, evaluation.attack, (largest,), [evaluation.judge], chosen, evaluation.seed, stage="probe:"
     )
@@ -130,7 +127,7 @@ def _middle(evaluation: Evaluation, rows: Sequence[Row]) -> float | None:
     return min(possible, key=lambda radius: abs(possible[radius] - right / 2))
 
 
-def _spread(indices: Sequence[int], count: int) -> list[int]:
+def spread(indices: Sequence[int], count: int) -> list[int]:
     """At most so many of the indices, evenly over them."""
     count = min(count, len(indices))
     return [indices[place * len(indices) // count] for place in range(count)]

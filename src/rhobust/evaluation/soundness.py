@@ -76,7 +76,7 @@ def _pair(record: Record, certificate: Record) -> _Pair | None:
     proved = {
         row["index"]: row["radius"]
         for row in certificate.rows
-        if row["index"] in common and row["prediction"] == row["label"] and row["radius"] > 0
+        if row["index"] in common and row["prediction"] == row["label"]
     }
     if not proved:
         return None

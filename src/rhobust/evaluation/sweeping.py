@@ -36,8 +36,8 @@ def sweep(
     """Attack a block of examples at each radius; the rows of each judge, example by example.
 
     What is broken for a judge is broken for it at every larger radius, and what is broken for all leaves the batch.
-    Restarts are for survivors only: the first begins where the smaller radius ended, the others at random points. An
-    attacked point depends on the source, the example, the radius and the seed alone, so more judges change nothing.
+    An ascent begins where the smaller radius ended, unless told otherwise; its restarts are for survivors only. An
+    attacked point depends on the source, the example, the radii and the seed alone, so more judges change nothing.
 
     Args:
         source: The network that is attacked.
@@ -50,6 +50,22 @@ def sweep(
         stage: Names the noise too: another stage of an evaluation draws anew.
     """
     return _Sweep(source, attack, judges, block, seed, stage).over(radii, nested)
+
+
+def last_points(
+    source: Target,
+    attack: AnyAttack,
+    radii: Sequence[float],
+    judge: Judge,
+    block: list[int],
+    seed: int,
+    *,
+    nested: bool,
+) -> list[tuple[Row, Tensor]]:
+    """Attack a few examples as `sweep` does: the last row of each, and the point that it speaks of."""
+    made = _Sweep(source, attack, [judge], block, seed, "")
+    made.over(radii, nested)
+    return [(rows[-1], made.points[0][position]) for position, rows in enumerate(made.rows[0])]
 
 
 def norm_of(attack: AnyAttack) -> Norm:
@@ -67,9 +83,11 @@ class _Sweep:
         self.x = to_unit(source.data.images[block]).to(source.device)
         self.y = source.data.labels[block].to(source.device)
         self.rows: list[list[list[Row]]] = [[[] for _ in block] for _ in judges]
-        self.before: dict[int, Tensor] = {}
-        """Where each example ended at the smaller radius."""
-        self.ends: dict[int, Tensor] = {}
+        self.before: dict[tuple[int, int], Tensor] = {}
+        """Where each attempt at each example ended at the smaller radius."""
+        self.ends: dict[tuple[int, int], Tensor] = {}
+        self.points: list[dict[int, Tensor]] = [{} for _ in judges]
+        """For each judge the point behind each example's last row."""
 
     def over(self, radii: Sequence[float], nested: bool) -> list[list[Row]]:
         everyone = [set(range(len(self.block))) for _ in self.judges]
@@ -99,7 +117,8 @@ class _Sweep:
                     if mine:
                         rows = self._judge(judge, chunk, mine, moved, far, radius, name)
                         standing[number] -= {position for position, row in rows.items() if row["broken"]}
-                        _keep_worst(found[number], rows)
+                        for position in _keep_worst(found[number], rows):
+                            self.points[number][position] = moved[chunk.index(position)]
         for number, rows in enumerate(found):
             for position, row in rows.items():
                 self.rows[number][position].append(row)
@@ -120,13 +139,15 @@ class _Sweep:
         ball = {"eps": radius, "sigma": self.source.sigma, "rng": rng}
         if not isinstance(self.attack, Climb):
             return self.attack(self.source.model, x, y, **ball)[: len(chunk)]
-        if attempt == 1 and all(position in self.before for position in chunk):
-            start = torch.stack([self.before[position] for position in filled])
-        else:
-            start = self.attack.start(x, radius, rng, attempt)
-        moved = self.attack.climb(self.source.model, x, y, **ball, start=start)[: len(chunk)]
-        if self.attack.restarts and attempt <= 1:
-            self.ends.update(zip(chunk, moved, strict=True))
+        start = self.attack.start(x, radius, rng, attempt)
+        warm = self.attack.warm and attempt < 2  # one for each loss; further starts are to be other ones
+        if warm:
+            start = torch.stack(
+                [self.before.get((attempt, position), own) for position, own in zip(filled, start, strict=True)]
+            )
+        moved = self.attack.attempt(attempt).climb(self.source.model, x, y, **ball, start=start)[: len(chunk)]
+        if warm:
+            self.ends.update(((attempt, position), end) for position, end in zip(chunk, moved, strict=True))
         return moved
 
     def _judge(
@@ -150,9 +171,12 @@ class _Sweep:
         }
 
 
-def _keep_worst(kept: dict[int, Row], rows: dict[int, Row]) -> None:
-    """Of several attempts keep the one that broke, else the one with fewest votes for the label."""
+def _keep_worst(kept: dict[int, Row], rows: dict[int, Row]) -> list[int]:
+    """Of several attempts keep the one that broke, else the one with fewest votes for the label; returns the new."""
+    new = []
     for position, row in rows.items():
         before = kept.get(position)
         if before is None or row["broken"] or row.get("label_votes", 0) < before.get("label_votes", 0):
             kept[position] = row
+            new.append(position)
+    return new

@@ -1,5 +1,6 @@
 """Transfer attacks: craft on each of several networks once, judge by all of them."""
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -128,16 +129,15 @@ def rows_of(rows: Sequence[Row], model_hash: str) -> list[Row]:
 def surprising_transfers(records: Sequence[Record]) -> list[str]:
     """Warnings about transfer attacks that break more than two points of what the white-box attack left standing."""
     warnings = []
-    own = {record.settings["model_hash"]: record for record in records}
-    for record in records:
-        for target in record.settings["targets"]:
-            name, model_hash = target["name"], target["model_hash"]
-            if own[model_hash] is not record:
-                warnings += _surprising(record, own[model_hash], name, model_hash)
+    for transfer, white_box in itertools.product(records, records):
+        if transfer is not white_box:
+            warnings += _surprising(transfer, white_box)
     return warnings
 
 
-def _surprising(transfer: Record, white_box: Record, name: str, model_hash: str) -> list[str]:
+def _surprising(transfer: Record, white_box: Record) -> list[str]:
+    model_hash = white_box.settings["model_hash"]
+    names = {target["model_hash"]: target["name"] for target in white_box.settings["targets"]}
     theirs, ours = (rows_of(record.rows, model_hash) for record in (transfer, white_box))
     broken = {
         (row["index"], row["radius"])
@@ -151,8 +151,9 @@ def _surprising(transfer: Record, white_box: Record, name: str, model_hash: str)
     examples = len(ours) // len(missed)
     if count < FEW or count <= GAIN * examples:
         return []
+    source, target = names[transfer.settings["model_hash"]], names[model_hash]
     return [
-        f"a transfer attack is stronger than the white-box one: from {transfer.settings['model_hash']} it breaks"
-        f" {percent(count / examples, 'nearest')} points of {name} that the attack on itself left standing at radius"
+        f"a transfer attack is stronger than the white-box one: from {source} it breaks"
+        f" {percent(count / examples, 'nearest')} points of {target} that the attack on itself left standing at radius"
         f" {plain(radius)}"
     ]

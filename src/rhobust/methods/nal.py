@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rhobust.attacks.ascent import ascend, frozen
+from rhobust.attacks.ascent import ascend, frozen, label_losses
 from rhobust.noise import Noise
 
 from .penalised import penalised_move
@@ -60,9 +60,7 @@ class Nal:
         def objective(point: Tensor) -> Tensor:
             nonlocal noise
             noise = self.sigma * rng.normal(x, self.draws) if shared is None else shared
-            values = F.cross_entropy(
-                model((point + noise).flatten(0, 1)), torch.cat([y] * self.draws), reduction="none"
-            )
+            values = label_losses(model, (point + noise).flatten(0, 1), torch.cat([y] * self.draws))
             return values.view(self.draws, len(y)).mean(0)
 
         def papers_move(point: Tensor, gradient: Tensor, _: int) -> Tensor:

@@ -1,5 +1,6 @@
 """The step rule that WRM and NAL share: ascent on a loss less gamma times the squared distance."""
 
+import torch
 from torch import Tensor
 
 from rhobust.attacks.ascent import Move
@@ -12,6 +13,7 @@ def penalised_move(centre: Tensor, gamma: float, size: float) -> Move:
     """
 
     def move(point: Tensor, gradient: Tensor, number: int) -> Tensor:
-        return point + size / (number + 1) ** 0.5 * (gradient - 2 * gamma * (point - centre))
+        step = size / (number + 1) ** 0.5
+        return torch.lerp(point, centre, 2 * gamma * step).add_(gradient, alpha=step)
 
     return move

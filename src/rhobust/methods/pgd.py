@@ -34,6 +34,6 @@ class Pgd:
             raise ValueError(f"steps must be >= 1, got {self.steps}")
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> Loss:
-        attack = attacks.Pgd(steps=self.steps, relative_step=self.relative_step)
+        attack = attacks.Pgd(steps=self.steps, schedule="constant", relative_step=self.relative_step)
         worst = attack.climb(model, x, y, eps=self.eps, sigma=None, rng=rng, start=x)
         return Loss(F.cross_entropy(model(worst), y), squared_distance(worst, x))

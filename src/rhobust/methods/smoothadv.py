@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from rhobust.attacks.ascent import ascend, frozen, l2_move
 from rhobust.attacks.losses import smoothed_loss
-from rhobust.noise import Noise, noisy_copies
+from rhobust.noise import DrawnNoise, Noise, noisy_copies
 
 from .protocol import Loss, squared_distance
 
@@ -41,7 +41,7 @@ class Smoothadv:
                 raise ValueError(f"{name} must be >= 1, got {getattr(self, name)}")
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> Loss:
-        drawn = _Drawn(rng.normal(x, self.draws))
+        drawn = DrawnNoise(rng.normal(x, self.draws))
         with frozen(model) as lent:
             worst = ascend(
                 lambda point: smoothed_loss(lent, point, y, sigma=self.sigma, draws=self.draws, rng=drawn),
@@ -51,13 +51,3 @@ class Smoothadv:
             )
         copies = noisy_copies(worst, self.sigma, self.draws, drawn)
         return Loss(F.cross_entropy(model(copies), torch.cat([y] * self.draws)), squared_distance(worst, x))
-
-
-@dataclass(frozen=True)
-class _Drawn:
-    """The same draws at every call."""
-
-    block: Tensor
-
-    def normal(self, x: Tensor, draws: int) -> Tensor:
-        return self.block

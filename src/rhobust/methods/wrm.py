@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rhobust.attacks.ascent import ascend, frozen
+from rhobust.attacks.ascent import ascend, frozen, label_losses
 from rhobust.noise import Noise
 
 from .penalised import penalised_move
@@ -38,7 +38,7 @@ class Wrm:
         Nothing is clipped or projected.
         """
         return ascend(
-            lambda point: F.cross_entropy(model(point), y, reduction="none"),
+            lambda point: label_losses(model, point, y),
             x,
             steps=self.steps + 1,
             move=penalised_move(x, self.gamma, 0.5 / self.gamma),

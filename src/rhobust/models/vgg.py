@@ -17,7 +17,7 @@ def vgg16(channels: int, height: int, width: int, classes: int, activation: Call
     inputs = channels
     for stage in _STAGES:
         for outputs in stage:
-            layers += [ConvNorm(inputs, outputs, 3, bias=True), activation()]
+            layers.append(ConvNorm(inputs, outputs, 3, bias=True, activation=activation()))
             inputs = outputs
         layers.append(nn.MaxPool2d(2))
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, classes))

@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-COLOURS = ("#0072b2", "#d55e00", "#008a64", "#b3508a", "#a87400", "#3d8fc4", "#4a4a4a", "#7d7200")
+COLOURS = ("#0072b2", "#d55e00", "#008a64", "#b3508a", "#a87400", "#3d8fc4", "#4a4a4a", "#7d7200", "#6a51a3", "#8c4a2f")
 """Okabe and Ito's palette, the pale ones darkened until a line on white has a contrast of 3."""
 
 _MARKERS = (
@@ -42,13 +42,19 @@ class Series:
     label: str
     run: int
     kind: str
+    words: str
+    """What the kind is called in the legend."""
     points: Sequence[Point]
     dash: str = ""
     hollow: bool = False
-    banded: bool = True
-    """Whether intervals are shaded."""
     held: bool = False
-    """Whether a point's value holds back to the point before it: the line is a staircase that never overstates."""
+    """Whether a point's value holds back to the point before it: the line is a staircase that never overstates.
+
+    What is proved is drawn so; what was measured is a plain line, and its intervals are shaded.
+    """
+    on: bool = True
+    """Whether it is switched on at first."""
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -112,13 +118,14 @@ def round_above(value: float) -> float:
     return step * math.ceil(value / step - 1e-9)
 
 
-def draw(chart: Chart, size: Size) -> str:
+def draw(chart: Chart, size: Size, *, keyed: bool = True) -> str:
     """The chart as one `<svg>` element, well-formed XML.
 
-    The legend lies below the visible box: the page has its own, and a saved figure widens the box to show it.
+    The legend lies below the visible box: the page has its own, and a saved figure widens the box to show it. A drawing
+    that is never saved needs none.
     """
     frame = _Frame(chart, size)
-    legend, legend_height = _legend(chart, frame)
+    legend, legend_height = _legend(chart, frame) if keyed else ("", 0)
     box = f"0 0 {size.width} {size.height}"
     whole = f"0 0 {size.width} {size.height + legend_height}"
     label = f"{chart.title}. {chart.description}"
@@ -204,14 +211,13 @@ def _line(series: Series, frame: _Frame) -> str:
         return ""
     dash = f' stroke-dasharray="{series.dash}"' if series.dash else ""
     parts = [
-        f'<g class="series" data-run="{series.run}" data-kind="{escape(series.kind)}"'
+        f'<g class="series{"" if series.on else " off"}" data-run="{series.run}" data-kind="{escape(series.kind)}"'
         f' style="color:{colour(series.run)}">'
     ]
     lows = [(p.x, p.low) for p in points if p.low is not None]
     highs = [(p.x, p.high) for p in points if p.high is not None]
-    if series.banded and len(lows) > 1 and len(highs) > 1:
-        upper = _path(highs, frame, held=series.held)
-        lower = _reversed(lows, frame, held=series.held)
+    if not series.held and len(lows) > 1 and len(highs) > 1:
+        upper, lower = _path(highs, frame, held=False), _path(lows[::-1], frame, held=False)
         parts.append(f'<path class="band" d="M{upper}L{lower}Z" fill="currentColor" fill-opacity=".1"/>')
     line = _path([(p.x, p.y) for p in points], frame, held=series.held)
     parts.append(
@@ -243,24 +249,6 @@ def _path(points: Sequence[tuple[float, float]], frame: _Frame, *, held: bool) -
     return "".join(parts)
 
 
-def _reversed(points: Sequence[tuple[float, float]], frame: _Frame, *, held: bool) -> str:
-    """The same line drawn from its end to its start: the lower edge of a band."""
-    backwards = list(reversed(points))
-    y = frame.y(backwards[0][1])
-    parts = [f"{frame.x(backwards[0][0])} {y}"]
-    for next_x, next_y in backwards[1:]:
-        to_x, to_y = frame.x(next_x), frame.y(next_y)
-        if held:
-            if to_y != y:
-                parts.append(f"H{to_x}V{to_y}")
-        else:
-            parts.append(f"L{to_x} {to_y}")
-        y = to_y
-    if held:
-        parts.append(f"H{frame.x(points[0][0])}")
-    return "".join(parts)
-
-
 def _legend(chart: Chart, frame: _Frame) -> tuple[str, int]:
     # Two columns where there is room; the labels are the user's, so their width is only guessed.
     columns = 2 if frame.width > 560 else 1
@@ -271,7 +259,7 @@ def _legend(chart: Chart, frame: _Frame) -> tuple[str, int]:
         y = frame.height + 14 + 20 * (position % rows)
         dash = f' stroke-dasharray="{series.dash}"' if series.dash else ""
         parts.append(
-            f'<g class="key" data-run="{series.run}" data-kind="{escape(series.kind)}"'
+            f'<g class="key{"" if series.on else " off"}" data-run="{series.run}" data-kind="{escape(series.kind)}"'
             f' transform="translate({x} {y})"><g style="color:{colour(series.run)}">'
             f'<path d="M0 0h30" stroke="currentColor" stroke-width="2"{dash}/>'
             f"{markers(series.run, [('15', '0')], hollow=series.hollow)}</g>"

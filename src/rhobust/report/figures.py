@@ -1,31 +1,44 @@
 """The page's figures: which lines are drawn, how they look, and what the read-out under the pointer says."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 from rhobust.report.chart import Axis, Chart, Point, Series, Size, draw, round_above
-from rhobust.report.run import Attack, Certificate, Run, Shift
-from rhobust.report.table import COSTS
-from rhobust.rounding import percent, rounded
+from rhobust.report.run import Attack, Certificate, Losses, Run, Shift
+from rhobust.rounding import Way, percent, rounded
 
 WIDE, NARROW, SMALL = Size(1040, 430), Size(360, 330), Size(360, 230)
+
+CROWD = 4
+"""With more runs than this, bands and side lines start switched off: they would cover what matters."""
 
 _STEPS = 120
 """Radii a certified curve is drawn at; fewer than a step in ten pixels would show."""
 
-KINDS = {
-    "certified": ("Certified (proved)", ""),
-    "eot": ("EOT attack", "8 4"),
-    "transfer": ("Attack on the base network, scored on the smoothed one", "10 3 2 3"),
-    "base": ("Attack on the base network", "2 4"),
-    "w2": ("W2, certified (proved)", ""),
-    "w1": ("W1, certified (proved)", "8 4"),
-    "winf": ("W∞, certified (proved)", "2 4"),
-    "noise": ("One noisy vote, no shift (estimate)", ""),
-    "training": ("Training", ""),
+_DASHES = ("", "8 4", "2 4", "10 3 2 3", "5 2 1 2 1 2", "14 4", "1 3", "6 2 6 6")
+
+_ATTACKS = {
+    "eot": "EOT attack",
+    "autoattack": "AutoAttack",
+    "blind": "Attack blind to the noise, judged with it",
+    "plain": "Attack on a network without noise",
+    "base": "Attack on the base network",
+    "transfer": "Attack crafted on another network",
+    "paper": "The paper’s protocol",
 }
-"""What a line is, in words, and its dashes."""
+"""The kinds of attack lines, in the order of the legend."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What some lines of a figure have in common: a name, dashes, and whether they are switched on at first."""
+
+    name: str
+    words: str
+    dash: str
+    on: bool = True
 
 
 @dataclass(frozen=True)
@@ -34,100 +47,177 @@ class Figure:
 
     name: str
     title: str
+    nav: str
+    """Its name in the list of sections."""
     caption: str
     wide: str
     narrow: str
     """A second drawing for a phone, where the wide one would shrink its text; empty where one drawing will do."""
     runs: tuple[int, ...]
-    kinds: tuple[str, ...]
+    kinds: tuple[Kind, ...]
+    bands: bool
+    """Whether any line has a band."""
+    crowded: bool
+    """Whether bands start switched off."""
+    slider: str
+    """What a slider reads certified values at, such as "eps"; empty where nothing is certified."""
     document: dict[str, Any]
 
 
 def figures(runs: Sequence[Run]) -> list[Figure]:
     """The figures there are numbers for."""
-    found = [_over_radius(runs), _over_eps(runs), *_training(runs)]
+    found = [
+        _over_radius(runs, "l2"),
+        _over_radius(runs, "linf"),
+        _over_eps(runs),
+        *_over_losses(runs),
+        *_training(runs),
+    ]
     return [figure for figure in found if figure is not None]
 
 
-def _over_radius(runs: Sequence[Run]) -> Figure | None:
-    scored = [radius for run in runs for attack in run.attacks for radius in attack.accuracy]
-    reached = [certificate.largest for run in runs for certificate in run.certificates]
-    if not scored and not reached:
+def _over_radius(runs: Sequence[Run], norm: str) -> Figure | None:
+    l2 = norm == "l2"
+    attacks = [(position, run, a) for position, run in enumerate(runs) for a in run.attacks if a.norm == norm]
+    certificates = [(position, run, c) for position, run in enumerate(runs) for c in run.certificates if l2]
+    ends = [radius for _, _, attack in attacks for radius in attack.accuracy]
+    ends += [certificate.largest * 1.04 for _, _, certificate in certificates]
+    if not ends:
         return None
-    end = max([*scored, *(r * 1.04 for r in reached)]) or 1.0
-    series: list[Series] = []
-    for position, run in enumerate(runs):
-        series += [_certified_line(position, run, piece, end) for piece in run.certificates]
-        series += [_attack_line(position, run, attack) for attack in run.attacks]
-    chart = Chart(
-        name="radius",
-        title="Robust accuracy over radius",
+    end = max(ends) or 1.0
+    lines = [_certified_line(position, run, piece, end) for position, run, piece in certificates]
+    lines += [_attack_line(position, run, attack, len(runs)) for position, run, attack in attacks]
+    chart = _chart(
+        name="radius" if l2 else "radius-linf",
+        title="Robust accuracy over radius" if l2 else "Robust accuracy over L∞ radius",
         description="Certified accuracy is a proved lower limit, accuracy under attack an upper limit.",
-        x=Axis("L2 radius (inputs in [0, 1])", 0.0, end),
+        x=Axis("L2 radius (inputs in [0, 1])" if l2 else "L∞ radius (inputs in [0, 1])", 0.0, end),
         y=Axis("accuracy", 0.0, 1.0, percent=True),
-        series=series,
+        lines=lines,
     )
-    caption = (
-        "The truth for the smoothed classifier lies between its solid line (proved) and its dashed line"
-        " (what the attack could not break). Shaded: their 95% Clopper-Pearson intervals."
-    )
-    return _figure(chart, caption)
+    caption = "Shaded: 95% Clopper-Pearson intervals of what was measured."
+    if certificates:
+        caption = (
+            "The truth for the smoothed classifier lies between its staircase (proved) and the line of an attack on it"
+            f" (what the attack could not break). {caption}"
+        )
+    crowded = len(runs) > CROWD
+    return _figure(chart, caption, nav="Radius" if l2 else "L∞ radius", at="radius", crowded=crowded)
 
 
 def _certified_line(position: int, run: Run, certificate: Certificate, end: float) -> Series:
     marked = {0.0, *(r for r in certificate.listed if r <= end)}
-    marked |= {radius for attack in run.attacks for radius in attack.accuracy if radius <= end}
+    marked |= {r for attack in run.attacks if attack.norm == "l2" for r in attack.accuracy if r <= end}
     radii = sorted(marked | {round(end * step / _STEPS, 4) for step in range(_STEPS)} | {end})
     points = []
     for radius in radii:
         counted = certificate.accuracy(radius)
-        points.append(Point(radius, counted.value, counted.low, counted.high, marked=radius in marked))
-    return Series(f"{run.label}, certified", position, "certified", points, held=True)
+        points.append(
+            Point(radius, counted.value, counted.low, counted.high, marked=radius in marked and counted.k > 0)
+        )
+    label = f"{run.label}, certified"
+    warnings = certificate.warnings
+    return Series(label, position, "certified", "Certified (proved)", points, held=True, warnings=warnings)
 
 
-def _attack_line(position: int, run: Run, attack: Attack) -> Series:
-    on_smoothed = "eot" if attack.name.startswith("EOT") else "transfer"
-    kind = on_smoothed if attack.scored == "smoothed" else "base"
+def attack_kind(run: Run, attack: Attack) -> str:
+    """Which kind of line an attack is."""
+    if attack.transferred:
+        return "transfer"
+    if attack.kind == "paper":
+        return "paper"
+    if attack.scored == "base":
+        return "base" if run.sigmas else "plain"
+    return attack.kind if attack.kind in _ATTACKS else "blind"
+
+
+def _attack_line(position: int, run: Run, attack: Attack, runs: int) -> Series:
+    kind = attack_kind(run, attack)
     points = [Point(radius, c.value, c.low, c.high) for radius, c in attack.accuracy.items()]
-    label = f"{run.label}, {attack.name}{'' if kind == 'eot' else f', {attack.scored}'}"
-    # The base network's bands would cover those of the classifier the certificate is about.
-    return Series(label, position, kind, points, dash=KINDS[kind][1], hollow=True, banded=kind != "base")
+    on = kind in ("eot", "autoattack", "plain") or (kind == "base" and runs <= CROWD)
+    label = f"{run.label}, {attack.name}, {attack.judge}"
+    return Series(label, position, kind, _ATTACKS[kind], points, hollow=True, on=on, warnings=attack.warnings)
 
 
 def _over_eps(runs: Sequence[Run]) -> Figure | None:
-    shifts = [(position, run, shift) for position, run in enumerate(runs) for shift in run.shifts]
+    shifts = [(position, run, shift) for position, run in enumerate(runs) for shift in run.shifts if shift.curve]
     end = max((eps for _, _, shift in shifts for eps, _ in shift.curve), default=0.0)
     if end == 0.0:
         return None
-    series: list[Series] = []
-    for position, run, shift in shifts:
-        series += _shift_lines(position, run, shift)
-    chart = Chart(
+    chart = _chart(
         name="shift",
         title="Certified accuracy under distribution shift",
         description="The accuracy proved for every distribution within a transport distance eps of the data's.",
         x=Axis("transport distance eps of the shift", 0.0, end * 1.04),
-        y=Axis("accuracy of one noisy vote", 0.0, 1.0, percent=True),
-        series=series,
+        y=Axis("accuracy", 0.0, 1.0, percent=True),
+        lines=[line for position, run, shift in shifts for line in _shift_lines(position, run, shift)],
     )
     caption = (
-        "Proved for all shifts up to eps at once; the open marker at 0 is the accuracy measured under noise alone"
-        " (an estimate). Between two computed points the line holds the value of the larger eps, which is proved"
-        " there too."
+        "Proved for all shifts up to eps at once; the open marker at 0 was measured under noise alone (an estimate)."
+        " Between two computed points the line holds the value of the larger eps, which is proved there too."
     )
-    return _figure(chart, caption)
+    return _figure(chart, caption, nav="Shift", at="eps")
 
 
-def _shift_lines(position: int, run: Run, shift: Shift) -> list[Series]:
-    kind = shift.cost if shift.cost in COSTS else "w2"
+def _shift_lines(position: int, run: Run, shift: Shift) -> Iterator[Series]:
     points = [Point(eps, value) for eps, value in shift.curve]
     if points[0].x > 0:
         # A shift of at most eps includes no shift: the first value holds from 0 on.
         points.insert(0, Point(0.0, points[0].y, marked=False))
-    name = COSTS.get(shift.cost, shift.cost)
-    line = Series(f"{run.label}, {name} certified", position, kind, points, dash=KINDS[kind][1], held=True)
-    noise = Series(f"{run.label}, no shift", position, "noise", [Point(0.0, shift.under_noise)], hollow=True)
-    return [line, noise]
+    yield Series(
+        label=f"{run.label}, {shift.title}",
+        run=position,
+        kind=f"shift {shift.title}",
+        words=f"{shift.title} (proved)",
+        points=points,
+        held=True,
+        on=not shift.beside,
+        warnings=shift.warnings,
+    )
+    if not shift.beside:
+        words = "One noisy vote, no shift (estimate)"
+        start = [Point(0.0, shift.under_noise)]
+        yield Series(f"{run.label}, no shift", position, "noise", words, start, hollow=True, warnings=shift.warnings)
+
+
+def _over_losses(runs: Sequence[Run]) -> Iterator[Figure]:
+    """One figure for each loss that was bracketed: losses clipped at different bounds are different losses."""
+    found: dict[str, list[Series]] = {}
+    for position, run in enumerate(runs):
+        for losses in run.losses:
+            found.setdefault(losses.loss, []).extend(_loss_lines(position, run, losses))
+    for number, (loss, lines) in enumerate(found.items()):
+        every = [point for line in lines for point in line.points]
+        end = max((point.x for point in every), default=0.0)
+        if end == 0.0:
+            continue
+        chart = _chart(
+            name=f"losses-{number}",
+            title=f"Worst {loss} under distribution shift",
+            description="The worst mean loss of one noisy answer over all distributions within W2 distance eps.",
+            x=Axis("W2 distance eps of the shift", 0.0, end * 1.04),
+            y=Axis(f"mean {loss}", 0.0, round_above(max(1e-6, *(point.y for point in every)))),
+            lines=lines,
+        )
+        caption = "Proved from above for all eps at once; between two points the line holds the larger value."
+        if any(line.kind == "lower" for line in lines):
+            caption = (
+                "The truth lies between the staircase and the markers of the attack, both proved for all eps at once."
+                " The paper’s estimate, γρ + mean φ with φ found by ascent, may lie on either side of the truth."
+            )
+        yield _figure(chart, caption, nav=f"Worst {loss.partition(' ')[0]}", at="eps")
+
+
+def _loss_lines(position: int, run: Run, losses: Losses) -> Iterator[Series]:
+    for kind, words, curve in (
+        ("upper", "Certified, from above (proved)", losses.certified),
+        ("lower", "Attack, from below (proved)", losses.lower),
+        ("guess", "The paper’s estimate (bounds nothing)", losses.estimate),
+    ):
+        if curve:
+            points = [Point(eps, value) for eps, value in curve]
+            upper, label = kind == "upper", f"{run.label}, {words}"
+            yield Series(label, position, kind, words, points, hollow=not upper, held=upper, warnings=losses.warnings)
 
 
 def _training(runs: Sequence[Run]) -> list[Figure]:
@@ -137,7 +227,7 @@ def _training(runs: Sequence[Run]) -> list[Figure]:
         ("accuracy", "Accuracy in training", "Without noise or attack, on images held out or else on training images."),
         ("distance_rms", "Inner distance", "Root mean square distance the inner maximisation moved an input."),
     ):
-        series = []
+        lines = []
         for position, run in enumerate(runs):
             values = [(row["epoch"], row.get(key)) for row in run.epochs]
             points = [
@@ -147,61 +237,105 @@ def _training(runs: Sequence[Run]) -> list[Figure]:
             ]
             # A method without an inner maximisation moves nothing: a line at zero would say nothing.
             if any(point.y for point in points):
-                series.append(Series(run.label, position, "training", points))
-        if not series:
+                lines.append(Series(run.label, position, "training", "Training", points))
+        if not lines:
             continue
-        every = [point for line in series for point in line.points]
+        every = [point for line in lines for point in line.points]
         high = 1.0 if key == "accuracy" else round_above(max(1e-6, *(point.y for point in every)))
-        last = max(max(p.x for p in every), 2.0)
-        chart = Chart(
+        chart = _chart(
             name=f"training-{key}",
             title=title,
             description=caption,
-            x=Axis("epoch", 1.0, last),
+            x=Axis("epoch", 1.0, max(max(p.x for p in every), 2.0)),
             y=Axis(title.lower(), 0.0, high, percent=key == "accuracy"),
-            series=series,
+            lines=lines,
         )
-        found.append(_figure(chart, caption, size=SMALL, narrow=None))
+        found.append(_figure(chart, caption, nav="Training", at="epoch", size=SMALL, narrow=None))
     return found
 
 
-def _figure(chart: Chart, caption: str, size: Size = WIDE, narrow: Size | None = NARROW) -> Figure:
+def _kinds(lines: Sequence[Series]) -> dict[str, Kind]:
+    """The kinds of a figure's lines in the order they come, each with its own dashes; a kind is on if any line is."""
+    order = {name: place for place, name in enumerate(("certified", *_ATTACKS))}
+    found: dict[str, Kind] = {}
+    solid = 0
+    for line in sorted(lines, key=lambda line: order.get(line.kind, len(order))):
+        if line.kind not in found:
+            dash = "" if line.kind == "noise" else _DASHES[solid % len(_DASHES)]
+            solid += line.kind != "noise"
+            on = any(other.on for other in lines if other.kind == line.kind)
+            found[line.kind] = Kind(line.kind, line.words, dash, on)
+    return found
+
+
+def _chart(name: str, title: str, description: str, x: Axis, y: Axis, lines: Sequence[Series]) -> Chart:
+    """The chart of some lines, each with the dashes of its kind and on or off with it."""
+    kinds = _kinds(lines)
+    series = [replace(line, dash=kinds[line.kind].dash, on=kinds[line.kind].on) for line in lines]
+    return Chart(name, title, description, x, y, series)
+
+
+def _figure(
+    chart: Chart,
+    caption: str,
+    *,
+    nav: str,
+    at: str,
+    size: Size = WIDE,
+    narrow: Size | None = NARROW,
+    crowded: bool = False,
+) -> Figure:
+    lines = chart.series
     return Figure(
         name=chart.name,
         title=chart.title,
+        nav=nav,
         caption=caption,
         wide=draw(chart, size),
-        narrow=draw(chart, narrow) if narrow else "",
-        runs=tuple(sorted({series.run for series in chart.series})),
-        kinds=tuple(kind for kind in KINDS if any(series.kind == kind for series in chart.series)),
-        document={
-            "x": chart.x.title,
-            "percent": chart.y.percent,
-            "series": [_read_out(series, percent_axis=chart.y.percent) for series in chart.series],
-        },
+        narrow=draw(chart, narrow, keyed=False) if narrow else "",
+        runs=tuple(sorted({line.run for line in lines})),
+        kinds=tuple(_kinds(lines).values()),
+        bands=any(not line.held and len(line.points) > 1 and line.points[0].low is not None for line in lines),
+        crowded=crowded,
+        slider=at if any(line.held for line in lines) else "",
+        document={"at": at, "series": [_read_out(line, in_percent=chart.y.percent) for line in lines]},
     )
 
 
-def _read_out(series: Series, *, percent_axis: bool) -> dict[str, Any]:
-    """The series as the read-out shows it: already rounded, so that the script never rounds."""
-    proved = series.held
-    sign = "≥" if proved else "≤" if series.kind in ("eot", "transfer", "base") else ""
-    # Robust accuracy falls with the radius: a lower limit further out and an upper limit further in both hold here.
-    rule = "next" if proved else "last" if sign else "exact"
+def _side(line: Series) -> tuple[str, Way]:
+    """Which side of the truth a line's values are on, and the safe way to round them."""
+    if line.kind == "upper":
+        return "≤", "up"
+    if line.kind == "lower" or line.held:
+        return "≥", "down"
+    return "≤" if line.kind in _ATTACKS else "", "nearest"
+
+
+def _read_out(line: Series, *, in_percent: bool) -> dict[str, Any]:
+    """The line as the read-out shows it: already rounded, so that the script never rounds."""
+    sign, way = _side(line)
+    # Robust accuracy falls with the radius: a lower limit further out and an upper limit further in both hold here. A
+    # worst loss rises, and it is the other way round.
+    rule = "next" if line.held else "last" if sign else "exact"
 
     def shown(point: Point) -> list[Any]:
-        if not percent_axis:
-            return [point.x, rounded(point.y, 4, "nearest")]
-        text = f"{percent(point.y, 'down' if proved else 'nearest')}%"
+        if not in_percent:
+            return [point.x, rounded(point.y, 4, way)]
+        text = f"{percent(point.y, way)}%"
         if point.low is None or point.high is None:
             return [point.x, text]
         return [point.x, text, f"{percent(point.low, 'down')}–{percent(point.high, 'up')}"]
 
+    points = [shown(point) for point in line.points]
+    if rule == "next":
+        # Where the next step says the same, it says it here too.
+        points = [here for here, after in pairwise([*points, [None]]) if here[1:] != after[1:]]
     return {
-        "label": series.label,
-        "run": series.run,
-        "kind": series.kind,
+        "label": line.label,
+        "run": line.run,
+        "kind": line.kind,
         "sign": sign,
         "rule": rule,
-        "points": [shown(point) for point in series.points],
+        "warned": bool(line.warnings),
+        "points": points,
     }

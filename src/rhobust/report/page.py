@@ -1,9 +1,10 @@
-"""The page itself: one HTML file that holds its style, its script, its figures and its data."""
+"""The page itself: one HTML file that holds its style, its script, its figures, its pictures and its data."""
 
 import base64
 import hashlib
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -11,17 +12,29 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 
 from rhobust.records import Row, write_whole
-from rhobust.report.cards import card, headline, method_name
-from rhobust.report.chart import colour, markers
-from rhobust.report.figures import KINDS, figures
-from rhobust.report.gather import gather
+from rhobust.report.chart import COLOURS, colour, markers
+from rhobust.report.figures import Kind, figures
+from rhobust.report.gather import Gathered, gather
+from rhobust.report.matrix import matrices
+from rhobust.report.overview import entry, headline, method_name
+from rhobust.report.pictures import galleries
 from rhobust.report.run import Run
 from rhobust.report.soundness import contradictions
-from rhobust.report.table import COLUMNS, Number, numbers, where_text
+from rhobust.report.table import Number, numbers, where_text
+from rhobust.version import VERSION
 
 
-def write_report(runs: Sequence[Path], out: Path, *, title: str = "Robustness report") -> Path:
-    """Write one self-contained HTML page about some runs and return its path.
+@dataclass(frozen=True)
+class Written:
+    """A page that was written, and what could not be shown on it."""
+
+    path: Path
+    problems: tuple[str, ...]
+    """One line for each run, record or file that is missing, unfinished, changed or damaged."""
+
+
+def write_report(runs: Sequence[Path], out: Path, *, title: str = "Robustness report") -> Written:
+    """Write one self-contained HTML page about some runs.
 
     The page asks nothing of the network. The same records give the same bytes.
 
@@ -31,17 +44,19 @@ def write_report(runs: Sequence[Path], out: Path, *, title: str = "Robustness re
         title: The page's heading.
 
     Raises:
-        ValueError: No folder is given, or one has no readable config.json.
+        ValueError: No folder is given, or none has a readable config.json.
     """
-    page = render(gather(runs), title=title)
+    gathered = gather(runs)
+    page = render(gathered, title=title)
     out.parent.mkdir(parents=True, exist_ok=True)
     # A name from a file may hold half a surrogate pair, which UTF-8 cannot.
     write_whole(out, page.encode("utf-8", errors="replace"))
-    return out
+    return Written(out, tuple(gathered.problems))
 
 
-def render(runs: Sequence[Run], *, title: str) -> str:
+def render(gathered: Gathered, *, title: str) -> str:
     """The page as text."""
+    runs = gathered.runs
     folder = files("rhobust.report")
     style, script, template = (
         folder.joinpath(name).read_text(encoding="utf-8") for name in ("style.css", "script.js", "page.html.jinja")
@@ -54,7 +69,8 @@ def render(runs: Sequence[Run], *, title: str) -> str:
     data = {
         "title": title,
         "models": [{"label": run.label, "method": method_name(run)} for run in runs],
-        "numbers": {"columns": COLUMNS, "rows": [[getattr(row, name) for name in COLUMNS] for row in rows]},
+        "colours": len(COLOURS),
+        "start": {"radius": at.radius, "eps": at.eps},
         "charts": {figure.name: figure.document for figure in drawn},
     }
     return environment.from_string(template).render(
@@ -64,15 +80,20 @@ def render(runs: Sequence[Run], *, title: str) -> str:
         script_hash=_script_hash(script),
         lead=_lead(runs),
         at=at,
+        missing=gathered.missing,
         errors=[error for run in runs for error in contradictions(run)],
-        cards=[card(position, run, at) for position, run in enumerate(runs)],
+        entries=[entry(position, run, at) for position, run in enumerate(runs)],
         figures=[figure for figure in drawn if not figure.name.startswith("training-")],
         training=[figure for figure in drawn if figure.name.startswith("training-")],
+        galleries=galleries(runs),
+        matrices=matrices(runs),
         labels=[run.label for run in runs],
-        kinds={name: words for name, (words, _) in KINDS.items()},
+        colours=len(COLOURS),
         rows=rows,
         footnotes=_footnotes(rows),
+        facts=_facts(runs),
         settings=[_settings(position, run) for position, run in enumerate(runs)],
+        version=VERSION,
         data=data,
     )
 
@@ -84,7 +105,7 @@ def _lead(runs: Sequence[Run]) -> str:
     parts = [f"{models} on {', '.join(data)}" if data else models]
     if versions:
         parts.append(f"rhobust {', '.join(versions)}")
-    return ". ".join(parts) + "."
+    return " · ".join(parts)
 
 
 def _footnotes(rows: Sequence[Number]) -> dict[str, int]:
@@ -105,14 +126,39 @@ def _swatch(run: int) -> str:
     )
 
 
-def _dashes(kind: str) -> str:
-    dash = f' stroke-dasharray="{KINDS[kind][1]}"' if KINDS[kind][1] else ""
+def _dashes(kind: Kind) -> str:
+    dash = f' stroke-dasharray="{kind.dash}"' if kind.dash else ""
     drawing = (
         '<circle cx="16" cy="5" r="3.5" fill="none" stroke="currentColor" stroke-width="1.5"/>'
-        if kind == "noise"
+        if kind.name == "noise"
         else f'<path d="M0 5H32" stroke="currentColor" stroke-width="2"{dash}/>'
     )
     return f'<svg class="dashes" viewBox="0 0 32 10" aria-hidden="true">{drawing}</svg>'
+
+
+_FACTS = {
+    "Data": ("config", "data"),
+    "Network": ("config", "model"),
+    "Epochs": ("config", "epochs"),
+    "Seed": ("config", "seed"),
+    "Device": ("environment", "device_name"),
+    "torch": ("environment", "torch"),
+    "Python": ("environment", "python"),
+}
+"""What the table of runs shows of each, and where it is written."""
+
+
+def _facts(runs: Sequence[Run]) -> dict[str, Any]:
+    """Settings, seeds, hardware and versions of all runs at a glance."""
+    rows = []
+    for run in runs:
+        documents = {"config": run.config, "environment": run.environment}
+        cells = [documents[place].get(key) for place, key in _FACTS.values()]
+        cells[4] = cells[4] or run.environment.get("device")
+        seeds = {piece.settings.get("seed") for piece in run.pieces}
+        tested = ", ".join(sorted(str(seed) for seed in seeds if seed is not None))
+        rows.append([*("–" if cell is None else str(cell) for cell in cells), tested or "–"])
+    return {"columns": [*_FACTS, "Seed of the tests"], "rows": rows}
 
 
 def _settings(position: int, run: Run) -> dict[str, Any]:
@@ -124,7 +170,8 @@ def _settings(position: int, run: Run) -> dict[str, Any]:
             "statement": getattr(piece, "statement", ""),
             "seconds": f"{run.seconds[piece.file]:.1f} s" if piece.file in run.seconds else "–",
         }
-        for piece in (*run.attacks, *run.certificates, *run.shifts)
+        for piece in run.pieces
+        if not getattr(piece, "beside", False)
     ]
     return {
         "run": position,

@@ -7,8 +7,25 @@ from functools import cached_property
 
 import numpy as np
 
+from rhobust.bounds import failure_quantile
 from rhobust.records import Row
 from rhobust.rounding import Share, share
+
+COSTS = {"w1": "W1", "w2": "W2", "winf": "W∞"}
+"""The transport distances, as they are written."""
+
+Curve = tuple[tuple[float, float], ...]
+
+_NAMES = {"eot": "EOT", "pgd": "PGD", "autoattack": "AutoAttack", "paper": "Paper’s attack"}
+
+
+@dataclass(frozen=True)
+class CloseVotes:
+    """Votes too close to tell the label from its rival, and the accuracy if all went against the label, or for it."""
+
+    count: int
+    least: float
+    most: float
 
 
 @dataclass(frozen=True)
@@ -20,6 +37,10 @@ class Attack:
     examples: frozenset[int]
     broken: Mapping[float, frozenset[int]]
     """For each radius the examples that are wrong there."""
+    clean_votes: Mapping[int, int]
+    """For each example how many votes its label got before the attack, where that was counted."""
+    close: Mapping[float, CloseVotes]
+    """For each radius the votes that were too close, where there were any."""
     warnings: tuple[str, ...]
 
     @property
@@ -28,12 +49,44 @@ class Attack:
         return str(self.settings.get("scored", "base"))
 
     @property
+    def norm(self) -> str:
+        """The norm that the radius is measured in: "l2" or "linf"."""
+        return str(self.settings.get("norm", "l2"))
+
+    @property
+    def kind(self) -> str:
+        """The attack's name in its settings, such as "eot"."""
+        return str(_object(self.settings, "attack").get("kind", "attack"))
+
+    @property
+    def transferred(self) -> bool:
+        """Whether another network was attacked in this one's place."""
+        return self.settings.get("source") is not None
+
+    @property
+    def majority(self) -> bool:
+        """Whether a vote of several draws was judged: only that says something of the smoothed classifier."""
+        return self.scored == "smoothed" and self.settings.get("votes") != 1
+
+    @property
     def name(self) -> str:
         """The attack in a few words, such as "EOT, 20 steps"."""
-        attack = self.settings.get("attack")
-        attack = attack if isinstance(attack, dict) else {}
-        steps = f", {attack['steps']} steps" if "steps" in attack else ""
-        return f"{str(attack.get('kind', 'attack')).upper()}{steps}"
+        attack = _object(self.settings, "attack")
+        parts = [_NAMES.get(self.kind, self.kind.upper())]
+        shown = ("steps", "restarts") if attack.get("version") == "standard" else ("steps", "draws", "restarts")
+        parts += [f"{attack[key]} {key}" for key in shown if attack.get(key)]
+        if "sees" in attack:
+            parts.append(f"{attack.get('gradient')} gradient of the {attack['sees']}")
+        if self.transferred:
+            parts.append(f"crafted on {_object(self.settings, 'source').get('name', 'another network')}")
+        return ", ".join(parts)
+
+    @property
+    def judge(self) -> str:
+        """Who answered, in a few words."""
+        if self.scored == "base":
+            return "base network"
+        return "smoothed classifier" if self.majority else "one noisy answer"
 
     @cached_property
     def accuracy(self) -> dict[float, Share]:
@@ -63,7 +116,7 @@ class Certificate:
 
     @property
     def draws(self) -> int:
-        """How many noise draws a certificate rests on; 0 where that is not a fixed number."""
+        """How many noise draws a certificate rests on at most; 0 where that is not known."""
         n = self.settings.get("n")
         return n if isinstance(n, int) else 0
 
@@ -72,13 +125,28 @@ class Certificate:
         return np.sort(np.fromiter(self.correct.values(), dtype=np.float64))
 
     def certified(self, radius: float) -> int:
-        """How many examples are right and certified at a radius; at 0 any positive radius will do."""
-        side = "right" if radius == 0 else "left"
-        return len(self._ascending) - int(np.searchsorted(self._ascending, radius, side=side))
+        """How many examples are right and certified at a radius; at 0, right and certified at all."""
+        return len(self._ascending) - int(np.searchsorted(self._ascending, radius, side="left"))
+
+    def covers(self, example: int, radius: float) -> bool:
+        """Whether an example is right and certified at a radius."""
+        reach = self.correct.get(example)
+        return reach is not None and reach >= radius
 
     def accuracy(self, radius: float) -> Share:
         """The certified accuracy at a radius."""
         return share(self.certified(radius), len(self.examples))
+
+    @cached_property
+    def false_at_most(self) -> int | None:
+        """With confidence 1 - alpha, no more certificates than these are false; None where alpha is not known."""
+        return None if self.alpha is None else failure_quantile(len(self.examples), self.alpha, self.alpha)
+
+    def at_least(self, radius: float) -> float | None:
+        """A lower bound, with confidence 1 - alpha, of the share of these examples that truly is right there."""
+        if self.false_at_most is None:
+            return None
+        return max(0, self.certified(radius) - self.false_at_most) / len(self.examples)
 
     @property
     def largest(self) -> float:
@@ -100,10 +168,14 @@ class Shift:
     points: int
     under_noise: float
     """Accuracy of one noisy vote on the data as it is: an estimate."""
-    curve: tuple[tuple[float, float], ...]
+    curve: Curve
     """(eps, certified accuracy), eps ascending."""
     statement: str
     warnings: tuple[str, ...]
+    name: str = ""
+    """Whose bound it is, where it is not ours."""
+    beside: bool = False
+    """Whether it was computed from the draws of another certificate, to be compared with it."""
 
     @property
     def alpha(self) -> float | None:
@@ -115,6 +187,109 @@ class Shift:
         """The distance that eps is measured in: "w1", "w2" or "winf"."""
         return str(self.settings.get("cost", "w2"))
 
+    @property
+    def loss(self) -> bool:
+        """Whether an upper bound of a loss is proved, and not a lower bound of an accuracy."""
+        return self.settings.get("loss", "0-1") != "0-1"
+
+    @property
+    def classifier(self) -> str:
+        """Who answers, in a few words."""
+        name = self.settings.get("classifier", "randomised")
+        if name == "k-vote":
+            return f"majority of {self.settings.get('votes')} noisy votes"
+        return "class most probable under noise" if name == "majority" else "one noisy vote"
+
+    @property
+    def sampled(self) -> bool:
+        """Whether the claim is about the test points themselves and not about the population."""
+        return self.settings.get("way") == "sample"
+
+    @property
+    def title(self) -> str:
+        """What sets this curve apart from others of the same run, such as "W2, one noisy vote"."""
+        parts = [COSTS.get(self.cost, self.cost), self.classifier]
+        if self.settings.get("way") in ("intervals", "sample"):
+            parts.append("these points only" if self.sampled else "from intervals")
+        return ", ".join([*parts, f"bound of {self.name}"] if self.name else parts)
+
+
+@dataclass(frozen=True)
+class Losses:
+    """The worst mean loss under shift: proved from above, and where it was attacked from below too."""
+
+    file: str
+    settings: Row
+    points: int
+    under_noise: float
+    """Mean loss of one noisy answer on the data as it is: an estimate."""
+    certified: Curve
+    """(eps, upper bound), eps ascending."""
+    lower: Curve
+    """(eps, lower bound): a loss that a shift was found to reach."""
+    estimate: Curve
+    """(eps, the paper's estimate), which bounds nothing."""
+    statement: str
+    warnings: tuple[str, ...]
+
+    @property
+    def alpha(self) -> float | None:
+        """The probability with which the certified curve may be wrong, and the lower one."""
+        return _alpha(self.settings)
+
+    @property
+    def loss(self) -> str:
+        """Which loss, in a few words."""
+        if self.settings.get("loss") == "0-1":
+            return "error"
+        return f"cross-entropy clipped at {float(self.settings.get('bound', 0.0)):.4g}"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Accuracy proved after a change of the images whose distances were measured."""
+
+    file: str
+    settings: Row
+    pairs: int
+    points: int
+    eps: float
+    """Root mean square distance of the pairs."""
+    certified: float
+    """Certified accuracy of one noisy vote after the change."""
+    after: float | None
+    """Accuracy of one noisy vote that was measured after the change: an estimate; None without labels."""
+    statement: str
+    warnings: tuple[str, ...]
+
+    @property
+    def alpha(self) -> float | None:
+        """The probability with which the certified accuracy may be wrong."""
+        return _alpha(self.settings)
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """What several networks make of inputs that were attacked on one: how far its attacks carry."""
+
+    file: str
+    settings: Row
+    accuracy: Mapping[str, Mapping[float, Share]]
+    """For each judged network, by the hash of its weights, the share that stands at each radius."""
+    warnings: tuple[str, ...]
+
+    @property
+    def names(self) -> dict[str, str]:
+        """What the record calls the judged networks, by the hash of their weights."""
+        return {
+            str(target.get("model_hash")): str(target.get("name"))
+            for target in self.settings.get("targets", [])
+            if isinstance(target, dict)
+        }
+
+
+Piece = Attack | Certificate | Shift | Losses | Measured | Transfer
+
 
 @dataclass(frozen=True)
 class Run:
@@ -125,28 +300,65 @@ class Run:
     config: Row
     environment: Row
     epochs: tuple[Row, ...] = ()
-    attacks: tuple[Attack, ...] = ()
-    certificates: tuple[Certificate, ...] = ()
-    shifts: tuple[Shift, ...] = ()
+    pieces: tuple[Piece, ...] = ()
+    """All evaluations, in the order of their files."""
     seconds: Mapping[str, float] = field(default_factory=dict)
     """How long each finished evaluation took, by file name."""
+    contradictions: tuple[str, ...] = ()
+    """What the evaluations themselves found that cannot be."""
     notes: tuple[str, ...] = ()
     """What is missing, unfinished or damaged, one line each."""
+    examples: Mapping[str, Row] = field(default_factory=dict)
+    """Attacked inputs that were kept, as arrays, by the file name of their attack."""
+
+    @property
+    def attacks(self) -> list[Attack]:
+        """The attacks."""
+        return [piece for piece in self.pieces if isinstance(piece, Attack)]
+
+    @property
+    def certificates(self) -> list[Certificate]:
+        """The certificates for inputs."""
+        return [piece for piece in self.pieces if isinstance(piece, Certificate)]
+
+    @property
+    def shifts(self) -> list[Shift]:
+        """The certificates for distributions."""
+        return [piece for piece in self.pieces if isinstance(piece, Shift)]
+
+    @property
+    def losses(self) -> list[Losses]:
+        """The losses under shift."""
+        return [piece for piece in self.pieces if isinstance(piece, Losses)]
+
+    @property
+    def measured(self) -> list[Measured]:
+        """The certificates for measured changes."""
+        return [piece for piece in self.pieces if isinstance(piece, Measured)]
+
+    @property
+    def transfers(self) -> list[Transfer]:
+        """The attacks that were judged by several networks."""
+        return [piece for piece in self.pieces if isinstance(piece, Transfer)]
 
     @property
     def method(self) -> Row:
         """The training method's settings."""
-        method = self.config.get("method")
-        return method if isinstance(method, dict) else {}
+        return _object(self.config, "method")
 
     @property
     def sigmas(self) -> tuple[float, ...]:
         """The noise levels this network is smoothed with: the one it was trained for, and those of its records."""
-        pieces = (*self.certificates, *self.shifts, *(a for a in self.attacks if a.scored == "smoothed"))
-        found = [self.method.get("sigma"), *(piece.settings.get("sigma") for piece in pieces)]
+        smoothed = [piece for piece in self.pieces if getattr(piece, "scored", "smoothed") == "smoothed"]
+        found = [self.method.get("sigma"), *(piece.settings.get("sigma") for piece in smoothed)]
         return tuple(sorted({sigma for sigma in found if isinstance(sigma, int | float) and sigma > 0}))
 
 
 def _alpha(settings: Row) -> float | None:
     alpha = settings.get("alpha")
     return alpha if isinstance(alpha, float) and 0 < alpha < 1 else None
+
+
+def _object(document: Row, key: str) -> Row:
+    value = document.get(key)
+    return value if isinstance(value, dict) else {}

@@ -2,6 +2,13 @@
 (() => {
   const data = JSON.parse(document.getElementById("rhobust-data").textContent);
   const all = (selector, root = document) => [...root.querySelectorAll(selector)];
+  const make = (tag, text, parent) => {
+    const element = document.createElement(tag);
+    element.textContent = text;
+    parent.append(element);
+    return element;
+  };
+  const colour = (run) => `var(--series-${run % data.colours})`;
   all(".needs-script").forEach((element) => { element.hidden = false; });
 
   // Theme: what was chosen last is kept where the browser lets a file keep anything.
@@ -22,63 +29,84 @@
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 10000);
   };
+  // A name that starts like a formula would be run by a spreadsheet: a quote in front keeps it text.
+  const cell = (value) => {
+    if (typeof value === "number") return String(value);
+    const text = Array.isArray(value) ? value.join("; ") : String(value ?? "");
+    return `"${(/^[=+\-@\t\r]/.test(text) ? `'${text}` : text).replaceAll('"', '""')}"`;
+  };
+  const csv = (name, rows) => save(name, "text/csv", rows.map((row) => `${row.map(cell).join(",")}\r\n`).join(""));
 
-  // Legends: a chip switches the lines of its model or of its kind.
-  const off = (panel, run, kind) =>
-    all(".legend [aria-pressed=false]", panel).some((chip) => chip.dataset.run === String(run) || chip.dataset.kind === kind);
-  all(".chip").forEach((chip) => chip.addEventListener("click", () => {
-    chip.setAttribute("aria-pressed", String(chip.getAttribute("aria-pressed") === "false"));
-    const panel = chip.closest(".panel");
-    if ("bands" in chip.dataset) panel.classList.toggle("no-bands", chip.getAttribute("aria-pressed") === "false");
-    all(".series, .key", panel).forEach((line) => line.classList.toggle("off", off(panel, line.dataset.run, line.dataset.kind)));
-  }));
-
-  // Read-out: lower limits are read at the next point, upper limits at the last one; both hold at x.
+  // A line is read where it holds: a proved value at the next computed point, an attack's at the last one.
+  const near = 1e-9;
   const at = (series, x) => {
-    const near = 1e-9;
     if (series.rule === "next") return series.points.find((point) => point[0] >= x - near);
     if (series.rule === "last") return series.points.filter((point) => point[0] <= x + near).pop();
     return series.points.find((point) => Math.abs(point[0] - x) < near);
   };
-  const colour = (run) => `var(--series-${run % 8})`;
-  const make = (tag, text, parent) => {
-    const element = document.createElement(tag);
-    element.textContent = text;
-    parent.append(element);
-    return element;
-  };
   const number = (x) => String(Number(x.toFixed(4)));
+  const off = (panel, series) => all(".legend [aria-pressed=false]", panel)
+    .some((chip) => chip.dataset.run === String(series.run) || chip.dataset.kind === series.kind);
+
+  // Legends: a chip switches the lines of its model or of its kind.
+  all(".chip").forEach((chip) => chip.addEventListener("click", () => {
+    chip.setAttribute("aria-pressed", String(chip.getAttribute("aria-pressed") === "false"));
+    const panel = chip.closest(".panel");
+    if ("bands" in chip.dataset) panel.classList.toggle("no-bands", chip.getAttribute("aria-pressed") === "false");
+    all(".series, .key", panel).forEach((line) => line.classList.toggle("off", off(panel, line.dataset)));
+    panel.dispatchEvent(new Event("switched"));
+  }));
+
+  // Read-out: a small table, models down and kinds of line across.
+  const fill = (readout, panel, chart, x) => {
+    readout.replaceChildren();
+    const shown = chart.series.filter((series) => !off(panel, series) && at(series, x));
+    const kinds = [...new Set(shown.map((series) => series.kind))];
+    const table = make("table", "", readout);
+    const head = make("tr", "", make("thead", "", table));
+    make("th", `${chart.at} ${number(x)}`, head);
+    if (kinds.length > 1 || kinds[0] !== "training") {
+      kinds.forEach((kind) => make("th", panel.querySelector(`.chip[data-kind="${CSS.escape(kind)}"]`).textContent, head));
+    }
+    const body = make("tbody", "", table);
+    [...new Set(shown.map((series) => series.run))].forEach((run) => {
+      const row = make("tr", "", body);
+      make("th", data.models[run].label, row).style.borderColor = colour(run);
+      kinds.forEach((kind) => {
+        const box = make("td", "", row);
+        shown.filter((series) => series.run === run && series.kind === kind).forEach((series, place) => {
+          const point = at(series, x);
+          const value = `${series.sign ? `${series.sign} ` : ""}${point[1]}${series.warned ? " ⚠" : ""}`;
+          make("span", place ? ` / ${value}` : value, box);
+          const elsewhere = series.rule === "last" && x - point[0] > near;
+          if (elsewhere) make("small", ` at ${number(point[0])}`, box);
+          else if (point[2] && series.rule === "last") make("small", ` (${point[2]})`, box);
+        });
+      });
+    });
+  };
 
   all(".chart").forEach((svg) => {
     const chart = data.charts[svg.dataset.chart];
     const panel = svg.closest(".panel");
-    const plot = svg.closest(".plot");
-    const readout = plot.querySelector(".readout");
+    const readout = svg.closest(".plot").querySelector(".readout");
     const guide = svg.querySelector(".guide");
-    const { left, right, low, high } = Object.fromEntries(
-      Object.entries(svg.dataset).filter(([key]) => ["left", "right", "low", "high"].includes(key)).map(([key, value]) => [key, Number(value)]));
+    const [left, right, low, high] = ["left", "right", "low", "high"].map((key) => Number(svg.dataset[key]));
     const stops = [...new Set(chart.series.flatMap((series) => series.points.map((point) => point[0])))].sort((a, b) => a - b);
     let here = 0;
 
     const hide = () => { readout.hidden = true; guide.setAttribute("visibility", "hidden"); };
-    const show = (position) => {
-      here = Math.min(Math.max(position, 0), stops.length - 1);
-      const x = stops[here];
+    const mark = (x) => {
       const place = left + ((x - low) / ((high - low) || 1)) * (right - left);
       guide.setAttribute("x1", place);
       guide.setAttribute("x2", place);
       guide.setAttribute("visibility", "visible");
-      readout.replaceChildren();
-      make("b", `${svg.dataset.chart === "radius" ? "radius" : svg.dataset.chart === "shift" ? "eps" : "epoch"} ${number(x)}`, readout);
-      chart.series.filter((series) => !off(panel, series.run, series.kind)).forEach((series) => {
-        const point = at(series, x);
-        if (!point) return;
-        const row = make("div", "", readout);
-        make("span", series.label, row).style.borderColor = colour(series.run);
-        const elsewhere = series.rule === "last" && x - point[0] > 1e-9;
-        const interval = elsewhere ? ` (scored at ${number(point[0])})` : point[2] ? ` (${point[2]})` : "";
-        make("span", `${series.sign} ${point[1]}${interval}`, row);
-      });
+      return place;
+    };
+    const show = (position) => {
+      here = Math.min(Math.max(position, 0), stops.length - 1);
+      const place = mark(stops[here]);
+      fill(readout, panel, chart, stops[here]);
       readout.hidden = false;
       const box = svg.getBoundingClientRect();
       const pixel = (place / svg.viewBox.baseVal.width) * box.width;
@@ -95,7 +123,7 @@
     };
     svg.addEventListener("pointermove", follow);
     svg.addEventListener("pointerdown", follow);
-    svg.addEventListener("pointerleave", hide);
+    svg.addEventListener("pointerleave", (event) => { if (event.pointerType === "mouse") hide(); });
     svg.addEventListener("blur", hide);
     svg.addEventListener("keydown", (event) => {
       const moves = { ArrowLeft: here - 1, ArrowRight: here + 1, Home: 0, End: stops.length - 1 };
@@ -104,7 +132,50 @@
       event.preventDefault();
       show(readout.hidden ? here : moves[event.key]);
     });
+    svg.addEventListener("mark", (event) => mark(event.detail));
+    panel.addEventListener("switched", () => { if (!readout.hidden) show(here); });
     readout.setAttribute("aria-live", "polite");
+  });
+
+  // A slider reads proved values at what it shows, never in between: the next computed point holds there too.
+  all(".slider").forEach((box) => {
+    const chart = data.charts[box.dataset.chart];
+    const panel = box.closest(".panel");
+    const proved = chart.series.filter((series) => series.rule === "next");
+    const telling = proved.flatMap((series) => series.points.filter((point) => parseFloat(point[1]) > 0).map((point) => point[0]));
+    const end = Math.max(...telling) || Math.max(...proved.flatMap((series) => series.points.map((point) => point[0]))) || 1;
+    const digits = Math.max(3, 2 - Math.floor(Math.log10(end)));
+    const slider = box.querySelector("input");
+    slider.step = String(10 ** -digits);
+    slider.max = end.toFixed(digits);
+    slider.value = String(Math.min(data.start[chart.at] ?? end / 2, end));
+    const read = () => {
+      const x = Number(Number(slider.value).toFixed(digits));
+      box.querySelector("output").textContent = x.toFixed(digits);
+      slider.setAttribute("aria-valuetext", `${chart.at} ${x.toFixed(digits)}`);
+      const list = box.querySelector(".values");
+      list.replaceChildren();
+      const shown = proved.filter((series) => !off(panel, series));
+      const alike = new Set(shown.map((series) => series.kind)).size === 1;
+      shown.forEach((series) => {
+        const point = at(series, x);
+        const item = make("li", "", list);
+        item.style.setProperty("--own", colour(series.run));
+        make("span", alike ? data.models[series.run].label : series.label, item);
+        const bar = make("div", "", item);
+        bar.className = "bar";
+        make("i", "", bar).style.width = point && point[1].endsWith("%") ? point[1] : "0";
+        const value = make("b", point ? `${series.sign}\u00a0${point[1]}${series.warned ? " ⚠" : ""}` : "not computed", item);
+        if (!point) value.className = "none";
+      });
+      return x;
+    };
+    slider.addEventListener("input", () => {
+      const x = read();
+      all(".chart", panel).forEach((svg) => svg.dispatchEvent(new CustomEvent("mark", { detail: x })));
+    });
+    panel.addEventListener("switched", read);
+    read();
   });
 
   // A saved figure shows its own legend and the light colours, and needs no page around it.
@@ -119,81 +190,70 @@
     const text = new XMLSerializer().serializeToString(copy).replace(/var\(--[\w-]+,\s*([^()]+)\)/g, "$1");
     save(`${button.dataset.save}.svg`, "image/svg+xml", text);
   }));
-
-  // The slider reads the shift certificates at any eps: the next computed eps holds there too.
-  const slider = document.getElementById("eps");
-  if (slider) {
-    const series = data.charts.shift.series.filter((line) => line.rule === "next");
-    const end = Math.max(...series.flatMap((line) => line.points.map((point) => point[0])));
-    const read = () => {
-      const eps = (end * Number(slider.value)) / Number(slider.max);
-      document.getElementById("eps-value").textContent = eps.toFixed(3);
-      slider.setAttribute("aria-valuetext", `eps ${eps.toFixed(3)}`);
-      const list = document.getElementById("eps-list");
-      list.replaceChildren();
-      series.forEach((line) => {
-        const item = make("li", `${line.label}: `, list);
-        const point = at(line, eps);
-        make("b", point ? `≥\u00a0${point[1]}` : "not computed", item).style.color = colour(line.run);
-      });
-    };
-    slider.addEventListener("input", read);
-    read();
-  }
-
-  // Table: a heading sorts, numbers by value and text by letter; the filter wants every word somewhere in the row.
-  const table = document.querySelector("#numbers table");
-  if (table) {
-    const body = table.tBodies[0];
-    const key = (row, column) => {
-      const cell = row.cells[column];
-      if (!("v" in cell.dataset)) return cell.textContent.trim();
-      return cell.dataset.v === "" ? -Infinity : Number(cell.dataset.v);
-    };
-    all("th", table).forEach((head, column) => {
-      const button = document.createElement("button");
-      button.type = "button";
-      button.textContent = head.textContent;
-      head.replaceChildren(button);
-      button.addEventListener("click", () => {
-        const up = head.getAttribute("aria-sort") !== "ascending";
-        all("th", table).forEach((other) => other.removeAttribute("aria-sort"));
-        head.setAttribute("aria-sort", up ? "ascending" : "descending");
-        const sorted = [...body.rows].sort((a, b) => {
-          const [x, y] = [key(a, column), key(b, column)];
-          const order = typeof x === "number" ? (x === y ? 0 : x - y) : x.localeCompare(y, "en", { numeric: true });
-          return up ? order : -order;
-        });
-        body.append(...sorted);
-      });
+  all("[data-csv]").forEach((button) => button.addEventListener("click", () => {
+    const { at: name, series } = data.charts[button.dataset.csv];
+    const rows = series.flatMap((line) => line.points.map(([x, value, interval]) => [line.label, x, line.sign, value, interval]));
+    csv(`${button.dataset.csv}.csv`, [["line", name, "sign", "value", "95% interval"], ...rows]);
+  }));
+  document.getElementById("save-csv")?.addEventListener("click", () => {
+    const rows = all("#numbers tbody tr").map((row) => {
+      const [model, quantity, standing, place, value, interval, n, record] = row.cells;
+      const where = place.dataset.v === "" ? "" : Number(place.dataset.v);
+      const name = place.textContent.replace(/ \S+$/, "");
+      const ends = [interval.dataset.v, interval.dataset.high ?? ""].map((end) => (end === "" ? "" : Number(end)));
+      const shown = value.lastChild.textContent.trim();
+      const warnings = all(".mark", value).map((mark) => mark.title);
+      return [model.textContent, quantity.textContent, standing.textContent, name, where, Number(value.dataset.v), shown,
+        ...ends, interval.textContent, Number(n.dataset.v), record.textContent, warnings];
     });
-    const filter = document.getElementById("filter");
-    const count = document.getElementById("count");
+    csv("numbers.csv", [["model", "quantity", "standing", "at", "where", "value", "shown", "low", "high", "interval", "n",
+      "record", "warnings"], ...rows]);
+  });
+
+  // Tables: a heading sorts, numbers by value and text by letter.
+  const key = (row, column) => {
+    const place = row.cells[column];
+    if (!("v" in place.dataset)) return place.textContent.trim();
+    return place.dataset.v === "" ? -Infinity : Number(place.dataset.v);
+  };
+  all("table.sortable").forEach((table) => all("thead th", table).forEach((head, column) => {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.append(...head.childNodes);
+    head.append(button);
+    button.addEventListener("click", () => {
+      const up = head.getAttribute("aria-sort") !== "ascending";
+      all("thead th", table).forEach((other) => other.removeAttribute("aria-sort"));
+      head.setAttribute("aria-sort", up ? "ascending" : "descending");
+      const sorted = [...table.tBodies[0].rows].sort((a, b) => {
+        const [x, y] = [key(a, column), key(b, column)];
+        const order = typeof x === "number" ? (x === y ? 0 : x - y) : x.localeCompare(y, "en", { numeric: true });
+        return up ? order : -order;
+      });
+      table.tBodies[0].append(...sorted);
+    });
+  }));
+
+  // The filter wants every word somewhere in the row, and the model and the standing that were chosen.
+  const filter = document.getElementById("filter");
+  if (filter) {
+    const rows = [...document.querySelector("#numbers table").tBodies[0].rows];
+    const model = document.getElementById("filter-model");
+    const standing = document.getElementById("filter-standing");
     const narrow = () => {
       const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
-      let left = 0;
-      [...body.rows].forEach((row) => {
+      rows.forEach((row) => {
         const text = row.textContent.toLowerCase();
-        row.hidden = !words.every((word) => text.includes(word));
-        left += row.hidden ? 0 : 1;
+        row.hidden = !words.every((word) => text.includes(word))
+          || Boolean(model?.value && row.dataset.run !== model.value)
+          || Boolean(standing.value && row.cells[2].textContent !== standing.value);
       });
-      count.textContent = `${left} of ${body.rows.length} numbers`;
+      const left = rows.filter((row) => !row.hidden).length;
+      document.getElementById("count").textContent = `${left} of ${rows.length} numbers`;
     };
-    filter.addEventListener("input", narrow);
+    [filter, model, standing].forEach((field) => field?.addEventListener("input", narrow));
     narrow();
   }
-
-  // A name that starts like a formula would be run by a spreadsheet: a quote in front keeps it text.
-  const cell = (value) => {
-    if (typeof value === "number") return String(value);
-    const text = Array.isArray(value) ? value.join("; ") : String(value ?? "");
-    return `"${(/^[=+\-@\t]/.test(text) ? `'${text}` : text).replaceAll('"', '""')}"`;
-  };
-  document.getElementById("save-csv")?.addEventListener("click", () => {
-    const { columns, rows } = data.numbers;
-    const lines = [columns.join(","), ...rows.map((row) => row.map(cell).join(","))];
-    save("rhobust-numbers.csv", "text/csv", `${lines.join("\r\n")}\r\n`);
-  });
 
   let opened = [];
   addEventListener("beforeprint", () => {

@@ -3,12 +3,13 @@
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import cast
 
 import torch
 from torch import Tensor, nn
 
-from rhobust.attacks.ascent import Lender
+from rhobust.attacks.ascent import Lender, Lent, label_losses
 from rhobust.methods import Loss
 from rhobust.models.layers import ConvNorm, StandIn
 from rhobust.noise import BatchNoise
@@ -43,7 +44,10 @@ class FastStep(Step):
     def _stand_in(self) -> Callable[[], nn.Module]:
         """Lends inner loops a compiled bf16 copy with batch norm folded, refreshed once a step."""
         stand_in = StandIn(self.model, torch.bfloat16)
-        network = cast(nn.Module, torch.compile(stand_in.network, dynamic=False))
+        network = Lent(
+            cast(nn.Module, torch.compile(stand_in.network, dynamic=False)),
+            torch.compile(partial(label_losses, stand_in.network), dynamic=False),
+        )
         refresh = torch.compile(stand_in.refresh, dynamic=False)
 
         def lend() -> nn.Module:
@@ -97,6 +101,8 @@ class FastStep(Step):
                 self.capture = False
                 self._warn("captured", again)
                 return
+        default = torch.cuda.default_generators[x.device.index]
+        before = default.get_state()
         try:
             graph = torch.cuda.CUDAGraph()
             graph.register_generator_state(self._generator())
@@ -105,6 +111,8 @@ class FastStep(Step):
             self.graph = graph
         except Exception as error:
             self.capture = False
+            _release(default, before)
+            _release(self._generator(), kept[2])
             self._warn("captured", error)
         self._restore(kept)
 
@@ -151,3 +159,10 @@ class FastStep(Step):
             for name, value in state.items()
             if isinstance(value, Tensor)
         ]
+
+
+def _release(generator: torch.Generator, state: Tensor) -> None:
+    """Free a generator from a capture that failed: torch would refuse to draw from it outside a graph ever after."""
+    fresh = torch.Generator(device=generator.device)
+    fresh.set_state(state)
+    generator.graphsafe_set_state(fresh.graphsafe_get_state())

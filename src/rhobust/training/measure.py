@@ -30,7 +30,7 @@ def robust_accuracy(model: nn.Module, data: Dataset, eps: float, sigma: float | 
     """Share of images that ten steps of PGD, or of EOT for a method with noise, leave right: an estimate."""
     images, y = to_unit(data.images[:ROBUST_IMAGES]), data.labels[:ROBUST_IMAGES]
     noise = ExampleNoise(seed, "measure", range(len(y)))
-    attack = Pgd(steps=10) if sigma is None else Eot(steps=10, draws=DRAWS)
+    attack = Pgd(steps=10, restarts=0) if sigma is None else Eot(steps=10, restarts=0, draws=DRAWS)
     moved = attack(model, images, y, eps=eps, sigma=sigma, rng=noise)
     with frozen(model), torch.no_grad():
         copies = moved if sigma is None else noisy_copies(moved, sigma, DRAWS, noise)

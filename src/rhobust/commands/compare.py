@@ -1,0 +1,59 @@
+"""rhobust compare."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from rhobust.commands.options import Common, CommonOptions, print_table
+from rhobust.evaluation import certified_curve, read_tsv, write_tsv
+from rhobust.records import read_record
+from rhobust.rounding import rounded
+
+
+@dataclass(frozen=True)
+class Compare:
+    """Show the certified accuracy of records, and of tables of Cohen et al., side by side."""
+
+    files: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    """Records of certify (.jsonl), or tables of Cohen et al. (any other name), whose radii cannot be checked."""
+    radii: tuple[float, ...] = (0.0, 0.25, 0.5, 0.75, 1.0)
+    """Radii of the certified accuracy."""
+    tsv: Path | None = None
+    """Write the one record that is given as a table of Cohen et al. here."""
+    common: CommonOptions = Common()
+
+    def run(self) -> dict[str, Any]:
+        if not self.files:
+            raise ValueError("at least one record or table must be given, got none")
+        if self.tsv is not None:
+            if len(self.files) != 1 or self.files[0].suffix != ".jsonl":
+                raise ValueError(f"--tsv must come with one record, got {len(self.files)} files")
+            write_tsv(read_record(self.files[0]), self.tsv)
+        return {"radii": list(self.radii), "files": [self._read(path) for path in self.files]}
+
+    def _read(self, path: Path) -> dict[str, Any]:
+        if path.suffix != ".jsonl":
+            return {"file": str(path), "standing": "claimed", **certified_curve(read_tsv(path), self.radii)}
+        record = read_record(path)
+        if record.kind != "certify" or not record.rows:
+            raise ValueError(f"{path} must be a record of certify with at least one example, got {record.kind}")
+        return {"file": str(path), "standing": "proved", **certified_curve(record.rows, self.radii)}
+
+    def show(self, result: dict[str, Any]) -> None:
+        rows = [
+            [
+                Path(one["file"]).name,
+                one["standing"],
+                *(rounded(point["accuracy"], 3, "down") for point in one["certified_accuracy"]),
+                rounded(one["average_certified_radius"], 4, "down"),
+                str(one["certified_accuracy"][0]["n"]),
+            ]
+            for one in result["files"]
+        ]
+        columns = ["file", "standing", *(f"{radius:g}" for radius in result["radii"]), "average radius", "n"]
+        print_table(columns, rows, left=2)
+
+
+COMMAND = Compare

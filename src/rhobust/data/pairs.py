@@ -1,0 +1,179 @@
+"""The same images before and after a change: two folders, or two files of arrays."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rhobust.progress import Report, Step, telling
+
+from .arrays import channels_first, read_arrays, whole_labels
+from .images import SUFFIXES, decode_image, is_image, read_header
+
+_CHUNK = 1024
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """Images and what a change made of them, in the same order."""
+
+    name: str
+    """What was compared with what."""
+    before: Tensor
+    """uint8, (n, channels, height, width)."""
+    after: Tensor
+    """The same images after the change, of the same shape."""
+    labels: tuple[str, ...] | tuple[int, ...] | None
+    """Each image's class, by its folder's name or by its number; None where nobody said."""
+
+    def __post_init__(self) -> None:
+        for name, images in (("before", self.before), ("after", self.after)):
+            if images.dtype != torch.uint8 or images.ndim != 4 or 0 in images.shape:
+                raise ValueError(
+                    f"{name} must be uint8 (n, channels, height, width), got {images.dtype} {tuple(images.shape)}"
+                )
+        if self.before.shape != self.after.shape:
+            raise ValueError(
+                f"images before and after must have one shape (n, channels, height, width), got "
+                f"{tuple(self.before.shape)} and {tuple(self.after.shape)}; bring them to one size first"
+            )
+
+    def __len__(self) -> int:
+        return len(self.before)
+
+    def places(self, classes: Sequence[str]) -> Tensor | None:
+        """Each label's place among these classes, int64, or None where there are no labels."""
+        if self.labels is None:
+            return None
+        for label in self.labels:
+            if label not in (classes if isinstance(label, str) else range(len(classes))):
+                known = f"one of {', '.join(classes)}" if isinstance(label, str) else f"in 0..{len(classes) - 1}"
+                raise ValueError(
+                    f"labels of {self.name} must be {known}, got {label}; put images without labels "
+                    "into one folder without subfolders"
+                )
+        return torch.tensor([classes.index(label) if isinstance(label, str) else label for label in self.labels])
+
+    def fingerprint(self) -> str:
+        """Sixteen hex digits that name these images and labels."""
+        digest = hashlib.sha256(repr((tuple(self.before.shape), self.labels)).encode())
+        for images in (self.before, self.after):
+            digest.update(images.contiguous().numpy().data)
+        return digest.hexdigest()[:16]
+
+
+def pair_distances(before: Tensor, after: Tensor) -> np.ndarray:
+    """The L2 distance of each image from its partner, in the unit of [0, 1].
+
+    8-bit images are subtracted as integers, so that only the square root is rounded.
+
+    Args:
+        before: images, uint8 or floating point in [0, 1], (n, ...).
+        after: their partners.
+    """
+    if before.shape != after.shape or before.dtype != after.dtype:
+        raise ValueError(
+            "images before and after must have one shape and type, got "
+            f"{before.dtype} {tuple(before.shape)} and {after.dtype} {tuple(after.shape)}"
+        )
+    wide, levels = (torch.int64, 255) if before.dtype == torch.uint8 else (torch.float64, 1)
+    squares = [
+        (one.to(wide) - other.to(wide)).square().flatten(1).sum(1)
+        for one, other in zip(before.split(_CHUNK), after.split(_CHUNK), strict=True)
+    ]
+    return torch.cat(squares).cpu().to(torch.float64).sqrt().numpy() / levels
+
+
+def load_pairs(
+    before: Path,
+    after: Path,
+    *,
+    labels: Path | None = None,
+    channels: int | None = None,
+    report: Report | None = None,
+) -> Pairs:
+    """Read the images before and after a change.
+
+    Two folders: images are paired by their path without its suffix, so `cat/1.png` goes with `cat/1.jpg`. Where all
+    of them lie one folder deep, the folders are the classes. Two files, `.npy` or `.npz` with `x`: images are
+    paired by their place; `y` beside the first `x`, or `labels`, holds the class numbers.
+
+    Args:
+        before: folder or file of the images as they were.
+        after: folder or file of the same images after the change.
+        labels: an `.npy` file of class numbers, for arrays.
+        channels: 1 for grey, 3 for colour; None for colour unless all images are grey.
+        report: told of progress; None shows it on stderr.
+    """
+    name = f"{before} and {after}"
+    if before.is_dir() and after.is_dir():
+        if labels is not None:
+            raise ValueError("labels must be given with arrays only; the labels of a folder are its subfolders' names")
+        with telling(report) as tell:
+            return _from_folders(name, before, after, channels, tell)
+    for path in (before, after):
+        if path.suffix not in (".npy", ".npz") or path.is_dir():
+            raise ValueError(f"before and after must be two folders, or two .npy or .npz files, got {name}")
+    (x, y), (moved, _) = (_from_file(path) for path in (before, after))
+    if labels is not None:
+        y = read_arrays(labels, bare="y").get("y")
+        if y is None:
+            raise ValueError(f"{labels} must hold an array y, but it has none")
+    numbers = None if y is None else tuple(whole_labels(y, len(x), f"labels of {before}").tolist())
+    return Pairs(name, torch.from_numpy(x), torch.from_numpy(moved), numbers)
+
+
+def _from_file(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
+    arrays = read_arrays(path, bare="x")
+    if not {"x"} <= arrays.keys() <= {"x", "y"}:
+        raise ValueError(f"{path} must hold an array x, and perhaps y, got {', '.join(arrays) or 'none'}")
+    return channels_first(arrays["x"], f"x in {path}"), arrays.get("y")
+
+
+def _from_folders(name: str, before: Path, after: Path, channels: int | None, report: Report) -> Pairs:
+    first, second = _named_images(before), _named_images(after)
+    for files, others, other in ((first, second, after), (second, first, before)):
+        if missing := sorted(files.keys() - others.keys()):
+            raise ValueError(
+                f"every image must have a partner, but {len(missing)} of {len(files)} have none: "
+                f"{files[missing[0]]} has no {missing[0]}.* under {other}"
+            )
+    order = sorted(first)
+    headers = {path: read_header(path) for key in order for path in (first[key], second[key])}
+    size = (headers[first[order[0]]].height, headers[first[order[0]]].width)
+    for path, header in headers.items():
+        if (header.height, header.width) != size:
+            raise ValueError(
+                f"all images must have one size, got {first[order[0]]} of {size[1]}x{size[0]} and "
+                f"{path} of {header.width}x{header.height}; bring them to one size first"
+            )
+    if channels is None:
+        channels = max(header.channels for header in headers.values())
+    images = np.empty((2, len(order), channels, *size), np.uint8)
+    for done, key in enumerate(order):
+        for side, path in enumerate((first[key], second[key])):
+            images[side, done] = decode_image(path.read_bytes(), path, channels)
+        report(Step("reading pairs", done + 1, len(order), "pairs"))
+    classes = [key.split("/") for key in order]
+    labels = tuple(parts[0] for parts in classes) if all(len(parts) == 2 for parts in classes) else None
+    return Pairs(name, torch.from_numpy(images[0]), torch.from_numpy(images[1]), labels)
+
+
+def _named_images(folder: Path) -> dict[str, Path]:
+    """Every image under a folder, by its path without suffix."""
+    found: dict[str, Path] = {}
+    for path in sorted(folder.rglob("*")):
+        place = path.relative_to(folder)
+        if any(part.startswith(".") for part in place.parts) or not is_image(path):
+            continue
+        key = place.with_suffix("").as_posix()
+        if key in found:
+            raise ValueError(f"images must have different names without their suffix, got {found[key]} and {path}")
+        found[key] = path
+    if not found:
+        raise ValueError(f"{folder} must hold images ({' '.join(suffix[1:] for suffix in SUFFIXES)}), but it has none")
+    return found

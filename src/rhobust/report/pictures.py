@@ -1,0 +1,185 @@
+"""Attacked inputs that an evaluation kept, as pictures of the page: before, the change, after, and the votes."""
+
+import base64
+import io
+import zipfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from rhobust.records import Row
+from rhobust.report.run import Attack, Run
+from rhobust.rounding import plain, rounded
+
+BUDGET = 150_000
+"""Characters that all pictures of a page may take together."""
+
+_COLUMNS = ("index", "label", "radius", "prediction", "distance")
+_LEVELS = 7
+"""Steps of a change on either side of zero."""
+_MORE, _LESS = (213, 94, 0), (0, 114, 178)
+"""Colours of what was added and of what was taken away; eyes that confuse red and green tell them apart."""
+
+
+@dataclass(frozen=True)
+class Votes:
+    """How the noisy copies of one input voted."""
+
+    label: int
+    rival: int
+    of: int
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One attacked input."""
+
+    index: int
+    label: str
+    prediction: str
+    radius: str
+    distance: str
+    votes_before: int | None
+    votes: Votes | None
+    """None where the base network answered."""
+    scale: str
+    """The largest change of a pixel, which the strongest colour stands for."""
+    before: str
+    change: str
+    after: str
+
+    @property
+    def size(self) -> int:
+        """Characters the pictures take."""
+        return len(self.before) + len(self.change) + len(self.after)
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """The attacked inputs of one run that are shown."""
+
+    run: int
+    label: str
+    attack: str
+    judge: str
+    kept: int
+    pictures: tuple[Picture, ...]
+
+
+def read_examples(path: Path, attack: Attack) -> Row:
+    """The arrays of an .npz file that an attack wrote beside its record.
+
+    Raises:
+        ValueError: The file is damaged, or does not belong to the record.
+    """
+    try:
+        with path.open("rb") as source, np.load(source, allow_pickle=False) as file:
+            examples: Row = {name: file[name] for name in file.files}
+    except (zipfile.BadZipFile, ValueError, KeyError, EOFError, OSError) as error:
+        raise ValueError(f"it must be an .npz file of arrays: {str(error) or type(error).__name__}") from None
+    if missing := [name for name in (*_COLUMNS, "before", "after", "classes") if name not in examples]:
+        raise ValueError(f"it must hold {', '.join(missing)}")
+    before, after = examples["before"], examples["after"]
+    if before.dtype != np.uint8 or before.ndim != 4 or before.shape[1] not in (1, 3) or before.shape != after.shape:
+        raise ValueError(f"its images must be uint8 (n, 1 or 3, height, width), got {before.dtype} {before.shape}")
+    if any(examples[name].shape != before.shape[:1] for name in _COLUMNS):
+        raise ValueError(f"it must hold one number an image, {len(before)}")
+    if not ((after >= 0) & (after <= 1)).all():
+        raise ValueError("its attacked images must lie in [0, 1]")
+    for index, radius in zip(examples["index"].tolist(), examples["radius"].tolist(), strict=True):
+        if index not in attack.broken.get(radius, ()):
+            raise ValueError(f"example {index} must be broken at radius {plain(radius)} in its record, but it is not")
+    if max(examples["label"].max(), examples["prediction"].max()) >= len(examples["classes"]):
+        raise ValueError(f"its labels must be below {len(examples['classes'])}")
+    return examples
+
+
+def galleries(runs: Sequence[Run]) -> list[Gallery]:
+    """For each run the pictures of one attack, on the smoothed classifier if there is one, as many as the page bears.
+
+    The runs take turns, so that each has some.
+    """
+    chosen = [(position, run, attack) for position, run in enumerate(runs) if (attack := _chosen(run)) is not None]
+    waiting = [_pictures(run.examples[attack.file], attack) for _, run, attack in chosen]
+    taken: list[list[Picture]] = [[] for _ in chosen]
+    left, open_places = BUDGET, list(range(len(chosen)))
+    while open_places:
+        for place in list(open_places):
+            picture = next(waiting[place], None)
+            if picture is None or picture.size > left:
+                open_places.remove(place)
+                continue
+            left -= picture.size
+            taken[place].append(picture)
+    return [
+        Gallery(
+            run=position,
+            label=run.label,
+            attack=attack.name,
+            judge=attack.judge,
+            kept=len(run.examples[attack.file]["index"]),
+            pictures=tuple(sorted(pictures, key=lambda picture: (float(picture.radius), picture.index))),
+        )
+        for (position, run, attack), pictures in zip(chosen, taken, strict=True)
+        if pictures
+    ]
+
+
+def _chosen(run: Run) -> Attack | None:
+    def rank(attack: Attack) -> tuple[bool, bool, int]:
+        return attack.majority, attack.norm == "l2" and not attack.transferred, len(attack.examples)
+
+    return max((attack for attack in run.attacks if attack.file in run.examples), key=rank, default=None)
+
+
+def _pictures(examples: Row, attack: Attack) -> Iterator[Picture]:
+    classes = examples["classes"].tolist()
+    for place, index in enumerate(examples["index"].tolist()):
+        before = examples["before"][place]
+        after = examples["after"][place].astype(np.float64)
+        change = after - before / 255
+        votes = None
+        if "votes" in examples:
+            label, rival, of = (int(examples[key][place]) for key in ("label_votes", "rival_votes", "votes"))
+            votes = Votes(label, rival, of)
+        yield Picture(
+            index=index,
+            label=str(classes[examples["label"][place]]),
+            prediction=str(classes[examples["prediction"][place]]),
+            radius=plain(float(examples["radius"][place])),
+            distance=rounded(float(examples["distance"][place]), 3, "nearest"),
+            votes_before=attack.clean_votes.get(index),
+            votes=votes,
+            scale=rounded(float(np.abs(change).max()), 2, "nearest"),
+            before=_png(before),
+            change=_change(change),
+            after=_png(np.rint(after * 255).astype(np.uint8)),
+        )
+
+
+def _png(image: np.ndarray) -> str:
+    return _encoded(Image.fromarray(image[0] if len(image) == 1 else np.moveaxis(image, 0, -1)))
+
+
+def _change(change: np.ndarray) -> str:
+    """The change in few colours: more of one where something was added, of another where it was taken away.
+
+    Grey images have a picture that is transparent where nothing changed; coloured ones a grey one, each channel
+    lighter or darker by its own change.
+    """
+    steps = np.rint(change / max(float(np.abs(change).max()), 1e-9) * _LEVELS).astype(int)
+    if len(change) == 1:
+        image = Image.frombytes("P", steps[0].shape[::-1], (steps[0] + _LEVELS).astype(np.uint8).tobytes())
+        image.putpalette([part for step in range(-_LEVELS, _LEVELS + 1) for part in (_MORE if step > 0 else _LESS)])
+        opacity = bytes(round(255 * abs(step) / _LEVELS) for step in range(-_LEVELS, _LEVELS + 1))
+        return _encoded(image, bits=4, transparency=opacity)
+    return _png((128 + steps * (127 // _LEVELS)).astype(np.uint8))
+
+
+def _encoded(image: Image.Image, **options: object) -> str:
+    buffer = io.BytesIO()
+    image.save(buffer, format="PNG", optimize=True, **options)
+    return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"

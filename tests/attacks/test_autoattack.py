@@ -1,0 +1,156 @@
+"""AutoAttack: ours is pyautoattack's, and leaves no trace."""
+
+import random
+import sys
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from rhobust.attacks import Autoattack
+from rhobust.attacks.autoattack import _SameForAll
+from rhobust.noise import ExampleNoise
+
+pyautoattack = pytest.importorskip("pyautoattack")
+
+
+@pytest.fixture(scope="module")
+def network():
+    """A network of ten classes that is not linear."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(3)
+        return nn.Sequential(nn.Flatten(), nn.Linear(36, 24), nn.Tanh(), nn.Linear(24, 10)).eval()
+
+
+@pytest.fixture(scope="module")
+def batch(network):
+    x = torch.rand(12, 1, 6, 6, generator=torch.Generator().manual_seed(5))
+    return x, network(x).argmax(1)
+
+
+def attacked(attack, network, x, y, *, eps=0.3, seed=0, sigma=0.1):
+    return attack(network, x, y, eps=eps, sigma=sigma, rng=ExampleNoise(seed, "test", range(len(x))))
+
+
+def global_states():
+    return random.getstate(), [str(part) for part in np.random.get_state()], torch.get_rng_state().tolist()  # noqa: NPY002
+
+
+@pytest.mark.parametrize("version", ["rand", "standard"])
+def test_global_generators_are_left_as_they_were(version, network, batch):
+    before = global_states()
+    attacked(Autoattack(version, steps=2, draws=2, queries=3), network, *batch)
+    assert global_states() == before
+
+
+@pytest.mark.parametrize("version", ["rand", "standard"])
+def test_the_seed_and_nothing_else_decides(version, network, batch):
+    attack = Autoattack(version, steps=3, draws=2, queries=3)
+    first = attacked(attack, network, *batch)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(99)
+        assert torch.equal(first, attacked(attack, network, *batch))
+    assert not torch.equal(first, attacked(attack, network, *batch, seed=1))
+
+
+def test_the_parts_are_those_of_the_package():
+    standard, rand = (pyautoattack.AutoAttack(nn.Identity(), version=version) for version in ("standard", "rand"))
+    assert standard.attacks_to_run == ["apgd-ce", "apgd-t", "fab-t", "square"]
+    assert rand.attacks_to_run == ["apgd-ce", "apgd-dlr"]
+    ours = Autoattack()
+    assert {part.n_iter for part in (standard.apgd, standard.apgd_targeted, standard.fab, rand.apgd)} == {ours.steps}
+    restarts = [part.n_restarts for part in (standard.apgd, standard.apgd_targeted, standard.fab, rand.apgd)]
+    assert restarts == [1, 1, 1, 1]
+    assert standard.apgd_targeted.n_target_classes == standard.fab.n_target_classes == 9
+    assert standard.square.n_queries == ours.queries
+    assert rand.apgd.eot_iter == ours.draws
+
+
+@pytest.mark.parametrize("norm", ["l2", "linf"])
+def test_standard_breaks_what_the_package_breaks(norm, network, batch):
+    x, y = batch
+    eps = {"l2": 0.6, "linf": 0.12}[norm]
+    ours = attacked(Autoattack("standard", norm, steps=10, queries=20), network, x, y, eps=eps, sigma=None)
+    with torch.random.fork_rng(devices=[]):
+        theirs = pyautoattack.AutoAttack(network, norm={"l2": "L2", "linf": "Linf"}[norm], eps=eps, seed=0)
+        for part in (theirs.apgd, theirs.apgd_targeted, theirs.fab):
+            part.n_iter = 10
+        theirs.square.n_queries = 20
+        moved, _ = theirs.run_standard_evaluation(x, y)
+    broken, expected = ((network(points).argmax(1) != y) for points in (ours, moved))
+    assert 0 < expected.sum() < len(x)
+    assert torch.equal(broken, expected)
+
+
+def test_a_later_part_gets_what_the_first_left(network, batch, monkeypatch):
+    """With a blind APGD, FAB has to do it; with a blind FAB as well, Square."""
+    from pyautoattack import autopgd_base, fab_pt, square
+
+    asked = []
+    for kind in (autopgd_base.APGDAttack, autopgd_base.APGDAttack_targeted):
+        blind = lambda self, x, y, x_init=None: (x, None, None, x)  # noqa: E731
+        monkeypatch.setattr(kind, "attack_single_run", blind)
+    attack = Autoattack("standard", steps=10, queries=200)
+    moved = attacked(attack, network, *batch, eps=1.5, sigma=None)
+    assert (network(moved).argmax(1) != batch[1]).all()
+    monkeypatch.setattr(fab_pt.FABAttack_PT, "perturb", lambda self, x, y: asked.append(len(x)) or x)
+    moved = attacked(attack, network, *batch, eps=1.5, sigma=None)
+    assert asked == [12]
+    assert (network(moved).argmax(1) != batch[1]).any()
+    monkeypatch.setattr(square.SquareAttack, "perturb", lambda self, x, y: x)
+    assert torch.equal(attacked(attack, network, *batch, eps=1.5, sigma=None), batch[0])
+
+
+def test_rand_climbs_the_smoothed_loss_of_a_half_space(half_space):
+    """The nearest points lie along the plane's normal: the attack has to end there, whatever the noise."""
+    x = torch.full((3, 1, 4, 4), 0.5) - torch.tensor([0.01, 0.05, 0.1]).view(3, 1, 1, 1)
+    y = torch.zeros(3, dtype=torch.long)
+    moved = attacked(Autoattack(steps=30, draws=8), half_space, x, y, eps=0.15, sigma=0.25)
+    offset = (moved - x).flatten(1)
+    assert torch.allclose(offset.norm(dim=1), torch.full((3,), 0.15), atol=1e-3)
+    assert (offset.sum(1) / 4 > 0.149).all()
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("version", ["rand", "standard"])
+def test_few_classes_do_without_dlr(version, classes):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(4)
+        network = nn.Sequential(nn.Flatten(), nn.Linear(16, classes))
+    x = torch.rand(5, 1, 4, 4, generator=torch.Generator().manual_seed(6))
+    y = network(x).argmax(1)
+    moved = attacked(Autoattack(version, steps=20, draws=4), network, x, y, eps=2.0, sigma=0.01)
+    assert (network(moved).argmax(1) != y).all()
+
+
+def test_squares_draws_are_one_for_all_rows():
+    with _SameForAll():
+        images, number = torch.rand([4, 3, 1, 1]), torch.rand([1])
+    with _SameForAll():
+        other = torch.rand([2, 3, 1, 1])
+    assert torch.equal(images, images[:1].expand(4, 3, 1, 1))
+    assert torch.equal(images[:2], other)
+    assert number.shape == (1,)
+
+
+def test_without_the_package_one_line_says_what_to_install(network, batch, monkeypatch):
+    for name in [name for name in sys.modules if name.partition(".")[0] == "pyautoattack"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "pyautoattack", None)
+    with pytest.raises(
+        ValueError, match=r"^attack:autoattack needs pyautoattack: pip install 'rhobust\[autoattack\]'$"
+    ):
+        attacked(Autoattack(), network, *batch)
+
+
+def test_rand_needs_sigma_and_standard_does_not(network, batch):
+    with pytest.raises(ValueError, match="sigma must be given for AutoAttack's version rand, got None"):
+        attacked(Autoattack(), network, *batch, sigma=None)
+    assert (Autoattack().sees_noise, Autoattack("standard").sees_noise) == (True, False)
+
+
+@pytest.mark.parametrize("name", ["steps", "draws", "queries"])
+def test_bad_hyper_parameters_are_refused(name):
+    with pytest.raises(ValueError, match=f"{name} must be >= 1, got 0"):
+        Autoattack(**{name: 0})

@@ -1,0 +1,80 @@
+"""How an ascent steps, starts again, and goes on from radius to radius."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from rhobust.attacks import Climb, Pgd
+from rhobust.attacks.losses import base_loss
+from rhobust.evaluation import Target
+from rhobust.evaluation.judging import Judge
+from rhobust.evaluation.sweeping import sweep
+from rhobust.models import build_model
+from rhobust.noise import ExampleNoise
+
+
+@pytest.fixture(scope="module")
+def network():
+    return build_model(
+        "cnn-small", shape=(1, 8, 8), classes=4, mean=[0.5], deviation=[0.3], activation="elu", seed=1
+    ).eval()
+
+
+@pytest.fixture(scope="module")
+def batch():
+    return torch.rand(6, 1, 8, 8, generator=torch.Generator().manual_seed(5)), torch.arange(6) % 4
+
+
+def test_steps_fall_from_twice_the_radius_or_stay_as_they_are():
+    sizes = [Pgd(steps=4).size(0.5, number) for number in range(4)]
+    assert sizes == pytest.approx([1.0, 0.5625, 0.25, 0.0625])
+    assert [Pgd(steps=4, schedule="constant").size(0.5, number) for number in range(4)] == pytest.approx([0.25] * 4)
+    assert Pgd(steps=4, relative_step=3.0).size(0.5, 0) == pytest.approx(1.5)
+
+
+def test_every_second_start_climbs_the_other_loss():
+    assert [Pgd().attempt(number).loss for number in range(3)] == ["cross-entropy", "margin", "cross-entropy"]
+    assert Pgd(loss="margin").attempt(1).loss == "cross-entropy"
+
+
+def test_of_several_starts_the_largest_margin_is_kept(network, batch):
+    x, y = batch
+
+    def margin(attack):
+        moved = attack(network, x, y, eps=0.5, sigma=None, rng=ExampleNoise(0, "starts", range(6)))
+        return base_loss(network, moved, y, kind="margin")
+
+    attack = Pgd(steps=2, restarts=0)
+    one, several = margin(attack), margin(replace(attack, restarts=3))
+    assert (several >= one).all()
+    assert (several > one + 1e-6).any()
+
+
+@pytest.mark.parametrize("warm", [True, False])
+def test_a_sweep_goes_on_where_the_smaller_radius_ended(warm, half_space, grey_images, tmp_path, monkeypatch):
+    seen = []
+
+    def spy(self, model, x, y, *, eps, sigma, rng, start):
+        end = climb(self, model, x, y, eps=eps, sigma=sigma, rng=rng, start=start)
+        seen.append((eps, self.loss, x, start, end))
+        return end
+
+    climb = Climb.climb
+    monkeypatch.setattr(Climb, "climb", spy)
+    target = Target("half-space", half_space, "0" * 16, None, grey_images, tmp_path, torch.device("cpu"))
+    block = list(range(40))
+    sweep(target, Pgd(steps=2, warm=warm), (0.1, 0.2), [Judge(target, "base", 1)], block, 0)
+    assert [(eps, loss) for eps, loss, *_ in seen] == [
+        *((0.1, "cross-entropy"), (0.1, "margin")),
+        *((0.2, "cross-entropy"), (0.2, "margin")),
+    ]
+    (first, second), (third, fourth) = seen[:2], seen[2:]
+
+    def ends(of, x):
+        """The ends of an ascent for the examples that are still in the batch."""
+        return torch.stack([of[4][(of[2] == image).flatten(1).all(1)][0] for image in x])
+
+    assert torch.equal(third[3], ends(first, third[2]) if warm else third[2])
+    assert torch.equal(first[3], first[2])
+    assert torch.equal(fourth[3], ends(second, fourth[2])) == warm

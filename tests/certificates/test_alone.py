@@ -1,0 +1,42 @@
+import pytest
+import torch
+from torch import nn
+
+from rhobust.certificates import Smoothing, VoteCounter, check_alone
+
+
+class Mixing(nn.Module):
+    """A half space whose answer moves with the batch's mean, or with an input's place, by a little or a lot."""
+
+    def __init__(self, base, *, mean=0.0, place=0.0):
+        super().__init__()
+        self.base, self.mean, self.place = base, mean, place
+
+    def forward(self, x):
+        logits = self.base(x)
+        return logits + self.mean * x.mean() + self.place * torch.arange(len(x))[:, None]
+
+
+def check(model, images):
+    return check_alone(VoteCounter(model, images, Smoothing(0.25, 2)))
+
+
+def test_a_function_of_one_input_passes(half_space, grey_images):
+    assert check(half_space, grey_images.images) == []
+
+
+@pytest.mark.parametrize("dependence", [{"mean": 1.0}, {"place": 0.01}])
+def test_a_network_that_looks_at_its_neighbours_is_refused(half_space, grey_images, dependence):
+    with pytest.raises(ValueError, match="must answer each input alone, but its logits depend on the other inputs"):
+        check(Mixing(half_space, **dependence), grey_images.images)
+
+
+def test_rounding_is_told(half_space, grey_images):
+    (warning,) = check(Mixing(half_space, place=3e-8), grey_images.images)
+    assert "depend on an input's place in the batch" in warning
+
+
+def test_batch_norm_is_asked_in_evaluation_mode(half_space, grey_images):
+    model = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(16), half_space).train()
+    assert check(model, grey_images.images) == []
+    assert model.training

@@ -1,0 +1,101 @@
+"""The schedule against a plain loop over inputs and looks, and against itself in other batches."""
+
+import numpy as np
+import pytest
+import torch
+
+from rhobust.bounds import RadiusTest, looks
+from rhobust.certificates import Cohen, Grid, Smoothing, TwoStage, certify_inputs, count_votes, votes
+
+SMOOTHING = Smoothing(0.25, 2)
+RADII = (0.0, 0.2, 0.4)
+WAYS = [Cohen(n0=50, n=500), Grid(RADII, n0=50, n=3000), TwoStage(n0=100, n=3000, tolerance=0.02)]
+
+
+def certify(model, images, way, indices=None, **changes):
+    names = range(len(images)) if indices is None else indices
+    return certify_inputs(model, images, SMOOTHING, way, indices=names, alpha=changes.get("alpha", 0.01))
+
+
+def plain(model, image, index):
+    """The grid's test of one input by hand: draw to a look, count from the beginning, judge."""
+
+    def count(draws, purpose):
+        return count_votes(model, image[None], SMOOTHING, indices=[index], draws=draws, purpose=purpose)[0].numpy()
+
+    chosen = count(50, "select").argmax()
+    test = RadiusTest(RADII, 0.25, 0.01, 3000)
+    reached, evidence = np.array([0]), []
+    for look in looks(3000, 128):
+        successes = count(int(look), "count")[chosen]
+        now, go_on = test.judge(np.array([successes]), np.array([look]), reached)
+        evidence += [(int(look), int(successes))] * int(now[0] - reached[0])
+        reached = now
+        if not go_on[0]:
+            return chosen, int(successes), int(look), tuple(evidence)
+    raise AssertionError
+
+
+def test_a_grid_is_decided_as_by_hand(half_space, grey_images):
+    images = grey_images.images[14:26]
+    found = certify(half_space, images, WAYS[1], range(14, 26))
+    assert len({certificate.n for certificate in found}) > 3
+    for index, certificate in zip(range(14, 26), found, strict=True):
+        chosen, count, n, evidence = plain(half_space, grey_images.images[index], index)
+        assert (certificate.selected, certificate.count, certificate.n) == (chosen, count, n)
+        assert certificate.evidence == evidence
+        assert certificate.prediction == (chosen if evidence else None)
+        assert certificate.radius == (RADII[len(evidence) - 1] if evidence else 0.0)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
+def test_batches_order_and_haste_change_no_count(half_space, grey_images, way, monkeypatch):
+    images = grey_images.images[10:30]
+    whole = certify(half_space, images, way)
+    order = torch.randperm(20, generator=torch.Generator().manual_seed(1)).tolist()
+    shuffled = certify(half_space, images[order], way, order)
+    assert shuffled == [whole[place] for place in order]
+    assert [certify(half_space, images[place : place + 1], way, [place])[0] for place in (0, 9, 10)] == [
+        whole[place] for place in (0, 9, 10)
+    ]
+    # Other batch sizes, and up to three batches under way before the first one's votes are seen.
+    for rows, ahead in ((64, 0), (640, 3)):
+        monkeypatch.setitem(votes.ROWS, "cpu", rows)
+        monkeypatch.setitem(votes.AHEAD, "cpu", ahead)
+        assert certify(half_space, images, way) == whole
+
+
+def test_batches_stay_full_while_inputs_wait(half_space, grey_images, monkeypatch):
+    filled = []
+    counted = votes.VoteCounter.count
+
+    def count(self, lots):
+        filled.append(sum(map(len, lots)))
+        return counted(self, lots)
+
+    monkeypatch.setattr(votes.VoteCounter, "count", count)
+    certify(half_space, grey_images.images, WAYS[1])
+    assert filled[:-2] == [256] * (len(filled) - 2)
+
+
+def test_noise_by_rows_gives_valid_certificates_too(half_space, grey_images, monkeypatch):
+    # The way a GPU draws, on a CPU: other draws from the same law, the same in every batch.
+    ours = certify(half_space, grey_images.images[10:30], WAYS[1])
+    monkeypatch.setitem(votes.BY_ROWS, "cpu", True)
+    rows = certify(half_space, grey_images.images[10:30], WAYS[1])
+    assert [certificate.count for certificate in rows] != [certificate.count for certificate in ours]
+    close = [one.radius == two.radius for one, two in zip(rows, ours, strict=True)]
+    assert sum(close) >= 16
+    monkeypatch.setitem(votes.ROWS, "cpu", 200)
+    monkeypatch.setitem(votes.AHEAD, "cpu", 2)
+    assert certify(half_space, grey_images.images[10:30], WAYS[1]) == rows
+
+
+def test_bad_settings_are_refused():
+    for way in (Cohen, TwoStage, lambda **draws: Grid(RADII, **draws)):
+        with pytest.raises(ValueError, match="n must be >= n0 >= 1, got n=10 and n0=20"):
+            way(n0=20, n=10)
+    with pytest.raises(ValueError, match="tolerance must be > 0, got 0"):
+        TwoStage(tolerance=0)
+    with pytest.raises(ValueError, match="radii must increase"):
+        Grid((0.5, 0.1))

@@ -1,0 +1,80 @@
+"""Votes on a GPU: the same whatever the batch, compiled and captured or not."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from rhobust.certificates import Cohen, Grid, Smoothing, VoteCounter, certify_stream, count_votes
+from rhobust.models import build_model
+from rhobust.noise import grid_steps, grid_thresholds, grid_values, key_words, stream_key
+
+# torch warns about its own parts while it compiles.
+pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]
+
+CUDA = torch.device("cuda")
+WAYS = [{"dtype": "tf32"}, {"dtype": "float32"}, {"dtype": "bfloat16"}, {"dtype": "bfloat16", "compiled": True}]
+
+
+@pytest.fixture(scope="module")
+def network():
+    model = build_model(
+        "resnet18", shape=(3, 32, 32), classes=10, mean=[0.5] * 3, deviation=[0.25] * 3, activation="relu", seed=0
+    )
+    return model.to(CUDA).eval()
+
+
+@pytest.fixture(scope="module")
+def images():
+    generator = torch.Generator().manual_seed(0)
+    return torch.randint(256, (40, 3, 32, 32), generator=generator, dtype=torch.uint8).to(CUDA)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_votes_do_not_depend_on_the_batch(network, images, way):
+    smoothing = Smoothing(0.25, 10, **way)
+    whole = count_votes(network, images, smoothing, indices=range(40), draws=300, purpose="test")
+    assert whole.sum(1).tolist() == [300] * 40
+    names = [7, 30, 3]
+    some = count_votes(network, images[names], smoothing, indices=names, draws=300, purpose="test")
+    assert torch.equal(some, whole[names])
+
+
+def test_a_captured_pass_votes_as_the_plain_one(network, images):
+    plain, fast = (
+        count_votes(network, images, Smoothing(0.25, 10, **way), indices=range(40), draws=256, purpose="test")
+        for way in (WAYS[1], WAYS[3])
+    )
+    # The same noise; bf16 moves only answers that are nearly tied.
+    assert (plain - fast).abs().sum().item() < 0.05 * plain.sum().item()
+
+
+def test_the_draws_have_their_law():
+    sigma, rows, size = 0.25, 4096, 1024
+    keys = torch.tensor([key_words(stream_key(0, "law"))], device=CUDA).expand(rows, 4)
+    steps = grid_steps(keys, torch.arange(rows, device=CUDA), size, grid_thresholds(sigma, CUDA))
+    noise = grid_values(sigma, CUDA)[steps].double()
+    count = rows * size
+    assert abs(noise.mean().item()) < 5 * sigma / np.sqrt(count)
+    spread = noise.square().mean().sqrt().item()
+    expected = np.sqrt(sigma**2 + 1 / (12 * 255**2))
+    assert spread == pytest.approx(expected, abs=5 * expected / np.sqrt(2 * count))
+    # Rows of other streams, and other rows of the same stream, have nothing in common.
+    assert abs(torch.corrcoef(torch.stack([noise[0], noise[1]]))[0, 1].item()) < 6 / np.sqrt(size)
+
+
+@pytest.mark.parametrize("way", [Cohen(50, 1000), Grid((0.0, 0.25, 0.5), 50, 1000)], ids=str)
+def test_certificates_do_not_depend_on_who_is_certified_beside(network, images, way):
+    counter = VoteCounter(network, images, Smoothing(0.25, 10, **WAYS[3]))
+    alone = [next(iter(certify_stream(counter, way, [(place, place)], alpha=1e-3))) for place in range(5)]
+    together = list(certify_stream(counter, way, [(place, place) for place in range(5)], alpha=1e-3))
+    assert alone == together
+
+
+def test_nan_is_an_error(images):
+    class Broken(nn.Module):
+        def forward(self, x):
+            return x.flatten(1)[:, :10] * float("nan")
+
+    with pytest.raises(ValueError, match="logits must be numbers"):
+        count_votes(Broken(), images, Smoothing(0.25, 10, dtype="tf32"), indices=range(40), draws=10, purpose="test")

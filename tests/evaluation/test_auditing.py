@@ -1,0 +1,210 @@
+"""The audit: it confirms what was recorded, and nothing that was changed afterwards."""
+
+import json
+import re
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+from rhobust.cli import run
+from rhobust.evaluation import audit_record
+from rhobust.progress import silent
+from rhobust.records import settings_hash
+
+CPU = torch.device("cpu")
+WAYS = {
+    "grid": ["--radii", "0", "0.25", "0.5"],
+    "cohen": ["--way", "cohen", "--n", "1000"],
+    "two-stage": ["--tolerance", "0.05", "--n", "2000"],
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A run with a record of each way."""
+    out = tmp_path_factory.mktemp("audit") / "run"
+    options = (
+        "method:gaussian --method.sigma 0.25 --data digits --model cnn-small --epochs 2 --lr 0.002 --batch-size 100"
+    )
+    assert run(["train", *options.split(), "--out", str(out), "--quiet"]) == 0
+    for options in WAYS.values():
+        assert run(["certify", str(out), *options, "--n", "1000", "--limit", "12", "--quiet"]) == 0
+    return out
+
+
+def record_of(folder, way):
+    (path,) = folder.glob(f"certify-{way}-*.jsonl")
+    return path
+
+
+@pytest.fixture
+def tampered(folder):
+    """A record changed by a function of its lines, put back afterwards."""
+    kept = {}
+
+    def change(way, alter):
+        path = record_of(folder, way)
+        kept[path] = path.read_bytes()
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        alter(lines)
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        return path
+
+    yield change
+    for path, content in kept.items():
+        path.write_bytes(content)
+
+
+def audit(path, share=1.0, **settings):
+    return audit_record(path, device=CPU, share=share, report=silent, **settings)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_was_recorded_is_confirmed(folder, way):
+    found = audit(record_of(folder, way))
+    assert found["problems"] == []
+    assert (found["examples"], found["redrawn"], found["finished"]) == (12, 12, True)
+    assert audit(record_of(folder, way), share=0.1)["redrawn"] == 2
+    assert audit(record_of(folder, way), share=0.0)["redrawn"] == 0
+
+
+def certified(lines):
+    """The row of an example with the largest radius."""
+    return max(lines[1:-1], key=lambda row: row["radius"])
+
+
+def one_vote_less(lines):
+    row = certified(lines)
+    row["count"] -= 1
+    if row.get("evidence"):
+        row["evidence"][-1][1] -= 1
+
+
+def larger_radius(lines):
+    certified(lines)["radius"] += 0.01
+
+
+def claim_an_abstention(lines):
+    row = min(lines[1:-1], key=lambda row: row["p_lower"])
+    row["prediction"], row["radius"], row["p_lower"] = row["label"], 0.5, 0.98
+
+
+def other_label(lines):
+    lines[1]["label"] = (lines[1]["label"] + 1) % 10
+
+
+def rosy_summary(lines):
+    lines[-1]["summary"]["certified_accuracy"][0]["accuracy"] = 1.0
+
+
+def drop_a_row(lines):
+    del lines[3]
+
+
+def twice_the_same(lines):
+    lines[2]["index"] = lines[1]["index"]
+
+
+def other_alpha(lines):
+    lines[0]["settings"]["alpha"] = 0.05
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("alter", "message"),
+    [
+        (one_vote_less, "example"),
+        (larger_radius, "the counts give the radius"),
+        (claim_an_abstention, "the counts give the"),
+        (other_label, "label|summary"),
+        (rosy_summary, "another certified_accuracy than the summary"),
+        (drop_a_row, "summary|missing"),
+        (twice_the_same, "stands twice"),
+        (other_alpha, "the header is not that of the file's name"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_what_was_changed_is_found(tampered, way, alter, message):
+    problems = audit(tampered(way, alter))["problems"]
+    assert problems
+    assert re.search(message, " ".join(problems))
+
+
+def test_evidence_that_does_not_hold_is_found(tampered):
+    def earlier(lines):
+        row = certified(lines)
+        step = row["evidence"][-1]
+        row["count"] = step[1] = step[1] - step[0] // 20
+        row["n"] = step[0]
+
+    assert "do not prove the radius" in audit(tampered("grid", earlier), share=0.0)["problems"][0]
+
+
+def test_counts_from_other_noise_are_found_by_drawing_again(tampered, folder):
+    # A row that is sound in itself, with the counts of another example.
+    def swap(lines):
+        one, two = lines[1], next(row for row in lines[2:-1] if row["count"] != lines[1]["count"])
+        for key in one.keys() - {"index", "label"}:
+            one[key], two[key] = two[key], one[key]
+        lines.pop()  # unfinished: no summary stands against it
+
+    path = tampered("cohen", swap)
+    assert audit(path, share=0.0)["problems"] == []
+    assert "drawn again" in audit(path)["problems"][0]
+
+
+def test_other_weights_are_found(folder):
+    weights = folder / "model.safetensors"
+    kept = weights.read_bytes()
+    with safe_open(weights, framework="pt") as file:
+        metadata = file.metadata()
+    tensors = load_file(weights)
+    name = next(iter(tensors))
+    save_file({**tensors, name: tensors[name] + 0.01}, weights, metadata=metadata)
+    try:
+        assert "the record is of the model_hash" in audit(record_of(folder, "cohen"))["problems"][0]
+    finally:
+        weights.write_bytes(kept)
+
+
+def test_the_command_fails_loudly(folder, tampered, capsys):
+    assert run(["audit", str(folder), "--share", "0.1", "--quiet"]) == 0
+    assert capsys.readouterr().out.count("confirmed") == 3
+    path = tampered("grid", larger_radius)
+    capsys.readouterr()
+    assert run(["audit", str(folder), "--quiet", "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert [bool(one["problems"]) for one in found["audits"]] == [False, True, False]
+    assert run(["audit", str(path), "--quiet"]) == 1
+    assert "FAILED" in capsys.readouterr().out
+
+
+def test_what_cannot_be_audited_is_refused(folder, tampered, tmp_path, capsys):
+    def elsewhere(lines):
+        lines[0]["settings"]["device"] = "cuda"
+
+    path = tampered("cohen", elsewhere)
+    lines = path.read_text().splitlines()
+    renamed = path.with_name(f"certify-cohen-{settings_hash(json.loads(lines[0])['settings'])}.jsonl")
+    renamed.write_text(path.read_text())
+    try:
+        with pytest.raises(ValueError, match="must be drawn again on a cuda, got cpu"):
+            audit(renamed)
+        assert audit(renamed, share=0.0)["problems"] == []
+    finally:
+        renamed.unlink()
+    other = tmp_path / "attack-x.jsonl"
+    other.write_text('{"kind": "attack", "settings": {}}\n')
+    with pytest.raises(ValueError, match="must be a record of certify, got one of attack"):
+        audit(other)
+    other.write_text('{"kind": "certify", "settings": {"way": "cohen"}}\n{"index": 0}\n')
+    with pytest.raises(ValueError, match="must hold the settings and rows of certify"):
+        audit(other)
+    for arguments, message in [
+        (["audit", str(tmp_path)], "records must name a record of certify, or a folder with one"),
+        (["audit", str(folder), "--share", "2"], "share must lie in [0, 1], got 2"),
+    ]:
+        assert run(arguments) == 2
+        assert message in capsys.readouterr().err

@@ -1,0 +1,206 @@
+"""Records of certificates over a half space: what they say, and what does not change them."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from rhobust.bounds import failure_quantile, lecuyer_radius, li_radius
+from rhobust.certificates import votes
+from rhobust.data import to_unit
+from rhobust.evaluation import Target, certify_target, read_tsv, write_tsv
+from rhobust.evaluation import walk as walks
+from rhobust.evaluation.certified import certified_summary
+from rhobust.progress import silent
+from rhobust.records import read_record
+
+RADII = (0.0, 0.25, 0.5, 1.0)
+
+
+@pytest.fixture
+def target(half_space, grey_images, tmp_path):
+    return Target("half-space", half_space, "0" * 16, 0.25, grey_images, tmp_path, torch.device("cpu"))
+
+
+def certify(target, **settings):
+    return certify_target(target, **({"n": 1000, "report": silent} | settings))
+
+
+@pytest.mark.parametrize(
+    ("settings", "way"),
+    [
+        ({}, "cohen"),
+        ({"radii": RADII}, "grid"),
+        ({"radii": RADII, "way": "cohen"}, "cohen"),
+        ({"tolerance": 0.1}, "two-stage"),
+        ({"way": "two-stage"}, "two-stage"),
+    ],
+)
+def test_the_way_is_that_which_the_options_ask_for(target, settings, way):
+    record = certify(target, limit=2, **settings)
+    assert record.settings["way"] == way
+    assert record.path.name.startswith(f"certify-{way}-")
+    assert ("evidence" in record.rows[0]) == (way == "grid")
+
+
+def test_a_record_says_what_the_certificates_rest_on(target):
+    settings = certify(target, radii=RADII, limit=3, seed=4, alpha=0.01).settings
+    expected = {"n0": 100, "n": 1000, "alpha": 0.01, "seed": 4, "noise": "grid", "dtype": "float32", "sigma": 0.25}
+    expected |= {"model_hash": "0" * 16, "compiled": False, "dimension": 16, "early": 0.2, "futility": 0.01}
+    assert expected.items() <= settings.items()
+
+
+def test_the_summary_counts_right_and_certified(target, half_space, grey_images):
+    labels = grey_images.labels.clone()
+    labels[-1] = 0  # one that is certified and wrong
+    target = replace(target, data=replace(grey_images, labels=labels))
+    record = certify(target, way="cohen", radii=RADII, n=2000)
+    rows, summary = record.rows, record.summary
+    right = [row["radius"] for row in rows if row["prediction"] is not None and row["prediction"] == row["label"]]
+    assert rows[-1]["prediction"] == 1
+    false = failure_quantile(40, 0.001, 0.001)
+    assert summary["false_at_most"] == false > 0
+    for point in summary["certified_accuracy"]:
+        hits = sum(radius >= point["radius"] for radius in right)
+        assert point["accuracy"] == hits / 40
+        assert point["at_least"] == max(0, hits - false) / 40
+    assert summary["average_certified_radius"] == pytest.approx(sum(right) / 40)
+    assert summary["abstained"] == sum(row["prediction"] is None for row in rows)
+    assert summary["mean_draws"] == 2000
+    # sqrt(16) / 510: what rounding an image to the grid can move it by.
+    assert summary["deduction"] == pytest.approx(4 / 510)
+    true = half_space(to_unit(grey_images.images))[:, 1].abs() >= 0.5 - 0.5 / 255
+    assert summary["certified_accuracy"][2]["at_least"] <= true.float().mean()
+    assert "within L2 distance 0.5" in summary["statement"]
+
+
+def test_other_theorems_speak_from_the_same_counts(target):
+    record = certify(target, way="cohen", radii=RADII, n=2000)
+    lower = np.array([row["p_lower"] if row["prediction"] == row["label"] else 0.0 for row in record.rows])
+    cohen, lecuyer, li = record.summary["theorems"]
+    assert [theorem["name"] for theorem in (cohen, lecuyer, li)] == ["cohen", "lecuyer", "li"]
+    assert lecuyer["average_certified_radius"] == pytest.approx(lecuyer_radius(lower, 0.25).mean())
+    assert li["certified_accuracy"][1] == np.mean(li_radius(lower, 0.25) >= 0.25)
+    assert cohen["average_certified_radius"] == pytest.approx(record.summary["average_certified_radius"])
+    assert cohen["certified_accuracy"] == [point["accuracy"] for point in record.summary["certified_accuracy"]]
+    assert lecuyer["average_certified_radius"] < li["average_certified_radius"] < cohen["average_certified_radius"]
+    grid = certify(target, radii=RADII).summary
+    assert grid["theorems"][0]["certified_accuracy"] == [point["accuracy"] for point in grid["certified_accuracy"]]
+
+
+def without_time(record):
+    return record.rows, {**record.summary, "seconds": None}
+
+
+@pytest.mark.parametrize(
+    "settings", [{"radii": RADII}, {"way": "cohen"}, {"tolerance": 0.05}], ids=lambda s: next(iter(s))
+)
+def test_batches_kills_and_processes_change_nothing(target, settings, monkeypatch):
+    monkeypatch.setattr(walks, "BLOCK", 7)
+    whole = certify(target, **settings)
+    assert [row["index"] for row in whole.rows] == list(range(40))
+    lines = whole.path.read_text().splitlines(keepends=True)
+
+    # Killed in the middle of a line, and gone on with larger batches.
+    whole.path.write_text("".join(lines[:17]) + lines[17][:9])
+    monkeypatch.setitem(votes.ROWS, "cpu", 512)
+    assert without_time(certify(target, **settings)) == without_time(whole)
+
+    # The second of two processes does its half, the rest is done by one alone.
+    whole.path.unlink()
+    with monkeypatch.context() as patch:
+        patch.setattr(walks, "_meet", lambda world: None)
+        patch.setattr(walks, "_place", lambda: (1, 2))
+        assert certify(target, **settings).summary is None
+    together = certify(target, **settings)
+    assert without_time(together) == without_time(whole)
+    assert read_record(whole.path) == together
+
+
+def test_a_finished_record_is_not_computed_again(target, monkeypatch):
+    record = certify(target, limit=3)
+    monkeypatch.setattr("rhobust.evaluation.certifying.VoteCounter", None)
+    assert certify(target, limit=3) == record
+
+
+def test_other_noise_than_in_training_is_told(target):
+    assert certify(target, limit=2).summary["warnings"] == []
+    other = replace(target, trained_sigma=0.5)
+    (warning,) = certify(other, limit=2, seed=1).summary["warnings"]
+    assert warning == "the network was trained with noise 0.5 and is smoothed with 0.25"
+
+
+class Mixing(nn.Module):
+    def __init__(self, base):
+        super().__init__()
+        self.base = base
+
+    def forward(self, x):
+        return self.base(x - x.mean(0) + 0.5)
+
+
+def test_a_network_that_looks_at_its_neighbours_is_not_certified(target, half_space):
+    with pytest.raises(ValueError, match="must answer each input alone"):
+        certify(replace(target, model=Mixing(half_space)))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"alpha": 0.0}, r"alpha must lie in \(0, 1\), got 0.0"),
+        ({"n": 50}, "n must be >= n0 >= 1, got n=50 and n0=100"),
+        ({"way": "grid"}, "radii must be given for the way grid"),
+        ({"way": "cohen", "tolerance": 0.1}, "tolerance must come with the way two-stage"),
+        ({"dtype": "float16"}, "dtype must be float32 or bfloat16 on a cpu"),
+    ],
+)
+def test_bad_settings_are_refused_before_anything_is_written(target, settings, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        certify(target, **settings)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_table_of_cohen_et_al(target, tmp_path):
+    record = certify(target, way="cohen", radii=RADII, n=200)
+    write_tsv(record, tmp_path / "table.tsv")
+    lines = (tmp_path / "table.tsv").read_text().splitlines()
+    assert lines[0].split("\t") == ["idx", "label", "predict", "radius", "correct", "time"]
+    read = read_tsv(tmp_path / "table.tsv")
+    for ours, theirs, line in zip(record.rows, read, lines[1:], strict=True):
+        assert {key: theirs[key] for key in ("index", "label", "prediction")} == {
+            key: ours[key] for key in ("index", "label", "prediction")
+        }
+        assert 0 <= ours["radius"] - theirs["radius"] < 1e-6
+        assert line.split("\t")[4] == str(int(ours["prediction"] == ours["label"]))
+    assert any(line.split("\t")[2] == "-1" for line in lines[1:])
+
+
+def test_a_peers_table_is_read_and_a_damaged_one_is_named(tmp_path):
+    path = tmp_path / "peer.tsv"
+    path.write_text(
+        "idx\tlabel\tpredict\tradius\tcorrect\ttime\n0\t3\t3\t0.953\t1\t0:00:14.1\n20\t8\t-1\t0.0\t1\t0:00:15\n"
+    )
+    assert read_tsv(path) == [
+        {"index": 0, "label": 3, "prediction": 3, "radius": 0.953},
+        {"index": 20, "label": 8, "prediction": None, "radius": 0.0},
+    ]
+    for text, message in [
+        ("", "must start with the columns"),
+        ("a\tb\n", "must start with the columns idx label predict radius"),
+        ("idx\tlabel\tpredict\tradius\n", "at least one example"),
+        ("idx\tlabel\tpredict\tradius\n1\t2\tx\t0.1\n", "line 2 must hold three whole numbers"),
+        ("idx\tlabel\tpredict\tradius\n1\t2\t2\t-0.1\n", "line 2: a radius must be >= 0"),
+    ]:
+        path.write_text(text)
+        with pytest.raises(ValueError, match=message):
+            read_tsv(path)
+
+
+def test_an_empty_claim_is_summed_up_too(target):
+    rows = [{**row, "prediction": None, "radius": 0.0, "p_lower": 0.0} for row in certify(target, limit=2).rows]
+    settings = certify(target, limit=2).settings
+    summary = certified_summary(rows, settings)
+    assert summary["average_certified_radius"] == 0.0
+    assert all(point["accuracy"] == point["at_least"] == 0 for point in summary["certified_accuracy"])

@@ -1,0 +1,74 @@
+"""Kept examples are the very points that the rows speak of."""
+
+import numpy as np
+import pytest
+import torch
+
+from rhobust.attacks import Eot, Paper, Pgd
+from rhobust.data import to_unit
+from rhobust.evaluation import Target, attack_target
+from rhobust.evaluation.examples import KEPT
+from rhobust.evaluation.judging import Judge
+from rhobust.progress import silent
+
+RADII = (0.0, 0.25, 0.5, 1.0)
+
+
+@pytest.fixture
+def target(half_space, grey_images, tmp_path):
+    return Target("half-space", half_space, "0" * 16, 0.25, grey_images, tmp_path, torch.device("cpu"))
+
+
+def kept(record) -> dict[str, np.ndarray]:
+    with np.load(record.path.with_suffix(".npz"), allow_pickle=False) as file:
+        return dict(file)
+
+
+@pytest.mark.parametrize(
+    ("attack", "nested"),
+    [(Pgd(steps=5), True), (Eot(steps=5, draws=4, restarts=2), True), (Eot(steps=5, draws=4), False), (Paper(), False)],
+)
+def test_each_kept_point_is_that_of_its_row(target, attack, nested):
+    record = attack_target(target, attack, RADII, votes=60, nested=nested, probe=False, report=silent)
+    examples = kept(record)
+    assert 0 < len(examples["index"]) <= KEPT
+    columns = [key for key in examples if key not in ("before", "after", "classes")]
+    for place, index in enumerate(examples["index"]):
+        own = [row for row in record.rows if row["index"] == index]
+        first = next(row for row in own if row["broken"])
+        assert first["radius"] > 0
+        assert {key: examples[key][place] for key in columns} == first
+        before = target.data.images[index]
+        assert np.array_equal(examples["before"][place], before.numpy())
+        moved = examples["after"][place] - to_unit(before).numpy()
+        assert np.linalg.norm(moved) == pytest.approx(first["distance"], abs=1e-6)
+
+
+def test_the_judge_says_of_a_kept_point_what_the_row_says(target):
+    record = attack_target(target, Eot(steps=5, draws=4), RADII, votes=60, report=silent)
+    examples = kept(record)
+    for place, index in enumerate(examples["index"].tolist()):
+        point, label = torch.from_numpy(examples["after"][place : place + 1]), int(examples["label"][place])
+        name = f"score:{float(examples['radius'][place])!r}"
+        (verdict,) = Judge(target, "smoothed", 60).verdicts(point, [label], [index], 0, name)
+        assert verdict["label_votes"] == examples["label_votes"][place]
+        assert verdict["rival_votes"] == examples["rival_votes"][place]
+
+
+def test_the_same_evaluation_keeps_the_same_bytes(target):
+    def walk():
+        return attack_target(target, Eot(steps=3, draws=4), RADII, report=silent)
+
+    pictures = walk().path.with_suffix(".npz")
+    before = pictures.read_bytes()
+    lines = walk().path.read_text().splitlines(keepends=True)
+    walk().path.write_text("".join(lines[:9]) + lines[9][:5])
+    pictures.unlink()
+    walk()
+    assert pictures.read_bytes() == before
+
+
+def test_without_a_broken_example_nothing_is_kept(target):
+    record = attack_target(target, Pgd(steps=1), (0.0, 1e-6), report=silent)
+    assert not any(row["broken"] for row in record.rows)
+    assert not record.path.with_suffix(".npz").exists()

@@ -1,0 +1,109 @@
+"""Pairs of images walked through a half space, where every answer is known."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from rhobust.certificates import measured_certificate, measured_shift
+from rhobust.data import Pairs, pair_distances
+from rhobust.evaluation import Target, measure_pairs, measure_target, record_pairs
+from rhobust.progress import silent
+from rhobust.records import read_record
+
+
+@pytest.fixture
+def target(half_space, grey_images, tmp_path):
+    return Target("half-space", half_space, "0" * 16, 0.25, grey_images, tmp_path, torch.device("cpu"))
+
+
+@pytest.fixture
+def pairs(grey_images):
+    after = (grey_images.images.to(torch.int16) + 4).to(torch.uint8)
+    names = tuple(grey_images.classes[label] for label in grey_images.labels)
+    return Pairs("grey and brighter", grey_images.images, after, names)
+
+
+def without_time(summary):
+    return {key: value for key, value in summary.items() if key != "seconds"}
+
+
+def test_the_record_holds_what_its_summary_rests_on(target, pairs):
+    record = measure_target(target, pairs, draws=8, alpha=0.05, report=silent)
+    assert read_record(record.path) == record
+    distances, errors = (np.array([row[key] for row in record.rows]) for key in ("distance", "errors"))
+    assert np.array_equal(distances, pair_distances(pairs.before, pairs.after))
+    certificate = measured_certificate(
+        errors, distances, draws=8, sigma=0.25, dimension=16, alpha=0.05, seed=0, noise="grid"
+    )
+    summary = record.summary
+    assert summary["certificate"]["certified_accuracy"] == certificate.certified_accuracy
+    assert summary["certificate"]["statement"] == certificate.statement()
+    shift = measured_shift(distances, dimension=16, alpha=0.05)
+    assert summary["shift"]["eps_upper"] == shift.eps_upper
+    assert summary["shift"] == measure_pairs(pairs, alpha=0.05)
+    assert summary["before"]["accuracy"] == pytest.approx(1 - errors.mean() / 8)
+    after = np.array([row["errors_after"] for row in record.rows])
+    assert summary["after"]["accuracy"] == pytest.approx(1 - after.mean() / 8)
+    # Brighter images are taken for bright more often, under the very same noise.
+    dark = np.array([row["label"] == 0 for row in record.rows])
+    assert (after[dark] >= errors[dark]).all()
+    assert (after[~dark] <= errors[~dark]).all()
+    assert after[dark].sum() > errors[dark].sum()
+    assert (record.kind, record.settings["points"], record.settings["sigma"]) == ("measure-shift", "before", 0.25)
+
+
+@pytest.mark.parametrize("count", [15, 70])
+def test_without_labels_the_test_data_are_certified(target, pairs, count):
+    part = torch.arange(count) % len(pairs)
+    unlabelled = Pairs("some", pairs.before[part], pairs.after[part], None)
+    record = measure_target(target, unlabelled, draws=8, alpha=0.05, report=silent)
+    assert record.settings["points"] == "test data"
+    assert sum("distance" in row for row in record.rows) == count
+    assert [row["errors"] for row in record.rows if "errors" in row] == [
+        row["errors"] for row in measure_target(target, pairs, draws=8, alpha=0.05, report=silent).rows
+    ]
+    assert record.summary["after"] is None
+    assert record.summary["certificate"]["points"] == 40
+    assert record.summary["certificate"]["pairs"] == record.summary["shift"]["pairs"] == count
+
+
+def test_an_interrupted_walk_ends_as_the_uninterrupted_one(target, pairs, monkeypatch):
+    monkeypatch.setattr("rhobust.evaluation.walk.BLOCK", 11)
+    whole = measure_target(target, pairs, draws=4, report=silent)
+    lines = whole.path.read_text().splitlines(keepends=True)
+    whole.path.write_text("".join(lines[:23]) + lines[23][:7])
+    again = measure_target(target, pairs, draws=4, report=silent)
+    assert again.rows == whole.rows
+    assert without_time(again.summary) == without_time(whole.summary)
+
+
+def test_pairs_alone_make_a_record(pairs, tmp_path):
+    record = record_pairs(pairs, tmp_path / "new", alpha=0.01)
+    assert read_record(record.path) == record
+    assert record.summary == {"shift": measure_pairs(pairs, alpha=0.01)}
+    lines = record.path.read_text().splitlines(keepends=True)
+    record.path.write_text("".join(lines[:5]))
+    assert record_pairs(pairs, tmp_path / "new", alpha=0.01) == record
+    assert record_pairs(pairs, tmp_path / "new", alpha=0.02).path != record.path
+
+
+def test_other_images_are_other_records(target, pairs):
+    one = measure_target(target, pairs, draws=2, report=silent)
+    other = measure_target(target, replace(pairs, after=pairs.before), draws=2, report=silent)
+    assert one.path != other.path
+
+
+def test_mistakes_are_refused(target, pairs):
+    with pytest.raises(ValueError, match="--sigma must be given"):
+        measure_target(replace(target, sigma=None), pairs)
+    small = Pairs("small", pairs.before[:, :, :2], pairs.after[:, :, :2], None)
+    with pytest.raises(
+        ValueError, match=r"images of small must have the shape of grey, \(1, 4, 4\) .* got \(1, 2, 4\)"
+    ):
+        measure_target(target, small)
+    with pytest.raises(ValueError, match="must be one of dark, bright, got grey"):
+        measure_target(target, replace(pairs, labels=("grey",) * 40))
+    with pytest.raises(ValueError, match=r"alpha must lie in \(0, 1\), got 2"):
+        measure_pairs(pairs, alpha=2)

@@ -1,0 +1,94 @@
+"""A certificate above what an attack leaves is an error, unless the votes are too few to say so."""
+
+import json
+
+import pytest
+
+from rhobust.attacks import Eot, Pgd
+from rhobust.cli import run
+from rhobust.evaluation import attack_target, certify_target, contradictions
+from rhobust.progress import silent
+from rhobust.records import RecordWriter, read_record
+
+RADII = (0.0, 0.25, 0.5, 1.0)
+
+
+def claim(record, radius, **changes):
+    """A certificate that claims the same radius for every example of an attack."""
+    keys = ("model_hash", "data", "split", "data_fingerprint", "sigma")
+    settings = {key: record.settings[key] for key in keys} | {"alpha": 0.001, "radius": radius} | changes
+    writer = RecordWriter(record.path.parent, "certify", "forged", settings)
+    examples = {row["index"]: row["label"] for row in record.rows}
+    writer.append(
+        {"index": index, "label": label, "prediction": label, "radius": radius} for index, label in examples.items()
+    )
+    writer.finish({"certified_accuracy": []})
+    return writer
+
+
+def test_sound_certificates_contradict_no_attack(target):
+    certify_target(target, radii=RADII, n0=50, n=2000, report=silent)
+    record = attack_target(target, Eot(draws=8), RADII, probe=False, report=silent)
+    assert record.summary["contradictions"] == []
+    assert record.summary["warnings"] == []
+
+
+def test_a_false_certificate_is_named_with_both_numbers(target):
+    before = attack_target(target, Eot(draws=8), RADII, probe=False, report=silent)
+    assert before.summary["contradictions"] == []
+    forged = claim(before, 0.6)
+    (text,) = contradictions(before)
+    standing = next(at["accuracy"] for at in before.summary["robust_accuracy"] if at["radius"] == 0.5)
+    assert f"{forged.path.name} certifies 100.0% of 40 examples at radius 0.5" in text
+    assert f"but {before.path.name} leaves {100 * standing:.1f}% standing" in text
+    after = attack_target(target, Eot(draws=9), RADII, probe=False, report=silent)
+    assert len(after.summary["contradictions"]) == 1
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"sigma": 0.5}, {"model_hash": "f" * 16}, {"data_fingerprint": "0"}],
+)
+def test_certificates_of_another_classifier_are_not_compared(target, changes):
+    record = attack_target(target, Eot(draws=8), RADII, probe=False, report=silent)
+    claim(record, 0.6, **changes)
+    assert contradictions(record) == []
+
+
+def test_the_base_network_and_other_norms_are_not_compared(target):
+    base = attack_target(target, Pgd(), RADII, probe=False, report=silent)
+    linf = attack_target(target, Eot(draws=8, norm="linf"), RADII, probe=False, report=silent)
+    claim(base, 0.6)
+    assert contradictions(base) == contradictions(linf) == []
+
+
+def test_a_certificate_may_fail_as_often_as_alpha_allows(target):
+    record = attack_target(target, Eot(draws=8), RADII, probe=False, report=silent)
+    broken = sum(row["broken"] for row in record.rows if row["radius"] == 0.5)
+    assert 0 < broken < 40
+    claim(record, 0.6, alpha=0.49)
+    assert contradictions(record) == []
+
+
+def test_few_votes_refute_nothing_but_are_told(target):
+    certified = attack_target(target, Eot(draws=8), RADII, probe=False, report=silent)
+    claim(certified, 0.6)
+    record = attack_target(target, Eot(draws=8), RADII, votes=9, probe=False, report=silent)
+    assert record.summary["contradictions"] == []
+    assert any(warning.endswith("too few votes to tell (--votes)") for warning in record.summary["warnings"])
+
+
+def test_the_command_fails_with_one_line(folder, capsys):
+    arguments = ["attack", str(folder), "--limit", "30", "--votes", "50", "--radii", "0", "1.5", "--quiet"]
+    arguments += ["--attack.steps", "4", "--attack.draws", "4", "--no-probe"]
+    assert run(arguments) == 0
+    path = next(line for line in capsys.readouterr().out.splitlines() if line.endswith(".jsonl"))
+    forged = claim(read_record(path if not isinstance(path, str) else type(folder)(path)), 2.0)
+    try:
+        assert run([*arguments, "--json"]) == 1
+        out, err = capsys.readouterr()
+        assert err.count("\n") == 1
+        assert err.startswith(f"rhobust: {forged.path.name} certifies 100.0% of 30 examples at radius 1.5, but ")
+        assert json.loads(out)["contradictions"] == [err.removeprefix("rhobust: ").strip()]
+    finally:
+        forged.path.unlink()

@@ -1,0 +1,89 @@
+"""The sweep over radii: what is shared, what is packed, and that neither changes a row."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from rhobust.attacks import Eot, Paper, Pgd
+from rhobust.evaluation import attack_target, sweeping, target_from_run
+from rhobust.evaluation.judging import Judge
+from rhobust.evaluation.sweeping import sweep
+from rhobust.progress import silent
+
+RADII = (0.0, 0.25, 0.5, 1.0)
+
+
+@pytest.fixture
+def crafted(monkeypatch):
+    """Every ascent of PGD: its radius, its examples, and whether it began at their centre."""
+    calls = []
+    climb = Pgd.climb
+
+    def noted(self, model, x, y, *, eps, sigma, rng, start):
+        calls.append((eps, sorted(set(rng.indices)), torch.equal(start, x)))
+        return climb(self, model, x, y, eps=eps, sigma=sigma, rng=rng, start=start)
+
+    monkeypatch.setattr(Pgd, "climb", noted)
+    return calls
+
+
+def broken_below(rows, radius):
+    return {row["index"] for row in rows if row["broken"] and row["radius"] < radius}
+
+
+def test_only_survivors_are_attacked_further(target, crafted):
+    (rows,) = sweep(target, Pgd(steps=5, restarts=0), RADII, [Judge(target, "base", 1)], list(range(40)), 0)
+    assert [(eps, indices) for eps, indices, _ in crafted] == [
+        (radius, sorted(set(range(40)) - broken_below(rows, radius))) for radius in RADII[1:]
+    ]
+
+
+def test_restarts_are_for_survivors(target, crafted):
+    (rows,) = sweep(target, Pgd(steps=5, restarts=2), RADII[:2], [Judge(target, "base", 1)], list(range(40)), 0)
+    standing = sorted({row["index"] for row in rows if row["radius"] == 0.25 and not row["broken"]})
+    assert 0 < len(standing) < 40
+    assert [indices for _, indices, _ in crafted] == [list(range(40)), standing, standing]
+    assert [centre for _, _, centre in crafted] == [True, False, False]
+
+
+def test_a_radius_begins_where_the_smaller_one_ended(target, crafted):
+    judge = Judge(target, "base", 1)
+    sweep(target, Pgd(steps=2, restarts=0), RADII, [judge], list(range(40)), 0)
+    sweep(target, Pgd(steps=2, warm=False, restarts=0), RADII, [judge], list(range(40)), 0)
+    sweep(target, Paper(steps=2), RADII, [judge], list(range(40)), 0)
+    assert [centre for _, _, centre in crafted] == [True, False, False] + [True] * 6
+
+
+def test_without_nesting_every_radius_is_attacked_anew(target, crafted):
+    judge = Judge(target, "base", 1)
+    (rows,) = sweep(target, Pgd(steps=5, restarts=0), RADII, [judge], list(range(40)), 0, nested=False)
+    assert all(indices == list(range(40)) for _, indices, _ in crafted)
+    (nested,) = sweep(target, Pgd(steps=5), RADII, [judge], list(range(40)), 0)
+    assert [row["broken"] for row in rows] == [row["broken"] for row in nested]
+
+
+@pytest.mark.parametrize("attack", [Eot(steps=3, draws=4, restarts=1), Pgd(steps=3), Pgd(steps=3, norm="linf")])
+def test_rows_do_not_depend_on_how_examples_are_batched(folder: Path, attack, monkeypatch):
+    target = target_from_run(folder, device=torch.device("cpu"))
+    scored, indices = "smoothed" if attack.sees_noise else "base", list(range(0, 90, 2))
+    judges = [Judge(target, scored, 20)]
+    (whole,) = sweep(target, attack, RADII, judges, indices, 3)
+    monkeypatch.setitem(sweeping.ROWS, "cpu", 33)
+    blocks = [indices[first : first + 7] for first in range(0, len(indices), 7)]
+    assert [row for block in blocks for row in sweep(target, attack, RADII, judges, block, 3)[0]] == whole
+    assert len({row["broken"] for row in whole}) == 2
+
+
+def test_a_second_judge_changes_nothing(target, half_space):
+    noisy, plain = Judge(target, "smoothed", 50), Judge(target, "base", 1)
+    both = sweep(target, Pgd(steps=3), RADII, [noisy, plain], list(range(40)), 0)
+    assert both[0] == sweep(target, Pgd(steps=3), RADII, [noisy], list(range(40)), 0)[0]
+    assert both[1] == sweep(target, Pgd(steps=3), RADII, [plain], list(range(40)), 0)[0]
+
+
+def test_distances_are_those_of_the_attacks_norm(target):
+    record = attack_target(target, Pgd(norm="linf", steps=4), (0.0, 0.1), probe=False, report=silent)
+    assert record.settings["norm"] == "linf"
+    far = [row["distance"] for row in record.rows if row["radius"] == 0.1]
+    assert far == pytest.approx([0.1] * 40, abs=1e-5)

@@ -1,0 +1,104 @@
+"""The transfer matrix: crafted once a source, judged by all; its diagonal is the white-box attack."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from rhobust.attacks import Eot, Pgd
+from rhobust.evaluation import attack_target, surprising_transfers, transfer_matrix
+from rhobust.evaluation.transferring import rows_of
+from rhobust.progress import silent
+
+from .networks import Masked
+
+RADII = (0.0, 0.3, 0.8)
+
+
+@pytest.fixture
+def networks(target, tmp_path):
+    """The half space with noise, and a tilted one without."""
+    tilted = torch.full((16,), 0.25) * torch.tensor([1.6, 0.4]).repeat(8)
+    other = replace(
+        target,
+        name="tilted",
+        model=type(target.model)(tilted, 2.0),
+        model_hash="1" * 16,
+        sigma=None,
+        folder=tmp_path / "other",
+    )
+    other.folder.mkdir()
+    return target, other
+
+
+def without_target(rows):
+    return [{key: value for key, value in row.items() if key != "target"} for row in rows]
+
+
+def test_each_entry_is_the_attack_with_that_source(networks):
+    records = transfer_matrix(networks, Pgd(steps=5), RADII, votes=50, report=silent)
+    assert [record.path.parent for record in records] == [network.folder for network in networks]
+    for source, record in zip(networks, records, strict=True):
+        assert record.kind == "transfer"
+        assert len(record.rows) == 40 * len(RADII) * 2
+        for judged, summed in zip(networks, record.summary["targets"], strict=True):
+            scored = "base" if judged.sigma is None else "smoothed"
+            alone = attack_target(
+                judged,
+                Pgd(steps=5),
+                RADII,
+                source=None if judged is source else source,
+                scored=scored,
+                votes=50,
+                probe=False,
+                report=silent,
+            )
+            assert without_target(rows_of(record.rows, judged.model_hash)) == alone.rows
+            assert summed["robust_accuracy"] == alone.summary["robust_accuracy"]
+            assert (summed["model_hash"], summed["scored"]) == (judged.model_hash, scored)
+    assert surprising_transfers(records) == []
+    own, transferred = (record.summary["targets"][1]["robust_accuracy"][2]["accuracy"] for record in reversed(records))
+    assert own < transferred  # the tilted half space falls to its own direction first
+
+
+def test_each_source_is_attacked_once(networks, monkeypatch):
+    crafted = []
+    climb = Pgd.climb
+
+    def noted(self, model, x, *rest, eps, rng, **more):
+        crafted.append((model, eps))
+        return climb(self, model, x, *rest, eps=eps, rng=rng, **more)
+
+    monkeypatch.setattr(Pgd, "climb", noted)
+    transfer_matrix(networks, Pgd(steps=2, restarts=0), RADII, report=silent)
+    assert crafted == [(network.model, radius) for network in networks for radius in RADII[1:]]
+
+
+def test_a_record_with_a_source_names_it(networks):
+    target, other = networks
+    record = attack_target(other, Eot(steps=2, draws=2), RADII, source=target, scored="base", report=silent)
+    assert record.settings["source"] == {"name": "half-space", "model_hash": "0" * 16, "sigma": 0.25}
+    assert record.settings["model_hash"] == "1" * 16
+    with pytest.raises(ValueError, match="tilted was trained without noise, so --sigma must be given"):
+        attack_target(target, Eot(), RADII, source=other)
+
+
+def test_a_masked_network_makes_a_surprising_transfer(target, wrapped, half_space, tmp_path):
+    masked = replace(wrapped(Masked(half_space)), folder=tmp_path / "masked", sigma=None)
+    masked.folder.mkdir()
+    records = transfer_matrix([target, masked], Pgd(), RADII, report=silent)
+    (warning,) = surprising_transfers(records)
+    assert warning.startswith("a transfer attack is stronger than the white-box one: from half-space it breaks ")
+    assert warning.endswith(" points of 1 that the attack on itself left standing at radius 0.8")
+    assert any(text.startswith("zero gradients") for text in records[1].summary["warnings"])
+
+
+def test_runs_that_cannot_be_compared_are_refused(networks, grey_images):
+    target, other = networks
+    with pytest.raises(ValueError, match="needs at least two runs, got 1"):
+        transfer_matrix([target], Pgd(), RADII)
+    with pytest.raises(ValueError, match="two have the same"):
+        transfer_matrix([target, replace(other, model_hash=target.model_hash)], Pgd(), RADII)
+    negative = replace(grey_images, images=255 - grey_images.images)
+    with pytest.raises(ValueError, match="must have the same test data"):
+        transfer_matrix([target, replace(other, data=negative)], Pgd(), RADII)

@@ -1,0 +1,136 @@
+"""Masked networks and weak attacks set off the right warning; sound ones set off none."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from rhobust.attacks import Eot, Paper, Pgd
+from rhobust.evaluation import attack_target, probing, target_from_run
+from rhobust.evaluation.judging import Judge
+from rhobust.evaluation.probing import Evaluation, probe_size, stronger
+from rhobust.progress import silent
+
+from .networks import Masked, Randomised, Saturated, Slab
+
+RADII = (0.0, 0.25, 0.5, 1.0)
+
+
+def heads(record):
+    """What the warnings are about."""
+    return [warning.partition(":")[0] for warning in record.summary["warnings"]]
+
+
+@pytest.mark.parametrize("attack", [Pgd(), Eot(draws=8), Pgd(norm="linf"), Pgd(loss="margin", restarts=1)], ids=repr)
+def test_a_sound_half_space_sets_off_no_warning(target, attack):
+    radii = (0.0, 0.05, 0.1) if attack.norm == "linf" else RADII
+    record = attack_target(target, attack, radii, report=silent)
+    assert record.summary["warnings"] == []
+    assert record.summary["contradictions"] == []
+    assert record.summary["probe"]["stronger"]["examples"] == 16
+    assert record.summary["probe"]["larger"]["standing"] == 0
+
+
+def test_a_sound_network_sets_off_no_warning(folder, tmp_path):
+    target = replace(target_from_run(folder, device=torch.device("cpu")), folder=tmp_path)
+    record = attack_target(target, Eot(steps=10, draws=8), (0.0, 0.25, 0.5), limit=60, report=silent)
+    assert record.summary["warnings"] == []
+    probe = record.summary["probe"]["stronger"]
+    assert (probe["attack"]["steps"], probe["attack"]["draws"]) == (20, 16)
+    assert probe["gain"] < 0.02
+
+
+def test_zero_gradients_are_told(wrapped, half_space):
+    record = attack_target(wrapped(Masked(half_space)), Pgd(), RADII, report=silent)
+    assert heads(record) == ["zero gradients", "vanishing gradients"]
+    assert "at 40 of 40 inputs" in record.summary["warnings"][0]
+    assert "at radius 0.25 the attack moved 40 of 40 survivors" in record.summary["warnings"][1]
+
+
+def test_gradients_too_small_for_raw_steps_are_told(wrapped, half_space):
+    small = wrapped(Masked(half_space, 0.01))
+    assert attack_target(small, Pgd(), RADII, report=silent).summary["warnings"] == []
+    warnings = heads(attack_target(small, Pgd(gradient="raw"), RADII, report=silent))
+    assert warnings[0] == "vanishing gradients"
+    assert warnings[1].startswith("a stronger attack gains")
+
+
+def test_randomised_outputs_are_told(wrapped, half_space):
+    assert "randomised outputs" in heads(attack_target(wrapped(Randomised(half_space)), Pgd(), RADII, report=silent))
+
+
+def test_outputs_that_sum_to_one_are_told(wrapped, half_space):
+    assert "outputs sum to one" in heads(attack_target(wrapped(Saturated(half_space)), Pgd(), RADII, report=silent))
+
+
+@pytest.fixture
+def shallow(wrapped, half_space):
+    """Gradients too small for raw steps to use the whole radius, not so small that they vanish."""
+    return wrapped(Masked(half_space, 0.4))
+
+
+def test_a_weak_attack_is_told_by_a_stronger_one(shallow):
+    record = attack_target(shallow, Paper(gradient="raw"), (0.0, 0.4, 0.8), scored="base", report=silent)
+    (warning,) = record.summary["warnings"]
+    assert warning.startswith("a stronger attack gains ")
+    probe = record.summary["probe"]["stronger"]
+    assert probe["broken"] >= 3
+    standing = sum(not row["broken"] for row in record.rows if row["radius"] == probe["radius"])
+    assert probe["gain"] == pytest.approx(probe["broken"] / probe["examples"] * standing / 40)
+    off = attack_target(shallow, Paper(gradient="raw"), (0.0, 0.4, 0.8), scored="base", probe=False, report=silent)
+    assert off.summary["warnings"] == []
+    assert "probe" not in off.summary
+
+
+def test_accuracy_that_rises_with_the_radius_is_told(wrapped, grey_images):
+    """One long step leaps over a thin slab: what breaks at 0.2 stands at 1."""
+    slab = wrapped(Slab())
+    right = Slab()(grey_images.images / 255).argmax(1)
+    slab = replace(slab, data=replace(grey_images, labels=right))
+    leap = Pgd(steps=1, warm=False)
+    nested = attack_target(slab, leap, (0.0, 0.3, 2.0), report=silent)
+    assert any(warning.startswith("accuracy rises with the radius: ") for warning in nested.summary["warnings"])
+    anew = attack_target(slab, leap, (0.0, 0.3, 2.0), nested=False, probe=False, report=silent)
+    assert any(
+        warning.startswith("accuracy rises with the radius: by ") and warning.endswith("from radius 0.3 to 2")
+        for warning in anew.summary["warnings"]
+    )
+
+
+def test_a_transfer_attack_that_is_stronger_than_the_white_box_one_is_told(target, wrapped, half_space):
+    masked = wrapped(Masked(half_space))
+    transfer = attack_target(masked, Pgd(), RADII, source=target, report=silent)
+    assert transfer.summary["warnings"] == []
+    assert "probe" not in transfer.summary
+    white = attack_target(masked, Pgd(), RADII, report=silent)
+    told = [warning for warning in white.summary["warnings"] if warning.startswith("a transfer attack is stronger")]
+    assert len(told) == 1
+    assert transfer.path.name in told[0]
+    again = attack_target(masked, Pgd(steps=19), RADII, source=target, report=silent)
+    assert [warning.partition(":")[0] for warning in again.summary["warnings"]] == [
+        "a transfer attack is stronger than the white-box one"
+    ]
+
+
+def test_another_record_that_breaks_more_is_told(shallow):
+    strong = attack_target(shallow, Pgd(), (0.0, 0.4, 0.8), report=silent)
+    weak = attack_target(shallow, Paper(gradient="raw"), (0.4, 0.8), scored="base", probe=False, report=silent)
+    (warning,) = weak.summary["warnings"]
+    assert warning.startswith(f"another attack is stronger: {strong.path.name} breaks ")
+    elsewhere = attack_target(shallow, Paper(gradient="raw"), (0.4, 0.8), probe=False, votes=9, report=silent)
+    assert elsewhere.settings["scored"] == "smoothed"  # another classifier: not compared
+    assert not any("another attack" in warning for warning in elsewhere.summary["warnings"])
+
+
+def test_a_smoothed_classifier_is_probed_by_an_attack_that_sees_the_noise(target):
+    for attack, draws in ((Paper(steps=7), 16), (Pgd(steps=7), 16), (Eot(steps=7, draws=20), 40)):
+        probe = stronger(Evaluation(target, Judge(target, "smoothed", 10), attack, RADII, 0))
+        assert isinstance(probe, Eot)
+        assert (probe.steps, probe.draws, probe.random_start) == (14, draws, True)
+    assert isinstance(stronger(Evaluation(target, Judge(target, "base", 10), Eot(), RADII, 0)), Pgd)
+
+
+def test_a_probe_is_a_tenth_within_limits():
+    assert [probe_size(examples) for examples in (5, 200, 500, 10_000)] == [16, 20, 50, 100]
+    assert probing.spread([3, 5, 8, 9, 11], 2) == [3, 8]
+    assert probing.spread([3], 16) == [3]
