@@ -35,6 +35,7 @@ def document(*curves, **more):
     return {
         "name": "fig",
         "title": "A figure",
+        "notes": ["For MNIST stands digits."],
         "columns": 1,
         "panels": [{"title": "a panel", "x": "radius", "y": "accuracy", "curves": list(curves)}],
         **more,
@@ -63,6 +64,11 @@ def test_a_curve_that_is_missing_is_left_out():
     [ax] = draw(document(curve(), GONE)).axes
     assert len(ax.lines) == 1
     assert len(ax.collections) == 1, "the band"
+
+
+def test_a_figure_says_what_stands_for_what():
+    assert draw(document(curve())).get_suptitle() == "A figure\nFor MNIST stands digits."
+    assert draw(document(curve(), notes=[])).get_suptitle() == "A figure"
 
 
 def test_nothing_to_draw_says_so():
@@ -97,7 +103,7 @@ def test_losses_are_not_squeezed_into_the_unit_interval():
 
 def test_the_heat_map_shows_every_number():
     cells = [[{"value": 0.25}, {"value": 0.75}], [{"fault": "gone"}, {"value": 0.5}]]
-    drawn = {"title": "t", "x": "target", "y": "source", "names": ["NAL", "STN"], "cells": cells}
+    drawn = {"title": "t", "notes": [], "x": "target", "y": "source", "names": ["NAL", "STN"], "cells": cells}
     figure = draw(drawn)
     assert [text.get_text() for text in figure.axes[0].texts] == ["0.250", "0.750", "missing", "0.500"]
     assert to_bytes(figure, "pdf") == to_bytes(draw(drawn), "pdf")

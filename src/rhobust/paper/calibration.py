@@ -158,7 +158,7 @@ def drawing_seconds() -> float:
     """Seconds of a figure of two panels, drawn and written twice."""
     curve = {"colour": "NAL", "kind": "", "dash": "solid", "x": [0, 1], "y": [0, 1], "low": [0, 0], "high": [1, 1]}
     panel = {"title": "", "x": "", "y": "", "curves": [curve] * 6}
-    document = {"title": "", "columns": 2, "panels": [panel, panel]}
+    document = {"title": "", "notes": [], "columns": 2, "panels": [panel, panel]}
 
     def work() -> None:
         figure = draw(document)

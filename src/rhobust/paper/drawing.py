@@ -2,6 +2,7 @@
 
 import io
 import math
+import textwrap
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -45,8 +46,10 @@ STYLE = {
     "svg.fonttype": "none",
     "pdf.fonttype": 42,
 }
-PANEL, LEGEND = (3.1, 2.6), 0.5
-"""Width and height of a panel, and the height of the legend below, in inches."""
+MARKED = 30
+"""Points up to which a curve shows them: more would hide the line."""
+PANEL, LINE = (3.1, 2.6), 0.2
+"""Width and height of a panel, and the height of a line of text, in inches."""
 
 
 def draw(document: dict[str, Any]) -> "Figure":
@@ -62,16 +65,19 @@ def draw(document: dict[str, Any]) -> "Figure":
         panels = document["panels"]
         columns = min(document["columns"], len(panels))
         rows = math.ceil(len(panels) / columns)
-        figure = Figure(figsize=(PANEL[0] * columns, PANEL[1] * rows + LEGEND), layout="constrained")
-        axes = list(figure.subplots(rows, columns, squeeze=False).flat)
         looks = _looks(panels)
+        handles = _legend(panels, looks)
+        width = PANEL[0] * columns
+        across = max(1, int(width / (0.45 + 0.05 * max(len(handle.get_label()) for handle in handles))))
+        height = PANEL[1] * rows + LINE * (2 + math.ceil(len(handles) / across))
+        figure = Figure(figsize=(width, height), layout="constrained")
+        axes = list(figure.subplots(rows, columns, squeeze=False).flat)
         for ax, panel in zip(axes, panels, strict=False):
             _panel(ax, panel, looks)
         for ax in axes[len(panels) :]:
             ax.remove()
-        figure.suptitle(document["title"], fontsize=9)
-        handles = _legend(panels, looks)
-        figure.legend(handles=handles, loc="outside lower center", ncols=2 * columns + 1, frameon=False)
+        _head(figure, document)
+        figure.legend(handles=handles, loc="outside lower center", ncols=across, frameon=False)
         return figure
 
 
@@ -86,6 +92,12 @@ def to_bytes(figure: "Figure", kind: Literal["svg", "pdf", "png"]) -> bytes:
     return buffer.getvalue()
 
 
+def _head(figure: "Figure", document: dict[str, Any]) -> None:
+    """The title, and below it what the figure is not: stand-ins and what was left out or chosen by us."""
+    notes = textwrap.fill(" ".join(document["notes"]), width=int(18 * figure.get_figwidth()))
+    figure.suptitle("\n".join([document["title"], notes]) if notes else document["title"], fontsize=8)
+
+
 def _looks(panels: list[dict[str, Any]]) -> dict[str, tuple[str, str]]:
     """Colour and marker of what the curves' colours stand for, the same in all panels."""
     names = list(dict.fromkeys(curve["colour"] for panel in panels for curve in panel["curves"]))
@@ -98,9 +110,10 @@ def _legend(panels: list[dict[str, Any]], looks: dict[str, tuple[str, str]]) -> 
     from matplotlib.lines import Line2D
 
     curves = [curve for panel in panels for curve in panel["curves"]]
+    marked = all(len(curve.get("x", ())) <= MARKED for curve in curves)
     dash = {curve["colour"]: "solid" if curve["kind"] else curve["dash"] for curve in curves}
     handles = [
-        Line2D([], [], color=colour, marker=marker, linestyle=DASHES[dash[name]], label=name)
+        Line2D([], [], color=colour, marker=marker if marked else "", linestyle=DASHES[dash[name]], label=name)
         for name, (colour, marker) in looks.items()
     ]
     for kind, curve in {curve["kind"]: curve for curve in curves if curve["kind"]}.items():
@@ -122,8 +135,7 @@ def _panel(ax: "Axes", panel: dict[str, Any], looks: dict[str, tuple[str, str]])
             marker = METHODS[curve["kind"]][1]
             ax.errorbar(x, y, yerr=margins, color=colour, marker=marker, markersize=5, elinewidth=0.6)
         else:
-            # Many points are a line; a marker each would hide it.
-            ax.plot(x, y, linestyle=DASHES[curve["dash"]], color=colour, marker=marker if len(x) <= 30 else "")
+            ax.plot(x, y, linestyle=DASHES[curve["dash"]], color=colour, marker=marker if len(x) <= MARKED else "")
             if low != high:
                 ax.fill_between(x, low, high, color=colour, alpha=0.1, linewidth=0)
         shares &= all(0 <= value <= 1 for value in y)
@@ -148,6 +160,6 @@ def _heat_map(document: dict[str, Any], figure: "Figure") -> "Figure":
     ax.set_xticks(places, document["names"], rotation=20, ha="right")
     ax.set_yticks(places, document["names"])
     ax.set(xlabel=document["x"], ylabel=document["y"])
-    ax.set_title(document["title"], fontsize=8)
+    _head(figure, document)
     figure.colorbar(image, ax=ax, shrink=0.85, label="accuracy")
     return figure

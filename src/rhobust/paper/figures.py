@@ -18,9 +18,9 @@ ACTIVATIONS: dict[Activation, str] = {"relu": "ReLU", "elu": "ELU"}
 CURVES_GAMMAS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 """Prices at which Figure 1(b) solves the inner problem; the paper does not list its own."""
 _BOUNDS: tuple[tuple[str, str, Dash], ...] = (
-    ("certified: proved, from above", "certified", "solid"),
-    ("the paper's certificate: an estimate", "estimate", "dashed"),
-    ("attained by an ascent: proved, from below", "lower", "dotted"),
+    ("certified (above the truth)", "certified", "solid"),
+    ("the paper's estimate", "estimate", "dashed"),
+    ("attained (below the truth)", "lower", "dotted"),
 )
 _SOLVERS: tuple[tuple[str, Dash], ...] = (("NAL", "solid"), (OURS, "dashed"))
 TRANSFER = ("NAL", OURS, "SmoothAdv", "TRADES")

@@ -129,5 +129,7 @@ def stand_in_notes(scale: Scale, setups: tuple[Setup, ...]) -> tuple[str, ...]:
         if stand_in is None:
             notes.append(f"{setup.name} is left out at the scale {scale.name}.")
         elif (stand_in.data, stand_in.model) != (setup.data, setup.model):
-            notes.append(f"For {setup.name} stands {stand_in.data} with {stand_in.model.rpartition(':')[2]}.")
+            notes.append(
+                f"For {setup.name} stands {stand_in.data} with the network {stand_in.model.rpartition(':')[2]}."
+            )
     return tuple(notes)
