@@ -155,8 +155,7 @@ def _facts(runs: Sequence[Run]) -> dict[str, Any]:
         documents = {"config": run.config, "environment": run.environment}
         cells = [documents[place].get(key) for place, key in _FACTS.values()]
         cells[4] = cells[4] or run.environment.get("device")
-        seeds = {piece.settings.get("seed") for piece in run.pieces}
-        tested = ", ".join(sorted(str(seed) for seed in seeds if seed is not None))
+        tested = ", ".join(sorted({str(piece.settings["seed"]) for piece in run.pieces if "seed" in piece.settings}))
         rows.append([*("–" if cell is None else str(cell) for cell in cells), tested or "–"])
     return {"columns": [*_FACTS, "Seed of the tests"], "rows": rows}
 

@@ -21,7 +21,7 @@ def pieces_of(record: Record) -> list[Piece] | str:
     name = record.path.name
     if not isinstance(record.settings, dict):
         raise ValueError(f"settings must be a JSON object, got {type(record.settings).__name__}")
-    if record.kind not in _READERS:
+    if not isinstance(record.kind, str) or record.kind not in _READERS:
         return f"{name} is of kind {record.kind!r}, which this report does not know: left out."
     if not record.intact:
         return f"{name} was changed after it was finished: left out. Delete it and evaluate again."
@@ -69,9 +69,8 @@ def _close_votes(summary: Row) -> dict[float, CloseVotes]:
 
 def _last_radius(record: Record) -> float:
     radii = record.settings.get("radii")
-    return (
-        max((float(radius) for radius in radii if _is_number(radius)), default=0.0) if isinstance(radii, list) else 0.0
-    )
+    numbers = [float(radius) for radius in radii if _is_number(radius)] if isinstance(radii, list) else []
+    return max(numbers, default=0.0)
 
 
 def _nested(answers: dict[float, dict[int, bool]], examples: set[int]) -> dict[float, frozenset[int]]:
@@ -283,7 +282,8 @@ def _warnings(summary: Row) -> tuple[str, ...]:
 
 
 def _is_number(value: Any) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    """Whether a value is a number that can be shown: 1e308 is damage, not a radius."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e12
 
 
 def _integer(row: Row, key: str, number: int) -> int:

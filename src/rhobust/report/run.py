@@ -281,11 +281,9 @@ class Transfer:
     @property
     def names(self) -> dict[str, str]:
         """What the record calls the judged networks, by the hash of their weights."""
-        return {
-            str(target.get("model_hash")): str(target.get("name"))
-            for target in self.settings.get("targets", [])
-            if isinstance(target, dict)
-        }
+        targets = self.settings.get("targets")
+        listed = [target for target in targets if isinstance(target, dict)] if isinstance(targets, list) else []
+        return {str(target.get("model_hash")): str(target.get("name")) for target in listed}
 
 
 Piece = Attack | Certificate | Shift | Losses | Measured | Transfer
