@@ -23,7 +23,7 @@ def textbook_network(model: nn.Module) -> nn.Module:
             kernel, stride, padding = child.geometry
             plain = nn.utils.skip_init(nn.Conv2d, child.in_channels, child.out_channels, kernel, stride, padding)
             plain.load_state_dict(child.state_dict())
-            setattr(model, name, plain)
+            setattr(model, name, plain.to(child.weight.device))
         else:
             textbook_network(child)
     for parameter in model.parameters():
