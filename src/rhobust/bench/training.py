@@ -1,7 +1,7 @@
 """Training steps against the textbook way, in one process."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -37,7 +37,7 @@ class Scale:
 
 SCALES = {
     "cuda": Scale("resnet18", (3, 32, 32), 128, textbook_steps=8, our_steps=40),
-    "cpu": Scale("cnn", (1, 28, 28), 64, textbook_steps=5, our_steps=5),
+    "cpu": Scale("cnn", (1, 28, 28), 64, textbook_steps=9, our_steps=9),
 }
 
 
@@ -134,14 +134,22 @@ def forward_equivalents(method: Nal | Pgd | Smoothadv | Trades | Wrm) -> int:
 
 def _compare(method: Any, scale: Scale, device: torch.device, ceiling: float) -> dict[str, Any]:
     x, y, share = _batches(scale, device, 1)[0]
-    strict, relaxed = _textbook_seconds(method, scale, device, x, y)
+    textbook = _textbook_step(method, scale, device, x, y)
+    strict = relaxed = None
     if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
+        relaxed = _seconds(textbook, device, repeats=scale.textbook_steps)
+        with _strict_float32():
+            strict = _seconds(textbook, device, repeats=scale.textbook_steps)
+    before = _memory(device)
     step = _our_step(method, scale, device, fast=True)
     start = time.perf_counter()
     step(x, y, share)
     prepared = time.perf_counter() - start
-    seconds = _seconds(lambda: step(x, y, share), device, repeats=scale.our_steps)
+    if strict is not None:
+        seconds = _seconds(lambda: step(x, y, share), device, repeats=scale.our_steps)
+    else:
+        # On a CPU both in turn: other work on the same cores slows both.
+        strict, seconds = _seconds_in_turn((textbook, lambda: step(x, y, share)), repeats=scale.our_steps)
     work = forward_equivalents(method) * scale.batch * _forward_operations(scale, device)
     return {
         "method": kind_of(type(method)),
@@ -152,15 +160,12 @@ def _compare(method: Any, scale: Scale, device: torch.device, ceiling: float) ->
         "images_per_second": scale.batch / seconds,
         "tflops": work / seconds / 1e12,
         "share_of_matmul": work / seconds / ceiling,
-        "peak_gib": torch.cuda.max_memory_allocated(device) / 2**30 if device.type == "cuda" else None,
+        "peak_gib": None if before is None else (torch.cuda.max_memory_allocated(device) - before) / 2**30,
         "first_step_seconds": prepared,
     }
 
 
-def _textbook_seconds(
-    method: Any, scale: Scale, device: torch.device, x: Tensor, y: Tensor
-) -> tuple[float, float | None]:
-    """Seconds of the textbook's step in float32, and on a GPU with the TF32 convolutions that torch allows."""
+def _textbook_step(method: Any, scale: Scale, device: torch.device, x: Tensor, y: Tensor) -> Callable[[], None]:
     model, optimizer, noise = _parts(scale, device, fast=False)
     textbook_network(model).train()
 
@@ -169,9 +174,15 @@ def _textbook_seconds(
         textbook_loss(method, model, x, y, noise).backward()
         optimizer.step()
 
-    with _strict_float32():
-        strict = _seconds(step, device, repeats=scale.textbook_steps)
-    return strict, _seconds(step, device, repeats=scale.textbook_steps) if device.type == "cuda" else None
+    return step
+
+
+def _memory(device: torch.device) -> int | None:
+    """Bytes that are in use on a GPU; the peak is counted from here."""
+    if device.type != "cuda":
+        return None
+    torch.cuda.reset_peak_memory_stats(device)
+    return torch.cuda.memory_allocated(device)
 
 
 def _forward_operations(scale: Scale, device: torch.device) -> int:
@@ -233,19 +244,28 @@ def _batches(scale: Scale, device: torch.device, count: int) -> list[tuple[Tenso
 
 def _seconds(work: Callable[[], Any], device: torch.device, *, repeats: int) -> float:
     """Median seconds of a call, after two that are not counted."""
+    if device.type == "cpu":
+        return _seconds_in_turn((work,), repeats=repeats)[0]
     for _ in range(2):
         work()
     times = []
     for _ in range(repeats):
-        if device.type == "cuda":
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            start.record()
-            work()
-            end.record()
-            torch.cuda.synchronize(device)
-            times.append(start.elapsed_time(end) / 1e3)
-        else:
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        work()
+        end.record()
+        torch.cuda.synchronize(device)
+        times.append(start.elapsed_time(end) / 1e3)
+    return median(times)
+
+
+def _seconds_in_turn(works: Sequence[Callable[[], Any]], *, repeats: int) -> list[float]:
+    """Median seconds of each call on a CPU, after two rounds that are not counted."""
+    times: list[list[float]] = [[] for _ in works]
+    for number in range(-2, repeats):
+        for work, taken in zip(works, times, strict=True):
             before = time.perf_counter()
             work()
-            times.append(time.perf_counter() - before)
-    return median(times)
+            if number >= 0:
+                taken.append(time.perf_counter() - before)
+    return [median(taken) for taken in times]
