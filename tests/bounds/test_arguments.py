@@ -26,7 +26,6 @@ REFUSED = [
     (bounds.certified_radius, (1.1, 0.5), {}, r"p_lower must lie in \[0, 1\], got 1.1"),
     (bounds.certified_radius, (0.9, 0.0), {}, "sigma must be > 0 and finite, got 0"),
     (bounds.log_e_value, (1, 1, 1.0), {}, r"p0 must lie in \(0, 1\), got 1"),
-    (bounds.log_e_value_below, (1, 1, 0.0), {}, r"p0 must lie in \(0, 1\), got 0"),
     (bounds.psi, (0.5, 0.0), {}, "kappa must be > 0 and finite, got 0"),
     (bounds.psi, (NAN, 1.0), {}, r"p must lie in \[0, 1\], got nan"),
     (bounds.psi1, (0.5, -1.0), {}, "lam must be > 0 and finite, got -1"),

@@ -36,8 +36,8 @@ from .psi import psi1 as psi1
 from .psi import psi_slope as psi_slope
 from .radius import certified_radius as certified_radius
 from .radius import log_e_value as log_e_value
-from .radius import log_e_value_below as log_e_value_below
 from .sequential import RadiusTest as RadiusTest
+from .sequential import chance_left as chance_left
 from .sequential import looks as looks
 from .surrogate import Cost as Cost
 from .tolerance import draws_for_tolerance as draws_for_tolerance

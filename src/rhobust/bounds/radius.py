@@ -99,19 +99,3 @@ def log_e_value(successes: ArrayLike, failures: ArrayLike, p0: ArrayLike) -> Flo
         series = np.log(p0 / (2 * b)) + _log_tail_series(np.where(deep, b, 1e9), total, p0)
         log_e = np.where(deep, series, log_e)
     return result(log_e - MARGIN * (10 + np.abs(log_e)))
-
-
-def log_e_value_below(successes: ArrayLike, failures: ArrayLike, p0: ArrayLike) -> FloatOrArray:
-    """Return the logarithm of an e-value against the hypothesis p >= p0, rounded down.
-
-    Guarantee: the mirror image of `log_e_value`, with the roles of success and failure exchanged and
-    density Beta(1/2, 1) restricted to (0, p0): if p >= p0, it ever reaches 1 / alpha with probability
-    at most alpha. It serves to give up early on a hopeless radius, which cannot create a false
-    certificate.
-
-    Args:
-        successes: S, broadcast against the others.
-        failures: F.
-        p0: The hypothesis, in (0, 1).
-    """
-    return log_e_value(failures, successes, 1 - open_interval("p0", p0))

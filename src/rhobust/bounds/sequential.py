@@ -10,7 +10,7 @@ from scipy import special
 
 from .arguments import MARGIN, Array, level, nonnegative, one_count, one_positive, open_interval
 from .confidence import clopper_pearson
-from .radius import log_e_value, log_e_value_below
+from .radius import log_e_value
 
 GROWTH = 1.05
 """Ratio of the draws at two looks; looking more often would cost time and gain next to nothing."""
@@ -28,6 +28,25 @@ def looks(n: int, step: int) -> Whole:
     return np.array([*found, n], dtype=np.int64)
 
 
+def chance_left(failures: Whole, draws: Whole, allowed: Whole, n: int) -> Array:
+    """About the probability that at most `allowed` of n draws fail, after `failures` of the first `draws` < n.
+
+    The failures among the other n - draws are predicted from the first by comparing two frequencies on the scale of
+    arcsin sqrt, where both have variances that do not depend on what they estimate. No guarantee: it serves to decide
+    when to stop. It is 0 where more failed than are allowed.
+    """
+    others = n - draws
+    room = np.clip(allowed - failures + 0.5, 0, others)
+    spread = np.sqrt(1 / (draws + 0.5) + 1 / (others + 0.5))
+    left = special.ndtr(2 * (_arcsine(room, others) - _arcsine(failures, draws)) / spread)
+    return np.where(failures > allowed, 0.0, left)
+
+
+def _arcsine(count: Array | Whole, total: Whole) -> Array:
+    """Anscombe's transform of a frequency."""
+    return np.arcsin(np.sqrt((count + 0.375) / (total + 0.75)))
+
+
 @dataclass(frozen=True)
 class RadiusTest:
     """A test of increasing radii r_0 < r_1 < ... from the votes of one class, which may stop at any look.
@@ -38,8 +57,8 @@ class RadiusTest:
     claimed only with all smaller ones, so a false claim needs the rejection of the smallest radius that is false: one
     test, whose two ways of erring have probabilities early alpha and (1 - early) alpha. The grid costs nothing.
 
-    Giving up cannot create a claim. It happens when the mirrored e-value speaks against p >= p_k at level `futility`,
-    or when not even unbroken success up to draw n would reject the hypothesis.
+    Giving up cannot create a claim. It happens when the votes so far leave a chance below `futility` that the draws up
+    to n would still reject the hypothesis (`chance_left`).
     """
 
     radii: tuple[float, ...]
@@ -52,8 +71,8 @@ class RadiusTest:
     """Draws at most."""
     early: float = 0.2
     """Share of alpha that early rejection may spend."""
-    futility: float = 0.01
-    """Probability of giving up a radius that is true."""
+    futility: float = 0.005
+    """The chance that a radius is still proved below which it is given up."""
 
     def __post_init__(self) -> None:
         radii = np.atleast_1d(nonnegative("radii", self.radii))
@@ -110,8 +129,8 @@ class RadiusTest:
         go_on = ~last & (reached < len(self.radii))
         at = np.flatnonzero(go_on)
         if at.size:
-            against = log_e_value_below(successes[at], failures[at], self.thresholds[reached[at]])
-            go_on[at] = (against < -math.log(self.futility)) & (failures[at] <= self.allowed[reached[at]])
+            left = chance_left(failures[at], draws[at], self.allowed[reached[at]], self.n)
+            go_on[at] = left >= self.futility
         return reached, go_on
 
     def _rejects(self, successes: Whole, failures: Whole, p: Array, last: NDArray[np.bool_]) -> NDArray[np.bool_]:

@@ -29,8 +29,8 @@ class Grid:
     """Draws that count it, at most."""
     early: float = 0.2
     """Share of alpha that stopping early may spend."""
-    futility: float = 0.01
-    """Probability of giving up a radius that holds."""
+    futility: float = 0.005
+    """The chance that a radius is still proved below which it is given up."""
 
     def __post_init__(self) -> None:
         check_draws(self.n0, self.n)
