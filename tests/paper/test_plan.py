@@ -45,6 +45,23 @@ def test_the_ids_do_not_change_from_one_process_to_the_next():
     assert job_id(Counterexample(0.1, (5.0,))) == "counterexample-0314eae8"
 
 
+def test_the_table_of_certified_training_asks_for_radii_that_its_draws_can_reach():
+    table = plan(["table-certified"], SCALES["gpu"]).specs[0]
+    small, large = table.lines[0], table.lines[-1]
+    assert (small.keys[1], large.keys[1]) == ("0.25", "0.5")
+    assert [cell.column for cell in small.cells][-2:] == ["0.5", "0.75"]
+    assert [cell.column for cell in large.cells][-1] == "1.75"
+    runs = {run.run_id for job in table.jobs for run in runs_of(job)}
+    assert len(runs) == len(table.lines) == 10
+    assert {(job.run.epochs, job.run.schedule) for job in table.jobs} == {(30, "cosine")}
+    assert "table-certified" not in {spec.name for spec in plan(["all"], SCALES["smoke"]).specs}
+
+
+def test_a_shorter_scale_never_trains_longer_than_the_paper():
+    gpu = SCALES["gpu"]
+    assert run_of(gpu, gpu.stand_in(MNIST), "NAL").epochs == 25
+
+
 def test_the_full_scale_is_the_paper():
     whole = plan(["all"], SCALES["full"])
     assert {spec.name for spec in whole.specs} == set(EVERY)

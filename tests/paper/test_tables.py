@@ -61,6 +61,21 @@ def test_certified_accuracy_counts_right_answers_up_to_the_radius():
     assert (at[0.0], at[0.1], at[0.105], at[0.3], at[0.305], at[0.4]) == (0.5, 0.5, 0.25, 0.25, 0.0, 0.0)
 
 
+def test_certificates_are_read_at_a_radius_on_average_and_for_a_shift():
+    rows = [
+        {"prediction": 1, "label": 1, "radius": 0.5},
+        {"prediction": 2, "label": 1, "radius": 0.4},
+        {"prediction": 1, "label": 1, "radius": 0.25},
+        {"prediction": None, "label": 1, "radius": 0.0},
+    ]
+    found = record("certify", rows, {"certified_accuracy": [{"radius": 0.25, "accuracy": 0.5}]})
+    assert (read("certified_at", 0.25, found).value, read("certified_at", 0.3, found).value) == (0.5, 0.25)
+    assert read("average_radius", 0.0, found).value == pytest.approx(0.1875)
+    shift = record("certify-shift", [{}] * 3, {"curve": [{"eps": 0.1, "certified_accuracy": 0.25}]})
+    bound = read("accuracy_at_least", 0.1, shift)
+    assert (bound.value, bound.low, bound.way) == (0.25, 0.25, "down")
+
+
 def test_a_certified_error_is_rounded_up_and_a_distance_has_its_interval():
     found = record("certify-shift", [{}] * 3, {"curve": [{"eps": 0.1, "certified_accuracy": 0.25}]})
     bound = read("error_at_most", 0.1, found)

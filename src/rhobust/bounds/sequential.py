@@ -42,7 +42,7 @@ def chance_left(failures: Whole, draws: Whole, allowed: Whole, n: int) -> Array:
     return np.where(failures > allowed, 0.0, left)
 
 
-def _arcsine(count: Array | Whole, total: Whole) -> Array:
+def _arcsine(count: NDArray[np.number], total: Whole) -> NDArray[np.floating]:
     """Anscombe's transform of a frequency."""
     return np.arcsin(np.sqrt((count + 0.375) / (total + 0.75)))
 

@@ -11,7 +11,7 @@ import tyro
 
 from rhobust.commands.options import Common, CommonOptions, print_table
 from rhobust.paper.estimate import estimate
-from rhobust.paper.plan import SPECS, plan
+from rhobust.paper.plan import BEYOND, SPECS, plan
 from rhobust.paper.reproduce import reproduce
 from rhobust.paper.scales import SCALES, ScaleName
 from rhobust.paper.workshop import Workshop
@@ -25,7 +25,7 @@ class Reproduce:
     names: Annotated[tuple[str, ...], tyro.conf.Positional]
     """Tables and figures, or all; see docs/reproduce.md."""
     scale: ScaleName = "smoke"
-    """smoke: digits and tiny networks, minutes; small: MNIST, an evening; full: the paper."""
+    """smoke: digits and tiny networks, minutes; small: MNIST, an evening; gpu: shorter trainings; full: the paper."""
     out: Path | None = None
     """Folder for runs, tables and figures; reproduction/ and the scale where none is given."""
     root: Path | None = None
@@ -37,9 +37,10 @@ class Reproduce:
     common: CommonOptions = Common()
 
     def run(self) -> dict[str, Any]:
-        unknown = [name for name in self.names if name not in SPECS and name != "all"]
+        known = SPECS | BEYOND
+        unknown = [name for name in self.names if name not in known and name != "all"]
         if unknown or not self.names:
-            raise ValueError(f"names must be all or of {', '.join(SPECS)}, got {' '.join(unknown) or 'none'}")
+            raise ValueError(f"names must be all or of {', '.join(known)}, got {' '.join(unknown) or 'none'}")
         if self.plan and self.draw_only:
             raise ValueError("--plan and --draw-only must not be given together")
         scale = SCALES[self.scale]

@@ -26,8 +26,8 @@ SEED = 0
 """Names all noise of the evaluations."""
 CLAIMS = "claims"
 """Folder of what is checked without a network."""
-ALPHA, SELECTION_DRAWS = 1e-3, 100
-"""Cohen et al.'s test, which the paper adopts."""
+ALPHA = 1e-3
+"""Cohen et al.'s level, which the paper adopts."""
 
 
 def perform(job: Job, workshop: Workshop) -> Record:
@@ -108,8 +108,8 @@ def _settings(job: Job, workshop: Workshop) -> Row:
                 "sigma": job.run.sigma if job.sigma is None else job.sigma,
             }
         case Certify():
-            wanted = {"way": "cohen", "n0": SELECTION_DRAWS, "n": job.n, "alpha": ALPHA, "limit": job.images}
-            return {**wanted, "seed": SEED, "sigma": job.sigma}
+            wanted = {"way": job.way, "n": job.n, "alpha": ALPHA, "limit": job.images, "seed": SEED, "sigma": job.sigma}
+            return {**wanted, "radii": list(job.radii)} if job.way == "grid" else wanted
         case Shift():
             wanted = {"eps": list(job.eps), "draws": job.draws, "alpha": ALPHA, "limit": None, "stride": 1}
             return {**wanted, "seed": SEED, "sigma": job.sigma}
@@ -145,13 +145,14 @@ def _evaluate(job: Job, workshop: Workshop) -> Record:
             )
         case Certify():
             target = workshop.target(job.run, job.sigma)
-            radii = [job.sigma * step / 4 for step in range(17)]
+            fast = workshop.device.type == "cuda"
             return certify_target(
                 target,
-                radii=radii,
-                way="cohen",
-                n0=SELECTION_DRAWS,
+                radii=job.radii or [job.sigma * step / 4 for step in range(17)],
+                way=job.way,
                 n=job.n,
+                dtype="bfloat16" if fast else None,
+                compiled=fast,
                 alpha=ALPHA,
                 limit=job.images,
                 stride=spread(target.data, job.images).step,

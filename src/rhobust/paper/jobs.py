@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from rhobust.attacks import AnyAttack
+from rhobust.certificates import WayName
 from rhobust.configs import kind_of, to_json
 from rhobust.evaluation.judging import Scored
 from rhobust.methods import AnyMethod
@@ -38,13 +39,17 @@ class Attack:
 
 @dataclass(frozen=True)
 class Certify:
-    """The certified L2 radius of test images, by Cohen et al.'s test."""
+    """The certified L2 radius of test images."""
 
     run: TrainConfig
     sigma: float
     n: int
     images: int
     """Test images, spread evenly over the test set."""
+    way: WayName = "cohen"
+    """Cohen et al.'s test, a grid of radii, or two stages."""
+    radii: tuple[float, ...] = ()
+    """Of the grid."""
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from rhobust.training import TrainConfig
 
-from . import claims, figures, tables
+from . import certified, claims, figures, tables
 from .jobs import Job, runs_of
 from .scales import Scale
 from .specs import Figure, Matrix, Table
@@ -34,7 +34,9 @@ SPECS: dict[str, Callable[[Scale], Spec]] = {
     "theorem2": claims.theorem2,
     "corollary": claims.corollary,
 }
-"""Every table, figure and check, by its name on the command line."""
+"""Every table, figure and check of the paper, by its name on the command line."""
+BEYOND: dict[str, Callable[[Scale], Spec]] = {"table-certified": certified.table_certified}
+"""Tables that the paper does not have, by their names."""
 
 
 @dataclass(frozen=True)
@@ -48,12 +50,13 @@ class Plan:
 
 
 def plan(names: Sequence[str], scale: Scale) -> Plan:
-    """The plan of some tables and figures at a scale; "all" stands for every one.
+    """The plan of some tables and figures at a scale; "all" stands for every one of the paper.
 
     A spec that the scale leaves empty, because nothing stands for its data set, is left out.
     """
-    chosen = SPECS if "all" in names else dict.fromkeys(names)
-    specs = tuple(SPECS[name](scale) for name in chosen)
+    known = SPECS | BEYOND
+    chosen = dict.fromkeys(name for asked in names for name in (SPECS if asked == "all" else (asked,)))
+    specs = tuple(known[name](scale) for name in chosen)
     specs = tuple(spec for spec in specs if spec.jobs)
     jobs = tuple(dict.fromkeys(job for spec in specs for job in spec.jobs))
     return Plan(scale, specs, jobs, tuple(dict.fromkeys(run for job in jobs for run in runs_of(job))))

@@ -130,6 +130,22 @@ def _error_at_most(record: Record, at: float) -> Number:
     return Number(value, 0.0, value, len(record.rows), "up")
 
 
+def _certified_at(record: Record, at: float) -> Number:
+    found = _certified(certified_radii(record), at)
+    return Number(found.value, found.low, found.high, found.n)
+
+
+def _average_radius(record: Record, _: float) -> Number:
+    mean, margin, n = _mean([max(0.0, radius) for radius in certified_radii(record)])
+    return Number(mean, max(0.0, mean - margin), mean + margin, n)
+
+
+def _accuracy_at_least(record: Record, at: float) -> Number:
+    point = next(point for point in (record.summary or {})["curve"] if point["eps"] == at)
+    value = point["certified_accuracy"]
+    return Number(value, value, 1.0, len(record.rows), "down")
+
+
 def _mean(values: Sequence[float]) -> tuple[float, float, int]:
     """The mean, and 1.96 of its standard errors."""
     n = len(values)
@@ -188,6 +204,9 @@ _NUMBERS: dict[str, Callable[[Record, float], Number]] = {
     "claimed": _claimed,
     "true_loss": _true_loss,
     "error_at_most": _error_at_most,
+    "certified_at": _certified_at,
+    "average_radius": _average_radius,
+    "accuracy_at_least": _accuracy_at_least,
 }
 _TRACES: dict[str, Callable[[Record, float], Trace]] = {
     "robust": _robust_curve,

@@ -49,7 +49,7 @@ def run_of(
         data=stand_in.data,
         model=stand_in.model,
         activation=activation,
-        epochs=scale.epochs or setup.epochs,
+        epochs=min(scale.epochs or setup.epochs, setup.epochs),
         batch_size=BATCH_SIZE,
         lr=scale.lr or setup.eta2,
         schedule=scale.schedule,

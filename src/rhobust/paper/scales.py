@@ -8,7 +8,7 @@ from rhobust.attacks import Eot
 from .printed import TABLES
 from .settings import CIFAR_R, CIFAR_V, MNIST, SETUPS, TINY, Setup
 
-ScaleName: TypeAlias = Literal["smoke", "small", "full"]
+ScaleName: TypeAlias = Literal["smoke", "small", "gpu", "full"]
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Scale:
     gammas: int
     """Prices of moving an input that the figures with several gammas show, of each setup's."""
     epochs: int | None
-    """Passes over the training images; the paper's where none is given."""
+    """Passes over the training images at most; the paper's where none is given."""
     lr: float | None
     """Learning rate; the paper's where none is given."""
     schedule: Literal["constant", "cosine"]
@@ -125,6 +125,26 @@ SCALES: dict[ScaleName, Scale] = {
         shift_draws=20,
         measured=500,
         curvature_draws=2000,
+    ),
+    "gpu": Scale(
+        "gpu",
+        stand_ins=tuple(StandIn(setup, setup.data, setup.model) for setup in SETUPS),
+        kr=((4, 1), (4, 4), (8, 1)),
+        sigma_kr=tuple((sigma, k, r) for sigma in (0.12, 0.25, 0.5) for k, r in ((2, 1), (4, 1), (4, 4))),
+        gammas=3,
+        epochs=30,
+        lr=1e-3,
+        schedule="cosine",
+        validation=5000,
+        limit=2000,
+        eot=Eot(draws=16),
+        probe=True,
+        votes=100,
+        certified=500,
+        draws=100_000,
+        shift_draws=50,
+        measured=2000,
+        curvature_draws=10_000,
     ),
     "full": Scale(
         "full",
