@@ -2,19 +2,24 @@
 
 A record file is a header line (kind and settings), one line a result, and an end line with the summary.
 A file without its end line is unfinished: the writer continues it, a reader sees `summary is None`.
+A finished file may be compressed (`compress`); every reader takes both.
 """
 
 import copy
+import gzip
 import hashlib
 import json
 import math
 import os
+import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 Row = dict[str, Any]
+PLAIN, COMPRESSED = ".jsonl", ".jsonl.gz"
+"""How the names of record files end."""
 
 
 @dataclass(frozen=True)
@@ -95,9 +100,21 @@ def _rows(path: Path, content: bytes) -> list[Row]:
     return rows
 
 
+def record_paths(folder: Path, kind: str = "*") -> list[Path]:
+    """The record files in a folder, plain or compressed, of one kind or of all."""
+    return sorted(path for ending in (PLAIN, COMPRESSED) for path in folder.glob(f"{kind}-*{ending}"))
+
+
+def compress(path: Path, folder: Path) -> Path:
+    """Write a finished record, compressed, into a folder; equal records give equal files."""
+    target = folder / path.name.replace(PLAIN, COMPRESSED)
+    write_whole(target, gzip.compress(path.read_bytes(), mtime=0))
+    return target
+
+
 def read_record(path: Path) -> Record:
-    """Read a record file, finished or not."""
-    content = path.read_bytes()
+    """Read a record file, finished or not, plain or compressed."""
+    content = _content(path)
     lines = _rows(path, content)
     if not lines or "kind" not in lines[0] or "settings" not in lines[0]:
         raise ValueError(f"{path} must start with a header line (kind and settings), but it has none")
@@ -110,6 +127,16 @@ def read_record(path: Path) -> Record:
     if any("summary" in row for row in rows):
         raise ValueError(f"{path} must end after its summary line, but more lines follow it")
     return Record(path, lines[0]["kind"], lines[0]["settings"], rows, summary, intact)
+
+
+def _content(path: Path) -> bytes:
+    content = path.read_bytes()
+    if path.suffix != ".gz":
+        return content
+    try:
+        return gzip.decompress(content)
+    except (OSError, EOFError, zlib.error) as error:
+        raise ValueError(f"{path} must be a compressed record, but it is damaged: {error}") from None
 
 
 def _last_line(content: bytes) -> int:
@@ -131,7 +158,9 @@ class RecordWriter:
 
     def __init__(self, folder: Path, kind: str, label: str, settings: Row) -> None:
         name = "-".join(part for part in (kind, label, settings_hash(settings)) if part)
-        self.path = folder / f"{name}.jsonl"
+        self.path = folder / f"{name}{PLAIN}"
+        if not self.path.exists() and (compressed := folder / f"{name}{COMPRESSED}").exists():
+            self.path = compressed
         self.kind, self.settings = kind, settings
         self.rows: list[Row] = []
         self.summary: Row | None = None
@@ -160,7 +189,7 @@ class RecordWriter:
         return [self.part(path.name.removeprefix(head)) for path in sorted(self.path.parent.glob(f"{head}*"))]
 
     def _has_header(self) -> bool:
-        return self.path.exists() and b"\n" in self.path.read_bytes()
+        return self.path.exists() and b"\n" in _content(self.path)
 
     def _header(self) -> str:
         return json.dumps({"kind": self.kind, "settings": self.settings}, allow_nan=False) + "\n"

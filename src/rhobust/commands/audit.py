@@ -8,7 +8,7 @@ import tyro
 
 from rhobust.commands.options import Common, CommonOptions, print_table
 from rhobust.evaluation import audit_record
-from rhobust.records import read_record
+from rhobust.records import read_record, record_paths
 from rhobust.training import resolve_device
 
 
@@ -48,7 +48,7 @@ class Audit:
         found = []
         for path in self.records:
             if path.is_dir():
-                found += [file for file in sorted(path.glob("certify-*.jsonl")) if read_record(file).kind == "certify"]
+                found += [file for file in record_paths(path, "certify") if read_record(file).kind == "certify"]
             else:
                 found.append(path)
         if not found:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +12,7 @@ import tyro
 from rhobust.commands.options import Common, CommonOptions, print_table
 from rhobust.paper.estimate import estimate
 from rhobust.paper.plan import BEYOND, SPECS, plan
+from rhobust.paper.publishing import publish
 from rhobust.paper.reproduce import reproduce
 from rhobust.paper.scales import SCALES, ScaleName
 from rhobust.paper.workshop import Workshop
@@ -34,6 +35,8 @@ class Reproduce:
     """Print the runs, what they cost on this device and what is there already; start nothing."""
     draw_only: bool = False
     """Train and evaluate nothing: make tables and figures of what is there."""
+    publish: Path | None = None
+    """Also copy runs and records into this folder, compressed and without weights, and draw there."""
     common: CommonOptions = Common()
 
     def run(self) -> dict[str, Any]:
@@ -53,6 +56,9 @@ class Reproduce:
             if self.plan:
                 return estimate(chosen, workshop)
             outcome = reproduce(chosen, workshop, draw_only=self.draw_only)
+            if self.publish is not None:
+                publish(out, self.publish)
+                outcome = reproduce(chosen, replace(workshop, out=self.publish), draw_only=True)
         return {"files": [str(path) for path in outcome.files], "faults": list(outcome.faults)}
 
     def failure(self, result: dict[str, Any]) -> str | None:

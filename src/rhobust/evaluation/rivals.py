@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from rhobust.records import Record, Row, read_record, same_classifier
+from rhobust.records import Record, Row, read_record, record_paths, same_classifier
 from rhobust.rounding import percent, plain
 
 from .judging import undecided
@@ -12,7 +12,7 @@ from .probing import FEW, GAIN
 def finished_records(folder: Path, kind: str) -> list[Record]:
     """The finished records of a kind in a folder; damaged and unfinished ones are left out."""
     records = []
-    for path in sorted(folder.glob(f"{kind}-*.jsonl")):
+    for path in record_paths(folder, kind):
         try:
             record = read_record(path)
         except (ValueError, OSError):

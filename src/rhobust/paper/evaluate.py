@@ -32,6 +32,8 @@ ALPHA = 1e-3
 
 def perform(job: Job, workshop: Workshop) -> Record:
     """Train what the job needs, evaluate what is missing, and return the record; what is there is taken as it is."""
+    if done(job, workshop):
+        return read(job, workshop)
     for run in runs_of(job):
         train(
             run,
@@ -41,7 +43,7 @@ def perform(job: Job, workshop: Workshop) -> Record:
             resume=True,
             report=workshop.report,
         )
-    return read(job, workshop) if done(job, workshop) else _evaluate(job, workshop)
+    return _evaluate(job, workshop)
 
 
 def done(job: Job, workshop: Workshop) -> bool:

@@ -3,10 +3,11 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from rhobust.records import Record
+from rhobust.records import Record, read_json
 from rhobust.rounding import Share, Way, share
-from rhobust.training.run import WEIGHTS, weights_description
+from rhobust.training.run import WEIGHTS, WITNESS, weights_description
 
 from .specs import Reading
 
@@ -112,9 +113,14 @@ def _claimed(record: Record, gamma: float) -> Number:
     if record.kind == "counterexample":
         value = next(row["claimed"] for row in record.rows if row["gamma"] == gamma)
         return Number(value, value, value, 1, "up")
-    shape = weights_description(record.path.parent / WEIGHTS)["shape"]
-    value = 1 - gamma * math.prod(shape) * record.settings["sigma"] ** 2
+    value = 1 - gamma * math.prod(_shape(record.path.parent)) * record.settings["sigma"] ** 2
     return Number(value, value, value, len(record.rows), "up")
+
+
+def _shape(run: Path) -> list[int]:
+    """The shape of the images that a run's network takes."""
+    path = run / WEIGHTS
+    return (weights_description(path) if path.exists() else read_json(run / WITNESS))["shape"]
 
 
 def _true_loss(record: Record, _: float) -> Number:

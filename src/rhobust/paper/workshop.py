@@ -1,17 +1,18 @@
 """Where the runs and records of a reproduction lie, and how a job's record is found there."""
 
+import gzip
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 
 from rhobust.evaluation import Target, target_from_run
 from rhobust.progress import Report
-from rhobust.records import Record, Row, read_record
+from rhobust.records import COMPRESSED, Record, Row, read_json, read_record, record_paths
 from rhobust.training import TrainConfig
-from rhobust.training.run import METRICS, WEIGHTS, Run, file_hash
+from rhobust.training.run import METRICS, WEIGHTS, WITNESS, Run, file_hash
 
 TAIL = 65_536
 """Bytes at the end of a record in which its last line is looked for."""
@@ -33,8 +34,8 @@ class Workshop:
         return self.out / "runs" / run.run_id
 
     def trained(self, run: TrainConfig) -> bool:
-        """Whether a run is finished."""
-        return (self.folder(run) / WEIGHTS).exists()
+        """Whether a run is finished, though its weights may lie elsewhere."""
+        return any((self.folder(run) / name).exists() for name in (WEIGHTS, WITNESS))
 
     def epochs_done(self, run: TrainConfig) -> int:
         """Epochs of a run that are on the disk."""
@@ -56,8 +57,8 @@ class Workshop:
     def find(self, run: TrainConfig, kind: str, settings: Row) -> Path | None:
         """The record of a run whose header has these settings and names the weights that lie there now."""
         wanted = json.loads(json.dumps({**settings, "model_hash": self.model_hash(run)}))
-        for path in sorted(self.folder(run).glob(f"{kind}-*.jsonl")):
-            with path.open("rb") as file:
+        for path in record_paths(self.folder(run), kind):
+            with _opened(path) as file:
                 head = _parsed(file.readline())
             header = head.get("settings") if isinstance(head, dict) else None
             if isinstance(header, dict) and head["kind"] == kind and _holds(header, wanted):
@@ -69,7 +70,10 @@ class Workshop:
         if not self.trained(run):
             return None
         if run.run_id not in self._hashes:
-            self._hashes[run.run_id] = file_hash(self.folder(run) / WEIGHTS)
+            path = self.folder(run) / WEIGHTS
+            self._hashes[run.run_id] = (
+                file_hash(path) if path.exists() else read_json(path.with_name(WITNESS))["model_hash"]
+            )
         return self._hashes[run.run_id]
 
     def training_record(self, run: TrainConfig) -> Record:
@@ -78,7 +82,9 @@ class Workshop:
 
 
 def finished(path: Path) -> bool:
-    """Whether a record has its end line, told from its last bytes."""
+    """Whether a record has its end line, told from its last bytes; only finished ones are compressed."""
+    if path.name.endswith(COMPRESSED):
+        return True
     with path.open("rb") as file:
         file.seek(0, 2)
         file.seek(max(0, file.tell() - TAIL))
@@ -93,6 +99,10 @@ def read_finished(path: Path) -> Record:
     if record.summary is None:
         raise ValueError(f"{path} must be finished to be shown, but it holds {len(record.rows)} rows and no summary")
     return record
+
+
+def _opened(path: Path) -> BinaryIO | gzip.GzipFile:
+    return gzip.open(path) if path.name.endswith(COMPRESSED) else path.open("rb")
 
 
 def _holds(header: Row, wanted: Row) -> bool:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rhobust.records import Row, read_json, read_record, read_rows
+from rhobust.records import Row, read_json, read_record, read_rows, record_paths
 from rhobust.report.pictures import read_examples
 from rhobust.report.pieces import disagreements, pieces_of
 from rhobust.report.run import Attack, Piece, Run
@@ -56,9 +56,7 @@ def _gather_run(folder: Path, taken: set[str]) -> Run:
     seconds: dict[str, float] = {}
     contradictions: list[str] = []
     examples: dict[str, Row] = {}
-    for path in sorted(folder.glob("*.jsonl")):
-        if path.name == "metrics.jsonl":
-            continue
+    for path in record_paths(folder):
         try:
             record = read_record(path)
             found = pieces_of(record)

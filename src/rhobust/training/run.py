@@ -20,6 +20,8 @@ from .config import TrainConfig, config_from_json, config_to_json
 
 CONFIG, WEIGHTS, METRICS = "config.json", "model.safetensors", "metrics.jsonl"
 ENVIRONMENT, RESUME = "environment.json", "resume.pt"
+WITNESS = "weights.json"
+"""Stands for the weights where records are given away without them: their hash, and what they say of themselves."""
 
 
 @dataclass(frozen=True)
@@ -137,6 +139,15 @@ def weights_description(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path} must exist, but there is no such file") from None
     except (SafetensorError, json.JSONDecodeError) as error:
         raise ValueError(f"{path} must be a safetensors file, but {error}") from None
+
+
+def write_witness(folder: Path, to: Path) -> None:
+    """Write what stands for a run's weights into another folder; one that stands for others is refused."""
+    path, witness = folder / WEIGHTS, to / WITNESS
+    document = {"model_hash": file_hash(path), **weights_description(path)}
+    if witness.exists() and read_json(witness) != document:
+        raise ValueError(f"{to} must hold records of the same weights as {folder}, but it holds those of others")
+    write_json(witness, document)
 
 
 def fill_weights(model: nn.Module, path: Path) -> nn.Module:

@@ -1,0 +1,42 @@
+"""A reproduction to give away: all that its tables and figures rest on, small, without the weights."""
+
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+from rhobust.records import compress, record_paths
+from rhobust.training.run import CONFIG, ENVIRONMENT, METRICS, WEIGHTS, write_witness
+
+from .evaluate import CLAIMS
+from .workshop import finished
+
+
+def publish(out: Path, to: Path) -> list[Path]:
+    """Copy a reproduction's finished runs and records into a folder, compressed; what is there already stays.
+
+    Tables and figures can be made again from the copy with `draw_only`. A run that lies there with other weights is
+    refused: its records would speak of two networks.
+
+    Args:
+        out: The reproduction.
+        to: Where the copy goes.
+    """
+    written = _records(out / CLAIMS, to / CLAIMS)
+    for weights in sorted(out.glob(f"runs/*/{WEIGHTS}")):
+        run = weights.parent
+        target = to / "runs" / run.name
+        target.mkdir(parents=True, exist_ok=True)
+        write_witness(run, target)
+        for name in (CONFIG, ENVIRONMENT, METRICS):
+            shutil.copyfile(run / name, target / name)
+        written += _records(run, target)
+    return written
+
+
+def _records(folder: Path, target: Path) -> list[Path]:
+    paths: Iterable[Path] = (path for path in record_paths(folder) if path.suffix != ".gz" and finished(path))
+    found = []
+    for path in paths:
+        target.mkdir(parents=True, exist_ok=True)
+        found.append(compress(path, target))
+    return found
