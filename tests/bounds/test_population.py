@@ -13,6 +13,7 @@ from rhobust.bounds import (
     survival_upper,
     worst_case_loss,
 )
+from rhobust.bounds.counts import CountBounds, count_bounds
 from rhobust.bounds.majorant import MajorantProblem
 from rhobust.bounds.surrogate import Surrogate
 
@@ -33,8 +34,11 @@ def exact_survival(monkeypatch):
     def survival(values, thresholds, alpha):
         return np.mean([stats.binom.sf(np.asarray(thresholds) - 1, 20, p) for p in ATOMS], axis=0)
 
-    monkeypatch.setattr(population, "survival_upper", survival)
-    monkeypatch.setattr(population, "betting_upper", lambda values, alpha: ATOMS.mean())
+    def bounds(errors, draws, alpha):
+        once = np.mean(stats.binom.pmf(1, 20, ATOMS))
+        return CountBounds(survival(errors, np.arange(1, 21), alpha), once, ATOMS.mean())
+
+    monkeypatch.setattr(population, "count_bounds", bounds)
     monkeypatch.setattr(intervals, "survival_upper", survival)
 
 
@@ -74,8 +78,8 @@ def test_every_majorant_used_holds_off_the_grid(monkeypatch, cost, votes):
     used = []
     solve = MajorantProblem.solve
 
-    def watched(problem, upper, survival, mean):
-        answer = solve(problem, upper, survival, mean)
+    def watched(problem, upper, bounds):
+        answer = solve(problem, upper, bounds)
         used.append((upper, answer[0]))
         return answer
 
@@ -86,8 +90,9 @@ def test_every_majorant_used_holds_off_the_grid(monkeypatch, cost, votes):
     u = np.random.default_rng(13).uniform(-8, 8, 3000)
     assert len(used) >= 3
     for upper, majorant in used:
-        assert np.all(majorant.heights >= 0)
+        assert min(majorant.once, majorant.slope, *majorant.heights) >= 0
         h = majorant.base + majorant.slope * np.arange(11) / 10 + np.append(0.0, np.cumsum(majorant.heights))
+        h[1] += majorant.once
         mean = stats.binom.pmf(np.arange(11), 10, special.ndtr(u)[:, None]) @ h
         # T between two grid points is at least its value at the lower one, and known where it does not jump.
         below = upper[np.searchsorted(problem.u, u, side="right") - 1]
@@ -102,7 +107,7 @@ def test_every_majorant_used_holds_off_the_grid(monkeypatch, cost, votes):
 def test_without_a_shift_it_bounds_the_mean():
     errors = np.random.default_rng(0).binomial(20, np.repeat(ATOMS, 400))
     bound = population_loss(errors, 20, 0.0, 0.5, 0.01)
-    assert bound <= np.mean(survival_upper(errors, np.arange(1, 21), 0.0075)) + 2e-12
+    assert bound <= count_bounds(errors, 20, 0.01).mean
     assert np.mean(errors) / 20 < bound < np.mean(errors) / 20 + 0.03
     # Points that were sorted afterwards give what they gave before, up to the order of the bets.
     assert population_loss(np.sort(errors), 20, 0.0, 0.5, 0.01) == pytest.approx(bound, abs=2e-3)
