@@ -2,20 +2,23 @@ import numpy as np
 import pytest
 from scipy import optimize, special, stats
 
-from rhobust.bounds.majorant import SLACK, MajorantProblem, jumps
+from rhobust.bounds.counts import CountBounds, jumps
+from rhobust.bounds.majorant import SLACK, MajorantProblem
 from rhobust.bounds.surrogate import Surrogate
 
 
-def survival_of(draws, law):
-    """P(K >= jump) when the vote probability takes the values of `law` equally often."""
-    return np.mean([stats.binom.sf(jumps(draws) - 1, draws, p) for p in law], axis=0)
+def bounds_of(draws, law, margin=0.0):
+    """What is true when the vote probability takes the values of `law` equally often, known up to a margin."""
+    survival = np.mean([stats.binom.sf(jumps(draws) - 1, draws, p) for p in law], axis=0)
+    once = np.mean(stats.binom.pmf(1, draws, law))
+    return CountBounds(*(one * (1 - 2 * margin) + margin for one in (survival, once, np.mean(law))))
 
 
 def mean_of(majorant, draws, p):
     """E h(K) for K ~ Bin(draws, p), computed apart from the code under test."""
     k = np.arange(draws + 1)
     rises = majorant.heights + majorant.slope * np.diff(jumps(draws), prepend=0.0) / draws
-    h = majorant.base + np.array([rises[jumps(draws) <= count].sum() for count in k])
+    h = majorant.base + np.array([rises[jumps(draws) <= count].sum() for count in k]) + majorant.once * (k == 1)
     return stats.binom.pmf(k, draws, np.asarray(p)[:, None]) @ h
 
 
@@ -33,7 +36,7 @@ def test_majorises_between_grid_points(draws, cost, price):
     surrogate = Surrogate(cost)
     problem = MajorantProblem(draws, surrogate.bend)
     upper, _ = surrogate.priced(problem.u, np.float64(price))
-    majorant, _ = problem.solve(upper, survival_of(draws, [0.01, 0.1, 0.5]) * 0.9 + 0.05)
+    majorant, _ = problem.solve(upper, bounds_of(draws, [0.01, 0.1, 0.5], 0.05))
     assert np.all(majorant.heights >= 0)
     assert slack_off_the_grid(problem, majorant, surrogate, price) >= 1e-13
 
@@ -45,7 +48,7 @@ def test_majorises_between_chosen_jumps_and_for_votes():
     assert jumps(300)[0] == 1
     assert jumps(300)[-1] == 300
     upper, _ = surrogate.priced(problem.u, np.float64(0.3))
-    majorant, _ = problem.solve(upper, survival_of(300, [0.01, 0.2]) * 0.9 + 0.05)
+    majorant, _ = problem.solve(upper, bounds_of(300, [0.01, 0.2], 0.05))
     # The exact error of three votes, moved by every distance on a grid: a lower bound of T.
     p = special.ndtr(np.random.default_rng(2).uniform(-6, 6, 500))
     tau = np.linspace(0, 4, 2001)
@@ -61,22 +64,40 @@ def test_a_known_mean_makes_the_linear_part_cheaper():
     problem = MajorantProblem(20, surrogate.bend)
     upper, _ = surrogate.priced(problem.u, np.float64(2.0))
     law = [0.02, 0.1, 0.4]
-    band, mean = survival_of(20, law) * 0.9 + 0.05, np.mean(law) + 0.001
-    blind, _ = problem.solve(upper, band)
-    seeing, _ = problem.solve(upper, band, mean)
+    without = CountBounds(bounds_of(20, law, 0.05).survival)
+    known = without._replace(mean=np.mean(law) + 0.001)
+    blind, _ = problem.solve(upper, without)
+    seeing, _ = problem.solve(upper, known)
     assert blind.slope == pytest.approx(0.0, abs=1e-9)
     assert seeing.slope > 0.5
     assert slack_off_the_grid(problem, seeing, surrogate, 2.0) >= 1e-13
     truth = np.mean(surrogate.priced(special.ndtri(law), np.float64(2.0))[0])
-    assert truth < seeing.mean_upper(band, mean) < blind.mean_upper(band) - 0.01
+    assert truth < seeing.mean_upper(known) < blind.mean_upper(without) - 0.01
+
+
+@pytest.mark.parametrize("votes", [1, None])
+def test_a_rare_single_error_makes_large_shifts_cheaper(votes):
+    # Where few points err exactly once, h may rise there far above one: that is what tells p = 0.01 from 0.
+    surrogate = Surrogate("w2", votes)
+    problem = MajorantProblem(20, surrogate.bend)
+    upper, _ = surrogate.priced(problem.u, np.float64(0.09))
+    law = [1e-6] * 95 + [0.9] * 5
+    without = CountBounds(bounds_of(20, law, 0.002).survival)
+    known = without._replace(once=0.002)
+    blind, _ = problem.solve(upper, without)
+    seeing, _ = problem.solve(upper, known)
+    assert blind.once == pytest.approx(0.0, abs=1e-9)
+    assert seeing.once > 0.1
+    assert slack_off_the_grid(problem, seeing, surrogate, 0.09) >= 1e-13
+    assert seeing.mean_upper(known) < blind.mean_upper(without) - 0.005
 
 
 def test_survives_a_careless_solver(monkeypatch):
     surrogate = Surrogate("w2")
     problem = MajorantProblem(20, surrogate.bend)
     upper, _ = surrogate.priced(problem.u, np.float64(0.2))
-    survival = survival_of(20, [0.05, 0.3])
-    good, _ = problem.solve(upper, survival)
+    known = bounds_of(20, [0.05, 0.3])
+    good, _ = problem.solve(upper, known)
     solver = optimize.linprog
 
     def careless(*args, **keywords):
@@ -85,14 +106,14 @@ def test_survives_a_careless_solver(monkeypatch):
         return answer
 
     monkeypatch.setattr(optimize, "linprog", careless)
-    lifted, _ = problem.solve(upper, survival)
+    lifted, _ = problem.solve(upper, known)
     assert slack_off_the_grid(problem, lifted, surrogate, 0.2) >= 1e-13
     assert np.all(lifted.heights >= 0)
-    assert lifted.mean_upper(survival) > good.mean_upper(survival)
+    assert lifted.mean_upper(known) > good.mean_upper(known)
 
     monkeypatch.setattr(optimize, "linprog", lambda *_, **__: optimize.OptimizeResult(x=None))
-    trivial, _ = problem.solve(upper, survival)
-    assert trivial.mean_upper(survival) == pytest.approx(1.0)
+    trivial, _ = problem.solve(upper, known)
+    assert trivial.mean_upper(known) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("price", [0.05, 0.3, 2.0])
@@ -101,7 +122,8 @@ def test_one_draw_gives_the_concave_envelope(price, mean):
     surrogate = Surrogate("w2")
     problem = MajorantProblem(1, surrogate.bend)
     upper, _ = surrogate.priced(problem.u, np.float64(price))
-    majorant, _ = problem.solve(upper, np.array([mean]))
+    known = CountBounds(np.array([mean]))
+    majorant, _ = problem.solve(upper, known)
     # The envelope at `mean` is the best chord over points on either side of it.
     p = special.ndtr(np.linspace(-9, 9, 1501))
     value, _ = surrogate.priced(special.ndtri(p), np.float64(price))
@@ -109,18 +131,18 @@ def test_one_draw_gives_the_concave_envelope(price, mean):
     low, high = np.append(0.0, value[p <= mean]), np.append(value[p > mean], 1.0)
     share = (right - mean) / (right - left[:, None])
     envelope = np.max(share * low[:, None] + (1 - share) * high)
-    assert envelope - 1e-9 <= majorant.mean_upper(np.array([mean])) <= envelope + 1.5 * SLACK
+    assert envelope - 1e-9 <= majorant.mean_upper(known) <= envelope + 1.5 * SLACK
 
 
 def test_costs_of_the_targets_are_the_slope_in_the_price():
     surrogate = Surrogate("w2")
     problem = MajorantProblem(20, surrogate.bend)
-    survival = survival_of(20, [0.02, 0.1, 0.4]) * 0.95 + 0.02
+    known = bounds_of(20, [0.02, 0.1, 0.4], 0.02)
 
     def value(price):
         upper, spent = surrogate.priced(problem.u, np.float64(price))
-        majorant, costs = problem.solve(upper, survival)
-        return majorant.mean_upper(survival), -(costs @ spent)
+        majorant, costs = problem.solve(upper, known)
+        return majorant.mean_upper(known), -(costs @ spent)
 
     # The value is piecewise smooth and repaired by up to SLACK, hence the wide difference.
     difference = (value(0.33)[0] - value(0.27)[0]) / 0.06
@@ -135,7 +157,7 @@ def test_is_close_to_the_exact_mean_when_draws_are_many():
     for draws in (1, 5, 20, 80):
         problem = MajorantProblem(draws, surrogate.bend)
         upper, _ = surrogate.priced(problem.u, np.float64(0.3))
-        survival = survival_of(draws, law)
-        gaps.append(problem.solve(upper, survival)[0].mean_upper(survival) - truth)
+        known = bounds_of(draws, law)
+        gaps.append(problem.solve(upper, known)[0].mean_upper(known) - truth)
     assert gaps == sorted(gaps, reverse=True)
     assert 0 <= gaps[-1] < 0.005

@@ -3,6 +3,7 @@ import pytest
 from scipy import special, stats
 
 from rhobust.bounds import (
+    dkw_margin,
     intervals,
     k_vote_worst_case,
     kumar_loss,
@@ -10,20 +11,17 @@ from rhobust.bounds import (
     population,
     population_loss,
     population_loss_intervals,
-    survival_upper,
+    sample_loss,
     worst_case_loss,
 )
+from rhobust.bounds.counts import CountBounds, count_bounds
 from rhobust.bounds.majorant import MajorantProblem
 from rhobust.bounds.surrogate import Surrogate
 
+from .populations import certified_like
+
 ATOMS = np.array([0.01, 0.2, 0.6])
 EPS = np.array([0.0, 0.05, 0.1, 0.25, 0.5])
-
-
-def certified_like(number):
-    """Error probabilities whose certified curve at sigma = 0.25 is .75/.60/.43/.26 at 0/.25/.5/.75."""
-    rank = (np.arange(number) + 0.5) / number
-    return special.ndtr(-np.interp(rank, [0, 0.25, 0.40, 0.57, 0.74, 1], [-2.3, 0, 1, 2, 3, 5]))
 
 
 @pytest.fixture
@@ -33,8 +31,11 @@ def exact_survival(monkeypatch):
     def survival(values, thresholds, alpha):
         return np.mean([stats.binom.sf(np.asarray(thresholds) - 1, 20, p) for p in ATOMS], axis=0)
 
-    monkeypatch.setattr(population, "survival_upper", survival)
-    monkeypatch.setattr(population, "betting_upper", lambda values, alpha: ATOMS.mean())
+    def bounds(errors, draws, alpha):
+        once = np.mean(stats.binom.pmf(1, 20, ATOMS))
+        return CountBounds(survival(errors, np.arange(1, 21), alpha), once, ATOMS.mean())
+
+    monkeypatch.setattr(population, "count_bounds", bounds)
     monkeypatch.setattr(intervals, "survival_upper", survival)
 
 
@@ -74,8 +75,8 @@ def test_every_majorant_used_holds_off_the_grid(monkeypatch, cost, votes):
     used = []
     solve = MajorantProblem.solve
 
-    def watched(problem, upper, survival, mean):
-        answer = solve(problem, upper, survival, mean)
+    def watched(problem, upper, bounds):
+        answer = solve(problem, upper, bounds)
         used.append((upper, answer[0]))
         return answer
 
@@ -86,8 +87,9 @@ def test_every_majorant_used_holds_off_the_grid(monkeypatch, cost, votes):
     u = np.random.default_rng(13).uniform(-8, 8, 3000)
     assert len(used) >= 3
     for upper, majorant in used:
-        assert np.all(majorant.heights >= 0)
+        assert min(majorant.once, majorant.slope, *majorant.heights) >= 0
         h = majorant.base + majorant.slope * np.arange(11) / 10 + np.append(0.0, np.cumsum(majorant.heights))
+        h[1] += majorant.once
         mean = stats.binom.pmf(np.arange(11), 10, special.ndtr(u)[:, None]) @ h
         # T between two grid points is at least its value at the lower one, and known where it does not jump.
         below = upper[np.searchsorted(problem.u, u, side="right") - 1]
@@ -102,47 +104,73 @@ def test_every_majorant_used_holds_off_the_grid(monkeypatch, cost, votes):
 def test_without_a_shift_it_bounds_the_mean():
     errors = np.random.default_rng(0).binomial(20, np.repeat(ATOMS, 400))
     bound = population_loss(errors, 20, 0.0, 0.5, 0.01)
-    assert bound <= np.mean(survival_upper(errors, np.arange(1, 21), 0.0075)) + 2e-12
+    assert bound <= count_bounds(errors, 20, 0.01).mean
     assert np.mean(errors) / 20 < bound < np.mean(errors) / 20 + 0.03
     # Points that were sorted afterwards give what they gave before, up to the order of the bets.
     assert population_loss(np.sort(errors), 20, 0.0, 0.5, 0.01) == pytest.approx(bound, abs=2e-3)
 
 
-def test_values_for_ten_thousand_points():
-    # Means over other draws of a population known to about 0.003, with margins from DKW alone: a known mean makes ours
-    # a little smaller, most of all for small shifts.
-    rng = np.random.default_rng(1)
-    p = certified_like(10_000)
-    errors = rng.binomial(20, p)
-    found = population_loss(errors, 20, EPS[1:] ** 2, 0.25, 1e-3)
-    assert found == pytest.approx([0.3278, 0.3679, 0.4973, 0.7448], abs=0.008)
-    found = population_loss(errors, 20, EPS[1:] ** 2, 0.25, 1e-3, cost="winf")
-    assert found == pytest.approx([0.3151, 0.3430, 0.4386, 0.6603], abs=0.008)
-    one = rng.random(10_000) < p
-    found = population_loss(one, 1, EPS[1:] ** 2, 0.25, 1e-3)
-    assert found == pytest.approx([0.3618, 0.4389, 0.6723, 0.9259], abs=0.015)
-    found = kumar_loss(one, 1, EPS[1:] ** 2, 0.25, 1e-3)
-    assert found == pytest.approx([0.3646, 0.4435, 0.6679, 0.9677], abs=0.01)
-    errors = rng.binomial(1000, p)
-    found = population_loss_intervals(errors, 1000, EPS[1:] ** 2, 0.25, 1e-3)
-    assert found == pytest.approx([0.3522, 0.3935, 0.5240, 0.7813], abs=0.01)
+TRUTH = {"w2": np.array([0.3073, 0.3473, 0.4713, 0.6755]), "winf": np.array([0.2946, 0.3222, 0.4106, 0.5681])}
+slow = pytest.mark.slow
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("draws", "values"),
+    ("draws", "cost", "planned"),
     [
-        (5, [0.3312, 0.3743, 0.5125, 0.8240]),
-        (10, [0.3287, 0.3692, 0.4994, 0.7805]),
-        (50, [0.3284, 0.3686, 0.4938, 0.7168]),
+        (1, "w2", [0.3618, 0.4389, 0.6723, 0.9259]),
+        (20, "w2", [0.3278, 0.3679, 0.4973, 0.7448]),
+        (20, "winf", [0.3151, 0.3430, 0.4386, 0.6603]),
+        pytest.param(5, "w2", [0.3312, 0.3743, 0.5125, 0.8240], marks=slow),
+        pytest.param(10, "w2", [0.3287, 0.3692, 0.4994, 0.7805], marks=slow),
+        pytest.param(50, "w2", [0.3284, 0.3686, 0.4938, 0.7168], marks=slow),
     ],
 )
-def test_values_for_other_numbers_of_draws(draws, values):
-    # As above; the bound without a known mean may only be larger, up to the population's own uncertainty.
-    errors = np.random.default_rng(2).binomial(draws, certified_like(10_000))
-    found = population_loss(errors, draws, EPS[1:] ** 2, 0.25, 1e-3)
-    assert found == pytest.approx(values, abs=0.012)
-    assert np.all(found <= np.array(values) + 0.004)
+def test_values_for_ten_thousand_points(draws, cost, planned):
+    # The planned values use the DKW band alone. Ours also knows the mean and P(K = 1), so it is smaller, and
+    # still above the truth.
+    errors = np.random.default_rng(1).binomial(draws, certified_like(10_000))
+    found = population_loss(errors, draws, EPS[1:] ** 2, 0.25, 1e-3, cost=cost)
+    assert np.all(found >= TRUTH[cost] + 0.005)
+    assert np.all(found <= np.array(planned) - 0.001)
+    assert np.all(found >= np.array(planned) - [0.01, 0.01, 0.015, 0.04])
+
+
+@pytest.mark.parametrize(
+    ("draws", "planned"),
+    [
+        (1000, [0.3522, 0.3935, 0.5240, 0.7813]),
+        pytest.param(10_000, [0.3353, 0.3758, 0.5010, 0.7156], marks=slow),
+        pytest.param(100_000, [0.3306, 0.3709, 0.4949, 0.7012], marks=slow),
+    ],
+)
+def test_interval_values_for_ten_thousand_points(draws, planned):
+    # The planned values are means over samples of points whose own worst case is about 0.0012 above the population's.
+    errors = np.random.default_rng(1).binomial(draws, certified_like(10_000))
+    found = population_loss_intervals(errors, draws, EPS[1:] ** 2, 0.25, 1e-3)
+    assert found == pytest.approx(np.array(planned) - 0.0012, abs=0.0015)
+    assert np.all(found >= TRUTH["w2"] + dkw_margin(10_000, 1e-3))
+
+
+def test_other_values_for_ten_thousand_points():
+    p, rho = certified_like(10_000), EPS[1:] ** 2
+    rng = np.random.default_rng(1)
+    # One draw knows the mean to 0.003 only.
+    found = kumar_loss(rng.random(10_000) < p, 1, rho, 0.25, 1e-3)
+    assert found == pytest.approx([0.3646, 0.4435, 0.6679, 0.9677], abs=0.006)
+    margin = dkw_margin(10_000, 1e-3)
+    assert margin == pytest.approx(0.0186, abs=5e-5)
+    floor = worst_case_loss(p[::5], rho, 0.25) + margin
+    assert floor == pytest.approx(np.array([0.3275, 0.3677, 0.4912, 0.6951]) - 0.0012, abs=6e-4)
+    # The union bound over points, from a tenth of them: each has the level that ten thousand would give it.
+    union = sample_loss(rng.binomial(100_000, p[5::10]), 100_000, rho, 0.25, 1e-4) + margin
+    assert union == pytest.approx(np.array([0.3320, 0.3724, 0.4967, 0.7051]) - 0.0020, abs=0.001)
+
+
+def test_the_envelope_of_a_known_mean(monkeypatch):
+    # One draw and a mean known exactly: the printed only-mean envelope.
+    monkeypatch.setattr(population, "count_bounds", lambda *_: CountBounds(np.array([0.2681]), 0.2681, 0.2681))
+    found = population_loss([0], 1, EPS[1:] ** 2, 0.25, 0.1)
+    assert found == pytest.approx([0.3378, 0.4136, 0.6486, 0.9164], abs=1.5e-4)
 
 
 def test_order_and_monotonicity():

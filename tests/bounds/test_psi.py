@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from scipy import special
 
 from rhobust.bounds import psi, psi1, psi_slope
+from rhobust.bounds.psi import psi_probit
 
 PHI1 = math.exp(-0.5) / math.sqrt(2 * math.pi)
 
@@ -54,21 +55,36 @@ def test_psi_at_twice_the_sharp_threshold():
 
 
 @pytest.mark.parametrize(
-    ("bound", "sigma", "gamma", "p", "value"),
+    ("bound", "sigma", "gamma", "p", "value", "distance"),
     [
-        (1, 0.1, 1.5, 0.05, 0.7877171920896),
-        (1, 0.1, 5, 0.05, 0.4923237535309),
-        (1, 0.1, 25, 0.05, 0.06707149723108),
-        (1, 0.25, 1.5, 0.05, 0.2637603333211),
-        (1, 0.25, 0.25, 0.2, 0.8550730171615),
-        (1, 0.5, 1, 0.01, 0.01081544943802),
-        (math.log(10), 0.1, 1.5, 0.1, 2.089927439581),
-        (math.log(100), 0.25, 5, 0.03, 1.419039985473),
-        (1, 0.5, 0.25, 0.001, 0.001049591394802),
+        (1, 0.1, 1.5, 0.05, 0.7877171920896, 0.331219227073),
+        (1, 0.1, 5, 0.05, 0.4923237535309, 0.257894712779),
+        (1, 0.1, 25, 0.05, 0.06707149723108, 0.0341039488434),
+        (1, 0.25, 1.5, 0.05, 0.2637603333211, 0.499656649258),
+        (1, 0.25, 0.25, 0.2, 0.8550730171615, 0.655267012034),
+        (1, 0.5, 1, 0.01, 0.01081544943802, 0.0306843023781),
+        (math.log(10), 0.1, 1.5, 0.1, 2.089927439581, 0.338084903709),
+        (math.log(100), 0.25, 5, 0.03, 1.419039985473, 0.617611763742),
+        (1, 0.5, 0.25, 0.001, 0.001049591394802, 0.0147471936376),
     ],
 )
-def test_psi_in_units_of_the_loss(bound, sigma, gamma, p, value):
-    assert bound * psi(p, 2 * gamma * sigma**2 / bound) == pytest.approx(value, rel=0, abs=1e-11)
+def test_psi_in_units_of_the_loss(bound, sigma, gamma, p, value, distance):
+    kappa = 2 * gamma * sigma**2 / bound
+    assert bound * psi(p, kappa) == pytest.approx(value, rel=0, abs=1e-11)
+    _, tau = psi_probit(special.ndtri(p), np.float64(kappa))
+    assert sigma * tau == pytest.approx(distance, rel=1e-10)
+
+
+def test_no_maximiser_lies_between_the_critical_points():
+    # Between them, at kappa = 0.1, the objective is convex; the maximiser jumps across as p grows.
+    u = np.linspace(-6, 3, 4001)
+    a = u + psi_probit(u, np.float64(0.1))[1]
+    low, high = -2.050151286334, -0.259228087220
+    assert np.all((a <= low) | (a >= high))
+    assert np.any(a <= low - 0.1)
+    assert np.any(a >= high + 0.1)
+    for critical in (low, high):
+        assert -critical * math.exp(-(critical**2) / 2) / math.sqrt(2 * math.pi) == pytest.approx(0.1, abs=1e-12)
 
 
 def test_psi_slope_values():

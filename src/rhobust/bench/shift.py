@@ -24,7 +24,7 @@ MANY = {"cpu": 500, "cuda": 10_000}
 FEW = {"cpu": 200, "cuda": None}
 """Test points where no limit is given; None for all."""
 LEVELS = (1e-2, 1e-3, 1e-4)
-"""Levels of the comparator's intervals; it is shown with the best of them at each eps, which favours it."""
+"""Levels of the comparator's intervals. They share its alpha, so that the best of them may be taken at each eps."""
 BLOCK = 250
 
 
@@ -81,7 +81,8 @@ def _against_intervals(setting: Setting, folder: Path, tell: Report) -> dict[str
         if name == "ours":
             loss = population_loss(errors, draws, rho, sigma, level)
         else:
-            tried = [population_loss_intervals(errors, draws, rho, sigma, level, interval_alpha=a) for a in LEVELS]
+            share = level / len(LEVELS)
+            tried = [population_loss_intervals(errors, draws, rho, sigma, share, interval_alpha=a) for a in LEVELS]
             loss = np.min(np.stack([np.asarray(one) for one in tried]), axis=0)
         ways[name] = {
             "draws": draws,

@@ -7,12 +7,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special, stats
 
-from .arguments import MARGIN, Array, FloatOrArray, counts, level, one_count, result, unit_interval
+from .arguments import MARGIN, Array, FloatOrArray, counts, level, one_count, open_interval, result, unit_interval
 
 Side: TypeAlias = Literal["lower", "upper"]
 
 
-def clopper_pearson(k: ArrayLike, n: ArrayLike, alpha: float, side: Side) -> FloatOrArray:
+def clopper_pearson(k: ArrayLike, n: ArrayLike, alpha: ArrayLike, side: Side) -> FloatOrArray:
     """Return an exact one-sided confidence bound for a success probability.
 
     Guarantee: if `k` counts the successes in `n` independent trials of probability p, then with
@@ -23,15 +23,15 @@ def clopper_pearson(k: ArrayLike, n: ArrayLike, alpha: float, side: Side) -> Flo
     Args:
         k: Successes, broadcast against `n`.
         n: Trials, at least 1.
-        alpha: Probability of failure, of this one side.
+        alpha: Probability of failure, of this one side; broadcast too.
         side: "lower" or "upper".
 
     Example:
         >>> f"{clopper_pearson(5, 100, 0.001, 'upper'):.6f}"
         '0.155367'
     """
-    successes, trials = np.broadcast_arrays(counts("k", k), counts("n", n, least=1))
-    alpha = level("alpha", alpha)
+    alpha = open_interval("alpha", alpha)
+    successes, trials, alpha = np.broadcast_arrays(counts("k", k), counts("n", n, least=1), alpha)
     if np.any(successes > trials):
         at = np.argmax(successes > trials)
         raise ValueError(f"k must be <= n, got {successes.flat[at]:.0f} of {trials.flat[at]:.0f}")

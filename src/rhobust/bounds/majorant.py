@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from scipy import optimize, special
 
 from .arguments import MARGIN, Array
+from .counts import CountBounds, jumps
 from .curvature import BEND
 from .surrogate import EDGE
 
@@ -17,52 +18,46 @@ SLACK = 5e-5
 WIDTH = 0.004
 """Largest spacing of the grid of probits."""
 
-STEPS = 128
-"""Most steps that a majorant has; with more draws than this it is constant between some counts."""
-
-
-def jumps(draws: int) -> Array:
-    """Return the counts at which a majorant may jump: all of them, or few that are dense at the ends."""
-    if draws <= STEPS:
-        return np.arange(1.0, draws + 1)
-    spread = np.sin(np.linspace(0, math.pi / 2, STEPS + 1)) ** 2
-    return np.unique(np.maximum(np.round(draws * spread), 1.0))
-
 
 @dataclass(frozen=True)
 class Majorant:
-    """h(k) = base + slope k / draws + the heights of all jumps at counts up to k, nondecreasing in k.
+    """h(k) = base + slope k / draws + once 1{k = 1} + the heights of all jumps at counts up to k.
 
     Guarantee of every instance made by `MajorantProblem.solve`: E h(K) >= T(p) for K ~ Bin(draws, p)
-    and every p in [0, 1]. (Where there are fewer jumps than counts, k / draws rises at the jumps only.)
+    and every p in [0, 1]; slope, once and heights are not negative. (Where there are fewer jumps than
+    counts, k / draws rises at the jumps only.)
     """
 
     base: float
     heights: Array
+    once: float = 0.0
     slope: float = 0.0
 
     @property
     def span(self) -> float:
-        """The range of h."""
-        return self.slope + float(self.heights.sum())
+        """The range of h, or more."""
+        return self.slope + self.once + float(self.heights.sum())
 
-    def mean_upper(self, survival: Array, mean: float = 1.0) -> float:
-        """Return an upper bound of the mean of h(K) from upper bounds of P(K >= jump) and of E K / draws."""
-        return self.base + self.slope * mean + float(self.heights @ survival) + MARGIN * (1 + self.span)
+    def mean_upper(self, bounds: CountBounds) -> float:
+        """Return an upper bound of the mean of h(K)."""
+        rising = float(self.heights @ bounds.survival) + self.once * bounds.once + self.slope * bounds.mean
+        return self.base + rising + MARGIN * (1 + self.span)
 
 
 class MajorantProblem:
     """The cheapest majorant of T, by linear programming, made valid for all p afterwards.
 
     Write p = Phi(u) on a uniform grid of u with spacing w. Two facts carry a finite check to all p.
-    For nondecreasing h with range D, u -> E h(Bin(m, Phi(u))) is a function on R^m with range D,
+    For h with range D, u -> E h(Bin(m, Phi(u))) is a function on R^m with range D,
     smoothed by unit noise and moved along the diagonal, so its second derivative is at most
     2 phi(1) m D. And T is a supremum of translates of one function H, so T'' >= -c whenever H'' >= -c.
     Hence the slack E h - T on a cell is at least its smaller end value minus
-    (2 phi(1) m D + c) w^2 / 8. Below and above the grid both sides are monotone.
+    (2 phi(1) m D + c) w^2 / 8. Below the grid E h is at least h(0); above it the monotone part of h
+    is at least what it is at the last grid point.
 
-    If T has no such c (the majority vote jumps), monotonicity alone is used: on a cell E h is at least
-    its value at the lower end and T at most its value at the upper end, and no slack is needed.
+    If T has no such c (the majority vote jumps), monotonicity alone is used: on a cell the monotone part
+    of E h is at least its value at the lower end, P(K = 1), which rises and then falls, at least the
+    smaller of its ends, and T at most its value at the upper end. No slack is needed.
     """
 
     def __init__(self, draws: int, bend: float) -> None:
@@ -76,10 +71,17 @@ class MajorantProblem:
         self.range_slack = 0.0 if self.jumping else 2 * BEND * draws * width**2 / 8
         steps = jumps(draws)
         # P(Bin(m, p) >= i) on the grid; the first row is p = 0, where every jump is out of reach.
-        inside = special.betainc(steps, draws - steps + 1, special.ndtr(self.u)[:, None])
-        self.reached = np.vstack([np.zeros(steps.size), inside])
+        p = special.ndtr(self.u)
+        reached = np.vstack([np.zeros(steps.size), special.betainc(steps, draws - steps + 1, p[:, None])])
         # The mean of k / draws, as far as the jumps follow it.
-        self.ramp = self.reached @ (np.diff(steps, prepend=0.0) / draws)
+        ramp = reached @ (np.diff(steps, prepend=0.0) / draws)
+        once = draws * p * special.ndtr(-self.u) ** (draws - 1)
+        if self.jumping:
+            once = np.minimum(once, np.append(once[1:], 0.0))
+        # Neither p = 0 nor the last row, which serves all p up to 1, may count on it.
+        once = np.concatenate([[0.0], once[:-1], [0.0]])
+        # What base, once, slope and heights contribute to E h in each row.
+        self.columns = np.column_stack([np.ones(ramp.size), once, ramp, reached])
         self.mattered = np.empty(0, np.intp)
 
     def targets(self, upper: Array) -> Array:
@@ -91,46 +93,44 @@ class MajorantProblem:
         return np.concatenate([upper[:1], upper[1:] if self.jumping else upper[:-1], [1.0]])
 
     def _lack(self, found: Majorant, targets: Array) -> Array:
-        return targets - found.base - found.slope * self.ramp - self.reached @ found.heights
+        return targets - self.columns @ np.array([found.base, found.once, found.slope, *found.heights])
 
     def _repaired(self, found: Majorant, lack: float) -> Majorant:
         """Lift h by what it lacks anywhere, whatever the solver's tolerance was."""
         slack = self.fixed_slack + self.range_slack * found.span + MARGIN * (1 + found.span)
         return replace(found, base=found.base + lack + slack)
 
-    def solve(self, upper: Array, survival: Array, mean: float = 1.0) -> tuple[Majorant, Array]:
+    def solve(self, upper: Array, bounds: CountBounds) -> tuple[Majorant, Array]:
         """Return the majorant of least mean, and how much each grid value of T costs.
 
         Args:
             upper: Upper values of T at `self.u`, nondecreasing.
-            survival: Upper bounds of P(K >= jump), the objective's weights.
-            mean: An upper bound of E K / draws, the weight of the slope.
+            bounds: What is known about the law of the counts, the objective's weights.
         """
         targets = self.targets(upper)
         rows = np.arange(targets.size)
         active = np.union1d(rows[:: max(rows.size // 160, 1)], [0, 1, rows.size - 1])
         # What mattered at the last price mostly matters at the next: it saves rounds, and decides nothing else.
         active = np.union1d(active, self.mattered)
-        trivial = Majorant(1.0, np.zeros(survival.size))
-        best, prices = trivial, np.zeros(targets.size)
+        weights = np.array([bounds.once, bounds.mean, *bounds.survival])
+        best, prices = Majorant(1.0, np.zeros(bounds.survival.size)), np.zeros(targets.size)
         for _ in range(6):
-            columns = np.column_stack([np.ones(active.size), self.ramp[active], self.reached[active]])
             answer = optimize.linprog(
                 # The slack for the range of h is part of the price, lest h grow without need.
-                np.concatenate([[1.0, mean + self.range_slack], survival + self.range_slack]),
-                A_ub=-columns,
+                np.append(1.0, weights + self.range_slack),
+                A_ub=-self.columns[active],
                 b_ub=-targets[active],
-                bounds=[(None, None), *[(0, None)] * (1 + survival.size)],
+                bounds=[(None, None), *[(0, None)] * weights.size],
                 method="highs",
                 options={"presolve": False},  # takes longer than it saves on so small a programme
             )
             if answer.x is None:
                 break  # numerical trouble: what has been found so far is valid
-            slope, *heights = np.maximum(answer.x[1:], 0.0)
-            found = Majorant(float(answer.x[0]), np.array(heights), float(slope))
+            once, slope, *heights = np.maximum(answer.x[1:], 0.0)
+            found = Majorant(float(answer.x[0]), np.array(heights), float(once), float(slope))
             lack = self._lack(found, targets)
             repaired = self._repaired(found, float(lack.max()))
-            if repaired.mean_upper(survival, mean) < best.mean_upper(survival, mean):
+            if repaired.mean_upper(bounds) < best.mean_upper(bounds):
                 best, prices = repaired, np.zeros(targets.size)
                 prices[active] = -answer.ineqlin.marginals
                 self.mattered = np.flatnonzero(prices)

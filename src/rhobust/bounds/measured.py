@@ -8,8 +8,9 @@ from numpy.typing import ArrayLike
 from scipy import special
 
 from .arguments import MARGIN, Array, level, nonnegative, one_positive, wrong_answers
-from .confidence import betting_upper, shuffled, survival_upper
-from .majorant import MajorantProblem, jumps
+from .confidence import betting_upper, shuffled
+from .counts import count_bounds
+from .majorant import MajorantProblem
 from .surrogate import Surrogate
 
 TRIED = 8
@@ -145,15 +146,14 @@ def measured_loss(
     charged = [_charges(moved, *pair).mean() for pair in zip(free, scale, strict=True)]
     promising = np.argsort(repeats @ likely / wrong.size + charged)
 
-    survival = survival_upper(wrong, jumps(draws), 0.75 * half)
-    mean = float(betting_upper(shuffled(wrong) / draws, 0.25 * half))
+    bounds = count_bounds(wrong, draws, half)
     problem = MajorantProblem(draws, surrogate.bend)
     best = MeasuredLoss(1.0, 0.0, math.inf, 0.0)
     for i in promising[:TRIED]:
         excess = excess_upper(moved, free[i], scale[i], half / free.size)
         upper = np.minimum(surrogate.priced(problem.u + start[i], price[i])[0], 1.0)
-        majorant, _ = problem.solve(upper, survival, mean)
-        loss = majorant.mean_upper(survival, mean) + excess + MARGIN
+        majorant, _ = problem.solve(upper, bounds)
+        loss = majorant.mean_upper(bounds) + excess + MARGIN
         if loss < best.loss:
             best = MeasuredLoss(loss, float(free[i]), float(scale[i]), excess)
     return best

@@ -3,9 +3,9 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .arguments import Array, FloatOrArray, level, result, wrong_answers
-from .confidence import betting_upper, shuffled, survival_upper
-from .majorant import MajorantProblem, jumps
+from .arguments import Array, FloatOrArray, result, wrong_answers
+from .counts import count_bounds
+from .majorant import MajorantProblem
 from .price import lowest_total
 from .surrogate import Cost, Surrogate
 from .transport import distances
@@ -31,12 +31,10 @@ def population_loss(
     probability at most the returned value under every P with W(P, P0) <= eps = sqrt(rho). For a loss
     in [0, M] that is not 0 or 1, count by `dithered_counts`; M times the value bounds its mean.
 
-    For each price kappa, T(p) = Psi(p, kappa) is majorised: h is a nondecreasing function of the
-    count K with E h(K) >= T(p) for every p. Then E_{P0} T(p) <= E h(K) = h(0) + sum_i d_i P(K >= i)
-    with d_i = h(i) - h(i - 1), and P(K >= i) is bounded for all i at once by `survival_upper`, which
-    uses three quarters of alpha. The last quarter bounds E K by betting, which is sharper for the part
-    of h that is linear. These events do not depend on h, so h (a linear programme) and kappa may be
-    fitted to the same counts.
+    For each price kappa, T(p) = Psi(p, kappa) is majorised: h is a function of the count K with
+    E h(K) >= T(p) for every p, a sum with nonnegative coefficients of 1{K >= i}, 1{K = 1} and K / draws.
+    Then E_{P0} T(p) <= E h(K), and the mean of every term is bounded by `count_bounds`, all at once. That
+    event does not depend on h, so h (a linear programme) and kappa may be fitted to the same counts.
 
     Args:
         errors: Wrong answers at each point, whole numbers up to `draws`.
@@ -52,21 +50,19 @@ def population_loss(
     found, draws = wrong_answers(errors, draws)
     surrogate = Surrogate(cost, votes)
     distance = distances(rho, sigma)
-    alpha = level("alpha", alpha)
-    survival = survival_upper(found, jumps(draws), 0.75 * alpha)
-    mean = float(betting_upper(shuffled(found) / draws, 0.25 * alpha))
+    bounds = count_bounds(found, draws, alpha)
     problem = MajorantProblem(draws, surrogate.bend)
 
     def shifted(t: float) -> float:
-        majorant, _ = problem.solve(surrogate.moved(problem.u, t), survival, mean)
-        return majorant.mean_upper(survival, mean)
+        majorant, _ = problem.solve(surrogate.moved(problem.u, t), bounds)
+        return majorant.mean_upper(bounds)
 
     def priced(prices: Array) -> tuple[Array, Array]:
         values, slopes = np.empty(prices.size), np.empty(prices.size)
         for i, price in enumerate(prices):
             upper, spent = surrogate.priced(problem.u, price)
-            majorant, weights = problem.solve(upper, survival, mean)
-            values[i], slopes[i] = majorant.mean_upper(survival, mean), -(weights @ spent)
+            majorant, weights = problem.solve(upper, bounds)
+            values[i], slopes[i] = majorant.mean_upper(bounds), -(weights @ spent)
         return values, slopes
 
     flat = distance.reshape(-1)
@@ -76,7 +72,7 @@ def population_loss(
         totals[~moving] = shifted(0.0)
         if votes == 1:
             # T(p) = p is the mean of h(k) = k / draws exactly, with no loss to the grid.
-            totals[~moving] = np.minimum(totals[~moving], mean)
+            totals[~moving] = np.minimum(totals[~moving], bounds.mean)
     far = flat[moving]
     if far.size and cost == "winf":
         totals[moving] = [shifted(t) for t in far]

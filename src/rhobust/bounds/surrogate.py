@@ -18,7 +18,7 @@ EDGE = 8.0
 """Probit beyond which a probability differs from 0 or 1 by less than 1e-15."""
 
 CELLS = 512
-"""Cells on which the movement of a k-vote classifier is searched."""
+"""Cells, at least, on which the movement of a k-vote classifier is searched: more where it bends more."""
 
 
 @dataclass(frozen=True)
@@ -106,11 +106,12 @@ class Surrogate:
         if power == 2:
             reach = np.minimum(reach, _steepest(votes) / price)
         # On a cell the objective exceeds the larger of its ends by at most its bend times width^2 / 8.
-        widths = reach / CELLS
+        cells = max(CELLS, math.ceil(100 * math.sqrt(votes)))
+        widths = reach / cells
         slack = (self.bend + (price if power == 2 else 0.0)) * widths**2 / 8
         value, spent = np.zeros(u.shape), np.zeros(u.shape)
         nodes, heights = self._table
-        for cell in range(CELLS + 1):
+        for cell in range(cells + 1):
             paid = (widths * cell) ** power / power
             reached = np.interp(at + widths * cell, nodes, heights) - price * paid
             better = reached > value
