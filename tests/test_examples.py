@@ -4,6 +4,7 @@ import importlib.util
 import json
 import re
 import shlex
+import shutil
 import sys
 from pathlib import Path
 
@@ -114,3 +115,19 @@ def test_from_a_folder_of_images_to_a_bound_for_a_review(tmp_path, monkeypatch, 
     assert statement in Path("review.html").read_text(encoding="utf-8")
     shown = float(re.search(r"at least ([\d.]+)%", statement)[1])
     assert shown > 0
+
+
+def test_the_trained_network_is_there_to_be_tried(tmp_path, monkeypatch, capsys):
+    for name in ("results/mnist-nal", "examples/mnist"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+    monkeypatch.chdir(tmp_path)
+    (commands,) = re.findall(r"^```sh\n(.*?)^```", section("Try a trained network"), re.MULTILINE | re.DOTALL)
+    for line in commands.splitlines():
+        # Fewer images and draws than the page asks for: the way is what is tested.
+        short = re.sub(r"--n \d+", "--n 300", re.sub(r"--limit \d+", "--limit 2", line))
+        short += " --limit 100 --draws 4" if "certify-shift" in line else ""
+        assert run([*shlex.split(short)[1:], "--json", "--quiet"]) == 0
+    seven, radii, shift = (json.loads(text) for text in capsys.readouterr().out.splitlines() if text)
+    assert seven["predictions"][0]["class"] == "7"
+    assert radii["summary"]["certified_accuracy"][1]["accuracy"] == 1.0
+    assert shift["summary"]["curve"][0]["certified_accuracy"] > 0.5
