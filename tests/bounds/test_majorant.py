@@ -131,7 +131,7 @@ def test_one_draw_gives_the_concave_envelope(price, mean):
     low, high = np.append(0.0, value[p <= mean]), np.append(value[p > mean], 1.0)
     share = (right - mean) / (right - left[:, None])
     envelope = np.max(share * low[:, None] + (1 - share) * high)
-    assert envelope - 1e-9 <= majorant.mean_upper(known) <= envelope + 1.5 * SLACK
+    assert envelope - 1e-9 <= majorant.mean_upper(known) <= envelope + SLACK * (1 + majorant.span)
 
 
 def test_costs_of_the_targets_are_the_slope_in_the_price():

@@ -257,10 +257,13 @@ def test_nan_and_losses_out_of_bounds_are_errors(half_space, grey_images):
     [
         (ShiftClaim(), "within W2 distance 0.1 of the data's, the classifier that takes one noisy vote (sigma 0.25)"),
         (
-            ShiftClaim(classifier="k-vote", cost="w1"),
+            ShiftClaim(cost="w1"),
             "W1 distance 0.1 of the data's, the classifier that takes",
         ),
-        (ShiftClaim(classifier="k-vote", votes=5), "the majority of 5 noisy votes (sigma 0.25) is right at least"),
+        (
+            ShiftClaim(classifier="k-vote", votes=5, cost="winf"),
+            "the majority of 5 noisy votes (sigma 0.25) is right at least",
+        ),
         (
             ShiftClaim(classifier="majority", cost="winf"),
             "W-infinity distance 0.1 of the data's, the classifier",
