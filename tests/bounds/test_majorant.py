@@ -30,8 +30,8 @@ def slack_off_the_grid(problem, majorant, surrogate, price, number=4000):
     return np.min(mean_of(majorant, problem.draws, p) - upper)
 
 
-@pytest.mark.parametrize("draws", [1, 5, 20, 60])
-@pytest.mark.parametrize(("cost", "price"), [("w2", 0.05), ("w2", 0.3), ("w2", 3.0), ("w1", 0.1), ("w1", 0.3)])
+@pytest.mark.parametrize("draws", [1, 20, 60])
+@pytest.mark.parametrize(("cost", "price"), [("w2", 0.05), ("w2", 3.0), ("w1", 0.1), ("w1", 0.3)])
 def test_majorises_between_grid_points(draws, cost, price):
     surrogate = Surrogate(cost)
     problem = MajorantProblem(draws, surrogate.bend)
