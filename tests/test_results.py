@@ -78,3 +78,14 @@ def test_the_shift_table_is_the_record():
         run["eps"], run["ours"]["certified_accuracy"], run["intervals"]["certified_accuracy"], strict=True
     ):
         assert f"| {eps:.2f} | {' | '.join(rounded(one, 4, 'down') for one in accuracies)} |" in PAGE
+
+
+def test_the_bound_of_a_curve_is_the_record():
+    bound = record("shift-bound-cpu.json")["bound"]
+    for one in bound:
+        assert f"| {one['points']:,} | {one['cpu_seconds']:.1f} | {one['peak_mib']:.0f} |" in PAGE
+        assert one["peak_mib"] < 1024
+    assert [one["points"] for one in bound] == [10_000, 100_000, 1_000_000]
+    assert bound[0]["cpu_seconds"] < 5
+    # At most linear: a hundred times the points take less than a hundred times as long.
+    assert bound[2]["cpu_seconds"] < 100 * bound[0]["cpu_seconds"]

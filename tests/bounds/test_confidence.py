@@ -153,7 +153,7 @@ def test_survival_upper_covers():
     assert 0 < misses <= most_misses(2000, alpha)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.integers(1, 5000), st.floats(1e-5, 0.9), st.floats(1e-9, 0.9))
 def test_failure_quantile_is_the_smallest_that_suffices(n, alpha, delta):
     k = failure_quantile(n, alpha, delta)

@@ -33,8 +33,8 @@ def test_all_bounds_hold_together(draws):
     law = np.array([0.02, 0.4])
     survival = np.mean(stats.binom.sf(np.arange(draws)[:, None], draws, law), axis=1)
     once, alpha, misses = np.mean(stats.binom.pmf(1, draws, law)), 0.2, 0
-    for _ in range(300):
+    for _ in range(150):
         found = count_bounds(rng.binomial(draws, rng.choice(law, 150)).astype(float), draws, alpha)
         missed = found.survival < survival
         misses += bool(missed.any() or found.once < once or found.mean < law.mean())
-    assert 0 < misses <= stats.binom.isf(1e-6, 300, alpha)
+    assert 0 < misses <= stats.binom.isf(1e-6, 150, alpha)

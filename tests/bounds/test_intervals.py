@@ -86,8 +86,9 @@ def test_sample_statements():
 
 
 def test_sample_loss_covers():
-    # 40 repetitions at alpha = 0.2; false-alarm rate below 1e-6.
+    # 300 repetitions at alpha = 0.2; false-alarm rate below 1e-6.
     rng = np.random.default_rng(7)
-    truth = worst_case_loss(np.repeat(ATOMS, 10), 0.05, 0.5)
-    found = [sample_loss(rng.binomial(40, np.repeat(ATOMS, 10)), 40, 0.05, 0.5, 0.2) for _ in range(40)]
-    assert np.count_nonzero(np.array(found) < truth) <= stats.binom.isf(1e-6, 40, 0.2)
+    p = np.repeat(ATOMS, 10)
+    truth = worst_case_loss(p, 0.05, 0.5, cost="winf")
+    found = [sample_loss(rng.binomial(40, p), 40, 0.05, 0.5, 0.2, cost="winf") for _ in range(300)]
+    assert np.count_nonzero(np.array(found) < truth) <= stats.binom.isf(1e-6, 300, 0.2)

@@ -175,7 +175,7 @@ def test_the_envelope_of_a_known_mean(monkeypatch):
 
 def test_order_and_monotonicity():
     errors = np.random.default_rng(2).binomial(5, np.repeat([0.02, 0.3], 300))
-    rho = np.array([0.0, 0.01, 0.1])
+    rho = np.array([0.0, 0.1])
     curves = [population_loss(errors, 5, rho, 0.25, 0.01, cost=cost) for cost in ("winf", "w2", "w1")]
     for curve in curves:
         assert np.all(np.diff(curve) > 0)
@@ -189,8 +189,8 @@ def test_order_and_monotonicity():
 def test_more_draws_help_at_large_shifts():
     rng = np.random.default_rng(3)
     p = rng.beta(0.3, 3, 4000)
-    found = [population_loss(rng.binomial(m, p), m, 0.25, 0.25, 0.01) for m in (2, 6, 18)]
-    assert found[0] > found[1] > found[2]
+    found = [population_loss(rng.binomial(m, p), m, 0.25, 0.25, 0.01) for m in (2, 18)]
+    assert found[0] > found[1]
 
 
 def test_many_draws_use_few_jumps():
@@ -233,11 +233,11 @@ def check_coverage(cost, votes, repetitions, seed):
 
 @pytest.mark.parametrize("votes", [1, 3, None])
 def test_population_loss_covers(votes):
-    check_coverage("winf", votes, 100, seed=8)
+    check_coverage("winf", votes, 40, seed=8)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("cost", ["w2", "w1"])
+@pytest.mark.parametrize("cost", ["winf", "w2", "w1"])
 @pytest.mark.parametrize("votes", [1, None])
-def test_population_loss_covers_for_transport(cost, votes):
-    check_coverage(cost, votes, 200, seed=9)
+def test_population_loss_covers_often(cost, votes):
+    check_coverage(cost, votes, 300, seed=9)

@@ -160,7 +160,7 @@ def test_psi_far_in_the_tail(tail):
         assert grid <= value <= grid + 1e-8
 
 
-@settings(deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.floats(0, 1), st.floats(0, 1), st.floats(1e-4, 50), st.floats(1e-4, 50))
 def test_psi_is_monotone_and_convex(p, q, kappa, other):
     low, high = sorted((p, q))

@@ -55,11 +55,11 @@ def test_how_far_one_can_certify(p, curve):
 @pytest.mark.parametrize("cost", ["w1", "w2"])
 def test_primal_and_dual_agree(cost):
     # The adversary splits the mass of each point over distances; a linear programme on a fine grid.
-    tau = np.linspace(0, 6, 3001)
+    tau = np.linspace(0, 6, 1501)
     gain = special.ndtr(special.ndtri(THREE)[:, None] + tau).ravel() / 3
     spend = np.tile(tau if cost == "w1" else tau**2, 3) / 3
     mass = np.kron(np.eye(3), np.ones(tau.size))
-    for eps in (0.5, 1.0, 2.0):
+    for eps in (0.5, 2.0):
         budget = eps if cost == "w1" else eps**2
         primal = -optimize.linprog(
             -gain, A_ub=spend[None], b_ub=[budget], A_eq=mass, b_eq=np.ones(3), method="highs"
@@ -68,7 +68,7 @@ def test_primal_and_dual_agree(cost):
         assert primal - 1e-9 <= dual <= primal + 1e-6
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=6), st.floats(0.01, 4), st.floats(0.05, 2))
 def test_order_of_the_threats(p, eps, sigma):
     rho = np.array([0.0, eps**2 / 2, eps**2])
@@ -81,7 +81,7 @@ def test_order_of_the_threats(p, eps, sigma):
     assert np.all(curves[1] <= curves[2] + 1e-11)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.lists(st.floats(0, 1), min_size=2, max_size=5), st.floats(0, 3), st.floats(0, 0.3))
 def test_larger_losses_give_a_larger_worst_case(p, rho, more):
     raised = np.minimum(np.asarray(p) + more, 1.0)
@@ -178,15 +178,15 @@ def test_one_vote_is_the_randomised_classifier():
         )
 
 
-@pytest.mark.parametrize("votes", [2, 3, 11, 101])
+@pytest.mark.parametrize("votes", [2, 3, 101])
 @pytest.mark.parametrize("cost", ["w1", "w2"])
 def test_k_votes_against_a_primal_programme(votes, cost):
     # The primal on a grid of distances is a lower bound up to its spacing; ours must lie just above.
-    tau = np.linspace(0, 7, 2001)
+    tau = np.linspace(0, 7, 1001)
     reached = stats.binom.sf(math.ceil(votes / 2) - 1, votes, special.ndtr(special.ndtri(THREE)[:, None] + tau))
     mass = np.kron(np.eye(3), np.ones(tau.size))
     spend = np.tile(tau if cost == "w1" else tau**2, 3) / 3
-    for eps in (0.0, 0.3, 1.0):
+    for eps in (0.3, 1.0):
         primal = -optimize.linprog(
             -reached.ravel() / 3,
             A_ub=spend[None],

@@ -31,7 +31,7 @@ from rhobust.certificates import (
 from rhobust.certificates.losses import dither_noise
 from rhobust.data import to_unit
 
-EPS = (0.0, 0.1, 0.25, 0.5)
+EPS = (0.0, 0.1, 0.5)
 
 
 def test_the_certificate_lies_below_the_true_worst_case(half_space, grey_images):
@@ -57,7 +57,7 @@ def test_the_statement_is_rounded_down(half_space, grey_images):
     assert 0 <= 100 * certificate.certified_accuracy[1] - shown < 0.1
     assert statement.startswith("With probability 99% over test points and noise")
     assert "W2 distance 0.1" in statement
-    with pytest.raises(ValueError, match=r"eps must be one of 0, 0\.1, 0\.25, 0\.5, got 0\.3"):
+    with pytest.raises(ValueError, match=r"eps must be one of 0, 0\.1, 0\.5, got 0\.3"):
         certificate.statement(0.3)
 
 
@@ -112,7 +112,8 @@ def true_errors(half_space, grey_images):
 
 
 @pytest.mark.parametrize(
-    ("classifier", "cost"), [("k-vote", "w2"), ("k-vote", "winf"), ("majority", "w1"), ("majority", "w2")]
+    ("classifier", "cost"),
+    [pytest.param("k-vote", "w2", marks=pytest.mark.slow), ("k-vote", "winf"), ("majority", "w1"), ("majority", "w2")],
 )
 def test_other_classifiers_lie_below_their_true_worst_case(half_space, grey_images, classifier, cost):
     # A half space attains the worst case of every classifier and cost.
@@ -172,7 +173,7 @@ def test_the_clipped_cross_entropy_lies_above_its_true_worst_case(half_space, gr
     repeats = 1 if way == "sample" else 10
     images, labels = grey_images.images.repeat(repeats, 1, 1, 1), grey_images.labels.repeat(repeats)
     claim = ShiftClaim(loss="cross-entropy", bound=2.0, way=way)
-    draws = 20 if way == "majorant" else 300
+    draws = 20 if way == "majorant" else 200
     eps = (0.0, 0.1)
     found = certify_shift(Soft(half_space), images, labels, sigma=0.25, eps=eps, draws=draws, alpha=0.01, claim=claim)
     truth = 2 * worst_case_loss(true_errors(half_space, grey_images), np.square(eps), 0.25)
@@ -257,10 +258,13 @@ def test_nan_and_losses_out_of_bounds_are_errors(half_space, grey_images):
     [
         (ShiftClaim(), "within W2 distance 0.1 of the data's, the classifier that takes one noisy vote (sigma 0.25)"),
         (
-            ShiftClaim(classifier="k-vote", cost="w1"),
+            ShiftClaim(cost="w1"),
             "W1 distance 0.1 of the data's, the classifier that takes",
         ),
-        (ShiftClaim(classifier="k-vote", votes=5), "the majority of 5 noisy votes (sigma 0.25) is right at least"),
+        (
+            ShiftClaim(classifier="k-vote", votes=5, cost="winf"),
+            "the majority of 5 noisy votes (sigma 0.25) is right at least",
+        ),
         (
             ShiftClaim(classifier="majority", cost="winf"),
             "W-infinity distance 0.1 of the data's, the classifier",

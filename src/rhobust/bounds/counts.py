@@ -39,8 +39,8 @@ def count_bounds(errors: Array, draws: int, alpha: float) -> CountBounds:
 
     Guarantee: if `errors` are independent draws of K, all the bounds hold with probability at least
     1 - alpha. The probabilities have Clopper-Pearson bounds, the mean a betting bound. The i-th threshold
-    has a share of alpha that falls as 1 / i: of sum 1 / j, a logarithm, which makes the first thresholds,
-    where most majorants do most of their rising, almost as sharp as if they were alone.
+    has a share of alpha that falls as 1 / i: the sum of these is a logarithm, so the first thresholds, where
+    most majorants do most of their rising, are almost as sharp as if they were alone.
 
     Args:
         errors: Wrong answers at each point, whole numbers up to `draws`.

@@ -12,11 +12,11 @@ from .counts import CountBounds, jumps
 from .curvature import BEND
 from .surrogate import EDGE
 
-SLACK = 5e-5
-"""Largest loss of tightness that the grid may cause."""
+SLACK = 3e-5
+"""Largest loss of tightness that the grid may cause, for each unit of the range of h."""
 
 WIDTH = 0.004
-"""Largest spacing of the grid of probits."""
+"""Spacing of the grid of probits where the loss jumps."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class MajorantProblem:
     def __init__(self, draws: int, bend: float) -> None:
         self.draws = draws
         self.jumping = math.isinf(bend)
-        width = WIDTH if self.jumping else min(WIDTH, math.sqrt(8 * SLACK / (2 * BEND * draws + bend)))
+        width = WIDTH if self.jumping else math.sqrt(8 * SLACK / (2 * BEND * draws + bend))
         self.u = np.linspace(-EDGE, EDGE, 2 * math.ceil(EDGE / width) + 1)
         width = float(self.u[1] - self.u[0])
         # What the cells cost: at once, and for each unit of the range of h.
