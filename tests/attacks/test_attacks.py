@@ -9,7 +9,6 @@ from rhobust.attacks import AnyAttack, Autoattack, Eot, Paper, Pgd
 from rhobust.attacks.ball import random_point
 from rhobust.attacks.losses import base_loss, smoothed_loss
 from rhobust.data import to_unit
-from rhobust.models import build_model
 from rhobust.noise import ExampleNoise
 
 QUICK = {Autoattack: {"steps": 5, "draws": 4}}
@@ -26,19 +25,6 @@ ATTACKS = [
     Autoattack("standard", steps=5, queries=20),
     Autoattack("standard", norm="linf", steps=5, queries=20),
 ]
-
-
-@pytest.fixture(scope="module")
-def network():
-    return build_model(
-        "cnn-small", shape=(1, 8, 8), classes=4, mean=[0.5], deviation=[0.3], activation="elu", seed=1
-    ).train()
-
-
-@pytest.fixture(scope="module")
-def batch():
-    generator = torch.Generator().manual_seed(5)
-    return torch.rand(6, 1, 8, 8, generator=generator), torch.arange(6) % 4
 
 
 def attacked(attack, model, x, y, names=None, eps=0.5):
@@ -64,7 +50,6 @@ def test_raises_the_loss(attack, network, batch):
     after = smoothed_loss(
         network, attacked(attack, network, x, y), y, sigma=0.25, draws=200, rng=ExampleNoise(1, "judge", range(6))
     )
-    network.train()
     assert (after > before).all()
 
 
@@ -143,7 +128,6 @@ def test_a_raw_step_is_the_gradient_times_its_size(norm, network, batch):
     x, y = batch[0].clone().requires_grad_(), batch[1]
     network.eval()
     (gradient,) = torch.autograd.grad(base_loss(network, x, y).sum(), x)
-    network.train()
     moved = attacked(
         Pgd(steps=1, gradient="raw", norm=norm, relative_step=0.02, restarts=0), network, x.detach(), y, eps=5.0
     )
@@ -174,7 +158,6 @@ def test_the_margin_is_the_best_other_class_minus_the_label(network, batch):
     smoothed = smoothed_loss(network, x, y, sigma=0.3, draws=5, rng=ExampleNoise(2, "m", range(6)), kind="margin")
     noise = 0.3 * ExampleNoise(2, "m", range(6)).normal(x, 5)
     mean = torch.stack([network(x + z).softmax(1) for z in noise]).mean(0)
-    network.train()
     others = mean.scatter(1, y[:, None], 0.0).amax(1)
     assert torch.allclose(smoothed, (others / mean[range(6), y]).log(), atol=1e-5)
 
@@ -208,7 +191,6 @@ def test_smoothed_loss_is_minus_log_of_the_mean_softmax(network, batch):
     loss = smoothed_loss(network, x, y, sigma=0.3, draws=5, rng=ExampleNoise(2, "loss", range(6)))
     noise = 0.3 * ExampleNoise(2, "loss", range(6)).normal(x, 5)
     probability = torch.stack([network(x + z).softmax(1)[range(6), y] for z in noise]).mean(0)
-    network.train()
     assert torch.allclose(loss, -probability.log(), atol=1e-5)
 
 
