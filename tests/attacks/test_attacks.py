@@ -173,7 +173,7 @@ def test_the_margin_is_the_best_other_class_minus_the_label(network, batch):
         ({"y": torch.tensor([-1])}, r"labels must lie in 0\.\.3, got -1\.\.-1"),
     ],
 )
-@pytest.mark.parametrize("attack", [Pgd(), Eot(), Paper()], ids=repr)
+@pytest.mark.parametrize("attack", [Pgd(), Eot(), Paper(), Autoattack()], ids=repr)
 def test_what_no_attack_can_take_is_refused(attack, change, message, network):
     given = {"x": torch.full((1, 1, 8, 8), 0.5), "y": torch.tensor([0]), "eps": 0.5} | change
     with pytest.raises(ValueError, match=message):
