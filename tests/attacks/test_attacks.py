@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from rhobust.attacks import AnyAttack, Autoattack, Eot, Paper, Pgd
+from rhobust.attacks.ascent import frozen
 from rhobust.attacks.ball import random_point
 from rhobust.attacks.losses import base_loss, smoothed_loss
 from rhobust.data import to_unit
@@ -192,6 +193,20 @@ def test_smoothed_loss_is_minus_log_of_the_mean_softmax(network, batch):
     noise = 0.3 * ExampleNoise(2, "loss", range(6)).normal(x, 5)
     probability = torch.stack([network(x + z).softmax(1)[range(6), y] for z in noise]).mean(0)
     assert torch.allclose(loss, -probability.log(), atol=1e-5)
+
+
+def test_a_smoothed_gradient_is_the_same_to_the_last_digit_in_a_batch_of_any_size(network):
+    x = torch.rand(48, 1, 8, 8, generator=torch.Generator().manual_seed(5))
+
+    def gradient(count):
+        part = x[:count].clone().requires_grad_()
+        rng = ExampleNoise(0, "size", range(count))
+        with frozen(network) as lent:
+            losses = smoothed_loss(lent, part, torch.arange(count) % 4, sigma=0.3, draws=5, rng=rng)
+        return torch.autograd.grad(losses.sum(), part)[0]
+
+    whole = gradient(48)
+    assert all(torch.equal(gradient(count), whole[:count]) for count in range(32, 48))
 
 
 @pytest.mark.parametrize("norm", ["l2", "linf"])
