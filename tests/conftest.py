@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from rhobust.data import Dataset
+from rhobust.models import build_model
 
 
 class HalfSpace(nn.Module):
@@ -43,3 +44,17 @@ def grey_images() -> Dataset:
     levels = torch.linspace(20, 235, 40).round().to(torch.uint8)
     images = levels.view(40, 1, 1, 1).expand(40, 1, 4, 4).contiguous()
     return Dataset("grey", "test", images, (levels > 127).long(), ("dark", "bright"))
+
+
+@pytest.fixture
+def network() -> nn.Module:
+    """A small network for 8x8 images of four classes, not trained."""
+    return build_model(
+        "cnn-small", shape=(1, 8, 8), classes=4, mean=[0.5], deviation=[0.3], activation="elu", seed=1
+    ).train()
+
+
+@pytest.fixture
+def batch() -> tuple[Tensor, Tensor]:
+    """Six 8x8 images of random pixels, and labels for them."""
+    return torch.rand(6, 1, 8, 8, generator=torch.Generator().manual_seed(5)), torch.arange(6) % 4

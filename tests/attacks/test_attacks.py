@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from rhobust.attacks import AnyAttack, Autoattack, Eot, Paper, Pgd
+from rhobust.attacks.ascent import frozen
 from rhobust.attacks.ball import random_point
 from rhobust.attacks.losses import base_loss, smoothed_loss
 from rhobust.data import to_unit
-from rhobust.models import build_model
 from rhobust.noise import ExampleNoise
 
 QUICK = {Autoattack: {"steps": 5, "draws": 4}}
@@ -26,19 +26,6 @@ ATTACKS = [
     Autoattack("standard", steps=5, queries=20),
     Autoattack("standard", norm="linf", steps=5, queries=20),
 ]
-
-
-@pytest.fixture(scope="module")
-def network():
-    return build_model(
-        "cnn-small", shape=(1, 8, 8), classes=4, mean=[0.5], deviation=[0.3], activation="elu", seed=1
-    ).train()
-
-
-@pytest.fixture(scope="module")
-def batch():
-    generator = torch.Generator().manual_seed(5)
-    return torch.rand(6, 1, 8, 8, generator=generator), torch.arange(6) % 4
 
 
 def attacked(attack, model, x, y, names=None, eps=0.5):
@@ -64,7 +51,6 @@ def test_raises_the_loss(attack, network, batch):
     after = smoothed_loss(
         network, attacked(attack, network, x, y), y, sigma=0.25, draws=200, rng=ExampleNoise(1, "judge", range(6))
     )
-    network.train()
     assert (after > before).all()
 
 
@@ -143,7 +129,6 @@ def test_a_raw_step_is_the_gradient_times_its_size(norm, network, batch):
     x, y = batch[0].clone().requires_grad_(), batch[1]
     network.eval()
     (gradient,) = torch.autograd.grad(base_loss(network, x, y).sum(), x)
-    network.train()
     moved = attacked(
         Pgd(steps=1, gradient="raw", norm=norm, relative_step=0.02, restarts=0), network, x.detach(), y, eps=5.0
     )
@@ -174,7 +159,6 @@ def test_the_margin_is_the_best_other_class_minus_the_label(network, batch):
     smoothed = smoothed_loss(network, x, y, sigma=0.3, draws=5, rng=ExampleNoise(2, "m", range(6)), kind="margin")
     noise = 0.3 * ExampleNoise(2, "m", range(6)).normal(x, 5)
     mean = torch.stack([network(x + z).softmax(1) for z in noise]).mean(0)
-    network.train()
     others = mean.scatter(1, y[:, None], 0.0).amax(1)
     assert torch.allclose(smoothed, (others / mean[range(6), y]).log(), atol=1e-5)
 
@@ -190,7 +174,7 @@ def test_the_margin_is_the_best_other_class_minus_the_label(network, batch):
         ({"y": torch.tensor([-1])}, r"labels must lie in 0\.\.3, got -1\.\.-1"),
     ],
 )
-@pytest.mark.parametrize("attack", [Pgd(), Eot(), Paper()], ids=repr)
+@pytest.mark.parametrize("attack", [Pgd(), Eot(), Paper(), Autoattack()], ids=repr)
 def test_what_no_attack_can_take_is_refused(attack, change, message, network):
     given = {"x": torch.full((1, 1, 8, 8), 0.5), "y": torch.tensor([0]), "eps": 0.5} | change
     with pytest.raises(ValueError, match=message):
@@ -208,8 +192,21 @@ def test_smoothed_loss_is_minus_log_of_the_mean_softmax(network, batch):
     loss = smoothed_loss(network, x, y, sigma=0.3, draws=5, rng=ExampleNoise(2, "loss", range(6)))
     noise = 0.3 * ExampleNoise(2, "loss", range(6)).normal(x, 5)
     probability = torch.stack([network(x + z).softmax(1)[range(6), y] for z in noise]).mean(0)
-    network.train()
     assert torch.allclose(loss, -probability.log(), atol=1e-5)
+
+
+def test_a_smoothed_gradient_is_the_same_to_the_last_digit_in_a_batch_of_any_size(network):
+    x = torch.rand(48, 1, 8, 8, generator=torch.Generator().manual_seed(5))
+
+    def gradient(count):
+        part = x[:count].clone().requires_grad_()
+        rng = ExampleNoise(0, "size", range(count))
+        with frozen(network) as lent:
+            losses = smoothed_loss(lent, part, torch.arange(count) % 4, sigma=0.3, draws=5, rng=rng)
+        return torch.autograd.grad(losses.sum(), part)[0]
+
+    whole = gradient(48)
+    assert all(torch.equal(gradient(count), whole[:count]) for count in range(32, 48))
 
 
 @pytest.mark.parametrize("norm", ["l2", "linf"])

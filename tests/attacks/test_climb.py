@@ -10,20 +10,7 @@ from rhobust.attacks.losses import base_loss
 from rhobust.evaluation import Target
 from rhobust.evaluation.judging import Judge
 from rhobust.evaluation.sweeping import sweep
-from rhobust.models import build_model
 from rhobust.noise import ExampleNoise
-
-
-@pytest.fixture(scope="module")
-def network():
-    return build_model(
-        "cnn-small", shape=(1, 8, 8), classes=4, mean=[0.5], deviation=[0.3], activation="elu", seed=1
-    ).eval()
-
-
-@pytest.fixture(scope="module")
-def batch():
-    return torch.rand(6, 1, 8, 8, generator=torch.Generator().manual_seed(5)), torch.arange(6) % 4
 
 
 def test_steps_fall_from_twice_the_radius_or_stay_as_they_are():

@@ -19,8 +19,10 @@ def result(monkeypatch, tmp_path):
 
 def test_on_digits_where_mnist_is_not_at_hand(result):
     assert (result["data"], result["images"], result["radii"]) == ("digits", 40, [0.3, 0.6])
-    own, foolbox, plain, *_ = result["ways"]
+    own, foolbox, plain, *_, default = result["ways"]
     assert [own["name"], foolbox["name"], plain["name"]] == ["rhobust", "foolbox", "foolbox, torch's layers"]
+    assert default["name"] == "rhobust by default"
+    assert all(a <= b for a, b in zip(default["robust_accuracy"], own["robust_accuracy"], strict=True))
     # The two networks are one function, so foolbox's attack breaks the same images but for roundings.
     assert plain["robust_accuracy"] == pytest.approx(foolbox["robust_accuracy"], abs=0.03)
     assert own["robust_accuracy"][0] > own["robust_accuracy"][1] > 0.1

@@ -12,24 +12,10 @@ from rhobust import attacks
 from rhobust.attacks.ascent import frozen
 from rhobust.methods import AnyMethod, Erm, Gaussian, Nal, Pgd, Smoothadv, Stn, Trades, Wrm
 from rhobust.methods.trades import divergence
-from rhobust.models import build_model
 from rhobust.noise import BatchNoise, ExampleNoise, stream
 
 METHODS = [*(method() for method in get_args(AnyMethod)), Nal(inner="paper"), Nal(noise="shared")]
 NOISELESS = (Erm, Pgd, Wrm)
-
-
-@pytest.fixture
-def network():
-    return build_model(
-        "cnn-small", shape=(1, 8, 8), classes=4, mean=[0.5], deviation=[0.3], activation="elu", seed=1
-    ).train()
-
-
-@pytest.fixture(scope="module")
-def batch():
-    generator = torch.Generator().manual_seed(5)
-    return torch.rand(6, 1, 8, 8, generator=generator), torch.arange(6) % 4
 
 
 @pytest.mark.parametrize("method", METHODS, ids=repr)

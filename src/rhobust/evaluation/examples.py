@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from rhobust.records import Row, write_whole
 
 from .probing import Evaluation, spread
-from .sweeping import last_points
+from .sweeping import first_breaks
 
 KEPT = 6
 """Examples kept at most: enough to look at, and small beside the rows."""
@@ -35,22 +34,23 @@ def keep_examples(evaluation: Evaluation, rows: Sequence[Row], path: Path, *, ne
     for row in rows:
         if row["broken"]:
             first.setdefault(row["index"], row["radius"])
-    made: list[tuple[Row, Tensor]] = []
     chosen = spread(sorted(index for index, radius in first.items() if radius > 0), KEPT)
-    for place, radius in enumerate(evaluation.radii):
-        if block := [index for index in chosen if first[index] == radius]:
-            made += last_points(
-                evaluation.source,
-                evaluation.attack,
-                evaluation.radii[: place + 1],
-                evaluation.judge,
-                block,
-                evaluation.seed,
-                nested=nested,
-            )
-    broken = [(row, point) for row, point in made if row["broken"]]
+    if not chosen:
+        return
+    last = max(first[index] for index in chosen)
+    made = first_breaks(
+        evaluation.source,
+        evaluation.attack,
+        [radius for radius in evaluation.radii if radius <= last],
+        evaluation.judge,
+        chosen,
+        evaluation.seed,
+        nested=nested,
+    )
+    broken = [made[index] for index in chosen if index in made and made[index][0]["radius"] == first[index]]
     if not broken:
         return
+    broken.sort(key=lambda found: found[0]["radius"])
     data = evaluation.source.data
     arrays: dict[str, Any] = {key: np.array([row[key] for row, _ in broken]) for key in broken[0][0]}
     arrays["before"] = data.images[arrays["index"].tolist()].numpy()

@@ -52,7 +52,7 @@ def sweep(
     return _Sweep(source, attack, judges, block, seed, stage).over(radii, nested)
 
 
-def last_points(
+def first_breaks(
     source: Target,
     attack: AnyAttack,
     radii: Sequence[float],
@@ -61,11 +61,11 @@ def last_points(
     seed: int,
     *,
     nested: bool,
-) -> list[tuple[Row, Tensor]]:
-    """Attack a few examples as `sweep` does: the last row of each, and the point that it speaks of."""
+) -> dict[int, tuple[Row, Tensor]]:
+    """Attack a few examples as `sweep` does: the first broken row of each that breaks, and the point it speaks of."""
     made = _Sweep(source, attack, [judge], block, seed, "")
     made.over(radii, nested)
-    return [(rows[-1], made.points[0][position]) for position, rows in enumerate(made.rows[0])]
+    return {block[position]: found for position, found in made.breaks[0].items()}
 
 
 def norm_of(attack: AnyAttack) -> Norm:
@@ -86,8 +86,8 @@ class _Sweep:
         self.before: dict[tuple[int, int], Tensor] = {}
         """Where each attempt at each example ended at the smaller radius."""
         self.ends: dict[tuple[int, int], Tensor] = {}
-        self.points: list[dict[int, Tensor]] = [{} for _ in judges]
-        """For each judge the point behind each example's last row."""
+        self.breaks: list[dict[int, tuple[Row, Tensor]]] = [{} for _ in judges]
+        """For each judge the first broken row of each example, and the point behind it."""
 
     def over(self, radii: Sequence[float], nested: bool) -> list[list[Row]]:
         everyone = [set(range(len(self.block))) for _ in self.judges]
@@ -116,9 +116,11 @@ class _Sweep:
                     mine = [place for place, position in enumerate(chunk) if position in standing[number]]
                     if mine:
                         rows = self._judge(judge, chunk, mine, moved, far, radius, name)
-                        standing[number] -= {position for position, row in rows.items() if row["broken"]}
-                        for position in _keep_worst(found[number], rows):
-                            self.points[number][position] = moved[chunk.index(position)]
+                        _keep_worst(found[number], rows)
+                        for place, (position, row) in zip(mine, rows.items(), strict=True):
+                            if row["broken"]:
+                                standing[number].discard(position)
+                                self.breaks[number].setdefault(position, (row, moved[place]))
         for number, rows in enumerate(found):
             for position, row in rows.items():
                 self.rows[number][position].append(row)
@@ -171,12 +173,9 @@ class _Sweep:
         }
 
 
-def _keep_worst(kept: dict[int, Row], rows: dict[int, Row]) -> list[int]:
-    """Of several attempts keep the one that broke, else the one with fewest votes for the label; returns the new."""
-    new = []
+def _keep_worst(kept: dict[int, Row], rows: dict[int, Row]) -> None:
+    """Of several attempts keep the one that broke, else the one with fewest votes for the label."""
     for position, row in rows.items():
         before = kept.get(position)
         if before is None or row["broken"] or row.get("label_votes", 0) < before.get("label_votes", 0):
             kept[position] = row
-            new.append(position)
-    return new

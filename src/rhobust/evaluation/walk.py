@@ -1,6 +1,5 @@
 """The walk over a test set that every evaluation shares: go on where it stopped, in one process or several, sum up."""
 
-import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
@@ -61,14 +60,19 @@ def walk(
         return writer.record()
     done = {row["index"] for row in writer.rows}
     left = [index for index in indices if index not in done]
-    mine, out = left[rank::world], writer if world == 1 else writer.part(f"{rank}-of-{world}")
     size = block or BLOCK
+    mine, out = left[rank::world], writer if world == 1 else writer.part(f"{rank}-of-{world}")
+    if world == 1 and not streaming:
+        # A block that a kill cut in two is evaluated whole: other neighbours in a batch may move a last digit.
+        mine = _begun(indices, done, size) + mine
     with telling(report if rank == 0 else silent) as tell:
-        step = max(1, len(mine) if streaming else size)
-        blocks = (mine[first : first + step] for first in range(0, len(mine), step))
-        rows = itertools.chain.from_iterable(map(evaluate, blocks))
+        if streaming:
+            pieces = _pieces(evaluate(mine) if mine else (), size, rows_each)
+        else:
+            blocks = (mine[first : first + size] for first in range(0, len(mine), size))
+            pieces = ([row for row in evaluate(one) if row["index"] not in done] for one in blocks)
         written = 0
-        for piece in _pieces(rows, size, rows_each):
+        for piece in pieces:
             out.append(piece)
             written += len(piece) // rows_each
             tell(Step(task, len(done) + min(world * written, len(left)), len(indices), "examples"))
@@ -82,6 +86,12 @@ def walk(
     if rank != 0:
         writer.read()
     return writer.record()
+
+
+def _begun(indices: Sequence[int], done: set[int], size: int) -> list[int]:
+    """The examples before the first one that is missing, in its block."""
+    first = next((place for place, index in enumerate(indices) if index not in done), 0)
+    return list(indices[first - first % size : first])
 
 
 def _pieces(rows: Iterable[Row], size: int, rows_each: int) -> Iterator[list[Row]]:
