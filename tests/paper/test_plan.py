@@ -123,6 +123,11 @@ def test_a_scale_that_leaves_a_data_set_out_says_so():
     }
 
 
+def test_fewer_gammas_keep_the_default():
+    assert SCALES["small"].gammas_of((0.25, 1.5, 5.0)) == (0.25, 1.5)
+    assert SCALES["full"].gammas_of((0.25, 1.5, 3.0)) == (0.25, 1.5, 3.0)
+
+
 def test_jobs_are_plain_data():
     for job in plan(["all"], SCALES["smoke"]).jobs:
         assert hash(job) == hash(type(job)(**{field.name: getattr(job, field.name) for field in fields(job)}))

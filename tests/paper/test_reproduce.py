@@ -114,7 +114,7 @@ def test_a_record_edited_by_hand_is_named_and_the_rest_is_drawn(copied, tiny):
     text = path.read_text()
     path.write_text(text.replace('"broken": false', '"broken": true', 1))
     [fault], missing = faulty(copied, tiny)
-    assert fault.startswith(f"{path} must have the summary that its rows give, but at 0 it says")
+    assert fault.startswith(f"{path} must have the summary that its rows give, but the accuracy at 0 is")
     assert len(missing) == 7
     assert path.read_text() != text, "the record is left as it was found"
 
