@@ -50,15 +50,20 @@ def test_a_summary_that_disagrees_with_its_rows_is_refused(told):
 
 def test_certified_accuracy_counts_right_answers_up_to_the_radius():
     rows = [
-        {"prediction": 1, "label": 1, "radius": 0.3},
+        {"prediction": 1, "label": 1, "radius": 0.2401},
         {"prediction": 2, "label": 1, "radius": 0.4},
         {"prediction": None, "label": 1, "radius": 0.0},
         {"prediction": 1, "label": 1, "radius": 0.1},
     ]
     summary = {"certified_accuracy": [{"radius": 0.0, "accuracy": 0.5}, {"radius": 0.2, "accuracy": 0.25}]}
-    curve = read("certified_accuracy", 0.0, record("certify", rows, summary, {"sigma": 0.1}), trace)
+    curve = read(
+        "certified_accuracy", 0.0, record("certify", rows, summary, {"sigma": 0.1, "n": 1000, "alpha": 1e-3}), trace
+    )
     at = dict(zip((round(x, 6) for x in curve.x), curve.y, strict=True))
-    assert (at[0.0], at[0.1], at[0.105], at[0.3], at[0.305], at[0.4]) == (0.5, 0.5, 0.25, 0.25, 0.0, 0.0)
+    assert (at[0.0], at[0.1], at[0.105], at[0.24], at[0.245], at[0.4]) == (0.5, 0.5, 0.25, 0.25, 0.0, 0.0)
+    high = dict(zip(at, curve.high, strict=True))
+    assert high[0.245] > 0.5, "4 images say little about a share"
+    assert high[0.25] == high[0.4] == 0, "1000 draws prove at most 2.462 sigma, whatever the image"
 
 
 def test_a_certified_error_is_rounded_up_and_a_distance_has_its_interval():
@@ -142,7 +147,7 @@ def test_markdown_shows_printed_and_ours_with_interval_marks_and_notes():
         "| method |  | robust | natural | n |",
         "| --- | --- | ---: | ---: | ---: |",
         "| NAL | printed | 0.6693 [1] |  |  |",
-        "| NAL | EOT | 0.6500 (0.4832 to 0.7938) [2] | missing [3] | 40 |",
+        "|  | EOT | 0.6500 (0.483 to 0.794) [2] | missing [3] | 40 |",
         "| PGD | EOT | 0.1234 | 0.1235 | 40 |",
         "",
     ]

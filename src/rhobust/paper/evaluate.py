@@ -20,13 +20,14 @@ from rhobust.training import train
 
 from .jobs import Attack, Certify, Counterexample, Curvature, Curves, Job, Match, Shift, Training, runs_of
 from .measuring import curvature_target, match_target, spread
+from .protocol import ALPHA
 from .workshop import Workshop, finished, read_finished
 
 SEED = 0
 """Names all noise of the evaluations."""
 CLAIMS = "claims"
 """Folder of what is checked without a network."""
-ALPHA, SELECTION_DRAWS = 1e-3, 100
+SELECTION_DRAWS = 100
 """Cohen et al.'s test, which the paper adopts."""
 
 

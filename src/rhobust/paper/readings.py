@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from rhobust.bounds import certified_radius, clopper_pearson
 from rhobust.records import Record
 from rhobust.rounding import Share, Way, share
 from rhobust.training.run import WEIGHTS, weights_description
@@ -87,7 +88,8 @@ def _check(record: Record, key: str, counted: float) -> None:
     told = (record.summary or {})[key]
     if abs(told - counted) > 1e-9:
         raise ValueError(
-            f"{record.path} must have the summary that its rows give, but its {key} is {told}, and by the rows {counted}"
+            f"{record.path} must have the summary that its rows give, but its {key} is {told}, and by the rows "
+            f"{counted}"
         )
 
 
@@ -183,8 +185,12 @@ def _bound_curve(key: str) -> Callable[[Record, float], Trace]:
 
 def _certified_curve(record: Record, _: float) -> Trace:
     radii = certified_radii(record)
-    x = [4 * record.settings["sigma"] * step / (CURVE_POINTS - 1) for step in range(CURVE_POINTS)]
-    return _shares(x, [_certified(radii, at) for at in x])
+    sigma, n = record.settings["sigma"], record.settings["n"]
+    x = [4 * sigma * step / (CURVE_POINTS - 1) for step in range(CURVE_POINTS)]
+    # So many draws can prove no more than this: beyond it the share is zero, not an estimate of it.
+    reach = float(certified_radius(clopper_pearson(n, n, record.settings["alpha"], "lower"), sigma))
+    none = Share(0, len(radii), 0.0, 0.0)
+    return _shares(x, [_certified(radii, at) if at <= reach else none for at in x])
 
 
 def _tradeoff(record: Record, at: float) -> Trace:
