@@ -20,7 +20,17 @@ from rhobust.paper.specs import Figure
 def curve(colour="NAL", y=(0.9, 0.5), **more):
     low, high = [value - 0.1 for value in y], [min(1.0, value + 0.05) for value in y]
     x = list(range(len(y)))
-    return {"colour": colour, "kind": "", "dash": "solid", "x": x, "y": list(y), "low": low, "high": high, **more}
+    return {
+        "colour": colour,
+        "kind": "",
+        "dash": "solid",
+        "x": x,
+        "y": list(y),
+        "low": low,
+        "high": high,
+        "n": 40,
+        **more,
+    }
 
 
 GONE = {"colour": "STN", "kind": "", "dash": "solid", "fault": "gone"}
@@ -64,11 +74,44 @@ def test_a_curve_that_is_missing_is_left_out():
     [ax] = draw(document(curve(), GONE)).axes
     assert len(ax.lines) == 1
     assert len(ax.collections) == 1, "the band"
+    assert head(curve(), GONE)[1].endswith("Missing: 1 of 2 curves; fig.json says why.")
 
 
-def test_a_figure_says_what_stands_for_what():
-    assert draw(document(curve())).get_suptitle() == "A figure\nFor MNIST stands digits."
-    assert draw(document(curve(), notes=[])).get_suptitle() == "A figure"
+def head(*curves, **more):
+    """The title, and the notes as one line."""
+    return [" ".join(text.get_text().split()) for text in draw(document(*curves, **more)).texts]
+
+
+def test_a_figure_says_what_stands_for_what_and_what_its_bands_are():
+    bands = "Bands: 95% intervals over 40 test images; one training."
+    assert head(curve()) == ["A figure", f"For MNIST stands digits. {bands}"]
+    assert head(curve(), curve("STN", n=90), notes=[]) == ["A figure", bands.replace("40", "40 to 90")]
+    assert head(curve("eps 1", y=(0.5,), kind="NAL"), notes=[]) == ["A figure", bands.replace("Bands", "Bars")]
+    sure = {"low": [0.9, 0.5], "high": [0.9, 0.5]}
+    assert head(curve(**sure), notes=[]) == ["A figure", ""]
+
+
+def test_nothing_of_the_head_lies_on_a_panel_or_on_the_legend():
+    curves = [curve(name) for name in METHODS]
+    for columns, notes in ((1, ["A long note. " * 20]), (3, [])):
+        panel = {"title": "a panel", "x": "radius", "y": "accuracy", "curves": curves}
+        figure = draw(document(notes=notes, columns=columns, panels=[panel] * 4))
+        figure.draw_without_rendering()
+        title, lines = (text.get_window_extent() for text in figure.texts)
+        top = max(ax.get_tightbbox().y1 for ax in figure.axes)
+        [keys] = figure.legends
+        assert title.y0 >= lines.y1 > lines.y0 >= top or not notes
+        assert min(ax.get_tightbbox().y0 for ax in figure.axes) >= keys.get_window_extent().y1
+        assert figure.bbox.contains(keys.get_window_extent().x0, keys.get_window_extent().y0)
+        assert figure.bbox.contains(keys.get_window_extent().x1, keys.get_window_extent().y1)
+        assert lines.x1 <= figure.bbox.x1
+
+
+def test_what_is_proved_is_not_interpolated():
+    drawn = document(curve(y=(0.9, 0.5, 0.1)))
+    drawn["panels"][0]["falling"] = True
+    [ax] = draw(drawn).axes
+    assert ax.lines[0].get_drawstyle() == "steps-pre", "up to a point the value of that point holds"
 
 
 def test_nothing_to_draw_says_so():
@@ -102,10 +145,13 @@ def test_losses_are_not_squeezed_into_the_unit_interval():
 
 
 def test_the_heat_map_shows_every_number():
-    cells = [[{"value": 0.25}, {"value": 0.75}], [{"fault": "gone"}, {"value": 0.5}]]
+    low, high = {"value": 0.25, "low": 0.119, "high": 0.381}, {"value": 0.75, "low": 0.5, "high": 0.9}
+    cells = [[low, high], [{"fault": "gone"}, low]]
     drawn = {"title": "t", "notes": [], "x": "target", "y": "source", "names": ["NAL", "STN"], "cells": cells}
     figure = draw(drawn)
-    assert [text.get_text() for text in figure.axes[0].texts] == ["0.250", "0.750", "missing", "0.500"]
+    texts = [text.get_text() for text in figure.axes[0].texts]
+    assert texts[::2] == ["0.250", "0.750", "missing", "0.250"]
+    assert texts[1::2] == ["(0.11 to 0.39)", "(0.50 to 0.90)", "", "(0.11 to 0.39)"]
     assert to_bytes(figure, "pdf") == to_bytes(draw(drawn), "pdf")
 
 

@@ -133,11 +133,18 @@ def test_a_scale_that_leaves_a_data_set_out_says_so():
     small = plan(["all"], SCALES["small"])
     assert "fig1d" not in {spec.name for spec in small.specs}
     table = SPECS["table2"](SCALES["small"])
-    assert "Tiny ImageNet is left out at the scale small." in table.notes
-    assert "For CIFAR-10 (R) stands mnist with the network cnn-small." in table.notes
+    assert table.notes[-2:] == (
+        "Tiny ImageNet: left out at the scale small.",
+        "Stand-ins of the scale small: mnist with the network cnn-small for MNIST and CIFAR-10 (R).",
+    )
     assert {cell.column for line in table.lines for cell in line.cells} == {
         *("MNIST robust", "MNIST natural", "CIFAR-10 robust", "CIFAR-10 natural")
     }
+
+
+def test_fewer_gammas_keep_the_default():
+    assert SCALES["small"].gammas_of((0.25, 1.5, 5.0)) == (0.25, 1.5)
+    assert SCALES["full"].gammas_of((0.25, 1.5, 3.0)) == (0.25, 1.5, 3.0)
 
 
 def test_jobs_are_plain_data():

@@ -44,21 +44,26 @@ def test_an_attack_is_counted_from_its_rows():
 def test_a_summary_that_disagrees_with_its_rows_is_refused(told):
     found = attack({0.0: [False] * 8 + [True] * 2})
     found = record("attack", found.rows, {"robust_accuracy": [{"radius": k, "accuracy": v} for k, v in told.items()]})
-    with pytest.raises(ValueError, match=r"record\.jsonl must have the summary that its rows give, but at"):
+    with pytest.raises(ValueError, match=r"record\.jsonl must have the summary that its rows give, but the acc"):
         read("robust", 0.0, found)
 
 
 def test_certified_accuracy_counts_right_answers_up_to_the_radius():
     rows = [
-        {"prediction": 1, "label": 1, "radius": 0.3},
+        {"prediction": 1, "label": 1, "radius": 0.2401},
         {"prediction": 2, "label": 1, "radius": 0.4},
         {"prediction": None, "label": 1, "radius": 0.0},
         {"prediction": 1, "label": 1, "radius": 0.1},
     ]
     summary = {"certified_accuracy": [{"radius": 0.0, "accuracy": 0.5}, {"radius": 0.2, "accuracy": 0.25}]}
-    curve = read("certified_accuracy", 0.0, record("certify", rows, summary, {"sigma": 0.1}), trace)
+    curve = read(
+        "certified_accuracy", 0.0, record("certify", rows, summary, {"sigma": 0.1, "n": 1000, "alpha": 1e-3}), trace
+    )
     at = dict(zip((round(x, 6) for x in curve.x), curve.y, strict=True))
-    assert (at[0.0], at[0.1], at[0.105], at[0.3], at[0.305], at[0.4]) == (0.5, 0.5, 0.25, 0.25, 0.0, 0.0)
+    assert (at[0.0], at[0.1], at[0.105], at[0.24], at[0.245], at[0.4]) == (0.5, 0.5, 0.25, 0.25, 0.0, 0.0)
+    high = dict(zip(at, curve.high, strict=True))
+    assert high[0.245] > 0.5, "4 images say little about a share"
+    assert high[0.25] == high[0.4] == 0, "1000 draws prove at most 2.462 sigma, whatever the image"
 
 
 def test_certificates_are_read_at_a_radius_on_average_and_for_a_shift():
@@ -77,11 +82,13 @@ def test_certificates_are_read_at_a_radius_on_average_and_for_a_shift():
 
 
 def test_a_certified_error_is_rounded_up_and_a_distance_has_its_interval():
-    found = record("certify-shift", [{}] * 3, {"curve": [{"eps": 0.1, "certified_accuracy": 0.25}]})
+    rows = [{"errors": 1, "draws": 4}, {"errors": 0, "draws": 4}]
+    summary = {"accuracy_under_noise": 0.875, "curve": [{"eps": 0.1, "certified_accuracy": 0.25}]}
+    found = record("certify-shift", rows, summary)
     bound = read("error_at_most", 0.1, found)
     assert (bound.value, bound.way) == (0.75, "up")
     rows = [{"squared_distance": value} for value in (1.0, 1.0, 4.0, 4.0)]
-    distance = read("distance", 0.0, record("match", rows, {}))
+    distance = read("distance", 0.0, record("match", rows, {"eps": 2.5**0.5}))
     assert distance.value == pytest.approx(2.5**0.5)
     margin = 1.96 * (3 / 4) ** 0.5
     assert (distance.low**2, distance.high**2) == pytest.approx((2.5 - margin, 2.5 + margin))
@@ -89,7 +96,7 @@ def test_a_certified_error_is_rounded_up_and_a_distance_has_its_interval():
 
 def test_the_largest_curvature_has_the_interval_of_its_image():
     rows = [{"curvature": -0.3, "standard_error": 0.01}, {"curvature": 0.2, "standard_error": 0.5}]
-    found = read("curvature", 0.0, record("curvature", rows, {"sharp": 0.48}))
+    found = read("curvature", 0.0, record("curvature", rows, {"largest": 0.3, "sharp": 0.48}))
     assert (found.value, found.n) == (0.3, 2)
     assert (found.low, found.high) == pytest.approx((0.2804, 0.3196))
 
@@ -99,7 +106,8 @@ def test_the_claim_of_theorem_2():
     found = record("counterexample", rows, {})
     assert read("claimed", 25.0, found).value == 0.84
     assert read("true_loss", 25.0, found).value == 1.0
-    votes = record("certify-shift", [{"errors": 1, "draws": 4}, {"errors": 0, "draws": 4}], {})
+    rows = [{"errors": 1, "draws": 4}, {"errors": 0, "draws": 4}]
+    votes = record("certify-shift", rows, {"accuracy_under_noise": 0.875})
     assert read("true_loss", 1.5, votes).value == 0.125
 
 
@@ -154,7 +162,7 @@ def test_markdown_shows_printed_and_ours_with_interval_marks_and_notes():
         "| method |  | robust | natural | n |",
         "| --- | --- | ---: | ---: | ---: |",
         "| NAL | printed | 0.6693 [1] |  |  |",
-        "| NAL | EOT | 0.6500 (0.4832 to 0.7938) [2] | missing [3] | 40 |",
+        "|  | EOT | 0.6500 (0.483 to 0.794) [2] | missing [3] | 40 |",
         "| PGD | EOT | 0.1234 | 0.1235 | 40 |",
         "",
     ]
@@ -168,6 +176,20 @@ def test_csv_holds_every_number_unrounded():
     assert (rows[0]["value"], rows[0]["low"], rows[0]["record"]) == ("0.65", "0.48321", "runs/a.jsonl")
     assert (rows[1]["value"], rows[1]["fault"]) == ("", "x must be y")
     assert rows[2]["value"] == "0.123449"
+
+
+@pytest.mark.parametrize(
+    ("what", "kind", "rows", "summary"),
+    [
+        ("distance", "match", [{"squared_distance": 4.0}], {"eps": 1.9}),
+        ("curvature", "curvature", [{"curvature": 0.3, "standard_error": 0.01}], {"largest": 0.4}),
+        ("true_loss", "certify-shift", [{"errors": 1, "draws": 4}], {"accuracy_under_noise": 0.8}),
+        ("error_at_most", "certify-shift", [{"errors": 1, "draws": 4}], {"accuracy_under_noise": 0.8}),
+    ],
+)
+def test_every_summary_is_held_against_its_rows(what, kind, rows, summary):
+    with pytest.raises(ValueError, match="must have the summary that its rows give"):
+        read(what, 0.0, record(kind, rows, summary))
 
 
 def test_faults_are_told_once():

@@ -5,6 +5,8 @@ import math
 import textwrap
 from typing import TYPE_CHECKING, Any, Literal
 
+from rhobust.rounding import rounded
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -47,38 +49,50 @@ STYLE = {
     "pdf.fonttype": 42,
 }
 MARKED = 30
-"""Points up to which a curve shows them: more would hide the line."""
-PANEL, LINE = (3.1, 2.6), 0.2
-"""Width and height of a panel, and the height of a line of text, in inches."""
+"""Points up to which a curve shows each of them."""
+BETWEEN = 16
+"""Points from one marker to the next on a curve that has more; each curve starts elsewhere, so none hides another."""
+PANEL = (3.1, 2.6)
+"""Width and height of a panel in inches."""
+TITLE, NOTE, KEYS = 0.3, 0.15, 0.2
+"""Height of the title, of a line of notes and of a row of the legend, in inches."""
+MARGIN = 0.08
+"""Inches from the title and the notes to the edge."""
 
 
 def draw(document: dict[str, Any]) -> "Figure":
     """The figure of a document that `filling.fill` made."""
     try:
         import matplotlib as mpl
-        from matplotlib.figure import Figure
     except ImportError:
         raise ValueError('figures need matplotlib: install "rhobust[figures]"') from None
     with mpl.rc_context(STYLE):
-        if "names" in document:
-            return _heat_map(document, Figure(figsize=(4.8, 4.0), layout="constrained"))
-        panels = document["panels"]
-        columns = min(document["columns"], len(panels))
-        rows = math.ceil(len(panels) / columns)
-        looks = _looks(panels)
-        handles = _legend(panels, looks)
-        width = PANEL[0] * columns
-        across = max(1, int(width / (0.45 + 0.05 * max(len(handle.get_label()) for handle in handles))))
-        height = PANEL[1] * rows + LINE * (2 + math.ceil(len(handles) / across))
-        figure = Figure(figsize=(width, height), layout="constrained")
-        axes = list(figure.subplots(rows, columns, squeeze=False).flat)
-        for ax, panel in zip(axes, panels, strict=False):
-            _panel(ax, panel, looks)
-        for ax in axes[len(panels) :]:
-            ax.remove()
-        _head(figure, document)
-        figure.legend(handles=handles, loc="outside lower center", ncols=across, frameon=False)
-        return figure
+        return _heat_map(document) if "names" in document else _panels(document)
+
+
+def _panels(document: dict[str, Any]) -> "Figure":
+    panels = document["panels"]
+    columns = min(document["columns"], len(panels))
+    rows = math.ceil(len(panels) / columns)
+    width = PANEL[0] * columns
+    looks = _looks(panels)
+    handles, across = _arranged(_legend(panels, looks), width)
+    height = PANEL[1] * rows + KEYS * math.ceil(len(handles) / across)
+    figure = _figure(document, width, height, _interval_note(panels), _missing_note(document))
+    # Points are compared across panels; curves have their own radii, but the same heights where the axis says so.
+    points = all(len(curve.get("x", " ")) == 1 for panel in panels for curve in panel["curves"])
+    alike = len({panel["y"] for panel in panels}) == 1
+    grid = figure.subplots(rows, columns, squeeze=False, sharex=points, sharey=alike)
+    for ax, panel in zip(grid.flat, panels, strict=False):
+        _panel(ax, panel, looks)
+        if alike and ax not in grid[:, 0]:
+            ax.set_ylabel("")
+    for ax in list(grid.flat)[len(panels) :]:
+        ax.remove()
+    figure.legend(
+        handles=handles, loc="outside lower center", ncols=across, frameon=False, columnspacing=1.4, handlelength=1.9
+    )
+    return figure
 
 
 def to_bytes(figure: "Figure", kind: Literal["svg", "pdf", "png"]) -> bytes:
@@ -92,10 +106,65 @@ def to_bytes(figure: "Figure", kind: Literal["svg", "pdf", "png"]) -> bytes:
     return buffer.getvalue()
 
 
-def _head(figure: "Figure", document: dict[str, Any]) -> None:
-    """The title, and below it what the figure is not: stand-ins and what was left out or chosen by us."""
-    notes = textwrap.fill(" ".join(document["notes"]), width=int(18 * figure.get_figwidth()))
-    figure.suptitle("\n".join([document["title"], notes]) if notes else document["title"], fontsize=8)
+def _figure(document: dict[str, Any], width: float, height: float, *more: str) -> "Figure":
+    """An empty figure: the title on top, and below it what it is not, stand-ins and what was left out or chosen by us.
+
+    Args:
+        document: Its title and notes.
+        width: Inches.
+        height: Inches below the title and the notes.
+        more: Notes after the document's; an empty one is none.
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    notes = [*document["notes"], *filter(None, more)]
+    lines = [line for note in notes for line in textwrap.wrap(note, width=int(17 * width))]
+    head = TITLE + NOTE * len(lines)
+    whole = height + head
+    layout = ConstrainedLayoutEngine(rect=(0, 0, 1, height / whole), w_pad=0.06, h_pad=0.06)
+    figure = Figure(figsize=(width, whole), layout=layout)
+    left = MARGIN / width
+    figure.text(left, 1 - MARGIN / whole, document["title"], va="top", fontsize=9.5, fontweight="bold")
+    top = 1 - TITLE / whole
+    figure.text(left, top, "\n".join(lines), va="top", fontsize=7, color=GREY, linespacing=1.3)
+    return figure
+
+
+def _interval_note(panels: list[dict[str, Any]]) -> str:
+    """What the bands and bars are, where there are any."""
+    shown = [
+        curve
+        for panel in panels
+        for curve in panel["curves"]
+        if "fault" not in curve and not curve.get("printed") and curve["low"] != curve["high"]
+    ]
+    if not shown:
+        return ""
+    what = "Bars" if all(len(curve["x"]) == 1 for curve in shown) else "Bands"
+    counts = sorted({curve["n"] for curve in shown})
+    images = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    return f"{what}: 95% intervals over {images} test images; one training."
+
+
+def _missing_note(document: dict[str, Any]) -> str:
+    """How many curves are not drawn, where any is missing: a figure with a gap must not look whole."""
+    curves = [curve for panel in document["panels"] for curve in panel["curves"]]
+    missing = sum("fault" in curve for curve in curves)
+    return f"Missing: {missing} of {len(curves)} curves; {document['name']}.json says why." if missing else ""
+
+
+def _arranged(handles: list[Any], width: float) -> tuple[list[Any], int]:
+    """The legend's entries in rows that fill the width evenly, and how many stand in a row.
+
+    matplotlib fills columns first; the entries are reordered so that they read row by row.
+    """
+    widths = [0.42 + 0.06 * len(handle.get_label()) for handle in handles]
+    for rows in range(1, len(handles) + 1):
+        across = math.ceil(len(handles) / rows)
+        if sum(max(widths[column::across]) for column in range(across)) <= width - 2 * MARGIN:
+            break
+    return [handle for column in range(across) for handle in handles[column::across]], across
 
 
 def _looks(panels: list[dict[str, Any]]) -> dict[str, tuple[str, str]]:
@@ -110,43 +179,47 @@ def _legend(panels: list[dict[str, Any]], looks: dict[str, tuple[str, str]]) -> 
     from matplotlib.lines import Line2D
 
     curves = [curve for panel in panels for curve in panel["curves"]]
-    marked = all(len(curve.get("x", ())) <= MARKED for curve in curves)
     dash = {curve["colour"]: "solid" if curve["kind"] else curve["dash"] for curve in curves}
     handles = [
-        Line2D([], [], color=colour, marker=marker if marked else "", linestyle=DASHES[dash[name]], label=name)
+        Line2D([], [], color=colour, marker=marker, linestyle=DASHES[dash[name]], label=name)
         for name, (colour, marker) in looks.items()
     ]
     for kind, curve in {curve["kind"]: curve for curve in curves if curve["kind"]}.items():
         single = len(curve.get("x", "  ")) == 1
         marker, line = (METHODS[kind][1], "") if single else ("", DASHES[curve["dash"]])
-        handles.append(Line2D([], [], color=GREY, marker=marker, linestyle=line, label=kind))
+        handles.append(Line2D([], [], color=GREY, marker=marker, mfc="none", linestyle=line, label=kind))
     return handles
 
 
 def _panel(ax: "Axes", panel: dict[str, Any], looks: dict[str, tuple[str, str]]) -> None:
-    shares = True
-    for curve in panel["curves"]:
-        if "fault" in curve:
-            continue
+    curves = [curve for curve in panel["curves"] if "fault" not in curve]
+    # Many bands on top of each other must not hide the lines.
+    shade = min(0.15, 0.5 / max(1, len(curves)))
+    for place, curve in enumerate(curves):
         colour, marker = looks[curve["colour"]]
         x, y, low, high = (curve[key] for key in ("x", "y", "low", "high"))
         if len(x) == 1:
             margins = [[y[0] - low[0]], [high[0] - y[0]]]
             marker = METHODS[curve["kind"]][1]
-            ax.errorbar(x, y, yerr=margins, color=colour, marker=marker, markersize=5, elinewidth=0.6)
-        else:
-            ax.plot(x, y, linestyle=DASHES[curve["dash"]], color=colour, marker=marker if len(x) <= MARKED else "")
-            if low != high:
-                ax.fill_between(x, low, high, color=colour, alpha=0.1, linewidth=0)
-        shares &= all(0 <= value <= 1 for value in y)
+            # Hollow: points of several eps can lie on each other.
+            ax.errorbar(x, y, yerr=margins, color=colour, marker=marker, markersize=5, mfc="none", elinewidth=0.6)
+            continue
+        line = {"color": colour, "linestyle": DASHES[curve["dash"]], "marker": marker}
+        marks = 1 if len(x) <= MARKED else (3 * place % BETWEEN, BETWEEN)
+        # A share that only falls: between two points it is at least what it is at the next.
+        step = "pre" if panel.get("falling") else None
+        ax.plot(x, y, markevery=marks, drawstyle="steps-pre" if step else "default", **line)
+        if low != high:
+            ax.fill_between(x, low, high, step=step, color=colour, alpha=shade, linewidth=0)
     ax.set(title=panel["title"], xlabel=panel["x"], ylabel=panel["y"])
     if not ax.lines:
         ax.text(0.5, 0.5, "missing", ha="center", va="center", transform=ax.transAxes)
-    if shares:
+    if all(0 <= value <= 1 for curve in curves for value in curve["y"]):
         ax.set_ylim(-0.02, 1.02)
 
 
-def _heat_map(document: dict[str, Any], figure: "Figure") -> "Figure":
+def _heat_map(document: dict[str, Any]) -> "Figure":
+    figure = _figure(document, 5.8, 4.2, "In brackets: the 95% interval.")
     ax = figure.subplots()
     ax.grid(visible=False)
     values = [[cell.get("value", math.nan) for cell in row] for row in document["cells"]]
@@ -154,12 +227,23 @@ def _heat_map(document: dict[str, Any], figure: "Figure") -> "Figure":
     places = range(len(document["names"]))
     for row in places:
         for column in places:
-            value = values[row][column]
-            text = "missing" if math.isnan(value) else f"{value:.3f}"
-            ax.text(column, row, text, ha="center", va="center", color="white" if value < 0.55 else "black")
-    ax.set_xticks(places, document["names"], rotation=20, ha="right")
+            cell = document["cells"][row][column]
+            style = {"ha": "center", "va": "center", "color": "white" if cell.get("value", 1) < 0.55 else "black"}
+            ax.text(column, row, _share(cell), **style)
+            ax.text(column, row + 0.22, _interval(cell), fontsize=6.5, **style)
+    ax.set_xticks(places, document["names"])
     ax.set_yticks(places, document["names"])
     ax.set(xlabel=document["x"], ylabel=document["y"])
-    _head(figure, document)
     figure.colorbar(image, ax=ax, shrink=0.85, label="accuracy")
     return figure
+
+
+def _share(cell: dict[str, Any]) -> str:
+    return "missing" if "fault" in cell else rounded(cell["value"], 3, "nearest")
+
+
+def _interval(cell: dict[str, Any]) -> str:
+    """Rounded outward."""
+    if "fault" in cell:
+        return ""
+    return f"({rounded(cell['low'], 2, 'down')} to {rounded(cell['high'], 2, 'up')})"

@@ -20,14 +20,13 @@ from rhobust.training import train
 
 from .jobs import Attack, Certify, Counterexample, Curvature, Curves, Job, Match, Shift, Training, runs_of
 from .measuring import curvature_target, match_target, spread
+from .protocol import ALPHA
 from .workshop import Workshop, finished, read_finished
 
 SEED = 0
 """Names all noise of the evaluations."""
 CLAIMS = "claims"
 """Folder of what is checked without a network."""
-ALPHA = 1e-3
-"""Cohen et al.'s level, which the paper adopts."""
 
 
 def perform(job: Job, workshop: Workshop) -> Record:

@@ -6,7 +6,7 @@ from rhobust.models import Activation
 
 from .jobs import Curves, Training
 from .printed import TABLES
-from .protocol import certify, papers_attack, seeing_attack
+from .protocol import ALPHA, certify, papers_attack, seeing_attack
 from .runs import OURS, both_solvers, run_of
 from .scales import Scale
 from .settings import CIFAR_R, CIFAR_V, GAMMA, METHODS, MNIST, SIGMA, SMOOTHED, TINY, UNLISTED_GAMMAS, Setup
@@ -56,7 +56,9 @@ def fig1b(scale: Scale) -> Figure:
             job = Curves(run, MNIST.sigma, eps, CURVES_GAMMAS, scale.shift_draws, scale.measured)
             curves = tuple(Curve(Reading(job, what), label, dash=dash) for label, what, dash in _BOUNDS)
             panels.append(Panel(row, "rho, between clean inputs", "mean loss in the worst case", curves))
-    return _figure("fig1b", "Certificate and worst case, MNIST", panels, 2, scale, MNIST)
+    figure = _figure("fig1b", "Certificate and worst case, MNIST", panels, 2, scale, MNIST)
+    note = f"The outer curves hold with probability {1 - ALPHA:g} each; the paper's estimate bounds nothing."
+    return replace(figure, notes=(*figure.notes, note))
 
 
 def fig1c(scale: Scale) -> Figure:
@@ -148,7 +150,7 @@ def _certified(scale: Scale, places: tuple[tuple[Setup, float], ...]) -> list[Pa
             runs = {row: run_of(scale, stand_in, row, gamma=gamma) for row in both_solvers(SMOOTHED)}
             curves = tuple(Curve(Reading(certify(scale, run), "certified_accuracy"), row) for row, run in runs.items())
             title = f"{setup.name}, gamma {gamma:g}, eps {setup.eps(gamma):g}"
-            panels.append(Panel(title, "L2 radius", "certified accuracy", curves))
+            panels.append(Panel(title, "L2 radius", "certified accuracy", curves, falling=True))
     return panels
 
 

@@ -52,6 +52,7 @@ def fill(spec: Table | Figure | Matrix, results: Results, out: Path) -> dict[str
                     "title": panel.title,
                     "x": panel.x,
                     "y": panel.y,
+                    "falling": panel.falling,
                     "curves": [_curve(curve, results, out) for curve in panel.curves],
                 }
                 for panel in spec.panels

@@ -9,6 +9,8 @@ from .settings import ATTACK_STEPS, Setup
 
 RADII = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75)
 """The attack radii of the paper's tables."""
+ALPHA = 1e-3
+"""Probability with which a certificate may be wrong: Cohen et al.'s, which the paper adopts."""
 
 
 def sweep(setup: Setup) -> tuple[float, ...]:

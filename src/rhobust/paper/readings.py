@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rhobust.bounds import certified_radius, clopper_pearson
 from rhobust.records import Record, read_json
 from rhobust.rounding import Share, Way, share
 from rhobust.training.run import WEIGHTS, WITNESS, weights_description
@@ -57,7 +58,7 @@ def robust_shares(record: Record) -> dict[float, Share]:
         hits[1] += 1
     shares = {radius: share(k, n) for radius, (k, n) in counts.items()}
     told = {point["radius"]: point["accuracy"] for point in (record.summary or {})["robust_accuracy"]}
-    _agree(record, told, {radius: counted.value for radius, counted in shares.items()})
+    _agree(record, "the accuracy at", told, {radius: counted.value for radius, counted in shares.items()})
     return shares
 
 
@@ -65,7 +66,7 @@ def certified_radii(record: Record) -> list[float]:
     """The certified radius of each example, below 0 where it is wrong or not certified."""
     radii = [row["radius"] if row["prediction"] == row["label"] else -1.0 for row in record.rows]
     told = {point["radius"]: point["accuracy"] for point in (record.summary or {})["certified_accuracy"]}
-    _agree(record, told, {at: _certified(radii, at).value for at in told})
+    _agree(record, "the accuracy at", told, {at: _certified(radii, at).value for at in told})
     return radii
 
 
@@ -73,13 +74,24 @@ def _certified(radii: Sequence[float], at: float) -> Share:
     return share(sum(radius >= at for radius in radii), len(radii))
 
 
-def _agree(record: Record, told: dict[float, float], counted: dict[float, float]) -> None:
+def _agree(record: Record, what: str, told: dict[float, float], counted: dict[float, float]) -> None:
+    """Refuse a record whose summary says something else than its rows."""
     for at in told.keys() | counted.keys():
         if at not in told or at not in counted or abs(told[at] - counted[at]) > 1e-9:
             raise ValueError(
-                f"{record.path} must have the summary that its rows give, but at {at:g} it says {told.get(at)} where "
-                f"they give {counted.get(at)}"
+                f"{record.path} must have the summary that its rows give, but {what} {at:g} is {told.get(at)}, and by "
+                f"the rows {counted.get(at)}"
             )
+
+
+def _check(record: Record, key: str, counted: float) -> None:
+    """Refuse a record whose summary has another number than its rows give."""
+    told = (record.summary or {})[key]
+    if abs(told - counted) > 1e-9:
+        raise ValueError(
+            f"{record.path} must have the summary that its rows give, but its {key} is {told}, and by the rows "
+            f"{counted}"
+        )
 
 
 def _robust(record: Record, at: float) -> Number:
@@ -94,12 +106,14 @@ def _error(record: Record, at: float) -> Number:
 
 def _distance(record: Record, _: float) -> Number:
     mean, margin, n = _mean([row["squared_distance"] for row in record.rows])
+    _check(record, "eps", math.sqrt(mean))
     return Number(math.sqrt(mean), math.sqrt(max(0.0, mean - margin)), math.sqrt(mean + margin), n)
 
 
 def _curvature(record: Record, _: float) -> Number:
     largest = max(record.rows, key=lambda row: abs(row["curvature"]))
     value, margin = abs(largest["curvature"]), 1.96 * largest["standard_error"]
+    _check(record, "largest", value)
     return Number(value, value - margin, value + margin, len(record.rows))
 
 
@@ -126,11 +140,19 @@ def _shape(run: Path) -> list[int]:
 def _true_loss(record: Record, _: float) -> Number:
     if record.kind == "counterexample":
         return Number(1.0, 1.0, 1.0, 1)
-    mean, margin, n = _mean([row["errors"] / row["draws"] for row in record.rows])
+    mean, margin, n = _errors(record)
     return Number(mean, max(0.0, mean - margin), min(1.0, mean + margin), n)
 
 
+def _errors(record: Record) -> tuple[float, float, int]:
+    """The error of one noisy vote, 1.96 of its standard errors over the points, and their number."""
+    mean, margin, n = _mean([row["errors"] / row["draws"] for row in record.rows])
+    _check(record, "accuracy_under_noise", 1 - mean)
+    return mean, margin, n
+
+
 def _error_at_most(record: Record, at: float) -> Number:
+    _errors(record)
     point = next(point for point in (record.summary or {})["curve"] if point["eps"] == at)
     value = 1 - point["certified_accuracy"]
     return Number(value, 0.0, value, len(record.rows), "up")
@@ -175,6 +197,7 @@ def _bound_curve(key: str) -> Callable[[Record, float], Trace]:
     """A curve of the worst loss over rho; a bound is no estimate, so it has no band."""
 
     def read(record: Record, _: float) -> Trace:
+        _errors(record)
         curve = (record.summary or {})["curve"]
         y = tuple(point[key] for point in curve)
         return Trace(tuple(point["rho"] for point in curve), y, y, y, len(record.rows))
@@ -184,8 +207,12 @@ def _bound_curve(key: str) -> Callable[[Record, float], Trace]:
 
 def _certified_curve(record: Record, _: float) -> Trace:
     radii = certified_radii(record)
-    x = [4 * record.settings["sigma"] * step / (CURVE_POINTS - 1) for step in range(CURVE_POINTS)]
-    return _shares(x, [_certified(radii, at) for at in x])
+    sigma, n = record.settings["sigma"], record.settings["n"]
+    x = [4 * sigma * step / (CURVE_POINTS - 1) for step in range(CURVE_POINTS)]
+    # So many draws can prove no more than this: beyond it the share is zero, not an estimate of it.
+    reach = float(certified_radius(clopper_pearson(n, n, record.settings["alpha"], "lower"), sigma))
+    none = Share(0, len(radii), 0.0, 0.0)
+    return _shares(x, [_certified(radii, at) if at <= reach else none for at in x])
 
 
 def _tradeoff(record: Record, at: float) -> Trace:

@@ -81,6 +81,8 @@ class Panel:
     x: str
     y: str
     curves: tuple[Curve, ...]
+    falling: bool = False
+    """Whether the curves only fall, and are drawn as steps: what is proved is not interpolated."""
 
 
 @dataclass(frozen=True)
@@ -122,14 +124,16 @@ class Matrix:
 
 
 def stand_in_notes(scale: Scale, setups: tuple[Setup, ...]) -> tuple[str, ...]:
-    """What stands for what at this scale, one line each."""
-    notes = []
+    """What stands for what at this scale, and what is left out."""
+    absent = [setup.name for setup in setups if scale.stand_in(setup) is None]
+    used: dict[str, list[str]] = {}
     for setup in setups:
         stand_in = scale.stand_in(setup)
-        if stand_in is None:
-            notes.append(f"{setup.name} is left out at the scale {scale.name}.")
-        elif (stand_in.data, stand_in.model) != (setup.data, setup.model):
-            notes.append(
-                f"For {setup.name} stands {stand_in.data} with the network {stand_in.model.rpartition(':')[2]}."
-            )
+        if stand_in and (stand_in.data, stand_in.model) != (setup.data, setup.model):
+            what = f"{stand_in.data} with the network {stand_in.model.rpartition(':')[2]}"
+            used.setdefault(what, []).append(setup.name)
+    notes = [f"{' and '.join(absent)}: left out at the scale {scale.name}."] if absent else []
+    if used:
+        pairs = "; ".join(f"{what} for {' and '.join(names)}" for what, names in used.items())
+        notes.append(f"Stand-ins of the scale {scale.name}: {pairs}.")
     return tuple(notes)

@@ -8,6 +8,9 @@ from rhobust.rounding import rounded
 
 DIGITS = 4
 """Digits of a number in a table: those of the paper's shares."""
+INTERVAL_DIGITS = 3
+"""Digits of an interval, which is rounded outward."""
+LEGEND = "Behind a number: its 95% interval. [1] leads to a note."
 
 
 def markdown(document: dict[str, Any]) -> str:
@@ -19,16 +22,20 @@ def markdown(document: dict[str, Any]) -> str:
     rows = [head, rule]
     for line in document["lines"]:
         cells = {cell["column"]: cell for cell in line["cells"]}
+        first = len(rows)
         if any(cell["printed"] is not None for cell in line["cells"]):
-            rows.append([*line["keys"], "printed", *(_printed(cells.get(column), marks) for column in columns), ""])
+            rows.append(["printed", *(_printed(cells.get(column), marks) for column in columns), ""])
         for place, source in enumerate(document["sources"]):
             ours = {column: cell["ours"][place] for column, cell in cells.items()}
             counts = sorted({number["n"] for number in ours.values() if "n" in number})
             texts = [_ours(ours.get(column), marks) for column in columns]
-            rows.append([*line["keys"], source, *texts, "/".join(map(str, counts))])
+            rows.append([source, *texts, "/".join(map(str, counts))])
+        # The keys stand once, before the first of the rows that belong together.
+        blank = [""] * len(line["keys"])
+        rows[first:] = [[*(blank if place else line["keys"]), *row] for place, row in enumerate(rows[first:])]
     lines = [f"| {' | '.join(row)} |" for row in rows]
     notes = [f"- {note}" for note in document["notes"]] + [f"- [{mark}] {text}" for text, mark in marks.items()]
-    parts = [f"# {document['name']}: {document['title']}", "\n".join(lines), "In brackets: the 95% interval."]
+    parts = [f"# {document['name']}: {document['title']}", "\n".join(lines), LEGEND]
     return "\n\n".join([*parts, *(["\n".join(notes)] if notes else [])]) + "\n"
 
 
@@ -59,7 +66,8 @@ def _ours(number: dict[str, Any] | None, marks: dict[str, int]) -> str:
         return f"missing{_mark(number['fault'], marks)}"
     text = rounded(number["value"], DIGITS, number["way"])
     if number["way"] == "nearest" and number["low"] != number["high"]:
-        text += f" ({rounded(number['low'], DIGITS, 'down')} to {rounded(number['high'], DIGITS, 'up')})"
+        low, high = rounded(number["low"], INTERVAL_DIGITS, "down"), rounded(number["high"], INTERVAL_DIGITS, "up")
+        text += f" ({low} to {high})"
     return text + "".join(_mark(warning, marks) for warning in number["warnings"])
 
 

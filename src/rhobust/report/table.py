@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from rhobust.report.run import Attack, Certificate, Curve, Losses, Measured, Run, Shift, Transfer
+from rhobust.report.run import Attack, Certificate, Curve, Losses, Measured, Piece, Run, Shift, Transfer
 from rhobust.rounding import Share, Way, confidence, percent, plain, rounded
 
 Standing = Literal["proved", "upper limit", "estimate"]
@@ -92,6 +92,12 @@ def where_text(number: Number) -> str:
     return "" if number.where is None else f"{number.at} {plain(number.where)}"
 
 
+def end_text(number: Number, end: Literal["low", "high"]) -> str:
+    """An end of the interval, as it is sorted by and saved: six digits, rounded outward, or nothing."""
+    value = number.low if end == "low" else number.high
+    return "" if value is None else rounded(value, 6, "down" if end == "low" else "up")
+
+
 def _of_attack(position: int, run: Run, attack: Attack) -> Iterator[Number]:
     for radius, counted in attack.accuracy.items():
         # Nothing is attacked at radius 0: it is the accuracy on the data as it is.
@@ -104,6 +110,9 @@ def _of_attack(position: int, run: Run, attack: Attack) -> Iterator[Number]:
 
 def _of_certificate(position: int, run: Run, certificate: Certificate, compared: set[float]) -> Iterator[Number]:
     radii = sorted({0.0, *certificate.listed, *compared})
+    # From the first radius on where nothing is certified it is nothing for good: that is said once.
+    empty = [radius for radius in radii if certificate.certified(radius) == 0]
+    radii = [radius for radius in radii if radius not in empty[1:]]
     for radius in radii:
         counted = certificate.accuracy(radius)
         yield _share(position, run, certificate, "Certified accuracy", "proved", "radius", radius, counted)
@@ -112,22 +121,9 @@ def _of_certificate(position: int, run: Run, certificate: Certificate, compared:
         if (bound := certificate.at_least(radius)) is not None:
             what = "Certified accuracy, all examples at once"
             yield _plain(position, run, certificate, what, "proved", "radius", radius, bound, sure, n)
-    yield Number(
-        run=position,
-        model=run.label,
-        quantity="Average certified radius",
-        standing="proved",
-        at="",
-        where=None,
-        value=certificate.average,
-        shown=rounded(certificate.average, 3, "down"),
-        low=None,
-        high=None,
-        interval="–",
-        n=n,
-        record=certificate.file,
-        warnings=certificate.warnings,
-    )
+    average = certificate.average
+    number = _plain(position, run, certificate, "Average certified radius", "proved", "", None, average, "–", n)
+    yield replace(number, shown=rounded(average, 3, "down"))
 
 
 def _of_shift(position: int, run: Run, shift: Shift) -> Iterator[Number]:
@@ -190,32 +186,19 @@ def _share(
     counted: Share,
 ) -> Number:
     """A share of examples, with its interval."""
-    return Number(
-        run=position,
-        model=run.label,
-        quantity=quantity,
-        standing=standing,
-        at=at,
-        where=where,
-        value=counted.value,
-        shown=shown_percent(counted.value, standing),
-        low=counted.low,
-        high=counted.high,
-        interval=shown_interval(counted),
-        n=counted.n,
-        record=piece.file,
-        warnings=piece.warnings,
-    )
+    interval = shown_interval(counted)
+    number = _plain(position, run, piece, quantity, standing, at, where, counted.value, interval, counted.n)
+    return replace(number, low=counted.low, high=counted.high)
 
 
 def _plain(
     position: int,
     run: Run,
-    piece: Certificate | Shift | Losses | Measured,
+    piece: Piece,
     quantity: str,
     standing: Standing,
     at: str,
-    where: float,
+    where: float | None,
     value: float,
     interval: str,
     n: int,
