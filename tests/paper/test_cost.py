@@ -6,17 +6,20 @@ import pytest
 import torch
 from torch import nn
 
+from rhobust.attacks import Eot
 from rhobust.data import load
+from rhobust.evaluation import attack_target
 from rhobust.methods import Erm, Gaussian, Nal, Pgd, Smoothadv, Stn, Trades, Wrm
 from rhobust.models import build_model
 from rhobust.noise import BatchNoise, stream
 from rhobust.paper.cost import SIZES, evaluation_work, training_work
 from rhobust.paper.estimate import estimate
-from rhobust.paper.jobs import Certify, Match, Shift
-from rhobust.paper.plan import plan
+from rhobust.paper.jobs import Attack, Certify, Match, Shift
+from rhobust.paper.plan import SPECS, plan
 from rhobust.paper.runs import run_of
 from rhobust.paper.scales import SCALES
 from rhobust.paper.settings import CIFAR_R, MNIST
+from rhobust.progress import silent
 
 from .conftest import workshop_in
 
@@ -67,6 +70,29 @@ def test_evaluations():
     assert evaluation_work(Certify(run, 0.1, 100_000, 500)).votes == 5e7
     assert evaluation_work(Shift(run, 0.1, (0.0,), 50)).forward_passes == 5e5
     assert evaluation_work(Match(run, "paper", 15, 2000)).rows == 2 * 2000 * 15 * 4
+
+
+@pytest.mark.parametrize("restarts", [0, 1])
+def test_an_attack_asks_for_as_many_gradients_as_counted(made, tiny, tmp_path, restarts):
+    """Up to a factor of three: who survives is not known before."""
+    run = SPECS["table-elu"](tiny).lines[0].cells[0].ours[0].job.run
+    gradients = []
+
+    class Spy(Counting):
+        def forward(self, x):
+            if torch.is_grad_enabled():
+                gradients.append(len(x))
+            return super().forward(x)
+
+    target = workshop_in(made).target(run)
+    target = replace(target, model=Spy(target.model), folder=tmp_path)
+    job = Attack(
+        run, Eot(steps=5, draws=2, restarts=restarts), (0.0, 0.2, 0.4), "smoothed", run.sigma, 10, 40, probe=False
+    )
+    attack_target(target, job.attack, job.radii, votes=job.votes, probe=False, limit=job.limit, report=silent)
+    work = evaluation_work(job)
+    assert len(gradients) / 3 <= work.calls <= 3 * len(gradients)
+    assert sum(gradients) / 3 <= work.rows / 2 <= 3 * sum(gradients)
 
 
 def test_an_estimate_starts_nothing_and_knows_what_is_done(made, tiny, tmp_path):

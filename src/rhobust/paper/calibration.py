@@ -156,7 +156,16 @@ def bound_seconds() -> float:
 
 def drawing_seconds() -> float:
     """Seconds of a figure of two panels, drawn and written twice."""
-    curve = {"colour": "NAL", "kind": "", "dash": "solid", "x": [0, 1], "y": [0, 1], "low": [0, 0], "high": [1, 1]}
+    curve = {
+        "colour": "NAL",
+        "kind": "",
+        "dash": "solid",
+        "x": [0, 1],
+        "y": [0, 1],
+        "low": [0, 0],
+        "high": [1, 1],
+        "n": 1,
+    }
     panel = {"title": "", "x": "", "y": "", "curves": [curve] * 6}
     document = {"title": "", "notes": [], "columns": 2, "panels": [panel, panel]}
 

@@ -5,6 +5,7 @@ from dataclasses import astuple, dataclass
 from typing import NamedTuple
 
 from rhobust.evaluation import Ascent
+from rhobust.evaluation.examples import KEPT
 from rhobust.methods import AnyMethod, Erm, Gaussian, Nal, Pgd, Smoothadv, Stn, Trades, Wrm
 from rhobust.training import TrainConfig
 
@@ -131,10 +132,12 @@ def _attack_work(job: Attack) -> Work:
     images = job.limit or SIZES[job.run.data].test
     radii = sum(radius > 0 for radius in job.radii)
     steps, draws = job.attack.steps, getattr(job.attack, "draws", 1)
-    gradients = images * SURVIVING * radii * steps
+    # A restart is one more ascent, and the examples that are kept as pictures are attacked once more.
+    ascents = radii * (1 + getattr(job.attack, "restarts", 0))
+    gradients = (images + KEPT) * SURVIVING * ascents * steps
     return Work(
         evaluations=1,
-        calls=steps * radii * math.ceil(images / BLOCK),
+        calls=steps * ascents * (math.ceil(images / BLOCK) + 1),
         rows=INPUT_GRADIENT * gradients * draws,
         votes=images * (1 + SURVIVING * radii) * (job.votes if job.scored == "smoothed" else 1),
         streams=gradients if draws > 1 else 0.0,

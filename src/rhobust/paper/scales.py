@@ -96,7 +96,7 @@ SCALES: dict[ScaleName, Scale] = {
         schedule="cosine",
         validation=100,
         limit=40,
-        eot=Eot(draws=4),
+        eot=Eot(draws=4, restarts=0),
         probe=False,
         votes=20,
         certified=40,
