@@ -223,9 +223,33 @@ def test_a_certificate_above_the_attack_is_an_error(tmp_path, run):
     write_certificate(run, np.full(200, 0.55), sigma=0.25)
     text = text_of(page_of(tmp_path, run))
     assert "These numbers cannot both be right." in text
-    assert "at radius 0.5" in text
-    assert "certifies 100.0% of 200 examples" in text
+    assert "proves a radius for 200 of the examples that attack-eot-" in text
+    assert "of them are broken within it by votes beyond doubt." in text
     assert "Guaranteed." not in text
+
+
+def test_a_few_close_votes_refute_no_certificate(tmp_path, run):
+    """Three examples in common, and one of them lost by 9 votes of 20: that is no proof of anything."""
+    for path in (only(run, "certify-cohen-*"), *run.glob("attack-eot-*")):
+        path.unlink()
+    write_certificate(run, np.full(3, 0.55), sigma=0.25)
+    path = write_attack(run, "eot", np.array([0.1, 0.9, 0.9]), scored="smoothed", sigma=0.25)
+    votes = '"votes": 100, "label_votes": 20, "rival_votes": 70'
+    rewrite(
+        path, lambda lines: [line.replace(votes, '"votes": 20, "label_votes": 9, "rival_votes": 10') for line in lines]
+    )
+    text = text_of(page_of(tmp_path, run))
+    assert "cannot both be right" not in text
+    assert "1 of the broken examples is certified at this radius" in text
+
+
+def test_all_attacks_that_refute_a_certificate_are_named_at_once(tmp_path, run):
+    only(run, "certify-cohen-*").unlink()
+    write_certificate(run, np.full(200, 0.55), sigma=0.25)
+    write_attack(run, "eot", np.full(200, 0.3), scored="smoothed", sigma=0.25, seed=1)
+    text = text_of(page_of(tmp_path, run))
+    assert text.count("These numbers cannot both be right.") == 1
+    assert "200 of them are broken within it by votes beyond doubt; likewise by attack-eot-" in text
 
 
 def test_a_sound_run_has_no_error(tmp_path, run):

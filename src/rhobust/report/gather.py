@@ -74,7 +74,7 @@ def _gather_run(folder: Path, taken: set[str]) -> Run:
         contradictions += _strings(summary.get("contradictions"))
         if isinstance(took := summary.get("seconds"), int | float):
             seconds[path.name] = float(took)
-        if isinstance(found[0], Attack) and (pictures := path.with_suffix(".npz")).exists():
+        if found and isinstance(found[0], Attack) and (pictures := path.with_suffix(".npz")).exists():
             try:
                 examples[path.name] = read_examples(pictures, found[0])
             except (ValueError, OSError) as error:
@@ -99,6 +99,10 @@ def _strings(value: Any) -> list[str]:
 
 def _label(config: Row, folder: Path, taken: set[str]) -> str:
     name = str(config.get("name") or folder.resolve().name)
+    # A run of the user's own network is named by its whole module; its last word tells as much.
+    module, _, factory = str(config.get("model")).rpartition(":")
+    if module:
+        name = name.replace(f"{module}-{factory}", factory)
     label, number = name, 1
     while label in taken:
         number += 1

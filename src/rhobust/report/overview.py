@@ -1,6 +1,6 @@
 """The top of the page: for each model what is guaranteed in one sentence, then its three main figures."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -66,16 +66,26 @@ class Entry:
 
 
 def headline(runs: Sequence[Run]) -> Headline:
-    """The middle radius and the middle eps, among those where some model has anything certified."""
-    certificates = [certificate for run in runs for certificate in run.certificates]
-    scored = [set(attack.accuracy) for run in runs for attack in run.attacks if attack.norm == "l2"]
-    listed = [set(certificate.listed) for certificate in certificates]
-    radii = _shared(scored) or _shared(listed)
-    telling = [r for r in radii if any(certificate.certified(r) for certificate in certificates)]
+    """The radius and the eps at which most models have something to show.
+
+    A radius where a model was attacked and has something certified counts first, then one where it was attacked. Of
+    several that are as good it is the middle one, or the smallest where nothing is certified at any.
+    """
+    attacked = [{r for a in run.attacks if a.norm == "l2" for r in a.accuracy if r > 0} for run in runs]
+    listed = [{r for c in run.certificates for r in c.listed if r > 0} for run in runs]
+    known = list(zip(runs, attacked if any(attacked) else listed, strict=True))
+
+    def rank(radius: float) -> tuple[int, int]:
+        own = [run for run, radii in known if radius in radii]
+        return sum(any(c.certified(radius) for c in run.certificates) for run in own), len(own)
+
+    radii = _best(set().union(*(own for _, own in known)), rank)
+    if radii and any(listed) and rank(radii[0])[0] == 0:
+        radii = radii[:1]
     curves = [dict(shift.curve) for run in runs if (shift := quoted_shift(run)) is not None]
-    budgets = _shared([set(curve) for curve in curves])
-    useful = [eps for eps in budgets if any(curve.get(eps, 0.0) > 0 for curve in curves)]
-    return Headline(_middle(telling or radii), _middle(useful or budgets))
+    budgets = {eps for curve in curves for eps in curve if eps > 0}
+    eps = _best(budgets, lambda at: (sum(curve.get(at, 0.0) > 0 for curve in curves), sum(at in c for c in curves)))
+    return Headline(_middle(radii), _middle(eps))
 
 
 def entry(position: int, run: Run, at: Headline) -> Entry:
@@ -132,12 +142,10 @@ def quoted_shift(run: Run) -> Shift | None:
     return max(candidates, key=lambda s: (not s.sampled, s.classifier == "one noisy vote", s.points), default=None)
 
 
-def _shared(sets: Sequence[set[float]]) -> list[float]:
-    """The positive numbers all sets hold, or those any set holds when they share none."""
-    if not sets:
-        return []
-    common = set.intersection(*sets) - {0.0} or set.union(*sets) - {0.0}
-    return sorted(common)
+def _best(numbers: set[float], rank: Callable[[float], tuple[int, int]]) -> list[float]:
+    """The numbers of the highest rank, ascending."""
+    most = max(map(rank, numbers), default=None)
+    return sorted(number for number in numbers if rank(number) == most)
 
 
 def _middle(ascending: Sequence[float]) -> float | None:
@@ -145,35 +153,57 @@ def _middle(ascending: Sequence[float]) -> float | None:
 
 
 def _guarantee(run: Run, certificate: Certificate | None, shift: Shift | None, at: Headline) -> Guarantee:
-    if shift is not None and at.eps is not None and (value := dict(shift.curve).get(at.eps)):
-        of = f"these {shift.points} test points" if shift.sampled else "the data’s"
-        return Guarantee(
-            "Right at least ",
-            f"{percent(value, 'down')}%",
-            f" of the time under every distribution within {COSTS['w2']} distance {plain(at.eps)} of {of}, answering"
-            f" by {_article(shift.classifier)}{_sure(shift.alpha)}.",
-            value,
-            shift.warnings,
-        )
-    if certificate is not None and at.radius is not None and (value := certificate.at_least(at.radius)):
-        # Grid noise proves something of 8-bit images, float noise only of ideal draws: the claim says which.
-        change = "change to another 8-bit image" if certificate.settings.get("noise") == "grid" else "change"
-        return Guarantee(
-            "At least ",
-            f"{percent(value, 'down')}%",
-            f" of these {len(certificate.examples)} test inputs are answered right by the smoothed classifier and stay"
-            f" so under every {change} of L2 length up to {plain(at.radius)}{_sure(certificate.alpha)}.",
-            value,
-            certificate.warnings,
-        )
+    """What is proved at the page's eps, or at its radius; where that is nothing, at ones of the model's own."""
+    curve = {} if shift is None else {eps: value for eps, value in shift.curve if eps > 0 and value > 0}
+    bounds: dict[float, float] = {}
+    if certificate is not None:
+        radii = [radius for radius in {*certificate.listed, at.radius or 0.0} if radius > 0]
+        bounds = {radius: value for radius in sorted(radii) if (value := certificate.at_least(radius))}
+    if shift is not None and at.eps in curve:
+        return _of_shift(shift, at.eps, curve[at.eps])
+    if certificate is not None and at.radius in bounds:
+        return _of_inputs(certificate, at.radius, bounds[at.radius])
+    if shift is not None and curve:
+        return _of_shift(shift, *_telling(curve))
+    if certificate is not None and bounds:
+        return _of_inputs(certificate, *_telling(bounds))
     if certificate is not None or shift is not None:
-        return Guarantee(
-            "Nothing is guaranteed at the radius and the eps quoted here; see the curves for smaller ones."
-        )
+        return Guarantee("Nothing is guaranteed: the certificates in this folder prove nothing beyond radius 0.")
     if run.sigmas:
         return Guarantee("Nothing is guaranteed yet: no finished certificate lies in this folder.")
     return Guarantee(
         "Nothing is guaranteed: this network is not smoothed, and an attack can only show what it failed to break."
+    )
+
+
+def _telling(proved: dict[float, float]) -> tuple[float, float]:
+    """The largest radius or eps, among those given in ascending order, that keeps half of what the smallest has."""
+    most = next(iter(proved.values()))
+    return [(at, value) for at, value in proved.items() if value >= most / 2][-1]
+
+
+def _of_shift(shift: Shift, eps: float, value: float) -> Guarantee:
+    of = f"these {shift.points} test points" if shift.sampled else "the data’s"
+    return Guarantee(
+        "Right at least ",
+        f"{percent(value, 'down')}%",
+        f" of the time under every distribution within {COSTS['w2']} distance {plain(eps)} of {of}, answering"
+        f" by {_article(shift.classifier)}{_sure(shift.alpha)}.",
+        value,
+        shift.warnings,
+    )
+
+
+def _of_inputs(certificate: Certificate, radius: float, value: float) -> Guarantee:
+    # Grid noise proves something of 8-bit images, float noise only of ideal draws: the claim says which.
+    change = "change to another 8-bit image" if certificate.settings.get("noise") == "grid" else "change"
+    return Guarantee(
+        "At least ",
+        f"{percent(value, 'down')}%",
+        f" of these {len(certificate.examples)} test inputs are answered right by the smoothed classifier and stay"
+        f" so under every {change} of L2 length up to {plain(radius)}{_sure(certificate.alpha)}.",
+        value,
+        certificate.warnings,
     )
 
 
@@ -210,10 +240,8 @@ def _attacked(run: Run, at: Headline, certificate: Certificate | None) -> Figure
     if certificate is not None:
         inside = dict(broken_though_certified(certificate, attack)).get(at.radius, 0)
         if inside:
-            warnings.append(
-                f"{inside} of the broken examples are certified at this radius:"
-                " the attack’s vote or the certificate erred there."
-            )
+            examples = "1 of the broken examples is" if inside == 1 else f"{inside} of the broken examples are"
+            warnings.append(f"{examples} certified at this radius: the attack’s vote or the certificate erred there.")
     what = attack.name if attack.majority else f"{attack.judge}, {attack.name}"
     figure = _counted("Under attack", attack.accuracy[at.radius], "upper limit", what, tuple(warnings))
     return replace(figure, detail=(*figure.detail, *close_votes(attack, at.radius)))

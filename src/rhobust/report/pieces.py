@@ -3,11 +3,19 @@
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from typing import Any, TypeGuard
+
+from scipy import special
 
 from rhobust.records import Record, Row
 from rhobust.report.run import Attack, Certificate, CloseVotes, Curve, Losses, Measured, Piece, Shift, Transfer
 from rhobust.rounding import Share, plain, share
+
+BEYOND_DOUBT = 1e-6
+"""A vote breaks an example beyond doubt where a label of probability one half would get as few votes so rarely."""
+CLAIMS = ("match", "curvature", "counterexample")
+"""Records behind the paper's claims: they say nothing of robustness, and `rhobust reproduce` shows them."""
 
 
 def pieces_of(record: Record) -> list[Piece] | str:
@@ -19,6 +27,8 @@ def pieces_of(record: Record) -> list[Piece] | str:
         ValueError: The record is damaged: a row or the summary does not hold what it must.
     """
     name = record.path.name
+    if record.kind in CLAIMS:
+        return []
     if not isinstance(record.settings, dict):
         raise ValueError(f"settings must be a JSON object, got {type(record.settings).__name__}")
     if not isinstance(record.kind, str) or record.kind not in _READERS:
@@ -37,6 +47,7 @@ def pieces_of(record: Record) -> list[Piece] | str:
 def _attack(record: Record, summary: Row) -> list[Piece] | str:
     answers: dict[float, dict[int, bool]] = {}
     votes: dict[int, int] = {}
+    doubtless: dict[int, float] = {}
     for number, row in enumerate(record.rows, start=2):
         index, radius = _integer(row, "index", number), _nonnegative(row, "radius", number)
         if not isinstance(row.get("broken"), bool):
@@ -46,6 +57,9 @@ def _attack(record: Record, summary: Row) -> list[Piece] | str:
         answers[radius][index] = row["broken"]
         if radius == 0 and "label_votes" in row:
             votes[index] = _integer(row, "label_votes", number)
+        if row["broken"] and _beyond_doubt(row):
+            far = row.get("distance")
+            doubtless[index] = min(doubtless.get(index, math.inf), far if _is_number(far) else radius)
     examples = set().union(*answers.values())
     warnings = _warnings(summary)
     if record.summary is None:
@@ -55,7 +69,21 @@ def _attack(record: Record, summary: Row) -> list[Piece] | str:
             return f"{record.path.name} is unfinished (no whole example so far): left out."
         warnings = (f"unfinished: {len(examples)} examples so far, and the attack was not probed",)
     broken, close = _nested(answers, examples), _close_votes(summary)
-    return [Attack(record.path.name, record.settings, frozenset(examples), broken, votes, close, warnings)]
+    return [Attack(record.path.name, record.settings, frozenset(examples), broken, votes, close, doubtless, warnings)]
+
+
+def _beyond_doubt(row: Row) -> bool:
+    """Whether so few votes for the label are no accident; without votes there is one answer, and no doubt."""
+    label_votes, votes = row.get("label_votes"), row.get("votes")
+    if not isinstance(label_votes, int) or not isinstance(votes, int):
+        return True
+    return _chance(label_votes, votes) < BEYOND_DOUBT
+
+
+@cache
+def _chance(label_votes: int, votes: int) -> float:
+    """The probability that a label of probability one half gets so few votes."""
+    return float(special.bdtr(label_votes, votes, 0.5))
 
 
 def _close_votes(summary: Row) -> dict[float, CloseVotes]:

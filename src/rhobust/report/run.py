@@ -41,6 +41,8 @@ class Attack:
     """For each example how many votes its label got before the attack, where that was counted."""
     close: Mapping[float, CloseVotes]
     """For each radius the votes that were too close, where there were any."""
+    doubtless: Mapping[int, float]
+    """For each example that is broken beyond doubt how far the nearest point is that breaks it so."""
     warnings: tuple[str, ...]
 
     @property

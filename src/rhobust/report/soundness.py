@@ -1,8 +1,15 @@
 """What cannot be: a certificate above what an attack left standing, or above the accuracy it starts from."""
 
+import math
+
+from rhobust.bounds import failure_quantile
 from rhobust.records import same_classifier
+from rhobust.report.pieces import BEYOND_DOUBT
 from rhobust.report.run import Attack, Certificate, Run, Shift
-from rhobust.rounding import percent, plain, share
+from rhobust.rounding import percent, plain
+
+CHANCE = 1e-3
+"""Probability that sound certificates and fair votes are called contradictory."""
 
 
 def contradictions(run: Run) -> list[str]:
@@ -12,8 +19,7 @@ def contradictions(run: Run) -> list[str]:
     """
     found = [f"{run.label}: {line}." for line in run.contradictions]
     for certificate in run.certificates:
-        for attack in run.attacks:
-            found += _exceeding(run, certificate, attack)
+        found += _refuted(run, certificate)
     for shift in run.shifts:
         found += _above_its_start(run, shift)
     for losses in run.losses:
@@ -53,25 +59,29 @@ def comparable(certificate: Certificate, attack: Attack) -> bool:
     return attack.majority and attack.norm == "l2" and same_classifier(certificate.settings, attack.settings)
 
 
-def _exceeding(run: Run, certificate: Certificate, attack: Attack) -> list[str]:
-    common = certificate.examples & attack.examples
-    if not common or not comparable(certificate, attack):
+def _refuted(run: Run, certificate: Certificate) -> list[str]:
+    """One sentence if attacks break more examples within their proved radius than chance explains.
+
+    A vote may be a fluke and a certificate false, with probability alpha: only votes beyond doubt count, and as many
+    as come by chance are allowed.
+    """
+    told: list[tuple[int, int, str]] = []
+    for attack in run.attacks:
+        if not comparable(certificate, attack):
+            continue
+        proved = certificate.correct.keys() & attack.examples
+        refuted = [index for index in proved if attack.doubtless.get(index, math.inf) <= certificate.correct[index]]
+        chance = min(0.5, (certificate.alpha or 0.0) + BEYOND_DOUBT * len(attack.broken))
+        if len(refuted) > failure_quantile(len(proved), chance, CHANCE):
+            told.append((len(refuted), len(proved), attack.file))
+    if not told:
         return []
-    excess = []
-    for radius, broken in sorted(attack.broken.items()):
-        certified = sum(certificate.covers(index, radius) for index in common) / len(common)
-        left = share(len(common - broken), len(common))
-        if certified > left.high:
-            excess.append((certified - left.high, radius, certified, left))
-    if not excess:
-        return []
-    _, radius, certified, left = max(excess, key=lambda entry: entry[0])
-    others = [plain(entry[1]) for entry in excess if entry[1] != radius]
+    count, proved_of, file = max(told)
+    others = [other for *_, other in told if other != file]
     return [
-        f"{run.label}: at radius {plain(radius)} {certificate.file} certifies {percent(certified, 'down')}% of"
-        f" {len(common)} examples, but {attack.file} left only {percent(left.value, 'nearest')}% of them standing"
-        f" (95% upper limit {percent(left.high, 'up')}%)"
-        + (f"; likewise at radius {', '.join(others)}." if others else ".")
+        f"{run.label}: {certificate.file} proves a radius for {proved_of} of the examples that {file} attacks, and"
+        f" {count} of them are broken within it by votes beyond doubt"
+        + (f"; likewise by {', '.join(others)}." if others else ".")
     ]
 
 
