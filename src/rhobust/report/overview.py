@@ -154,14 +154,16 @@ def _middle(ascending: Sequence[float]) -> float | None:
 
 def _guarantee(run: Run, certificate: Certificate | None, shift: Shift | None, at: Headline) -> Guarantee:
     """What is proved at the page's eps, or at its radius; where that is nothing, at ones of the model's own."""
-    curve = {} if shift is None else {eps: value for eps, value in shift.curve if eps > 0 and value > 0}
+    curve: dict[float, float] = {}
+    if shift is not None:
+        curve = {eps: value for eps, value in shift.curve if eps > 0 and value > 0}
     bounds: dict[float, float] = {}
     if certificate is not None:
         radii = [radius for radius in {*certificate.listed, at.radius or 0.0} if radius > 0]
         bounds = {radius: value for radius in sorted(radii) if (value := certificate.at_least(radius))}
-    if shift is not None and at.eps in curve:
+    if shift is not None and at.eps is not None and at.eps in curve:
         return _of_shift(shift, at.eps, curve[at.eps])
-    if certificate is not None and at.radius in bounds:
+    if certificate is not None and at.radius is not None and at.radius in bounds:
         return _of_inputs(certificate, at.radius, bounds[at.radius])
     if shift is not None and curve:
         return _of_shift(shift, *_telling(curve))

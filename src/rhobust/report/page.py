@@ -20,7 +20,7 @@ from rhobust.report.overview import entry, headline, method_name
 from rhobust.report.pictures import galleries
 from rhobust.report.run import Run
 from rhobust.report.soundness import contradictions
-from rhobust.report.table import Number, numbers, where_text
+from rhobust.report.table import Number, end_text, numbers, where_text
 from rhobust.version import VERSION
 
 
@@ -62,7 +62,7 @@ def render(gathered: Gathered, *, title: str) -> str:
         folder.joinpath(name).read_text(encoding="utf-8") for name in ("style.css", "script.js", "page.html.jinja")
     )
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"where": where_text, "swatch": _swatch, "dashes": _dashes}
+    environment.filters |= {"where": where_text, "end": end_text, "swatch": _swatch, "dashes": _dashes}
     drawn = figures(runs)
     rows = numbers(runs)
     at = headline(runs)
@@ -162,15 +162,17 @@ def _facts(runs: Sequence[Run]) -> dict[str, Any]:
 
 def _settings(position: int, run: Run) -> dict[str, Any]:
     """The folded-in part about a run: how it was trained, where, and from which records the numbers are."""
+    pieces = [piece for piece in run.pieces if not getattr(piece, "beside", False)]
+    flat = [_flat(piece.settings) for piece in pieces]
+    shared = [pair for pair in flat[0] if all(pair in pairs for pairs in flat)] if len(flat) > 1 else []
     records = [
         {
             "file": piece.file,
-            "settings": _flat(piece.settings),
+            "settings": [pair for pair in pairs if pair not in shared],
             "statement": getattr(piece, "statement", ""),
             "seconds": f"{run.seconds[piece.file]:.1f} s" if piece.file in run.seconds else "–",
         }
-        for piece in run.pieces
-        if not getattr(piece, "beside", False)
+        for piece, pairs in zip(pieces, flat, strict=True)
     ]
     return {
         "run": position,
@@ -178,6 +180,7 @@ def _settings(position: int, run: Run) -> dict[str, Any]:
         "folder": run.folder,
         "config": _flat(run.config),
         "environment": _flat(run.environment),
+        "shared": shared,
         "records": records,
     }
 

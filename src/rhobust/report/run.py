@@ -76,7 +76,7 @@ class Attack:
         attack = _object(self.settings, "attack")
         parts = [_NAMES.get(self.kind, self.kind.upper())]
         shown = ("steps", "restarts") if attack.get("version") == "standard" else ("steps", "draws", "restarts")
-        parts += [f"{attack[key]} {key}" for key in shown if attack.get(key)]
+        parts += [f"{n} {key if n != 1 else key.removesuffix('s')}" for key in shown if (n := attack.get(key))]
         if "sees" in attack:
             parts.append(f"{attack.get('gradient')} gradient of the {attack['sees']}")
         if self.transferred:

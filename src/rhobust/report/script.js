@@ -8,6 +8,8 @@
     parent.append(element);
     return element;
   };
+  // A warning stands once, below the table; its marks show it too.
+  all(".mark").forEach((mark) => { mark.title = document.querySelector(mark.hash).textContent; });
   const colour = (run) => `var(--series-${run % data.colours})`;
   all(".needs-script").forEach((element) => { element.hidden = false; });
 
@@ -204,7 +206,7 @@
       const shown = value.lastChild.textContent.trim();
       const warnings = all(".mark", value).map((mark) => mark.title);
       return [model.textContent, quantity.textContent, standing.textContent, name, where, Number(value.dataset.v), shown,
-        ...ends, interval.textContent, Number(n.dataset.v), record.textContent, warnings];
+        ...ends, interval.textContent, Number(n.textContent), record.textContent, warnings];
     });
     csv("numbers.csv", [["model", "quantity", "standing", "at", "where", "value", "shown", "low", "high", "interval", "n",
       "record", "warnings"], ...rows]);

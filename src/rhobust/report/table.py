@@ -92,6 +92,12 @@ def where_text(number: Number) -> str:
     return "" if number.where is None else f"{number.at} {plain(number.where)}"
 
 
+def end_text(number: Number, end: Literal["low", "high"]) -> str:
+    """An end of the interval, as it is sorted by and saved: six digits, rounded outward, or nothing."""
+    value = number.low if end == "low" else number.high
+    return "" if value is None else rounded(value, 6, "down" if end == "low" else "up")
+
+
 def _of_attack(position: int, run: Run, attack: Attack) -> Iterator[Number]:
     for radius, counted in attack.accuracy.items():
         # Nothing is attacked at radius 0: it is the accuracy on the data as it is.
@@ -104,6 +110,9 @@ def _of_attack(position: int, run: Run, attack: Attack) -> Iterator[Number]:
 
 def _of_certificate(position: int, run: Run, certificate: Certificate, compared: set[float]) -> Iterator[Number]:
     radii = sorted({0.0, *certificate.listed, *compared})
+    # From the first radius on where nothing is certified it is nothing for good: that is said once.
+    empty = [radius for radius in radii if certificate.certified(radius) == 0]
+    radii = [radius for radius in radii if radius not in empty[1:]]
     for radius in radii:
         counted = certificate.accuracy(radius)
         yield _share(position, run, certificate, "Certified accuracy", "proved", "radius", radius, counted)
