@@ -74,6 +74,7 @@ def test_a_curve_that_is_missing_is_left_out():
     [ax] = draw(document(curve(), GONE)).axes
     assert len(ax.lines) == 1
     assert len(ax.collections) == 1, "the band"
+    assert head(curve(), GONE)[1].endswith("Missing: 1 of 2 curves; fig.json says why.")
 
 
 def head(*curves, **more):

@@ -167,7 +167,7 @@ def drawing_seconds() -> float:
         "n": 1,
     }
     panel = {"title": "", "x": "", "y": "", "curves": [curve] * 6}
-    document = {"title": "", "notes": [], "columns": 2, "panels": [panel, panel]}
+    document = {"name": "", "title": "", "notes": [], "columns": 2, "panels": [panel, panel]}
 
     def work() -> None:
         figure = draw(document)

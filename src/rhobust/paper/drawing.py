@@ -77,7 +77,8 @@ def _panels(document: dict[str, Any]) -> "Figure":
     width = PANEL[0] * columns
     looks = _looks(panels)
     handles, across = _arranged(_legend(panels, looks), width)
-    figure = _figure(document, width, PANEL[1] * rows + KEYS * math.ceil(len(handles) / across), _interval_note(panels))
+    height = PANEL[1] * rows + KEYS * math.ceil(len(handles) / across)
+    figure = _figure(document, width, height, _interval_note(panels), _missing_note(document))
     # Points are compared across panels; curves have their own radii, but the same heights where the axis says so.
     points = all(len(curve.get("x", " ")) == 1 for panel in panels for curve in panel["curves"])
     alike = len({panel["y"] for panel in panels}) == 1
@@ -144,6 +145,13 @@ def _interval_note(panels: list[dict[str, Any]]) -> str:
     counts = sorted({curve["n"] for curve in shown})
     images = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     return f"{what}: 95% intervals over {images} test images; one training."
+
+
+def _missing_note(document: dict[str, Any]) -> str:
+    """How many curves are not drawn, where any is missing: a figure with a gap must not look whole."""
+    curves = [curve for panel in document["panels"] for curve in panel["curves"]]
+    missing = sum("fault" in curve for curve in curves)
+    return f"Missing: {missing} of {len(curves)} curves; {document['name']}.json says why." if missing else ""
 
 
 def _arranged(handles: list[Any], width: float) -> tuple[list[Any], int]:
