@@ -114,9 +114,12 @@ def test_a_record_edited_by_hand_is_named_and_the_rest_is_drawn(copied, tiny):
     text = path.read_text()
     path.write_text(text.replace('"broken": false', '"broken": true', 1))
     [fault], missing = faulty(copied, tiny)
-    assert fault.startswith(f"{path} must have the summary that its rows give, but the accuracy at 0 is")
+    assert fault == f"{path} must be as it was written, but it was changed: delete it to evaluate it again"
     assert len(missing) == 7
     assert path.read_text() != text, "the record is left as it was found"
+    path.unlink()
+    assert faulty(copied, tiny) == ((), [])
+    assert path.read_text().splitlines()[:-1] == text.splitlines()[:-1], "all but its seconds"
 
 
 def test_a_damaged_line_is_named_and_the_rest_is_drawn(copied, tiny):

@@ -56,8 +56,9 @@ class Reproduce:
 
     def failure(self, result: dict[str, Any]) -> str | None:
         """One line where something that was asked for is missing in what was made."""
-        faults = result.get("faults")
-        return f"tables or figures have gaps, for {len(faults)} reasons: see the warnings" if faults else None
+        count = len(result.get("faults", ()))
+        reasons = "1 reason" if count == 1 else f"{count} reasons"
+        return f"tables or figures have gaps, for {reasons}: see the warnings" if count else None
 
     def show(self, result: dict[str, Any]) -> None:
         if not self.plan:

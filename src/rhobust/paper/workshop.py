@@ -88,10 +88,12 @@ def finished(path: Path) -> bool:
 
 
 def read_finished(path: Path) -> Record:
-    """A record with its summary, or one line that says it has none."""
+    """A record as it was finished, or one line that says what is wrong with it."""
     record = read_record(path)
     if record.summary is None:
         raise ValueError(f"{path} must be finished to be shown, but it holds {len(record.rows)} rows and no summary")
+    if not record.intact:
+        raise ValueError(f"{path} must be as it was written, but it was changed: delete it to evaluate it again")
     return record
 
 
