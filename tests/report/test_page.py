@@ -153,7 +153,7 @@ def test_certified_accuracy_is_never_rounded_up(tmp_path):
         "Certified accuracy, all examples at once": "89.4%",
         "EOT, 20 steps, smoothed classifier": "90.0%",
     }
-    assert "Certified 89.9% proved" in text_of(page)
+    assert "Certified radius 0.25 89.9% proved" in text_of(page)
     (shift,) = run.glob("certify-shift-*")
     shift.unlink()
     assert "At least 89.4% of these 999 test inputs" in text_of(page_of(tmp_path, run))

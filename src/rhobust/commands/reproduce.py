@@ -102,7 +102,10 @@ def _threads(count: int | None) -> Iterator[None]:
 def _duration(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    hours = seconds / 3600
+    return f"{hours:.1f} h" if hours < 100 else f"{hours / 24:,.0f} days"
 
 
 COMMAND = Reproduce

@@ -61,7 +61,8 @@ def _gather_run(folder: Path, taken: set[str]) -> Run:
             record = read_record(path)
             found = pieces_of(record)
         except (ValueError, OSError) as error:
-            notes.append(f"{path.name} is damaged and left out: {str(error).replace(f'{folder}/', '')}")
+            reason = str(error).replace(f"{path}, ", "").replace(f"{folder}/", "")
+            notes.append(f"{path.name} is damaged and left out: {reason}")
             continue
         if isinstance(found, str):
             notes.append(found)

@@ -270,12 +270,14 @@ def _certified(certificate: Certificate | None, at: Headline) -> Figure:
 
 
 def _counted(title: str, counted: Share, standing: Standing, what: str, warnings: tuple[str, ...]) -> Figure:
+    # A word joiner keeps a narrow column from breaking the interval at its dash.
+    interval = shown_interval(counted).replace("–", "–\u2060")
     return Figure(
         title,
         counted.value,
         shown_percent(counted.value, standing),
         standing,
-        (what, f"CI\u00a0{shown_interval(counted)}, n\u00a0=\u00a0{counted.n}"),
+        (what, f"CI {interval}, n\u00a0=\u00a0{counted.n}"),
         warnings,
         counted.low,
         counted.high,

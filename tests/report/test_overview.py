@@ -1,0 +1,51 @@
+"""The top of the page: where the models are quoted, what they are called, and what is no problem."""
+
+import json
+
+import numpy as np
+
+from rhobust.records import RecordWriter
+from rhobust.report.gather import gather
+from rhobust.report.overview import entry, headline
+
+from .folders import change_summary, write_attack, write_certificate, write_run
+
+
+def test_a_model_is_quoted_where_it_has_something_proved(tmp_path):
+    """Nothing is certified at the attacked radii: the sentence takes the largest radius that keeps half."""
+    run = write_run(tmp_path / "run", sigma=None)
+    write_attack(run, "eot", np.full(200, 0.9), scored="smoothed", sigma=0.05)
+    path = write_certificate(run, np.where(np.arange(200) < 150, 0.12, 0.06), sigma=0.05)
+    listed = [{"radius": radius, "accuracy": 1.0 if radius <= 0.06 else 0.75} for radius in (0.0, 0.05, 0.1)]
+    change_summary(path, lambda summary: summary.update(certified_accuracy=listed))
+    [found] = gather([run]).runs
+    at = headline([found])
+    assert at.radius == 0.25, "the smallest at which it was attacked"
+    sentence = entry(0, found, at).guarantee
+    # 150 of 200 less the three that may be false.
+    assert (sentence.number, sentence.proved) == ("73.5%", True)
+    assert "of L2 length up to 0.1 (confidence 99.9%)" in sentence.rest
+
+
+def test_models_are_compared_where_most_were_attacked(tmp_path):
+    """One attack at few radii, a transfer attack say, does not move the page to another radius."""
+    runs = [write_run(tmp_path / name, name=name) for name in ("one", "two")]
+    write_attack(runs[0], "pgd", np.full(200, 0.2), scored="base", sigma=None, radii=[0.0, 0.1], seed=3)
+    found = gather(runs).runs
+    assert headline(found) == headline([found[1]])
+
+
+def test_records_of_the_papers_claims_are_no_problem(tmp_path):
+    run = write_run(tmp_path / "run")
+    writer = RecordWriter(run, "curvature", "", {"seed": 0})
+    writer.append([{"index": 0, "curvature": 0.1}])
+    writer.finish({"largest": 0.1})
+    assert gather([run]).problems == []
+
+
+def test_the_users_own_network_is_named_by_its_last_word(tmp_path):
+    run = write_run(tmp_path / "nal-digits-my.module-factory-1234")
+    config = json.loads((run / "config.json").read_text())
+    del config["name"]
+    (run / "config.json").write_text(json.dumps(config | {"model": "my.module:factory"}))
+    assert gather([run]).runs[0].label == "nal-digits-factory-1234"
