@@ -1,6 +1,7 @@
 """The command line, called as a user calls it."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -68,6 +69,16 @@ def test_the_console_script_and_the_module(capsys):
     for command in ([sys.executable, "-m", "rhobust"],):
         result = subprocess.run([*command, "--version"], capture_output=True, text=True, check=True)
         assert result.stdout.startswith("rhobust 0.")
+
+
+def test_a_reader_who_leaves_is_no_mistake(tmp_path):
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "rhobust", "data", "list"]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, cwd=tmp_path, check=False)
+    os.close(writer)
+    assert done.stderr == b""
+    assert done.returncode == 141
 
 
 def test_train_attack_certify_report(folder, capsys):

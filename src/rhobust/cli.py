@@ -34,6 +34,8 @@ COMMANDS = {
     "bench": "time our way against the textbook's and other packages on this machine",
 }
 TRACEBACK = "RHOBUST_TRACEBACK"
+GONE = 141
+"""Exit code where the reader of the output is gone: what a shell shows of a program that a closed pipe ended."""
 
 
 def main() -> None:
@@ -42,7 +44,8 @@ def main() -> None:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command and return its exit code: 0 done, 1 a check failed, 2 the user's mistake, 130 interrupted."""
+    """Run one command and return its exit code: 0 done, 1 a check failed, 2 the user's mistake, 130 interrupted,
+    141 nobody reads on."""
     name = arguments[0] if arguments else "--help"
     if name in ("-h", "--help"):
         sys.stdout.write(_help())
@@ -64,9 +67,14 @@ def run(arguments: Sequence[str]) -> int:
             sys.stdout.write(json.dumps(result, allow_nan=False) + "\n")
         else:
             command.show(result)
+        sys.stdout.flush()
         if failure := _failure(command, result):
             sys.stderr.write(f"rhobust: {failure}\n")
             return 1
+    except BrokenPipeError:
+        # Whoever reads (`| head`) has seen enough. Nothing may be left to write when the interpreter ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return GONE
     except (ValueError, OSError, FloatingPointError) as error:
         if os.environ.get(TRACEBACK):
             traceback.print_exc()
