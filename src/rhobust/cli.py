@@ -44,8 +44,10 @@ def main() -> None:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command and return its exit code: 0 done, 1 a check failed, 2 the user's mistake, 130 interrupted,
-    141 nobody reads on."""
+    """Run one command and return its exit code.
+
+    0 done, 1 a check failed, 2 the user's mistake, 130 interrupted, 141 nobody reads on.
+    """
     name = arguments[0] if arguments else "--help"
     if name in ("-h", "--help"):
         sys.stdout.write(_help())
