@@ -89,3 +89,22 @@ def test_the_bound_of_a_curve_is_the_record():
     assert bound[0]["cpu_seconds"] < 5
     # At most linear: a hundred times the points take less than a hundred times as long.
     assert bound[2]["cpu_seconds"] < 100 * bound[0]["cpu_seconds"]
+
+
+def test_the_attack_table_is_the_record():
+    document = record("attacks-speed-cpu.json")
+    own, *others = document["ways"]
+    for way in document["ways"]:
+        cells = [way["name"], *(f"{value:.3f}" for value in way["robust_accuracy"])]
+        cells += [f"{way['seconds']:.1f}", f"{way['cpu_seconds']:.1f}", f"{way['ratio']:.1f}"]
+        assert f"| {' | '.join(cells)} |" in PAGE
+    for other in others:
+        if other["name"].startswith("foolbox"):
+            assert other["ratio"] >= 3
+            assert all(a <= b for a, b in zip(own["robust_accuracy"], other["robust_accuracy"], strict=True))
+    for row in document["standing_on_other_networks"]:
+        assert f"`{row['method']}`" in PAGE
+        assert all(a <= b for a, b in zip(row["rhobust"], row["foolbox"], strict=True))
+    shared = {row["name"]: row["seconds"] for row in document["while_the_cores_were_shared"]}
+    ratios = [shared[name] / shared["rhobust"] for name in ("foolbox", "foolbox, torch's layers")]
+    assert f"gave ratios of {ratios[0]:.1f} and {ratios[1]:.1f} for foolbox" in PAGE
