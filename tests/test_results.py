@@ -53,6 +53,16 @@ def test_the_certification_table_is_the_record():
     assert f"{decisions['times_longer']['textbook, tf32, batch 1000']:.1f} times less" in PAGE
 
 
+def test_the_certification_on_a_cpu_is_its_record():
+    document = record("certify-speed-cpu.json")
+    rates = {row["name"]: row["samples_per_second"] for row in document["rates"]}
+    for name, rate in rates.items():
+        assert f"| {name} | {rate:,.0f} | {rate / rates['ART, batch 1000']:.2f} |" in PAGE
+    decisions = document["decisions"]
+    assert f"{decisions['mean_draws']:,.0f} draws and {decisions['seconds_per_image']:.2f} s an image" in PAGE
+    assert f"{decisions['times_longer']['ART, batch 1000']:.1f} times less than ART" in PAGE
+
+
 def test_the_grid_of_cifar10_is_its_records():
     loop = {row["name"]: row["samples_per_second"] for row in record("certify-speed-h200.json")["rates"]}
     textbook = 100_100 / loop["textbook, tf32, batch 1000"]
@@ -78,6 +88,16 @@ def test_the_shift_table_is_the_record():
         run["eps"], run["ours"]["certified_accuracy"], run["intervals"]["certified_accuracy"], strict=True
     ):
         assert f"| {eps:.2f} | {' | '.join(rounded(one, 4, 'down') for one in accuracies)} |" in PAGE
+
+
+def test_the_sharper_bound_is_its_record():
+    (path,) = record_paths(ROOT / "results" / "shift-mnist-nal", "certify-shift")
+    curve = {point["eps"]: point["certified_accuracy"] for point in read_record(path).summary["curve"]}
+    shown = [rounded(curve[eps], 4, "down") for eps in (0.0, 0.05, 0.1)]
+    assert f"it certifies {shown[0]} at 0, {shown[1]} at sigma / 2 and {shown[2]} at sigma" in PAGE
+    run = record("shift-passes-h200.json")["run"]
+    intervals = dict(zip((round(eps, 9) for eps in run["eps"]), run["intervals"]["certified_accuracy"], strict=True))
+    assert all(curve[eps] >= intervals[eps] for eps in (0.0, 0.01, 0.02, 0.03, 0.04, 0.05))
 
 
 def test_the_bound_of_a_curve_is_the_record():
