@@ -56,7 +56,7 @@ def _gather_run(folder: Path, taken: set[str]) -> Run:
     seconds: dict[str, float] = {}
     contradictions: list[str] = []
     examples: dict[str, Row] = {}
-    for path in record_paths(folder):
+    for path in sorted({*folder.glob("*.jsonl"), *record_paths(folder)} - {folder / "metrics.jsonl"}):
         try:
             record = read_record(path)
             found = pieces_of(record)
