@@ -1,12 +1,15 @@
+import shlex
 import sys
 from dataclasses import dataclass, fields, replace
 from typing import get_args
 
 import pytest
 
+from rhobust.cli import parse
+from rhobust.commands.train import Train
 from rhobust.configs import Foreign
 from rhobust.methods import AnyMethod, Erm, Nal
-from rhobust.training import TrainConfig, config_from_json, config_to_json
+from rhobust.training import TrainConfig, config_from_json, config_to_json, train_command
 
 
 def config(**changes):
@@ -113,3 +116,22 @@ def test_sigma_is_the_methods():
 def test_bad_values_are_refused(change):
     with pytest.raises(ValueError, match=f"{next(iter(change))} must be"):
         config(**change)
+
+
+@pytest.mark.parametrize("method", [cls() for cls in get_args(AnyMethod)], ids=repr)
+def test_the_command_trains_the_same(method):
+    changed = replace(method, **{"sigma": 0.3} if hasattr(method, "sigma") else {})
+    wanted = TrainConfig(changed, "my data.npz", "cnn", activation="elu", lr=3e-5, augment=False, clip=0.5, seed=7)
+    command = train_command(wanted)
+    assert command.startswith("rhobust train method:")
+    assert parse(Train, "train", shlex.split(command)[2:]).config == wanted
+    plain = TrainConfig(method, "digits", "cnn")
+    assert train_command(plain).split()[3:] == ["--data", "digits", "--model", "cnn"]
+
+
+def test_a_method_of_the_users_own_has_no_command():
+    @dataclass(frozen=True)
+    class Own(Nal):
+        pass
+
+    assert train_command(TrainConfig(Own(), "digits", "cnn")) is None

@@ -3,6 +3,7 @@
 from .config import TrainConfig as TrainConfig
 from .config import config_from_json as config_from_json
 from .config import config_to_json as config_to_json
+from .config import train_command as train_command
 from .environment import describe_environment as describe_environment
 from .environment import resolve_device as resolve_device
 from .loop import train as train

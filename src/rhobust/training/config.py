@@ -1,9 +1,10 @@
 """What decides a training run."""
 
-from dataclasses import dataclass
-from typing import Any, Literal
+import shlex
+from dataclasses import MISSING, dataclass, fields
+from typing import Any, Literal, get_args
 
-from rhobust.configs import from_json, to_json
+from rhobust.configs import from_json, kind_of, to_json
 from rhobust.methods import AnyMethod
 from rhobust.models import Activation, check_model_name
 from rhobust.records import settings_hash
@@ -91,6 +92,21 @@ class TrainConfig:
 def config_to_json(config: TrainConfig) -> dict[str, Any]:
     """The config as it stands in `config.json`."""
     return to_json(config, AnyMethod)
+
+
+def train_command(config: TrainConfig) -> str | None:
+    """The command line that trains this run; None for a method of the user's own, which has none."""
+    if type(config.method) not in get_args(AnyMethod):
+        return None
+    words = ["rhobust", "train", f"method:{kind_of(type(config.method))}"]
+    for prefix, part in (("method.", config.method), ("", config)):
+        for field in fields(part):
+            value = getattr(part, field.name)
+            name = prefix + field.name.replace("_", "-")
+            if field.name == "method" or (field.default is not MISSING and value == field.default):
+                continue
+            words += [f"--no-{name}"] if value is False else [f"--{name}", str(value)]
+    return shlex.join(words)
 
 
 def config_from_json(document: Any, where: str) -> TrainConfig:

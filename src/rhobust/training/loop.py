@@ -18,7 +18,7 @@ from rhobust.noise import BatchNoise, stream, stream_key
 from rhobust.progress import Report, silent, telling
 from rhobust.progress import Step as Told
 from rhobust.training.checkpoint import load_checkpoint, save_checkpoint, save_metrics
-from rhobust.training.config import TrainConfig
+from rhobust.training.config import TrainConfig, train_command
 from rhobust.training.environment import describe_environment
 from rhobust.training.fast import FastStep
 from rhobust.training.measure import clean_accuracy, robust_accuracy
@@ -66,7 +66,8 @@ def train(
     fitting, measured = _split(data, config)
     run = Run(out, config)
     if processes.first:
-        run = create_run(out, config, describe_environment(device), resume=resume)
+        environment = {**describe_environment(device), "command": train_command(config)}
+        run = create_run(out, config, environment, resume=resume)
     processes.wait()
     trainer = Trainer.start(run, fitting.to(device), measured.to(device), device, processes)
     with telling(report if processes.first else silent) as tell:
