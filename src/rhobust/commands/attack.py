@@ -30,6 +30,8 @@ class Attack:
     """What breaks at a radius is broken at every larger one; without it every radius is attacked anew."""
     probe: bool = True
     """Attack a few examples again, harder, to see whether the attack was strong enough."""
+    fast: bool = False
+    """Let ascents climb a bf16 copy of the network, which pays on a GPU; judged is the network itself."""
     common: CommonOptions = Common()
 
     def run(self) -> dict[str, Any]:
@@ -43,6 +45,7 @@ class Attack:
             votes=self.votes,
             nested=self.nested,
             probe=self.probe,
+            fast=self.fast,
             **self.choice.sample(self.common),
         )
         # A certificate may have come after the attack was done, so both are compared each time.

@@ -15,6 +15,7 @@ from rhobust.data import to_unit
 from rhobust.progress import Report
 from rhobust.records import Record, RecordWriter, Row
 
+from .climbing import with_fast_climbs
 from .examples import keep_examples
 from .judging import VOTE_LEVEL, Judge, Scored, robust_accuracy
 from .soundness import close_votes, contradictions
@@ -34,6 +35,7 @@ def attack_target(
     votes: int = 100,
     nested: bool = True,
     probe: bool = True,
+    fast: bool = False,
     limit: int | None = None,
     stride: int = 1,
     seed: int = 0,
@@ -59,6 +61,7 @@ def attack_target(
         votes: Noise draws that judge a smoothed prediction.
         nested: What breaks at a radius is broken at every larger one; without it every radius is attacked anew.
         probe: Attack a few examples again, harder, to see whether the attack was strong enough.
+        fast: Let ascents climb a bf16 copy of the network, which pays on a GPU; judged is the network itself.
         limit: Examples at most.
         stride: Take every stride-th example.
         seed: Names the noise.
@@ -70,6 +73,8 @@ def attack_target(
     if attack.sees_noise:
         origin.smoothing()
     check_pair(origin, target)
+    if fast:
+        origin = with_fast_climbs(origin)
     indices = target.data.places(limit, stride)
     settings: Row = {
         "attack": to_json(attack, AnyAttack),
@@ -83,6 +88,7 @@ def attack_target(
         "limit": limit,
         "stride": stride,
         "seed": seed,
+        **({"climbed": "bfloat16"} if fast else {}),
         **target.identity(),
     }
     kind = kind_of(type(attack))

@@ -147,7 +147,8 @@ class _Sweep:
             start = torch.stack(
                 [self.before.get((attempt, position), own) for position, own in zip(filled, start, strict=True)]
             )
-        moved = self.attack.attempt(attempt).climb(self.source.model, x, y, **ball, start=start)[: len(chunk)]
+        network = self.source.climbed or self.source.model
+        moved = self.attack.attempt(attempt).climb(network, x, y, **ball, start=start)[: len(chunk)]
         if warm:
             self.ends.update(((attempt, position), end) for position, end in zip(chunk, moved, strict=True))
         return moved

@@ -140,6 +140,7 @@ def _evaluate(job: Job, workshop: Workshop) -> Record:
                 scored=job.scored,
                 votes=job.votes,
                 probe=job.probe,
+                fast=workshop.device.type == "cuda",
                 limit=job.limit,
                 seed=SEED,
                 report=report,

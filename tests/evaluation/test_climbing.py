@@ -1,0 +1,47 @@
+"""Ascents on a faster copy: nearly the same gradients, and answers of the network itself."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from rhobust.attacks import Eot, Pgd
+from rhobust.attacks.ascent import frozen
+from rhobust.data import to_unit
+from rhobust.evaluation import attack_target
+from rhobust.evaluation.climbing import with_fast_climbs
+from rhobust.models import build_model
+from rhobust.progress import silent
+
+RADII = (0.0, 0.25, 0.5, 1.0)
+
+
+@pytest.mark.parametrize("name", ["resnet18", "cnn-small"])
+def test_the_copy_has_nearly_the_same_gradients(target, name):
+    options = {"mean": [0.5], "deviation": [0.25], "activation": "relu", "seed": 0}
+    model = build_model(name, shape=(1, 8, 8), classes=3, **options).eval()
+    copied = with_fast_climbs(type(target)(**{**vars(target), "model": model})).climbed
+    x, y = torch.rand(8, 1, 8, 8, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 2, 0, 1, 2, 0, 1])
+
+    def gradient(network):
+        point = x.clone().requires_grad_()
+        with frozen(network) as lent:
+            logits = lent(point)
+            assert logits.dtype == torch.float32
+            return torch.autograd.grad(F.cross_entropy(logits, y, reduction="sum"), point)[0].flatten(1)
+
+    assert F.cosine_similarity(gradient(copied), gradient(model)).min() > 0.98
+    assert all(parameter.grad is None and parameter.requires_grad for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("attack", [Pgd(steps=10), Eot(steps=10, draws=8)])
+def test_what_breaks_is_what_lies_within_the_radius(target, half_space, grey_images, attack):
+    distance = half_space(to_unit(grey_images.images))[:, 1].abs()
+    record = attack_target(target, attack, RADII, votes=400, fast=True, report=silent)
+    assert record.settings["climbed"] == "bfloat16"
+    for row in record.rows:
+        true = distance[row["index"]].item()
+        if abs(true - row["radius"]) > 0.04:
+            assert row["broken"] == (true < row["radius"]), row
+    plain = attack_target(target, attack, RADII, votes=400, report=silent)
+    assert "climbed" not in plain.settings
+    assert plain.path != record.path
