@@ -220,6 +220,7 @@ def test_data_list_and_check(capsys):
         (["certify", "/nowhere/run"], "there is no such folder"),
         (["certify-shift", "/nowhere/run"], "there is no such folder"),
         (["report", "/nowhere/run"], "/nowhere/run"),
+        (["audit", "/nowhere/record"], "/nowhere/record must exist, but there is no such file"),
         (["transfer"], "at least one run folder must be given, got none"),
         (["noise", "/nowhere/run"], "there is no such folder"),
         (["data", "check", "mnist", "--root", "/nowhere"], "mnist"),

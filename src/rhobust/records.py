@@ -130,7 +130,10 @@ def read_record(path: Path) -> Record:
 
 
 def _content(path: Path) -> bytes:
-    content = path.read_bytes()
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise ValueError(f"{path} must exist, but there is no such file") from None
     if path.suffix != ".gz":
         return content
     try:

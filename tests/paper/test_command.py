@@ -58,6 +58,7 @@ def test_what_is_there_is_drawn_and_what_is_missing_is_told(tmp_path, capsys):
         ([], "names must be all or of table1"),
         (["fig1d", "--scale", "small"], "fig1d must have a data set at the scale small, but has none"),
         (["all", "--plan", "--draw-only"], "--plan and --draw-only must not be given together"),
+        (["all", "--plan", "--publish", "there"], "--plan and --publish must not be given together"),
     ],
 )
 def test_mistakes_are_one_line(arguments, message, capsys):

@@ -44,8 +44,8 @@ class Reproduce:
         unknown = [name for name in self.names if name not in known and name != "all"]
         if unknown or not self.names:
             raise ValueError(f"names must be all or of {', '.join(known)}, got {' '.join(unknown) or 'none'}")
-        if self.plan and self.draw_only:
-            raise ValueError("--plan and --draw-only must not be given together")
+        if self.plan and (self.draw_only or self.publish):
+            raise ValueError(f"--plan and --{'draw-only' if self.draw_only else 'publish'} must not be given together")
         scale = SCALES[self.scale]
         chosen = plan(self.names, scale)
         if not chosen.specs:

@@ -1,13 +1,12 @@
 """A faster copy of a network for ascents: what is found is judged by the network itself."""
 
-import copy
 from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
 from rhobust.attacks.ascent import Lender
-from rhobust.models.layers import ConvNorm, StandIn
+from rhobust.models.layers import StandIn
 
 from .target import Target
 
@@ -26,8 +25,7 @@ class FastCopy(nn.Module):
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
-        folds = any(isinstance(module, ConvNorm) for module in model.modules())
-        self.network = StandIn(model, DTYPE).network if folds else copy.deepcopy(model).eval().requires_grad_(False)
+        self.network = StandIn(model, DTYPE).network
 
     def forward(self, x: Tensor) -> Tensor:
         with torch.autocast(x.device.type, DTYPE):

@@ -140,21 +140,20 @@ def _evaluate(job: Job, workshop: Workshop) -> Record:
                 scored=job.scored,
                 votes=job.votes,
                 probe=job.probe,
-                fast=workshop.device.type == "cuda",
+                fast=workshop.fast,
                 limit=job.limit,
                 seed=SEED,
                 report=report,
             )
         case Certify():
             target = workshop.target(job.run, job.sigma)
-            fast = workshop.device.type == "cuda"
             return certify_target(
                 target,
                 radii=job.radii or [job.sigma * step / 4 for step in range(17)],
                 way=job.way,
                 n=job.n,
-                dtype="bfloat16" if fast else None,
-                compiled=fast,
+                dtype="bfloat16" if workshop.fast else None,
+                compiled=workshop.fast,
                 alpha=ALPHA,
                 limit=job.images,
                 stride=spread(target.data, job.images).step,

@@ -1,7 +1,6 @@
 """A reproduction to give away: all that its tables and figures rest on, small, without the weights."""
 
 import shutil
-from collections.abc import Iterable
 from pathlib import Path
 
 from rhobust.records import compress, record_paths
@@ -34,9 +33,8 @@ def publish(out: Path, to: Path) -> list[Path]:
 
 
 def _records(folder: Path, target: Path) -> list[Path]:
-    paths: Iterable[Path] = (path for path in record_paths(folder) if path.suffix != ".gz" and finished(path))
-    found = []
-    for path in paths:
+    """Compress the finished records of a folder; those that are compressed already came from elsewhere."""
+    paths = [path for path in record_paths(folder) if path.suffix != ".gz" and finished(path)]
+    if paths:
         target.mkdir(parents=True, exist_ok=True)
-        found.append(compress(path, target))
-    return found
+    return [compress(path, target) for path in paths]

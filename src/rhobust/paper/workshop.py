@@ -29,6 +29,11 @@ class Workshop:
     _target: tuple[tuple[str, float | None], Target] | None = None
     _hashes: dict[str, str | None] = field(default_factory=dict)
 
+    @property
+    def fast(self) -> bool:
+        """Whether networks are evaluated in bf16, which pays on a GPU."""
+        return self.device.type == "cuda"
+
     def folder(self, run: TrainConfig) -> Path:
         """The run folder of a config."""
         return self.out / "runs" / run.run_id
