@@ -4,6 +4,7 @@ from dataclasses import fields
 
 import pytest
 
+from rhobust import attacks
 from rhobust.methods import Nal, Pgd, Smoothadv
 from rhobust.paper.jobs import Attack, Counterexample, Training, job_id, runs_of
 from rhobust.paper.plan import SPECS, plan
@@ -47,14 +48,35 @@ def test_the_ids_do_not_change_from_one_process_to_the_next():
 
 def test_the_table_of_certified_training_asks_for_radii_that_its_draws_can_reach():
     table = plan(["table-certified"], SCALES["gpu"]).specs[0]
-    small, large = table.lines[0], table.lines[-1]
-    assert (small.keys[1], large.keys[1]) == ("0.25", "0.5")
+    by_sigma = {line.keys[1]: line for line in table.lines}
+    assert list(by_sigma) == ["0.1", "0.25", "0.5"]
+    main, small, large = by_sigma.values()
+    assert [cell.column for cell in main.cells][-2:] == ["0", "0.25"]
     assert [cell.column for cell in small.cells][-2:] == ["0.5", "0.75"]
     assert [cell.column for cell in large.cells][-1] == "1.75"
     runs = {run.run_id for job in table.jobs for run in runs_of(job)}
-    assert len(runs) == len(table.lines) == 10
+    assert len(runs) == len(table.lines) == 17
     assert {(job.run.epochs, job.run.schedule) for job in table.jobs} == {(30, "cosine")}
     assert "table-certified" not in {spec.name for spec in plan(["all"], SCALES["smoke"]).specs}
+
+
+def test_the_main_table_attacks_each_network_as_strongly_as_it_can_be():
+    main, auto = plan(["table-main", "table-autoattack"], SCALES["gpu"]).specs
+    lines = {line.keys[0]: {cell.column: cell for cell in line.cells} for line in main.lines}
+    assert lines["NAL"]["0.92"].printed == 0.6693
+    assert lines["NAL"]["0"].printed == 0.8522
+    assert lines["TRADES"]["0"].printed == 0.7953
+    assert lines["NAL, damped, gamma 0.2"]["0.92"].printed is None
+    for name, noisy in (("NAL", True), ("SmoothAdv", True), ("PGD", False), ("Undefended", False)):
+        protocol, strongest = (reading.job for reading in lines[name]["0.5"].ours)
+        assert isinstance(protocol.attack, attacks.Paper)
+        assert isinstance(strongest.attack, attacks.Eot if noisy else attacks.Pgd)
+        assert strongest.attack.restarts == 1
+        assert strongest.scored == ("smoothed" if noisy else "base")
+    versions = {line.keys[0]: line.cells[0].ours[0].job.attack.version for line in auto.lines}
+    assert versions["STN"] == "rand"
+    assert versions["TRADES"] == "standard"
+    assert {job.run for job in auto.jobs} == {job.run for job in main.jobs}
 
 
 def test_a_shorter_scale_never_trains_longer_than_the_paper():

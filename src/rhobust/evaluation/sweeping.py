@@ -140,7 +140,9 @@ class _Sweep:
         x, y = self.x[filled], self.y[filled]
         ball = {"eps": radius, "sigma": self.source.sigma, "rng": rng}
         if not isinstance(self.attack, Climb):
-            return self.attack(self.source.model, x, y, **ball)[: len(chunk)]
+            # FAB and Square live on the last digits of a base network's answers, which a fast copy does not have.
+            network = self.source.climbed if self.attack.sees_noise else None
+            return self.attack(network or self.source.model, x, y, **ball)[: len(chunk)]
         start = self.attack.start(x, radius, rng, attempt)
         warm = self.attack.warm and attempt < 2  # one for each loss; further starts are to be other ones
         if warm:

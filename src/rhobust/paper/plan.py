@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from rhobust.training import TrainConfig
 
-from . import certified, claims, figures, tables
+from . import certified, claims, figures, main_row, tables
 from .jobs import Job, runs_of
 from .scales import Scale
 from .specs import Figure, Matrix, Table
@@ -35,7 +35,11 @@ SPECS: dict[str, Callable[[Scale], Spec]] = {
     "corollary": claims.corollary,
 }
 """Every table, figure and check of the paper, by its name on the command line."""
-BEYOND: dict[str, Callable[[Scale], Spec]] = {"table-certified": certified.table_certified}
+BEYOND: dict[str, Callable[[Scale], Spec]] = {
+    "table-main": main_row.table_main,
+    "table-autoattack": main_row.table_autoattack,
+    "table-certified": certified.table_certified,
+}
 """Tables that the paper does not have, by their names."""
 
 
