@@ -19,17 +19,17 @@ from rhobust.certificates import (
     ClippedCrossEntropy,
     Evidence,
     ShiftClaim,
+    ShiftSurvey,
     Smoothing,
     ZeroOne,
     certify_shift,
     compare,
     count_votes,
     draw_losses,
-    gather_evidence,
-    shift_certificate,
 )
 from rhobust.certificates.losses import dither_noise
 from rhobust.data import to_unit
+from rhobust.noise import grid_deviation
 
 EPS = (0.0, 0.1, 0.5)
 
@@ -88,21 +88,19 @@ def test_bad_labels_are_refused(half_space, grey_images):
 
 def test_more_errors_never_certify_more():
     def certified(errors):
-        return shift_certificate(
-            Evidence(np.array(errors)),
-            claim=ShiftClaim(),
-            draws=10,
-            eps=(0.1,),
-            sigma=0.5,
-            dimension=64,
-            alpha=0.01,
-            seed=0,
-            noise="grid",
-        ).certified_accuracy[0]
+        return survey.certificate(Evidence(np.array(errors)), (0.1,)).certified_accuracy[0]
 
+    survey = ShiftSurvey(ShiftClaim(), Smoothing(0.5, 2), points=400, dimension=64, draws=10, alpha=0.01)
     rng = np.random.default_rng(0)
     errors = rng.integers(0, 3, 400)
     assert certified(errors) >= certified(errors + 3)
+
+
+def test_the_sampler_is_paid_for_every_round_of_draws():
+    survey = ShiftSurvey(ShiftClaim(), Smoothing(0.25, 2), points=400, dimension=64, draws=10, alpha=0.01)
+    paid = 0.01 - survey.level()
+    assert paid == pytest.approx(10 * 400 * 64 * grid_deviation(0.25), abs=1e-17)
+    assert 0.01 - survey.level(3) == pytest.approx(3 * paid, abs=1e-17)
 
 
 def true_errors(half_space, grey_images):
@@ -140,19 +138,8 @@ def test_the_ways_are_their_bounds(half_space, grey_images, way, bound):
     certificate = certify_shift(
         half_space, grey_images.images, grey_images.labels, sigma=0.25, eps=(0.1,), draws=30, claim=claim
     )
-    evidence = gather_evidence(
-        half_space,
-        grey_images.images,
-        grey_images.labels,
-        claim=claim,
-        indices=range(40),
-        points=40,
-        sigma=0.25,
-        draws=30,
-        alpha=1e-3,
-        seed=0,
-        num_classes=2,
-    )
+    survey = ShiftSurvey(claim, Smoothing(0.25, 2), points=40, dimension=16, draws=30)
+    evidence = survey.gather(half_space, grey_images.images, grey_images.labels, indices=range(40))
     direct = bound(evidence.errors, 30, 0.01, 0.25, 1e-3, cost="winf", votes=None)
     assert certificate.certified_loss[0] == pytest.approx(direct, abs=1e-9)
 
@@ -202,19 +189,8 @@ def test_a_soft_loss_is_counted_by_its_own_draws(half_space, grey_images):
     part = draw_losses(half_space, images[5:9], labels[5:9], loss, smoothing, **some)
     assert (part.values == drawn.values[5:9]).all()
     claim = ShiftClaim(loss="cross-entropy", bound=0.7)
-    evidence = gather_evidence(
-        half_space,
-        images,
-        labels,
-        claim=claim,
-        indices=range(10, 30),
-        points=20,
-        sigma=0.25,
-        draws=25,
-        alpha=1e-3,
-        seed=3,
-        num_classes=2,
-    )
+    survey = ShiftSurvey(claim, smoothing, points=20, dimension=16, draws=25)
+    evidence = survey.gather(half_space, images, labels, indices=range(10, 30))
     votes = count_votes(half_space, images, smoothing, **names)
     assert (drawn.errors == 25 - votes.gather(1, labels[:, None]).squeeze(1).numpy()).all()
     uniform = dither_noise(3, "shift", range(10, 30), 25)

@@ -6,9 +6,9 @@ from .beside import compare as compare
 from .claim import ShiftClaim as ShiftClaim
 from .distribution import Evidence as Evidence
 from .distribution import ShiftCertificate as ShiftCertificate
+from .distribution import ShiftSurvey as ShiftSurvey
 from .distribution import certify_shift as certify_shift
 from .distribution import count_errors as count_errors
-from .distribution import gather_evidence as gather_evidence
 from .distribution import output_width as output_width
 from .distribution import shift_certificate as shift_certificate
 from .losses import BoundedLoss as BoundedLoss

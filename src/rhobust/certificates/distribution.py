@@ -94,6 +94,75 @@ class ShiftCertificate:
         )
 
 
+@dataclass(frozen=True)
+class ShiftSurvey:
+    """How a test set is asked about a shift: what is claimed of which classifier, from which draws, how surely."""
+
+    claim: ShiftClaim
+    """What is to be claimed; its bound must be settled."""
+    smoothing: Smoothing
+    """The classifier, and the name of its draws."""
+    points: int
+    """All points of the statement, over which a union bound is taken."""
+    dimension: int
+    """Numbers in an input; decides what the integer sampler is charged."""
+    draws: int = 20
+    """Noise draws a point."""
+    alpha: float = 1e-3
+    """Probability that the whole statement is false."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.alpha < 1:
+            raise ValueError(f"alpha must lie in (0, 1), got {self.alpha}")
+
+    def level(self, rounds: int = 1) -> float:
+        """What is left of alpha after paying the integer sampler for so many rounds of the draws at all points."""
+        return charged_alpha(
+            self.alpha,
+            sigma=self.smoothing.sigma,
+            dimension=self.dimension,
+            draws=rounds * self.draws * self.points,
+            noise=self.smoothing.noise,
+        )
+
+    def gather(self, model: nn.Module, x: Tensor, y: Tensor, *, indices: Sequence[int]) -> Evidence:
+        """Draw at some of the points: what is found does not depend on which others stand beside them.
+
+        Args:
+            model: The base network, from inputs in [0, 1] to logits.
+            x: Inputs, uint8 or float in [0, 1].
+            y: Their labels.
+            indices: The points' names, one a row.
+        """
+        claim, smoothing, draws = self.claim, self.smoothing, self.draws
+        if claim.loss == "0-1":
+            return Evidence(_wrong_votes(model, x, y, smoothing, indices=indices, draws=draws))
+        check_labels(y, smoothing.num_classes)
+        loss = ClippedCrossEntropy(claim.largest)
+        drawn = draw_losses(model, x, y, loss, smoothing, indices=indices, draws=draws, purpose=PURPOSE)
+        mean = drawn.values.mean(axis=1)
+        if claim.way == "majorant":
+            uniform = dither_noise(smoothing.seed, PURPOSE, indices, draws)
+            return Evidence(drawn.errors, dithered=dithered_counts(drawn.values, claim.largest, uniform), losses=mean)
+        each = INTERVAL_ALPHA if claim.way == "intervals" else self.level() / self.points
+        uppers = np.atleast_1d(betting_upper(drawn.values / claim.largest, each))
+        return Evidence(drawn.errors, losses=mean, uppers=uppers)
+
+    def certificate(self, evidence: Evidence, eps: Sequence[float]) -> ShiftCertificate:
+        """The certificate that the draws at all the points give, for these sizes of the shift."""
+        return shift_certificate(
+            evidence,
+            claim=self.claim,
+            draws=self.draws,
+            eps=eps,
+            sigma=self.smoothing.sigma,
+            dimension=self.dimension,
+            alpha=self.alpha,
+            seed=self.smoothing.seed,
+            noise=self.smoothing.noise,
+        )
+
+
 def shift_certificate(
     evidence: Evidence,
     *,
@@ -199,90 +268,16 @@ def certify_shift(
     if not isinstance(y, Tensor) or y.shape != (len(x),) or y.is_floating_point():
         given = f"{y.dtype} of shape {tuple(y.shape)}" if isinstance(y, Tensor) else type(y).__name__
         raise ValueError(f"y must hold one label an input ({len(x)}), a class number, got {given}")
-    noise, classes = noise_kind(x), output_width(model, x)
-    claim = (claim or ShiftClaim()).settled(classes)
-    evidence = gather_evidence(
-        model,
-        x,
-        y,
-        claim=claim,
-        indices=range(len(x)),
+    classes = output_width(model, x)
+    survey = ShiftSurvey(
+        (claim or ShiftClaim()).settled(classes),
+        Smoothing(sigma, classes, noise=noise_kind(x), seed=seed, dtype=native_dtype(x.device)),
         points=len(x),
-        sigma=sigma,
-        draws=draws,
-        alpha=alpha,
-        seed=seed,
-        num_classes=classes,
-    )
-    return shift_certificate(
-        evidence,
-        claim=claim,
-        draws=draws,
-        eps=eps,
-        sigma=sigma,
         dimension=x[0].numel(),
-        alpha=alpha,
-        seed=seed,
-        noise=noise,
-    )
-
-
-def gather_evidence(
-    model: nn.Module,
-    x: Tensor,
-    y: Tensor,
-    *,
-    claim: ShiftClaim,
-    indices: Sequence[int],
-    points: int,
-    sigma: float,
-    draws: int,
-    alpha: float,
-    seed: int,
-    num_classes: int,
-) -> Evidence:
-    """Draw at some of the points: what is found does not depend on which others stand beside them.
-
-    Args:
-        model: The base network, from inputs in [0, 1] to logits.
-        x: Inputs, uint8 or float in [0, 1].
-        y: Their labels.
-        claim: What is to be claimed; its bound must be settled.
-        indices: The points' names, one a row.
-        points: All points of the statement, over which a union bound is taken.
-        sigma: Standard deviation of the smoothing noise.
-        draws: Noise draws a point.
-        alpha: Probability that the whole statement is false.
-        seed: Names the noise.
-        num_classes: Number of classes.
-    """
-    if not 0 < alpha < 1:
-        raise ValueError(f"alpha must lie in (0, 1), got {alpha}")
-    if claim.loss == "0-1":
-        wrong, _ = count_errors(
-            model, x, y, indices=indices, sigma=sigma, draws=draws, seed=seed, num_classes=num_classes
-        )
-        return Evidence(wrong)
-    check_labels(y, num_classes)
-    noise = noise_kind(x)
-    drawn = draw_losses(
-        model,
-        x,
-        y,
-        ClippedCrossEntropy(claim.largest),
-        Smoothing(sigma, num_classes, noise=noise, seed=seed, dtype=native_dtype(x.device)),
-        indices=indices,
         draws=draws,
-        purpose=PURPOSE,
+        alpha=alpha,
     )
-    mean = drawn.values.mean(axis=1)
-    if claim.way == "majorant":
-        counts = dithered_counts(drawn.values, claim.largest, dither_noise(seed, PURPOSE, indices, draws))
-        return Evidence(drawn.errors, dithered=counts, losses=mean)
-    level = charged_alpha(alpha, sigma=sigma, dimension=x[0].numel(), draws=draws * points, noise=noise)
-    each = INTERVAL_ALPHA if claim.way == "intervals" else level / points
-    uppers = np.atleast_1d(betting_upper(drawn.values / claim.largest, each))
-    return Evidence(drawn.errors, losses=mean, uppers=uppers)
+    return survey.certificate(survey.gather(model, x, y, indices=range(len(x))), eps)
 
 
 def count_errors(
@@ -300,11 +295,17 @@ def count_errors(
     noise = noise_kind(x)
     if num_classes is None:
         num_classes = output_width(model, x)
-    check_labels(y, num_classes)
     smoothing = Smoothing(sigma, num_classes, noise=noise, seed=seed, dtype=native_dtype(x.device))
+    return _wrong_votes(model, x, y, smoothing, indices=indices, draws=draws), noise
+
+
+def _wrong_votes(
+    model: nn.Module, x: Tensor, y: Tensor, smoothing: Smoothing, *, indices: Sequence[int], draws: int
+) -> np.ndarray:
+    check_labels(y, smoothing.num_classes)
     votes = count_votes(model, x, smoothing, indices=indices, draws=draws, purpose=PURPOSE)
     right = votes.gather(1, y[:, None]).squeeze(1)
-    return (draws - right).cpu().numpy(), noise
+    return (draws - right).cpu().numpy()
 
 
 def check_labels(y: Tensor, num_classes: int) -> None:

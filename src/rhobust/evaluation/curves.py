@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from rhobust.bounds import attained_loss, moved_loss
 from rhobust.certificates import (
@@ -15,16 +15,11 @@ from rhobust.certificates import (
     ClippedCrossEntropy,
     Evidence,
     ShiftClaim,
-    Smoothing,
+    ShiftSurvey,
     ZeroOne,
-    charged_alpha,
     draw_losses,
-    gather_evidence,
     loss_smoothness,
-    native_dtype,
-    noise_kind,
     robust_surrogate,
-    shift_certificate,
     wrm_surrogate,
 )
 from rhobust.certificates.claim import LossName
@@ -34,6 +29,7 @@ from rhobust.progress import Report
 from rhobust.records import Record, RecordWriter, Row
 
 from .attacking import check_radii
+from .shift import survey_of
 from .target import Target
 from .walk import walk
 
@@ -105,9 +101,9 @@ def curves_target(
     """
     check_radii(eps, "eps")
     ascent = ascent or Ascent()
-    sigma, noise = target.smoothing(), noise_kind(target.data.images)
     indices = target.data.places(limit, stride)
     claim = ShiftClaim(loss=loss, bound=bound).settled(target.data.num_classes)
+    survey = survey_of(target, claim, points=len(indices), draws=draws, alpha=alpha, seed=seed)
     valued: BoundedLoss = ZeroOne() if loss == "0-1" else ClippedCrossEntropy(claim.largest)
     smoothness, reason = _smoothness(target) if wrm else (None, "not asked for")
     settings: Row = {
@@ -122,33 +118,21 @@ def curves_target(
         "steps": ascent.steps,
         "inner_draws": ascent.inner_draws,
         "wrm": wrm,
-        "noise": noise,
+        "noise": survey.smoothing.noise,
         "limit": limit,
         "stride": stride,
         "seed": seed,
         **target.identity(),
-        "sigma": sigma,
+        "sigma": survey.smoothing.sigma,
     }
 
     def evaluate(block: list[int]) -> list[Row]:
         images = target.data.images[block].to(target.device)
         y = target.data.labels[block].to(target.device)
-        evidence = gather_evidence(
-            target.model,
-            images,
-            y,
-            claim=claim,
-            indices=block,
-            points=len(indices),
-            sigma=sigma,
-            draws=draws,
-            alpha=alpha,
-            seed=seed,
-            num_classes=target.data.num_classes,
-        )
+        evidence = survey.gather(target.model, images, y, indices=block)
         clean = evidence.errors / draws if evidence.losses is None else evidence.losses
         counted = evidence.errors if evidence.dithered is None else evidence.dithered
-        attacks = [_attack(target, images, y, valued, gamma, ascent, block, draws, seed) for gamma in ascent.gammas]
+        attacks = [_attack(target.model, images, y, valued, gamma, ascent, survey, block) for gamma in ascent.gammas]
         upper = [[] for _ in block]
         if smoothness is not None:
             x = to_unit(images)
@@ -170,26 +154,14 @@ def curves_target(
 
     def summarise(rows: list[Row]) -> Row:
         rho = np.square(np.asarray(eps, dtype=float))
-        dimension = math.prod(target.data.shape)
         errors, counted = (np.array([row[name] for row in rows]) for name in ("errors", "counted"))
         clean = np.array([row["loss"] for row in rows])
-        certificate = shift_certificate(
-            Evidence(errors, dithered=counted, losses=clean),
-            claim=claim,
-            draws=draws,
-            eps=eps,
-            sigma=sigma,
-            dimension=dimension,
-            alpha=alpha,
-            seed=seed,
-            noise=noise,
-        )
-        used = draws * len(rows) * (1 + len(ascent.gammas))
-        level = charged_alpha(alpha, sigma=sigma, dimension=dimension, draws=used, noise=noise)
-        each = level / (1 + len(ascent.gammas))
+        certificate = survey.certificate(Evidence(errors, dithered=counted, losses=clean), eps)
+        rounds = 1 + len(ascent.gammas)
+        each = survey.level(rounds) / rounds
         _, start = moved_loss(np.zeros(len(rows)), clean, each, limit=1.0, bound=claim.largest)
         points = [
-            _summed(rows, number, gamma, each, claim.largest, _limit(claim.largest, gamma, dimension, noise))
+            _summed(rows, number, gamma, each, claim.largest, _limit(gamma, survey))
             for number, gamma in enumerate(ascent.gammas)
         ]
         spent = [0.0, *(point["rho_upper"] for point in points)]
@@ -229,62 +201,47 @@ def _smoothness(target: Target) -> tuple[float | None, str | None]:
         return None, str(error)
 
 
-def _limit(bound: float, gamma: float, dimension: int, noise: str) -> float:
+def _limit(gamma: float, survey: ShiftSurvey) -> float:
     """The largest squared distance an attacked point may have; beyond sqrt(bound / gamma) moving cannot pay."""
-    rounding = math.sqrt(dimension) / (2 * LEVELS) if noise == "grid" else 0.0
-    return (math.sqrt(bound / gamma) + rounding) ** 2 * (1 + 1e-6)
+    rounding = math.sqrt(survey.dimension) / (2 * LEVELS) if survey.smoothing.noise == "grid" else 0.0
+    return (math.sqrt(survey.claim.largest / gamma) + rounding) ** 2 * (1 + 1e-6)
 
 
 def _attack(
-    target: Target,
+    model: nn.Module,
     images: Tensor,
     y: Tensor,
     loss: BoundedLoss,
     gamma: float,
     ascent: Ascent,
+    survey: ShiftSurvey,
     block: list[int],
-    draws: int,
-    seed: int,
 ) -> dict[str, np.ndarray]:
     """Where the ascent ends at one price: phi, and cost and loss of a point on the images' own grid beside it."""
     x = to_unit(images) if images.dtype == torch.uint8 else images
+    smoothing = survey.smoothing
     found = robust_surrogate(
-        target.model,
+        model,
         x,
         y,
         gamma,
-        sigma=target.smoothing(),
+        sigma=smoothing.sigma,
         steps=ascent.steps,
         draws=ascent.inner_draws,
         loss=loss,
-        rng=ExampleNoise(seed, f"curves:{gamma!r}", block),
+        rng=ExampleNoise(smoothing.seed, f"curves:{gamma!r}", block),
     )
-    noise = noise_kind(target.data.images)
     reach = math.sqrt(loss.bound / gamma)
     shrink = (reach / found.distance.clamp_min(1e-12)).clamp_max(1.0).view(-1, *[1] * (x.dim() - 1))
     moved = (x + shrink * (found.maximiser - x)).clamp(0, 1)
-    if noise == "grid":
+    if smoothing.noise == "grid":
         # A point of the grid takes the same exact noise as the images, and lies within the claim.
         levels = (moved * LEVELS).round()
         moved, offset = levels / LEVELS, (levels - (x * LEVELS).round()).double() / LEVELS
     else:
         offset = moved.double() - x.double()
-    drawn = draw_losses(
-        target.model,
-        moved,
-        y,
-        loss,
-        Smoothing(
-            target.smoothing(),
-            target.data.num_classes,
-            noise=noise,
-            seed=seed,
-            dtype=native_dtype(target.device),
-        ),
-        indices=block,
-        draws=draws,
-        purpose=f"curves:fresh:{gamma!r}",
-    )
+    purpose = f"curves:fresh:{gamma!r}"
+    drawn = draw_losses(model, moved, y, loss, smoothing, indices=block, draws=survey.draws, purpose=purpose)
     return {
         "phi": found.phi.double().cpu().numpy(),
         "squared_distance": offset.flatten(1).square().sum(1).cpu().numpy(),

@@ -9,11 +9,11 @@ import numpy as np
 from rhobust.certificates import (
     Evidence,
     ShiftClaim,
-    charged_alpha,
+    ShiftSurvey,
+    Smoothing,
     compare,
-    gather_evidence,
+    native_dtype,
     noise_kind,
-    shift_certificate,
 )
 from rhobust.progress import Report
 from rhobust.records import Record, RecordWriter, Row
@@ -55,10 +55,10 @@ def certify_shift_target(
     check_radii(eps, "eps")
     sigma = target.smoothing()
     indices = target.data.places(limit, stride)
-    noise = noise_kind(target.data.images)
     claim = (claim or ShiftClaim()).settled(target.data.num_classes)
     if beside and claim.loss != "0-1":
         raise ValueError("beside must be left out for a loss that is not 0-1: the other certificates are of accuracy")
+    survey = survey_of(target, claim, points=len(indices), draws=draws, alpha=alpha, seed=seed)
     settings: Row = {
         "eps": list(eps),
         "draws": draws,
@@ -67,7 +67,7 @@ def certify_shift_target(
         "votes": claim.noisy_votes,
         "bound": claim.largest,
         "beside": beside,
-        "noise": noise,
+        "noise": survey.smoothing.noise,
         "limit": limit,
         "stride": stride,
         "seed": seed,
@@ -77,19 +77,8 @@ def certify_shift_target(
 
     def evaluate(block: list[int]) -> list[Row]:
         labels = target.data.labels[block]
-        evidence = gather_evidence(
-            target.model,
-            target.data.images[block].to(target.device),
-            labels.to(target.device),
-            claim=claim,
-            indices=block,
-            points=len(indices),
-            sigma=sigma,
-            draws=draws,
-            alpha=alpha,
-            seed=seed,
-            num_classes=target.data.num_classes,
-        )
+        images = target.data.images[block].to(target.device)
+        evidence = survey.gather(target.model, images, labels.to(target.device), indices=block)
         columns = {name: found for name, found in _columns(evidence).items() if found is not None}
         return [
             {
@@ -105,18 +94,7 @@ def certify_shift_target(
         evidence = Evidence(
             **{field: np.array([row[name] for row in rows]) for field, name in _NAMES.items() if name in rows[0]}
         )
-        dimension = math.prod(target.data.shape)
-        certificate = shift_certificate(
-            evidence,
-            claim=claim,
-            draws=draws,
-            eps=eps,
-            sigma=sigma,
-            dimension=dimension,
-            alpha=alpha,
-            seed=seed,
-            noise=noise,
-        )
+        certificate = survey.certificate(evidence, eps)
         accuracy = claim.loss == "0-1"
         name = "certified_accuracy" if accuracy else "certified_loss"
         certified = certificate.certified_accuracy if accuracy else certificate.certified_loss
@@ -131,13 +109,25 @@ def certify_shift_target(
             "statement": certificate.statement(certificate.eps[len(certificate.eps) // 2]),
         }
         if beside:
-            level = charged_alpha(alpha, sigma=sigma, dimension=dimension, draws=draws * len(rows), noise=noise)
-            others = compare(evidence.errors, draws=draws, eps=eps, sigma=sigma, level=level)
+            others = compare(evidence.errors, draws=draws, eps=eps, sigma=sigma, level=survey.level())
             summary["beside"] = [{**asdict(other), "eps": list(eps)} for other in others]
         return summary
 
     writer = RecordWriter(target.folder, "certify-shift", "", settings)
     return walk(writer, indices, evaluate, summarise, task=f"certify-shift {target.name}", report=report)
+
+
+def survey_of(target: Target, claim: ShiftClaim, *, points: int, draws: int, alpha: float, seed: int) -> ShiftSurvey:
+    """How a target's test data is asked about a shift."""
+    data = target.data
+    smoothing = Smoothing(
+        target.smoothing(),
+        data.num_classes,
+        noise=noise_kind(data.images),
+        seed=seed,
+        dtype=native_dtype(target.device),
+    )
+    return ShiftSurvey(claim, smoothing, points=points, dimension=math.prod(data.shape), draws=draws, alpha=alpha)
 
 
 _NAMES = {"errors": "errors", "dithered": "dithered", "losses": "loss", "uppers": "upper"}
