@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -102,6 +103,15 @@ def test_looking_at_a_record_writes_nothing(tmp_path):
     assert other.rows == []
     other.read()
     assert other.rows == [{"index": 0}]
+
+
+def test_a_record_is_read_once(tmp_path, monkeypatch):
+    writer = RecordWriter(tmp_path, "attack", "pgd", {"seed": 1})
+    writer.append([{"index": 0}])
+    read, paths = Path.read_bytes, []
+    monkeypatch.setattr(Path, "read_bytes", lambda path: paths.append(path) or read(path))
+    assert RecordWriter(tmp_path, "attack", "pgd", {"seed": 1}).rows == [{"index": 0}]
+    assert paths == [writer.path]
 
 
 def test_parts_lie_beside_the_record(tmp_path):

@@ -114,7 +114,10 @@ def compress(path: Path, folder: Path) -> Path:
 
 def read_record(path: Path) -> Record:
     """Read a record file, finished or not, plain or compressed."""
-    content = _content(path)
+    return _record(path, _content(path))
+
+
+def _record(path: Path, content: bytes) -> Record:
     lines = _rows(path, content)
     if not lines or "kind" not in lines[0] or "settings" not in lines[0]:
         raise ValueError(f"{path} must start with a header line (kind and settings), but it has none")
@@ -172,9 +175,10 @@ class RecordWriter:
     def read(self) -> None:
         """Take up what the file holds now."""
         self.rows, self.summary, self._begun = [], None, False
-        if not self._has_header():
+        content = self._held()
+        if b"\n" not in content:
             return
-        record = read_record(self.path)
+        record = _record(self.path, content)
         if record.settings != json.loads(json.dumps(self.settings)):
             raise ValueError(f"{self.path} must hold the settings of its name, but its header was changed")
         self.rows, self.summary = record.rows, record.summary
@@ -191,20 +195,20 @@ class RecordWriter:
         head = f"{self.path.name}.part-"
         return [self.part(path.name.removeprefix(head)) for path in sorted(self.path.parent.glob(f"{head}*"))]
 
-    def _has_header(self) -> bool:
-        return self.path.exists() and b"\n" in _content(self.path)
+    def _held(self) -> bytes:
+        """What the file holds; nothing where there is none. Without a whole line it has no header yet."""
+        return _content(self.path) if self.path.exists() else b""
 
     def _header(self) -> str:
         return json.dumps({"kind": self.kind, "settings": self.settings}, allow_nan=False) + "\n"
 
     def _begin(self) -> None:
         """Put the header there, or drop the half line that a kill left."""
-        if not self._has_header():
+        content = self._held()
+        end = content.rfind(b"\n") + 1
+        if end == 0:
             write_whole(self.path, self._header())
-            return
-        whole = self.path.read_bytes()
-        end = whole.rfind(b"\n") + 1
-        if end < len(whole):
+        elif end < len(content):
             with self.path.open("r+b") as file:
                 file.truncate(end)
 
