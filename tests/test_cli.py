@@ -245,7 +245,6 @@ def test_a_mistake_is_one_line_and_exit_code_2(arguments, message, capsys, monke
         (["certify", "--tolerance", "0"], "tolerance must be > 0, got 0.0"),
         (["certify", "--dtype", "float16", "--device", "cpu"], "dtype must be float32 or bfloat16 on a cpu"),
         (["certify", "--noise", "laplace"], "grid"),
-        (["audit", "--share", "-1"], "share must lie in [0, 1], got -1"),
         (["predict"], "a run folder and at least one image must be given, got 1 names"),
         (["predict", "/nowhere.png"], "/nowhere.png must be a whole 8-bit image"),
         (["certify-shift", "--draws", "0"], "draws must be >= 1, got 0"),
@@ -271,6 +270,12 @@ def test_a_mistake_is_one_line_and_exit_code_2(arguments, message, capsys, monke
 )
 def test_a_mistake_about_a_run_is_one_line(arguments, message, folder, capsys):
     assert message in refused(capsys, [arguments[0], str(folder), *arguments[1:], "--quiet"])
+
+
+def test_a_share_that_cannot_be_is_one_line(folder, capsys):
+    record = document(capsys, ["certify", str(folder), "--n0", "10", "--n", "50", *SMALL])["record"]
+    message = "share must lie in [0, 1], got -1"
+    assert message in refused(capsys, ["audit", record, "--share", "-1", "--quiet"])
 
 
 def test_a_damaged_config_is_one_line(folder, capsys, tmp_path):
