@@ -243,6 +243,23 @@ def test_a_few_close_votes_refute_no_certificate(tmp_path, run):
     assert "1 of the broken examples is certified at this radius" in text
 
 
+def test_a_certificate_that_proves_nothing_is_not_refuted(tmp_path, run):
+    only(run, "certify-cohen-*").unlink()
+    write_certificate(run, np.zeros(200), sigma=0.25)
+    assert "cannot both be right" not in text_of(page_of(tmp_path, run))
+
+
+@pytest.mark.parametrize(("restarts", "refuted"), [(0, True), (100_000, False), ("many", True)])
+def test_every_restart_is_another_chance_of_a_fluke(tmp_path, run, restarts, refuted):
+    for path in (only(run, "certify-cohen-*"), *run.glob("attack-eot-*")):
+        path.unlink()
+    write_certificate(run, np.full(200, 0.55), sigma=0.25)
+    margin = np.where(np.arange(200) < 90, 0.1, 0.9)
+    attack = {"kind": "eot", "steps": 20, "restarts": restarts}
+    write_attack(run, "eot", margin, scored="smoothed", sigma=0.25, attack=attack)
+    assert ("cannot both be right" in text_of(page_of(tmp_path, run))) is refuted
+
+
 def test_all_attacks_that_refute_a_certificate_are_named_at_once(tmp_path, run):
     only(run, "certify-cohen-*").unlink()
     write_certificate(run, np.full(200, 0.55), sigma=0.25)

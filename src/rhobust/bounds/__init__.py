@@ -36,6 +36,8 @@ from .psi import psi1 as psi1
 from .psi import psi_slope as psi_slope
 from .radius import certified_radius as certified_radius
 from .radius import log_e_value as log_e_value
+from .refutation import beyond_doubt as beyond_doubt
+from .refutation import refuted_by_chance as refuted_by_chance
 from .sequential import RadiusTest as RadiusTest
 from .sequential import chance_left as chance_left
 from .sequential import looks as looks

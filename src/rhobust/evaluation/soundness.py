@@ -3,18 +3,11 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from scipy import stats
-
-from rhobust.bounds import failure_quantile
+from rhobust.bounds import beyond_doubt, refuted_by_chance
 from rhobust.records import Record, Row, same_classifier
 from rhobust.rounding import percent, plain
 
 from .rivals import finished_records
-
-BEYOND_DOUBT = 1e-6
-"""A vote contradicts a certificate only where a label of probability one half would get as few votes so rarely."""
-CHANCE = 1e-3
-"""Probability that sound certificates and fair votes are called contradictory."""
 
 
 def contradictions(record: Record) -> list[str]:
@@ -89,8 +82,6 @@ def _pair(record: Record, certificate: Record) -> _Pair | None:
 
     radius = max(record.settings["radii"], key=lambda at: certified(at) - standing(at))
     attempts = 1 + record.settings["attack"].get("restarts", 0)
-    # One example contradicts by chance if its certificate is false or one of the votes on it is a fluke.
-    chance = min(0.5, certificate.settings["alpha"] + BEYOND_DOUBT * attempts * len(record.settings["radii"]))
     return _Pair(
         text=(
             f"{certificate.path.name} certifies {percent(certified(radius) / len(common), 'down')}% of {len(common)}"
@@ -101,11 +92,11 @@ def _pair(record: Record, certificate: Record) -> _Pair | None:
         standing=standing(radius),
         proved=len(proved),
         refuted=len({row["index"] for row in record.rows if _refutes(row, proved.get(row["index"]))}),
-        allowed=failure_quantile(len(proved), chance, CHANCE),
+        allowed=refuted_by_chance(len(proved), certificate.settings["alpha"], attempts * len(record.settings["radii"])),
     )
 
 
 def _refutes(row: Row, proved: float | None) -> bool:
     if proved is None or not row["broken"] or row["distance"] > proved:
         return False
-    return bool(stats.binom.cdf(row["label_votes"], row["votes"], 0.5) < BEYOND_DOUBT)
+    return beyond_doubt(row["label_votes"], row["votes"])

@@ -3,17 +3,13 @@
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
 from typing import Any, TypeGuard
 
-from scipy import special
-
+from rhobust.bounds import beyond_doubt
 from rhobust.records import Record, Row
 from rhobust.report.run import Attack, Certificate, CloseVotes, Curve, Losses, Measured, Piece, Shift, Transfer
 from rhobust.rounding import Share, plain, share
 
-BEYOND_DOUBT = 1e-6
-"""A vote breaks an example beyond doubt where a label of probability one half would get as few votes so rarely."""
 CLAIMS = ("match", "curvature", "counterexample")
 """Records behind the paper's claims: they say nothing of robustness, and `rhobust reproduce` shows them."""
 
@@ -77,13 +73,7 @@ def _beyond_doubt(row: Row) -> bool:
     label_votes, votes = row.get("label_votes"), row.get("votes")
     if not isinstance(label_votes, int) or not isinstance(votes, int):
         return True
-    return _chance(label_votes, votes) < BEYOND_DOUBT
-
-
-@cache
-def _chance(label_votes: int, votes: int) -> float:
-    """The probability that a label of probability one half gets so few votes."""
-    return float(special.bdtr(label_votes, votes, 0.5))
+    return beyond_doubt(label_votes, votes)
 
 
 def _close_votes(summary: Row) -> dict[float, CloseVotes]:

@@ -71,6 +71,12 @@ class Attack:
         return self.scored == "smoothed" and self.settings.get("votes") != 1
 
     @property
+    def votings(self) -> int:
+        """How often an example was judged at most: at each radius once, and once again after each restart."""
+        restarts = _object(self.settings, "attack").get("restarts")
+        return len(self.broken) * (1 + (restarts if isinstance(restarts, int) and restarts > 0 else 0))
+
+    @property
     def name(self) -> str:
         """The attack in a few words, such as "EOT, 20 steps"."""
         attack = _object(self.settings, "attack")

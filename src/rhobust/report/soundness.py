@@ -2,14 +2,10 @@
 
 import math
 
-from rhobust.bounds import failure_quantile
+from rhobust.bounds import refuted_by_chance
 from rhobust.records import same_classifier
-from rhobust.report.pieces import BEYOND_DOUBT
 from rhobust.report.run import Attack, Certificate, Run, Shift
 from rhobust.rounding import percent, plain
-
-CHANCE = 1e-3
-"""Probability that sound certificates and fair votes are called contradictory."""
 
 
 def contradictions(run: Run) -> list[str]:
@@ -71,8 +67,7 @@ def _refuted(run: Run, certificate: Certificate) -> list[str]:
             continue
         proved = certificate.correct.keys() & attack.examples
         refuted = [index for index in proved if attack.doubtless.get(index, math.inf) <= certificate.correct[index]]
-        chance = min(0.5, (certificate.alpha or 0.0) + BEYOND_DOUBT * len(attack.broken))
-        if len(refuted) > failure_quantile(len(proved), chance, CHANCE):
+        if len(refuted) > refuted_by_chance(len(proved), certificate.alpha or 0.0, attack.votings):
             told.append((len(refuted), len(proved), attack.file))
     if not told:
         return []
