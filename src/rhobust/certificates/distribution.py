@@ -150,66 +150,28 @@ class ShiftSurvey:
 
     def certificate(self, evidence: Evidence, eps: Sequence[float]) -> ShiftCertificate:
         """The certificate that the draws at all the points give, for these sizes of the shift."""
-        return shift_certificate(
-            evidence,
-            claim=self.claim,
-            draws=self.draws,
-            eps=eps,
-            sigma=self.smoothing.sigma,
-            dimension=self.dimension,
+        if len(eps) == 0:
+            raise ValueError("eps must hold at least one radius, got none")
+        if min(eps) < 0:
+            raise ValueError(f"eps must be >= 0, got {min(eps)}")
+        claim, smoothing, draws = self.claim, self.smoothing, self.draws
+        rho = np.square(np.asarray(eps, dtype=float))
+        soft = claim.loss != "0-1"
+        mean = evidence.losses.mean() if soft and evidence.losses is not None else evidence.errors.mean() / draws
+        worst = (_soft_loss if soft else _error)(evidence, claim, draws, rho, smoothing.sigma, self.level())
+        return ShiftCertificate(
+            claim=claim,
+            eps=tuple(float(value) for value in eps),
+            certified_loss=tuple(worst.tolist()),
+            accuracy_under_noise=float(1 - evidence.errors.mean() / draws),
+            loss_under_noise=float(mean),
+            points=self.points,
+            draws=draws,
             alpha=self.alpha,
-            seed=self.smoothing.seed,
-            noise=self.smoothing.noise,
+            sigma=smoothing.sigma,
+            noise=smoothing.noise,
+            seed=smoothing.seed,
         )
-
-
-def shift_certificate(
-    evidence: Evidence,
-    *,
-    claim: ShiftClaim,
-    draws: int,
-    eps: Sequence[float],
-    sigma: float,
-    dimension: int,
-    alpha: float,
-    seed: int,
-    noise: NoiseKind,
-) -> ShiftCertificate:
-    """The certificate that the draws at each point give.
-
-    Args:
-        evidence: What they showed; soft losses need more than wrong votes.
-        claim: What is claimed; its bound must be settled.
-        draws: Votes a point.
-        eps: Sizes of the shift.
-        sigma: Standard deviation of the smoothing noise.
-        dimension: Numbers in an input; decides what the integer sampler is charged.
-        alpha: Probability that the statement is false.
-        seed: Names the noise, for the record.
-        noise: The kind of noise.
-    """
-    if len(eps) == 0:
-        raise ValueError("eps must hold at least one radius, got none")
-    if min(eps) < 0:
-        raise ValueError(f"eps must be >= 0, got {min(eps)}")
-    points = len(evidence.errors)
-    level = charged_alpha(alpha, sigma=sigma, dimension=dimension, draws=draws * points, noise=noise)
-    rho = np.square(np.asarray(eps, dtype=float))
-    soft = claim.loss != "0-1"
-    mean = evidence.losses.mean() if soft and evidence.losses is not None else evidence.errors.mean() / draws
-    return ShiftCertificate(
-        claim=claim,
-        eps=tuple(float(value) for value in eps),
-        certified_loss=tuple((_soft_loss if soft else _error)(evidence, claim, draws, rho, sigma, level).tolist()),
-        accuracy_under_noise=float(1 - evidence.errors.mean() / draws),
-        loss_under_noise=float(mean),
-        points=points,
-        draws=draws,
-        alpha=alpha,
-        sigma=sigma,
-        noise=noise,
-        seed=seed,
-    )
 
 
 def _error(

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from rhobust.attacks import Pgd
-from rhobust.certificates import Evidence, ShiftClaim, Smoothing, count_votes, shift_certificate
+from rhobust.certificates import Evidence, ShiftClaim, ShiftSurvey, Smoothing, count_votes
 from rhobust.certificates.votes import batch_rows
 from rhobust.data import Dataset, to_unit
 from rhobust.methods import Gaussian
@@ -138,19 +138,9 @@ class Bench:
 
 def bound_seconds() -> float:
     """Seconds of a distributional certificate for one radius, once the votes are there."""
-    eps = (0.05, 0.1)
-    work = partial(
-        shift_certificate,
-        Evidence(np.resize(np.arange(5), 500)),
-        claim=ShiftClaim(),
-        draws=20,
-        eps=eps,
-        sigma=0.1,
-        dimension=64,
-        alpha=1e-3,
-        seed=0,
-        noise="float",
-    )
+    eps, errors = (0.05, 0.1), np.resize(np.arange(5), 500)
+    survey = ShiftSurvey(ShiftClaim(), Smoothing(0.1, 2, noise="float"), points=len(errors), dimension=64)
+    work = partial(survey.certificate, Evidence(errors), eps)
     return _seconds(work, torch.device("cpu")) / len(eps)
 
 
