@@ -1,9 +1,10 @@
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional as F
 
 from rhobust.models import build_model
-from rhobust.models.layers import ConvNorm, InputConv, StandIn, convolve_relu
+from rhobust.models.layers import ConvNorm, Folded, InputConv, Residual, StandIn, convolve_relu, product_relu
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -61,6 +62,38 @@ def test_the_fused_convolution_is_the_plain_one_with_its_gradients(kernel, strid
     assert torch.allclose(fused(*moving), expected, atol=1e-12)
     assert torch.autograd.gradcheck(fused, moving)
     torch.library.opcheck(convolve_relu, (x, weight, bias, shortcut, [stride] * 2, [kernel // 2] * 2))
+
+
+@pytest.mark.filterwarnings("default")  # torch warns about its own parts while it compiles
+@pytest.mark.parametrize(("channels", "kernel"), [(3, 3), (1, 5), (5, 1)])
+def test_a_convolution_over_patches_is_the_plain_one_with_its_gradient(channels, kernel):
+    generator = torch.Generator().manual_seed(0)
+    with torch.random.fork_rng(devices=[]):
+        layer = ConvNorm(channels, 6, kernel, activation=nn.ReLU()).double().eval()
+    folded = Folded(layer, torch.float64)
+    x = torch.rand(3, channels, 7, 9, generator=generator, dtype=torch.float64)
+    assert torch.allclose(folded(x), layer(x), atol=1e-12)
+    assert folded(x).is_contiguous(memory_format=torch.channels_last)
+    assert torch.autograd.gradcheck(folded, x.requires_grad_())
+    compiled = torch.compile(folded, backend="aot_eager")
+    slopes = [torch.autograd.grad(layer(x).sin().sum(), x)[0] for layer in (folded, compiled)]
+    assert torch.allclose(*slopes, atol=1e-12)
+    matrix = (x.detach().flatten(1), torch.rand(4, x[0].numel(), generator=generator, dtype=torch.float64))
+    torch.library.opcheck(product_relu, (*matrix, torch.zeros(4, dtype=torch.float64)))
+
+
+def test_a_shortcut_leaves_its_bias_to_the_convolution_it_is_added_to():
+    model = build_model(
+        "resnet18", shape=(3, 8, 8), classes=4, mean=[0.5] * 3, deviation=[0.3] * 3, activation="relu", seed=0
+    ).eval()
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.bias.data.fill_(0.3)
+    stand_in = StandIn(model, torch.float64)
+    blocks = [module for module in stand_in.network.modules() if isinstance(module, Residual)]
+    assert [getattr(block.shortcut, "bias", "none") for block in blocks].count(None) == 3
+    x = torch.rand(4, 3, 8, 8, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    assert torch.allclose(stand_in.network.double()(x), model.double()(x), atol=1e-9)
 
 
 @pytest.mark.parametrize(("channels", "kernel", "stride", "padding"), [(1, 8, 2, 3), (3, 3, 1, 1), (2, 5, 3, 0)])

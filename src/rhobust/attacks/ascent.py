@@ -46,11 +46,13 @@ class Lender(nn.Module):
 
 
 class Lent(nn.Module):
-    """A stand-in that computes the losses of labelled examples in one piece with itself."""
+    """A stand-in that computes the losses of labelled examples in one piece with itself, and steps in one piece too."""
 
-    def __init__(self, network: nn.Module, losses: Callable[[Tensor, Tensor], Tensor]) -> None:
+    def __init__(
+        self, network: nn.Module, losses: Callable[[Tensor, Tensor], Tensor], fuse: Callable[[Move], Move]
+    ) -> None:
         super().__init__()
-        self.network, self.losses = network, losses
+        self.network, self.losses, self.fuse = network, losses, fuse
 
     def forward(self, x: Tensor) -> Tensor:
         return self.network(x)
@@ -61,6 +63,11 @@ def label_losses(network: nn.Module, x: Tensor, y: Tensor) -> Tensor:
     if isinstance(network, Lent):
         return network.losses(x, y)
     return F.cross_entropy(network(x), y, reduction="none")
+
+
+def beside(network: nn.Module, move: Move) -> Move:
+    """A step rule of many small operations, in one piece where the network that lends itself can fuse it."""
+    return network.fuse(move) if isinstance(network, Lent) else move
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from rhobust.noise import Noise
 
-from .ascent import Objective, ascend, frozen
+from .ascent import Objective, ascend, beside, frozen
 from .ball import Gradient, Norm, random_point, steps_within
 from .losses import OTHER, LossKind
 
@@ -66,8 +66,9 @@ class Climb(ABC):
         self, model: nn.Module, x: Tensor, y: Tensor, *, eps: float, sigma: float | None, rng: Noise, start: Tensor
     ) -> Tensor:
         """One ascent from a start in the ball around x; arguments are not checked."""
-        moves = [steps_within(self.norm, self.gradient, x, eps, self.size(eps, number)) for number in range(self.steps)]
+        sizes = [self.size(eps, number) for number in range(self.steps)]
         with frozen(model) as lent:
+            moves = [beside(lent, steps_within(self.norm, self.gradient, x, eps, size)) for size in sizes]
             return ascend(
                 self.objective(lent, y, sigma=sigma, rng=rng),
                 start,

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rhobust.attacks.ascent import ascend, frozen, l2_move
+from rhobust.attacks.ascent import ascend, beside, frozen, l2_move
 from rhobust.attacks.losses import smoothed_loss
 from rhobust.noise import DrawnNoise, Noise, noisy_copies
 
@@ -47,7 +47,7 @@ class Smoothadv:
                 lambda point: smoothed_loss(lent, point, y, sigma=self.sigma, draws=self.draws, rng=drawn),
                 x,
                 steps=self.steps,
-                move=l2_move(x, self.eps, self.relative_step * self.eps / self.steps),
+                move=beside(lent, l2_move(x, self.eps, self.relative_step * self.eps / self.steps)),
             )
         copies = noisy_copies(worst, self.sigma, self.draws, drawn)
         return Loss(F.cross_entropy(model(copies), torch.cat([y] * self.draws)), squared_distance(worst, x))

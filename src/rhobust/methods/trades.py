@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rhobust.attacks.ascent import ascend, frozen, l2_move
+from rhobust.attacks.ascent import ascend, beside, frozen, l2_move
 from rhobust.noise import Noise
 
 from .protocol import Loss, squared_distance
@@ -54,7 +54,7 @@ class Trades:
             lambda point: divergence(clean, model(point)),
             x + _START * rng.normal(x, 1)[0],
             steps=self.steps,
-            move=l2_move(x, self.eps, self.relative_step * self.eps / self.steps),
+            move=beside(model, l2_move(x, self.eps, self.relative_step * self.eps / self.steps)),
         )
 
 

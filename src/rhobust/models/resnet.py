@@ -2,24 +2,19 @@
 
 from collections.abc import Callable
 
-from torch import Tensor, nn
+from torch import nn
 
-from rhobust.models.layers import ConvNorm
+from rhobust.models.layers import ConvNorm, Residual
 
 
-class _Block(nn.Module):
+def _block(inputs: int, outputs: int, stride: int, activation: Callable[[], nn.Module]) -> Residual:
     """Two 3x3 convolutions around a shortcut."""
-
-    def __init__(self, inputs: int, outputs: int, stride: int, activation: Callable[[], nn.Module]) -> None:
-        super().__init__()
-        self.first = ConvNorm(inputs, outputs, 3, stride, activation=activation())
-        self.second = ConvNorm(outputs, outputs, 3, activation=activation())
-        self.shortcut: nn.Module = nn.Identity()
-        if stride != 1 or inputs != outputs:
-            self.shortcut = ConvNorm(inputs, outputs, 1, stride)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.second(self.first(x), self.shortcut(x))
+    plain = stride == 1 and inputs == outputs
+    return Residual(
+        ConvNorm(inputs, outputs, 3, stride, activation=activation()),
+        ConvNorm(outputs, outputs, 3, activation=activation()),
+        nn.Identity() if plain else ConvNorm(inputs, outputs, 1, stride),
+    )
 
 
 def resnet18(channels: int, height: int, width: int, classes: int, activation: Callable[[], nn.Module]) -> nn.Module:
@@ -29,6 +24,6 @@ def resnet18(channels: int, height: int, width: int, classes: int, activation: C
     layers: list[nn.Module] = [ConvNorm(channels, 64, 3, activation=activation())]
     inputs = 64
     for outputs, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
-        layers += [_Block(inputs, outputs, stride, activation), _Block(outputs, outputs, 1, activation)]
+        layers += [_block(inputs, outputs, stride, activation), _block(outputs, outputs, 1, activation)]
         inputs = outputs
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, classes))

@@ -47,6 +47,8 @@ class FastStep(Step):
         network = Lent(
             cast(nn.Module, torch.compile(stand_in.network, dynamic=False)),
             torch.compile(partial(label_losses, stand_in.network), dynamic=False),
+            # A norm of each example in two stages would need a kernel for each of them.
+            partial(torch.compile, dynamic=False, options={"split_reductions": False}),
         )
         refresh = torch.compile(stand_in.refresh, dynamic=False)
 
