@@ -24,6 +24,8 @@ def curve(colour="NAL", y=(0.9, 0.5), **more):
         "colour": colour,
         "kind": "",
         "dash": "solid",
+        "label": "",
+        "falling": False,
         "x": x,
         "y": list(y),
         "low": low,
@@ -108,8 +110,7 @@ def test_nothing_of_the_head_lies_on_a_panel_or_on_the_legend():
 
 
 def test_what_is_proved_is_not_interpolated():
-    drawn = document(curve(y=(0.9, 0.5, 0.1)))
-    drawn["panels"][0]["falling"] = True
+    drawn = document(curve(y=(0.9, 0.5, 0.1), falling=True))
     [ax] = draw(drawn).axes
     assert ax.lines[0].get_drawstyle() == "steps-pre", "up to a point the value of that point holds"
 

@@ -164,6 +164,7 @@ def _arranged(handles: list[Any], width: float) -> tuple[list[Any], int]:
 
     matplotlib fills columns first; the entries are reordered so that they read row by row.
     """
+    across = 1
     widths = [0.42 + 0.06 * len(handle.get_label()) for handle in handles]
     for rows in range(1, len(handles) + 1):
         across = math.ceil(len(handles) / rows)
@@ -184,12 +185,18 @@ def _legend(panels: list[dict[str, Any]], looks: dict[str, tuple[str, str]]) -> 
     from matplotlib.lines import Line2D
 
     curves = [curve for panel in panels for curve in panel["curves"] if "fault" not in curve]
-    dash = {curve["colour"]: "solid" if curve["kind"] else curve["dash"] for curve in curves}
+    lines = {curve["colour"]: DASHES["solid" if curve["kind"] else curve["dash"]] for curve in curves}
+    # Points without a kind are hollow markers of their colour; joined ones have their line.
+    points = {curve["colour"] for curve in curves if len(curve["x"]) == 1 and not curve["kind"]}
+    lines |= {curve["colour"]: "" for curve in curves if curve["colour"] in points and not curve["label"]}
     handles = [
-        Line2D([], [], color=colour, marker=marker, linestyle=DASHES[dash[name]], label=name)
+        Line2D([], [], color=colour, marker=marker, linestyle=lines[name], label=name)
         for name, (colour, marker) in looks.items()
-        if name in dash
+        if name in lines
     ]
+    for handle in handles:
+        if handle.get_label() in points:
+            handle.set(markersize=5, markerfacecolor="none", linewidth=0.8)
     for kind, curve in {curve["kind"]: curve for curve in curves if curve["kind"]}.items():
         single = len(curve["x"]) == 1
         marker, line = (METHODS[kind][1], "") if single else ("", DASHES[curve["dash"]])
@@ -207,7 +214,9 @@ def _panel(ax: "Axes", panel: dict[str, Any], looks: dict[str, tuple[str, str]])
         if len(x) == 1:
             _point(ax, curve, colour, METHODS[curve["kind"]][1] if curve["kind"] else marker)
             continue
-        line = {"color": colour, "linestyle": DASHES[curve["dash"]], "marker": marker}
+        # Beside curves that are measured, the steps of what is proved go without markers.
+        bare = curve["falling"] and curve["kind"]
+        line = {"color": colour, "linestyle": DASHES[curve["dash"]], "marker": "" if bare else marker}
         marks = 1 if len(x) <= MARKED else (3 * place % BETWEEN, BETWEEN)
         # A share that only falls: between two points it is at least what it is at the next.
         step = "pre" if curve["falling"] else None
@@ -221,7 +230,10 @@ def _panel(ax: "Axes", panel: dict[str, Any], looks: dict[str, tuple[str, str]])
     ax.set(title=panel["title"], xlabel=panel["x"], ylabel=panel["y"])
     if not curves:
         ax.text(0.5, 0.5, "missing", ha="center", va="center", transform=ax.transAxes)
-    if all(0 <= value <= 1 for curve in curves for value in curve["y"]):
+    if all(len(curve["x"]) == 1 for curve in curves):
+        # Points are close to each other: no room is left above them.
+        ax.set_ylim(bottom=-0.02)
+    elif all(0 <= value <= 1 for curve in curves for value in curve["y"]):
         ax.set_ylim(-0.02, 1.02)
 
 

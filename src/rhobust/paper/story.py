@@ -3,7 +3,6 @@
 from rhobust.training import TrainConfig
 
 from .certified import each_radius, grid, shifts
-from .figures import RADIUS
 from .main_row import autoattack, damped_row, runs
 from .printed import TABLES
 from .protocol import RADII, papers_attack, strongest_attack
@@ -53,19 +52,19 @@ def fig_story(scale: Scale) -> Figure:
             Curve(protocol, "NAL", "the paper's protocol, PGD-20", "dashed"),
             *_honest(scale, "NAL", nal),
         ]
-        panels.append(Panel(f"NAL as in the paper, gamma {GAMMA:g}", RADIUS, "accuracy", tuple(curves)))
+        panels.append(Panel(f"NAL as in the paper, gamma {GAMMA:g}", "L2 radius", "accuracy", tuple(curves)))
         curves = [
             curve
             for name in COMPARED
             for curve in _honest(scale, OURS if name == damped_row(PRICE) else name, chosen[name])
         ]
-        panels.append(Panel(f"NAL, damped, gamma {PRICE:g}, and others", RADIUS, "accuracy", tuple(curves)))
+        panels.append(Panel(f"NAL, damped, gamma {PRICE:g}, and others", "L2 radius", "accuracy", tuple(curves)))
     return Figure(
         "fig-story",
-        "CIFAR-10, sigma 0.1: what is printed, what attacks leave standing, what is proved",
+        "CIFAR-10: as printed, under attack, and certified",
         tuple(panels),
         2,
-        stand_in_notes(scale, (CIFAR_R,)),
+        (f"Noise sigma {SIGMA:g}; PGD and TRADES have none.", *stand_in_notes(scale, (CIFAR_R,))),
     )
 
 

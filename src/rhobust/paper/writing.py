@@ -46,7 +46,7 @@ def _table(document: dict[str, Any]) -> str:
     """The table without the rows that have no number of ours yet, which are named below it."""
     columns = list(dict.fromkeys(cell["column"] for line in document["lines"] for cell in line["cells"]))
     marks: dict[str, int] = {}
-    rows, absent = (_flat if document.get("flat") else _stacked)(document, columns, marks)
+    rows, absent = (_flat if document["flat"] else _stacked)(document, columns, marks)
     if len(rows) == 2:
         return NOTHING
     notes = [f"- {note}" for note in document["notes"]]
@@ -67,16 +67,17 @@ def _stacked(document: dict[str, Any], columns: list[str], marks: dict[str, int]
     absent = []
     for line in document["lines"]:
         cells = {cell["column"]: cell for cell in line["cells"]}
+        sources = {
+            source: {column: cell["ours"][place] for column, cell in cells.items()}
+            for place, source in enumerate(document["sources"])
+        }
+        there = {source: ours for source, ours in sources.items() if not _nothing(ours.values())}
+        absent += [(line, source) for source in sources if source not in there]
         found = []
-        for place, source in enumerate(document["sources"]):
-            ours = {column: cell["ours"][place] for column, cell in cells.items()}
-            if _nothing(ours.values()):
-                absent.append((line, source))
-                continue
-            texts = [_ours(ours.get(column), marks) for column in columns]
-            found.append([source, *texts, _count(ours.values())])
-        if found and any(cell["printed"] is not None for cell in line["cells"]):
-            found.insert(0, ["printed", *(_printed(cells.get(column), marks) for column in columns), ""])
+        if there and any(cell["printed"] is not None for cell in line["cells"]):
+            found.append(["printed", *(_printed(cells.get(column), marks) for column in columns), ""])
+        for source, ours in there.items():
+            found.append([source, *(_ours(ours.get(column), marks) for column in columns), _count(ours.values())])
         # The keys stand once, before the first of the rows that belong together.
         blank = [""] * len(keys)
         rows += [[*(blank if place else line["keys"]), *row] for place, row in enumerate(found)]
