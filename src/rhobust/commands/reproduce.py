@@ -12,7 +12,7 @@ import tyro
 from rhobust.commands.options import Common, CommonOptions, print_table
 from rhobust.paper.estimate import estimate
 from rhobust.paper.pages import check, insert
-from rhobust.paper.plan import BEYOND, SPECS, plan
+from rhobust.paper.plan import BEYOND, GROUPS, SPECS, plan
 from rhobust.paper.publishing import publish
 from rhobust.paper.reproduce import reproduce
 from rhobust.paper.scales import SCALES, ScaleName
@@ -25,7 +25,7 @@ class Reproduce:
     """Make tables and figures of the paper beside its printed numbers; what is there is not made again."""
 
     names: Annotated[tuple[str, ...], tyro.conf.Positional]
-    """Tables and figures, or all; see docs/reproduce.md."""
+    """Tables and figures, all for those of the paper, or ours for those beyond it; see docs/reproduce.md."""
     scale: ScaleName = "smoke"
     """smoke: digits and tiny networks, minutes; small: MNIST, an evening; gpu: shorter trainings; full: the paper."""
     out: Path | None = None
@@ -44,9 +44,9 @@ class Reproduce:
 
     def run(self) -> dict[str, Any]:
         known = SPECS | BEYOND
-        unknown = [name for name in self.names if name not in known and name != "all"]
+        unknown = [name for name in self.names if name not in known and name not in GROUPS]
         if unknown or not self.names:
-            raise ValueError(f"names must be all or of {', '.join(known)}, got {' '.join(unknown) or 'none'}")
+            raise ValueError(f"names must be all, ours or of {', '.join(known)}, got {' '.join(unknown) or 'none'}")
         others = {"draw-only": self.draw_only, "publish": self.publish, "into": self.into}
         if self.plan and (given := next((name for name, value in others.items() if value), None)):
             raise ValueError(f"--plan and --{given} must not be given together")

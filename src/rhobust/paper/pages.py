@@ -45,7 +45,7 @@ def insert(page: Path, names: Iterable[str], out: Path) -> None:
     for name in names:
         if name in there:
             content = shown(read_json(out / f"{name}.json"), out, page)
-            text = _place(name).sub(lambda match, content=content: f"{match[1]}\n{content}\n{match[3]}", text)
+            text = _place(name).sub(lambda match, content=content: f"{match[1]}\n{content}\n\n{match[3]}", text)
     write_whole(page, text)
 
 

@@ -44,6 +44,8 @@ BEYOND: dict[str, Callable[[Scale], Spec]] = {
     "ledger": ledger.ledger,
 }
 """Tables and figures that the paper does not have, by their names."""
+GROUPS = {"all": SPECS, "ours": BEYOND}
+"""Words that stand for many names: every table and figure of the paper, and every one beyond it."""
 
 
 @dataclass(frozen=True)
@@ -57,12 +59,12 @@ class Plan:
 
 
 def plan(names: Sequence[str], scale: Scale) -> Plan:
-    """The plan of some tables and figures at a scale; "all" stands for every one of the paper.
+    """The plan of some tables and figures, or groups of them, at a scale.
 
     A spec that the scale leaves empty, because nothing stands for its data set, is left out.
     """
     known = SPECS | BEYOND
-    chosen = dict.fromkeys(name for asked in names for name in (SPECS if asked == "all" else (asked,)))
+    chosen = dict.fromkeys(name for asked in names for name in GROUPS.get(asked, (asked,)))
     specs = tuple(known[name](scale) for name in chosen)
     specs = tuple(spec for spec in specs if spec.jobs)
     jobs = tuple(dict.fromkeys(job for spec in specs for job in spec.jobs))

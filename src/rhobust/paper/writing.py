@@ -13,7 +13,7 @@ DIGITS = 4
 """Digits of a number in a table: those of the paper's shares."""
 INTERVAL_DIGITS = 3
 """Digits of an interval, which is rounded outward."""
-LEGEND = "Behind a number: its 95% interval. [1] leads to a note."
+LEGEND, MARKS = "Behind a number: its 95% interval.", " [1] leads to a note."
 
 
 def markdown(document: dict[str, Any]) -> str:
@@ -54,7 +54,7 @@ def _table(document: dict[str, Any]) -> str:
         notes.append(f"- Not measured yet: {'; '.join(absent)}.")
     notes += [f"- [{mark}] {text}" for text, mark in marks.items()]
     lines = [f"| {' | '.join(row)} |" for row in rows]
-    return "\n\n".join(["\n".join(lines), LEGEND, *(["\n".join(notes)] if notes else [])])
+    return "\n\n".join(["\n".join(lines), LEGEND + (MARKS if marks else ""), *(["\n".join(notes)] if notes else [])])
 
 
 Rows = list[list[str]]
