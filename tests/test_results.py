@@ -149,6 +149,10 @@ RUNS = sorted((GPU / "runs").iterdir())
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
+# The records are read once: what looks at them shares a worker.
+shared = pytest.mark.xdist_group("results")
+
+
 @pytest.fixture(scope="module")
 def made():
     """What reproduce makes of the records now, by name."""
@@ -157,6 +161,7 @@ def made():
     return {spec.name: told_from(filled, GPU) for spec, filled in documents(whole, workshop, draw_only=True)}
 
 
+@shared
 def test_the_tables_in_the_results_are_what_the_records_give(made):
     for name, document in made.items():
         assert read_json(GPU / f"{name}.json") == document, (
@@ -164,6 +169,7 @@ def test_the_tables_in_the_results_are_what_the_records_give(made):
         )
 
 
+@shared
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_the_places_in_a_page_hold_what_the_records_give(page, made):
     there = places(page)
@@ -177,6 +183,7 @@ def test_the_pages_show_all_of_ours():
     assert shown_somewhere == set(BEYOND)
 
 
+@shared
 def test_the_pictures_are_drawn_from_the_records(made):
     """Only the version that drew them draws the same bytes."""
     from rhobust.paper.drawing import draw, to_bytes
@@ -203,6 +210,7 @@ def test_a_run_says_where_and_how_it_was_made(folder):
     assert not (folder / "model.safetensors").exists()
 
 
+@shared
 def test_every_evaluation_says_what_it_took(made):
     works = [work for work in made["ledger"]["works"].values() if "fault" not in work]
     assert {work["run"] for work in works} <= {folder.name for folder in RUNS}
