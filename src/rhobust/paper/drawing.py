@@ -94,6 +94,10 @@ def _panels(document: dict[str, Any]) -> "Figure":
             ax.set_ylabel("")
     for ax in list(grid.flat)[len(panels) :]:
         ax.remove()
+    tops = [curve["high"][0] for panel in panels for curve in panel["curves"] if "fault" not in curve]
+    if points and alike and tops:
+        # Points lie close to each other: no room is left above the highest bar.
+        grid[0, 0].set_ylim(-0.02, max(tops) + 0.03)
     figure.legend(
         handles=handles, loc="outside lower center", ncols=across, frameon=False, columnspacing=1.4, handlelength=1.9
     )
@@ -230,10 +234,7 @@ def _panel(ax: "Axes", panel: dict[str, Any], looks: dict[str, tuple[str, str]])
     ax.set(title=panel["title"], xlabel=panel["x"], ylabel=panel["y"])
     if not curves:
         ax.text(0.5, 0.5, "missing", ha="center", va="center", transform=ax.transAxes)
-    if all(len(curve["x"]) == 1 for curve in curves):
-        # Points are close to each other: no room is left above them.
-        ax.set_ylim(bottom=-0.02)
-    elif all(0 <= value <= 1 for curve in curves for value in curve["y"]):
+    if all(0 <= value <= 1 for curve in curves for value in curve["y"]):
         ax.set_ylim(-0.02, 1.02)
 
 
