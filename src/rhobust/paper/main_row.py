@@ -45,8 +45,8 @@ def table_main(scale: Scale) -> Table:
         for name, run in runs(scale).items()
     ]
     notes = (
-        "sees all: EOT with 16 draws a gradient for networks that vote under noise; for the others PGD on the network, "
-        "with falling steps and two losses like EOT.",
+        f"sees all: EOT with {scale.eot.draws} draws a gradient for networks that vote under noise; for the others PGD "
+        "on the network, with falling steps and two losses like EOT.",
         "NAL is Algorithm 1 at gamma 1.5; printed numbers at 0.92 stand in Table 2, the others in the table for "
         "different noise.",
     )
