@@ -1,13 +1,27 @@
 """Every figure that the pages print stands in a record."""
 
+import importlib.metadata
 import json
+import shlex
 from pathlib import Path
 from statistics import mean
 
 import pytest
+import torch
 
-from rhobust.records import read_record, record_paths
-from rhobust.rounding import rounded
+from rhobust.cli import parse
+from rhobust.commands import train
+from rhobust.evaluation.soundness import contradictions
+from rhobust.paper.filling import told_from
+from rhobust.paper.pages import places, shown
+from rhobust.paper.plan import BEYOND, SPECS, plan
+from rhobust.paper.readings import certified_radii, robust_shares
+from rhobust.paper.reproduce import documents
+from rhobust.paper.scales import SCALES
+from rhobust.paper.workshop import Workshop
+from rhobust.records import read_json, read_record, read_rows, record_paths
+from rhobust.rounding import rounded, share
+from rhobust.training import open_run
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "speed.md").read_text()
@@ -128,3 +142,92 @@ def test_the_attack_table_is_the_record():
     shared = {row["name"]: row["seconds"] for row in document["while_the_cores_were_shared"]}
     ratios = [shared[name] / shared["rhobust"] for name in ("foolbox", "foolbox, torch's layers")]
     assert f"gave ratios of {ratios[0]:.1f} and {ratios[1]:.1f} for foolbox" in PAGE
+
+
+GPU = ROOT / "results" / "gpu"
+RUNS = sorted((GPU / "runs").iterdir())
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+# The records are read once: what looks at them shares a worker.
+shared = pytest.mark.xdist_group("results")
+
+
+@pytest.fixture(scope="module")
+def made():
+    """What reproduce makes of the records now, by name."""
+    workshop = Workshop(GPU, torch.device("cpu"))
+    whole = plan(list(BEYOND), SCALES["gpu"])
+    return {spec.name: told_from(filled, GPU) for spec, filled in documents(whole, workshop, draw_only=True)}
+
+
+@shared
+def test_the_tables_in_the_results_are_what_the_records_give(made):
+    for name, document in made.items():
+        assert read_json(GPU / f"{name}.json") == document, (
+            f"{name} is stale: docs/results.md says how to make it again"
+        )
+
+
+@shared
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_places_in_a_page_hold_what_the_records_give(page, made):
+    there = places(page)
+    assert there.keys() <= (SPECS | BEYOND).keys()
+    for name, content in there.items():
+        assert content == shown(made[name], GPU, page), f"{name} is stale: docs/results.md says how to make it again"
+
+
+def test_the_pages_show_all_of_ours():
+    shown_somewhere = {name for page in PAGES for name in places(page)}
+    assert shown_somewhere == set(BEYOND)
+
+
+@shared
+def test_the_pictures_are_drawn_from_the_records(made):
+    """Only the version that drew them draws the same bytes."""
+    from rhobust.paper.drawing import draw, to_bytes
+
+    for name in ("fig-story", "fig-front"):
+        picture = (GPU / f"{name}.svg").read_bytes()
+        if f"Matplotlib v{importlib.metadata.version('matplotlib')}".encode() in picture:
+            assert picture == to_bytes(draw(made[name]), "svg"), f"{name}.svg is stale"
+
+
+@pytest.mark.parametrize("folder", RUNS, ids=lambda folder: folder.name)
+def test_a_run_says_where_and_how_it_was_made(folder):
+    environment, config = read_json(folder / "environment.json"), read_json(folder / "config.json")
+    assert environment["device"] == "cuda"
+    assert environment["device_name"].startswith("NVIDIA")
+    assert environment["torch"][0].isdigit()
+    assert len(read_rows(folder / "metrics.jsonl")) == config["epochs"]
+    assert isinstance(config["seed"], int)
+    program, name, *arguments = shlex.split(environment["command"])
+    assert (program, name) == ("rhobust", "train")
+    trained = parse(train.COMMAND, name, arguments)
+    assert trained.config == open_run(folder).config
+    assert trained.config.run_id == folder.name
+    assert not (folder / "model.safetensors").exists()
+
+
+@shared
+def test_every_evaluation_says_what_it_took(made):
+    works = [work for work in made["ledger"]["works"].values() if "fault" not in work]
+    assert {work["run"] for work in works} <= {folder.name for folder in RUNS}
+    assert all(work["seconds"] is None or work["seconds"] > 0 for work in works)
+    assert all(work["seconds"] for work in works if work["work"] == "training")
+
+
+@pytest.mark.parametrize("folder", RUNS, ids=lambda folder: folder.name)
+def test_nothing_is_certified_above_what_an_attack_left(folder):
+    certificates = [read_record(path) for path in record_paths(folder, "certify-[!s]*")]
+    for path in record_paths(folder, "attack") if certificates else []:
+        attack = read_record(path)
+        assert contradictions(attack) == []
+        if attack.settings["scored"] == "smoothed":
+            left = robust_shares(attack)
+            for certificate in certificates:
+                radii = certified_radii(certificate)
+                for radius in left:
+                    proved = share(sum(reach >= radius for reach in radii), len(radii))
+                    assert proved.low <= left[radius].high, (certificate.path.name, path.name, radius)

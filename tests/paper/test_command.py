@@ -48,17 +48,20 @@ def test_what_is_there_is_drawn_and_what_is_missing_is_told(tmp_path, capsys):
     assert str(tmp_path / "theorem2.md") in out
     assert "is not trained" in out
     assert err == "rhobust: tables or figures have gaps, for 11 reasons: see the warnings\n"
-    assert "missing" in (tmp_path / "theorem2.md").read_text()
+    page = (tmp_path / "theorem2.md").read_text()
+    assert page.endswith("\n\nNot measured yet.\n")
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["table3"], "names must be all or of table1, table2"),
-        ([], "names must be all or of table1"),
+        (["table3"], "names must be all, ours or of table1, table2"),
+        ([], "names must be all, ours or of table1"),
         (["fig1d", "--scale", "small"], "fig1d must have a data set at the scale small, but has none"),
         (["all", "--plan", "--draw-only"], "--plan and --draw-only must not be given together"),
         (["all", "--plan", "--publish", "there"], "--plan and --publish must not be given together"),
+        (["all", "--plan", "--into", "page.md"], "--plan and --into must not be given together"),
+        (["table1", "--into", "nowhere.md"], "nowhere.md must exist, but there is no such file"),
     ],
 )
 def test_mistakes_are_one_line(arguments, message, capsys):

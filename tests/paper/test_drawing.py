@@ -24,6 +24,8 @@ def curve(colour="NAL", y=(0.9, 0.5), **more):
         "colour": colour,
         "kind": "",
         "dash": "solid",
+        "label": "",
+        "falling": False,
         "x": x,
         "y": list(y),
         "low": low,
@@ -108,8 +110,7 @@ def test_nothing_of_the_head_lies_on_a_panel_or_on_the_legend():
 
 
 def test_what_is_proved_is_not_interpolated():
-    drawn = document(curve(y=(0.9, 0.5, 0.1)))
-    drawn["panels"][0]["falling"] = True
+    drawn = document(curve(y=(0.9, 0.5, 0.1), falling=True))
     [ax] = draw(drawn).axes
     assert ax.lines[0].get_drawstyle() == "steps-pre", "up to a point the value of that point holds"
 
@@ -135,6 +136,31 @@ def test_a_single_point_gets_its_methods_marker_and_its_interval():
     assert ax.lines[0].get_marker() == METHODS["TRADES"][1]
     assert len(ax.collections) == 1, "the error bar"
     assert legend(figure) == ["eps 0.4", "TRADES"]
+
+
+def test_points_get_the_room_of_the_highest_bar_in_any_panel():
+    low, high = curve(y=(0.2,)), curve("STN", y=(0.6,))
+    drawn = document(low, columns=2)
+    drawn["panels"] = [{**drawn["panels"][0], "curves": [one]} for one in (low, high)]
+    for ax in draw(drawn).axes:
+        assert ax.get_ylim() == pytest.approx((-0.02, 0.68))
+
+
+def test_points_of_one_colour_with_labels_are_joined_and_their_legend_has_a_line():
+    points = [curve("NAL, damped", y=(y,), x=[y], label=f"{y:g}") for y in (0.2, 0.5)]
+    figure = draw(document(*points, curve("PGD", y=(0.4,), left=[-0.1], right=[0.2])))
+    [ax] = figure.axes
+    joined = [line for line in ax.lines if len(line.get_xdata()) == 2]
+    assert [list(line.get_xdata()) for line in joined] == [[0.2, 0.5]]
+    assert [text.get_text() for text in ax.texts] == ["0.2", "0.5"]
+    [keys] = figure.legends
+    assert [handle.get_linestyle() for handle in keys.legend_handles] == ["-", "None"]
+
+
+def test_what_is_proved_goes_without_markers_beside_what_is_measured():
+    [ax] = draw(document(curve(), curve("STN", falling=True, kind="certified", dash="dashdot"))).axes
+    assert [line.get_marker() for line in ax.lines] == ["o", ""]
+    assert legend(draw(document(curve(), {**GONE, "colour": "WRM"}))) == ["NAL"]
 
 
 def test_losses_are_not_squeezed_into_the_unit_interval():

@@ -111,7 +111,8 @@ def test_the_claim_of_theorem_2():
     assert read("true_loss", 1.5, votes).value == 0.125
 
 
-FAULTY = {"source": "EOT", "fault": "x must be y"}
+FAULTY = {"source": "EOT", "fault": "x must be y", "absent": False}
+ABSENT = {"source": "EOT", "fault": "x must be there", "absent": True}
 
 
 def ours(value, way="nearest", low=None, high=None):
@@ -125,6 +126,7 @@ DOCUMENT = {
     "title": "accuracy",
     "keys": ["method"],
     "sources": ["EOT"],
+    "flat": False,
     "notes": ["For MNIST stands digits."],
     "lines": [
         {
@@ -139,7 +141,7 @@ DOCUMENT = {
                 {
                     "column": "natural",
                     "printed": None,
-                    "ours": [{"source": "EOT", "fault": "x must be y"}],
+                    "ours": [FAULTY],
                     "notes": [],
                 },
             ],

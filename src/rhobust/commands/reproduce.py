@@ -11,7 +11,8 @@ import tyro
 
 from rhobust.commands.options import Common, CommonOptions, print_table
 from rhobust.paper.estimate import estimate
-from rhobust.paper.plan import BEYOND, SPECS, plan
+from rhobust.paper.pages import check, insert
+from rhobust.paper.plan import BEYOND, GROUPS, SPECS, plan
 from rhobust.paper.publishing import publish
 from rhobust.paper.reproduce import reproduce
 from rhobust.paper.scales import SCALES, ScaleName
@@ -24,7 +25,7 @@ class Reproduce:
     """Make tables and figures of the paper beside its printed numbers; what is there is not made again."""
 
     names: Annotated[tuple[str, ...], tyro.conf.Positional]
-    """Tables and figures, or all; see docs/reproduce.md."""
+    """Tables and figures, all for those of the paper, or ours for those beyond it; see docs/reproduce.md."""
     scale: ScaleName = "smoke"
     """smoke: digits and tiny networks, minutes; small: MNIST, an evening; gpu: shorter trainings; full: the paper."""
     out: Path | None = None
@@ -37,19 +38,24 @@ class Reproduce:
     """Train and evaluate nothing: make tables and figures of what is there."""
     publish: Path | None = None
     """Also copy runs and records into this folder, compressed and without weights, and draw there."""
+    into: tuple[Path, ...] = ()
+    """Markdown pages into which what is made is put, between the marks <!-- NAME --> and <!-- /NAME -->."""
     common: CommonOptions = Common()
 
     def run(self) -> dict[str, Any]:
         known = SPECS | BEYOND
-        unknown = [name for name in self.names if name not in known and name != "all"]
+        unknown = [name for name in self.names if name not in known and name not in GROUPS]
         if unknown or not self.names:
-            raise ValueError(f"names must be all or of {', '.join(known)}, got {' '.join(unknown) or 'none'}")
-        if self.plan and (self.draw_only or self.publish):
-            raise ValueError(f"--plan and --{'draw-only' if self.draw_only else 'publish'} must not be given together")
+            raise ValueError(f"names must be all, ours or of {', '.join(known)}, got {' '.join(unknown) or 'none'}")
+        others = {"draw-only": self.draw_only, "publish": self.publish, "into": self.into}
+        if self.plan and (given := next((name for name, value in others.items() if value), None)):
+            raise ValueError(f"--plan and --{given} must not be given together")
         scale = SCALES[self.scale]
         chosen = plan(self.names, scale)
         if not chosen.specs:
             raise ValueError(f"{' '.join(self.names)} must have a data set at the scale {self.scale}, but has none")
+        made = [spec.name for spec in chosen.specs]
+        check(self.into, made)
         out = self.out or Path("reproduction") / self.scale
         workshop = Workshop(out, resolve_device(self.common.device), self.root, self.common.report)
         with _threads(scale.threads):
@@ -59,7 +65,10 @@ class Reproduce:
             if self.publish is not None:
                 publish(out, self.publish)
                 outcome = reproduce(chosen, replace(workshop, out=self.publish), draw_only=True)
-        return {"files": [str(path) for path in outcome.files], "faults": list(outcome.faults)}
+        for page in self.into:
+            insert(page, made, self.publish or out)
+        files = [*outcome.files, *self.into]
+        return {"files": [str(path) for path in files], "faults": list(outcome.faults)}
 
     def failure(self, result: dict[str, Any]) -> str | None:
         """One line where something that was asked for is missing in what was made."""

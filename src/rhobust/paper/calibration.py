@@ -150,6 +150,8 @@ def drawing_seconds() -> float:
         "colour": "NAL",
         "kind": "",
         "dash": "solid",
+        "label": "",
+        "falling": False,
         "x": [0, 1],
         "y": [0, 1],
         "low": [0, 0],

@@ -57,13 +57,27 @@ def table_certified(scale: Scale) -> Table:
     )
 
 
-def _cells(scale: Scale, run: TrainConfig, sigma: float) -> tuple[Cell, ...]:
+def grid(scale: Scale, run: TrainConfig, sigma: float) -> Certify:
+    """Certified accuracy at the radii of the paper's attacks that the draws can reach."""
     radii = tuple(radius for radius in RADII if radius < LARGEST * sigma)
-    grid = Certify(run, sigma, scale.draws, scale.certified, "grid", radii)
-    average = Certify(run, sigma, scale.draws, scale.certified, "two-stage")
-    shift = Shift(run, sigma, EPS, scale.shift_draws)
+    return Certify(run, sigma, scale.draws, scale.certified, "grid", radii)
+
+
+def each_radius(scale: Scale, run: TrainConfig, sigma: float) -> Certify:
+    """The certified radius of each image."""
+    return Certify(run, sigma, scale.draws, scale.certified, "two-stage")
+
+
+def shifts(scale: Scale, run: TrainConfig, sigma: float) -> Shift:
+    """Certified accuracy under shifts of the data's distribution."""
+    return Shift(run, sigma, EPS, scale.shift_draws)
+
+
+def _cells(scale: Scale, run: TrainConfig, sigma: float) -> tuple[Cell, ...]:
+    proved, average = grid(scale, run, sigma), each_radius(scale, run, sigma)
+    shift = shifts(scale, run, sigma)
     return (
         *(Cell(f"W2 {eps:g}", None, (Reading(shift, "accuracy_at_least", eps),)) for eps in EPS),
         Cell("ACR", None, (Reading(average, "average_radius"),)),
-        *(Cell(f"{radius:g}", None, (Reading(grid, "certified_at", radius),)) for radius in radii),
+        *(Cell(f"{radius:g}", None, (Reading(proved, "certified_at", radius),)) for radius in proved.radii),
     )

@@ -31,7 +31,12 @@ METHODS = {
 SEQUENCE = (BLUE, RED, GREEN, ORANGE)
 """Colours of what is not a method: gammas, eps, kinds of bound."""
 GREY = "#555555"
-DASHES: dict[str, Any] = {"solid": "-", "dashed": (0, (5, 2)), "dotted": (0, (1, 1.5))}
+DASHES: dict[str, Any] = {
+    "solid": "-",
+    "dashed": (0, (5, 2)),
+    "dotted": (0, (1, 1.5)),
+    "dashdot": (0, (5, 1.5, 1, 1.5)),
+}
 STYLE = {
     "font.size": 8,
     "axes.titlesize": 8,
@@ -89,6 +94,10 @@ def _panels(document: dict[str, Any]) -> "Figure":
             ax.set_ylabel("")
     for ax in list(grid.flat)[len(panels) :]:
         ax.remove()
+    tops = [curve["high"][0] for panel in panels for curve in panel["curves"] if "fault" not in curve]
+    if points and alike and tops:
+        # Points lie close to each other: no room is left above the highest bar.
+        grid[0, 0].set_ylim(-0.02, max(tops) + 0.03)
     figure.legend(
         handles=handles, loc="outside lower center", ncols=across, frameon=False, columnspacing=1.4, handlelength=1.9
     )
@@ -159,6 +168,7 @@ def _arranged(handles: list[Any], width: float) -> tuple[list[Any], int]:
 
     matplotlib fills columns first; the entries are reordered so that they read row by row.
     """
+    across = 1
     widths = [0.42 + 0.06 * len(handle.get_label()) for handle in handles]
     for rows in range(1, len(handles) + 1):
         across = math.ceil(len(handles) / rows)
@@ -178,14 +188,21 @@ def _legend(panels: list[dict[str, Any]], looks: dict[str, tuple[str, str]]) -> 
     """A line for each colour, then one in grey for each dash or marker that has a meaning of its own."""
     from matplotlib.lines import Line2D
 
-    curves = [curve for panel in panels for curve in panel["curves"]]
-    dash = {curve["colour"]: "solid" if curve["kind"] else curve["dash"] for curve in curves}
+    curves = [curve for panel in panels for curve in panel["curves"] if "fault" not in curve]
+    lines = {curve["colour"]: DASHES["solid" if curve["kind"] else curve["dash"]] for curve in curves}
+    # Points without a kind are hollow markers of their colour; joined ones have their line.
+    points = {curve["colour"] for curve in curves if len(curve["x"]) == 1 and not curve["kind"]}
+    lines |= {curve["colour"]: "" for curve in curves if curve["colour"] in points and not curve["label"]}
     handles = [
-        Line2D([], [], color=colour, marker=marker, linestyle=DASHES[dash[name]], label=name)
+        Line2D([], [], color=colour, marker=marker, linestyle=lines[name], label=name)
         for name, (colour, marker) in looks.items()
+        if name in lines
     ]
+    for handle in handles:
+        if handle.get_label() in points:
+            handle.set(markersize=5, markerfacecolor="none", linewidth=0.8)
     for kind, curve in {curve["kind"]: curve for curve in curves if curve["kind"]}.items():
-        single = len(curve.get("x", "  ")) == 1
+        single = len(curve["x"]) == 1
         marker, line = (METHODS[kind][1], "") if single else ("", DASHES[curve["dash"]])
         handles.append(Line2D([], [], color=GREY, marker=marker, mfc="none", linestyle=line, label=kind))
     return handles
@@ -199,23 +216,38 @@ def _panel(ax: "Axes", panel: dict[str, Any], looks: dict[str, tuple[str, str]])
         colour, marker = looks[curve["colour"]]
         x, y, low, high = (curve[key] for key in ("x", "y", "low", "high"))
         if len(x) == 1:
-            margins = [[y[0] - low[0]], [high[0] - y[0]]]
-            marker = METHODS[curve["kind"]][1]
-            # Hollow: points of several eps can lie on each other.
-            ax.errorbar(x, y, yerr=margins, color=colour, marker=marker, markersize=5, mfc="none", elinewidth=0.6)
+            _point(ax, curve, colour, METHODS[curve["kind"]][1] if curve["kind"] else marker)
             continue
-        line = {"color": colour, "linestyle": DASHES[curve["dash"]], "marker": marker}
+        # Beside curves that are measured, the steps of what is proved go without markers.
+        bare = curve["falling"] and curve["kind"]
+        line = {"color": colour, "linestyle": DASHES[curve["dash"]], "marker": "" if bare else marker}
         marks = 1 if len(x) <= MARKED else (3 * place % BETWEEN, BETWEEN)
         # A share that only falls: between two points it is at least what it is at the next.
-        step = "pre" if panel.get("falling") else None
+        step = "pre" if curve["falling"] else None
         ax.plot(x, y, markevery=marks, drawstyle="steps-pre" if step else "default", **line)
         if low != high:
             ax.fill_between(x, low, high, step=step, color=colour, alpha=shade, linewidth=0)
+    for name, (colour, _) in looks.items():
+        joined = [curve for curve in curves if curve["label"] and curve["colour"] == name]
+        if joined:
+            ax.plot(*([curve[axis][0] for curve in joined] for axis in "xy"), color=colour, linewidth=0.8, zorder=1)
     ax.set(title=panel["title"], xlabel=panel["x"], ylabel=panel["y"])
-    if not ax.lines:
+    if not curves:
         ax.text(0.5, 0.5, "missing", ha="center", va="center", transform=ax.transAxes)
     if all(0 <= value <= 1 for curve in curves for value in curve["y"]):
         ax.set_ylim(-0.02, 1.02)
+
+
+def _point(ax: "Axes", curve: dict[str, Any], colour: str, marker: str) -> None:
+    """A single point with its intervals, and its label beside it."""
+    x, y = curve["x"][0], curve["y"][0]
+    margins: dict[str, Any] = {"yerr": [[y - curve["low"][0]], [curve["high"][0] - y]]}
+    if curve.get("left"):
+        margins["xerr"] = [[x - curve["left"][0]], [curve["right"][0] - x]]
+    # Hollow: points of several eps can lie on each other.
+    ax.errorbar([x], [y], **margins, color=colour, marker=marker, markersize=5, mfc="none", elinewidth=0.6)
+    if curve["label"]:
+        ax.annotate(curve["label"], (x, y), (5, 4), textcoords="offset points", color=colour, fontsize=7)
 
 
 def _heat_map(document: dict[str, Any]) -> "Figure":

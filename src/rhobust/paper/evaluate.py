@@ -29,6 +29,10 @@ CLAIMS = "claims"
 """Folder of what is checked without a network."""
 
 
+class AbsentError(ValueError):
+    """What is asked for was not made yet; nothing is wrong with what is there."""
+
+
 def perform(job: Job, workshop: Workshop) -> Record:
     """Train what the job needs, evaluate what is missing, and return the record; what is there is taken as it is."""
     if done(job, workshop):
@@ -52,16 +56,16 @@ def done(job: Job, workshop: Workshop) -> bool:
 
 
 def read(job: Job, workshop: Workshop) -> Record:
-    """The finished record of a job, or one line that says why there is none."""
+    """The finished record of a job, or one line that says why not; `AbsentError` where it was not made yet."""
     for run in runs_of(job):
         if not workshop.trained(run):
-            raise ValueError(f"{workshop.folder(run)} must hold a finished run, but it is not trained")
+            raise AbsentError(f"{workshop.folder(run)} must hold a finished run, but it is not trained")
     if isinstance(job, Training):
         return workshop.training_record(job.run)
     path = find(job, workshop)
     if path is None:
         folder = workshop.out if isinstance(job, Counterexample) else workshop.folder(job.run)
-        raise ValueError(f"{folder} must hold the record of this {_word(job)}, but it was not evaluated")
+        raise AbsentError(f"{folder} must hold the record of this {_word(job)}, but it was not evaluated")
     return read_finished(path)
 
 

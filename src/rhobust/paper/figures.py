@@ -151,9 +151,12 @@ def _certified(scale: Scale, places: tuple[tuple[Setup, float], ...]) -> list[Pa
     for setup, gamma in places:
         if stand_in := scale.stand_in(setup):
             runs = {row: run_of(scale, stand_in, row, gamma=gamma) for row in both_solvers(SMOOTHED)}
-            curves = tuple(Curve(Reading(certify(scale, run), "certified_accuracy"), row) for row, run in runs.items())
+            curves = tuple(
+                Curve(Reading(certify(scale, run), "certified_accuracy"), row, falling=True)
+                for row, run in runs.items()
+            )
             title = f"{setup.name}, gamma {gamma:g}, eps {setup.eps(gamma):g}"
-            panels.append(Panel(title, "L2 radius", "certified accuracy", curves, falling=True))
+            panels.append(Panel(title, "L2 radius", "certified accuracy", curves))
     return panels
 
 
@@ -180,7 +183,7 @@ def _printed_point(row: str, gamma: float, eps: float) -> Curve:
     natural, robust = (TABLES[table].accuracy((row,), f"{column} {kind}") for kind in ("natural", "robust"))
     assert natural is not None
     assert robust is not None
-    return Curve((natural, robust), f"eps {eps:g}", row)
+    return Curve(((natural, robust),), f"eps {eps:g}", row)
 
 
 def _figure(name: str, title: str, panels: list[Panel], columns: int, scale: Scale, *setups: Setup) -> Figure:

@@ -5,12 +5,10 @@ from dataclasses import dataclass
 
 from rhobust.training import TrainConfig
 
-from . import certified, claims, figures, main_row, tables
+from . import certified, claims, figures, front, ledger, main_row, seeds, story, tables
 from .jobs import Job, runs_of
 from .scales import Scale
-from .specs import Figure, Matrix, Table
-
-Spec = Table | Figure | Matrix
+from .specs import Spec
 
 SPECS: dict[str, Callable[[Scale], Spec]] = {
     "table1": tables.table1,
@@ -39,8 +37,15 @@ BEYOND: dict[str, Callable[[Scale], Spec]] = {
     "table-main": main_row.table_main,
     "table-autoattack": main_row.table_autoattack,
     "table-certified": certified.table_certified,
+    "table-mnist": seeds.table_mnist,
+    "table-story": story.table_story,
+    "fig-story": story.fig_story,
+    "fig-front": front.fig_front,
+    "ledger": ledger.ledger,
 }
-"""Tables that the paper does not have, by their names."""
+"""Tables and figures that the paper does not have, by their names."""
+GROUPS = {"all": SPECS, "ours": BEYOND}
+"""Words that stand for many names: every table and figure of the paper, and every one beyond it."""
 
 
 @dataclass(frozen=True)
@@ -54,12 +59,12 @@ class Plan:
 
 
 def plan(names: Sequence[str], scale: Scale) -> Plan:
-    """The plan of some tables and figures at a scale; "all" stands for every one of the paper.
+    """The plan of some tables and figures, or groups of them, at a scale.
 
     A spec that the scale leaves empty, because nothing stands for its data set, is left out.
     """
     known = SPECS | BEYOND
-    chosen = dict.fromkeys(name for asked in names for name in (SPECS if asked == "all" else (asked,)))
+    chosen = dict.fromkeys(name for asked in names for name in GROUPS.get(asked, (asked,)))
     specs = tuple(known[name](scale) for name in chosen)
     specs = tuple(spec for spec in specs if spec.jobs)
     jobs = tuple(dict.fromkeys(job for spec in specs for job in spec.jobs))

@@ -1,6 +1,6 @@
 """The attacks and certificates that a run meets, the same in every table and figure, so that they are shared."""
 
-from rhobust.attacks import Paper
+from rhobust.attacks import Paper, Pgd
 from rhobust.training import TrainConfig
 
 from .jobs import Attack, Certify, Shift
@@ -44,6 +44,14 @@ def seeing_attack(
     if noise is None:
         return papers_attack(scale, run, setup, None, steps=steps)
     return Attack(run, scale.eot, sweep(setup), "smoothed", noise, scale.votes, scale.limit, probe=scale.probe)
+
+
+def strongest_attack(scale: Scale, run: TrainConfig, setup: Setup) -> Attack:
+    """The attack that sees all: EOT where there is noise; else PGD on the network, of the same steps and starts."""
+    if run.sigma is not None:
+        return seeing_attack(scale, run, setup, run.sigma)
+    attack = Pgd(steps=scale.eot.steps, restarts=scale.eot.restarts)
+    return Attack(run, attack, sweep(setup), "base", None, scale.votes, scale.limit, scale.probe)
 
 
 def certify(scale: Scale, run: TrainConfig) -> Certify:

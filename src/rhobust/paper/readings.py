@@ -37,6 +37,10 @@ class Trace:
     low: tuple[float, ...]
     high: tuple[float, ...]
     n: int
+    left: tuple[float, ...] | None = None
+    """The lower ends of the intervals of x, where x is measured too."""
+    right: tuple[float, ...] | None = None
+    """The upper ends."""
 
 
 def number(reading: Reading, record: Record) -> Number:
@@ -217,7 +221,8 @@ def _certified_curve(record: Record, _: float) -> Trace:
 
 def _tradeoff(record: Record, at: float) -> Trace:
     shares = robust_shares(record)
-    return Trace((shares[0.0].value,), (shares[at].value,), (shares[at].low,), (shares[at].high,), shares[at].n)
+    x, y = shares[0.0], shares[at]
+    return Trace((x.value,), (y.value,), (y.low,), (y.high,), y.n, (x.low,), (x.high,))
 
 
 def _epochs(key: str) -> Callable[[Record, float], Trace]:

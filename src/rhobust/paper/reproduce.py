@@ -1,5 +1,6 @@
 """Make tables and figures: train, attack and certify what is missing, then write what the records give."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,11 @@ from rhobust.records import Record, write_json, write_whole
 from rhobust.training import TrainConfig
 
 from .drawing import draw, to_bytes
-from .evaluate import perform, read
-from .filling import faults, fill
+from .evaluate import AbsentError, perform, read
+from .filling import Gap, Question, answers, faults, fill, questions, told_from
 from .jobs import Job, runs_of
-from .plan import Plan, Spec
-from .specs import Table
+from .plan import Plan
+from .specs import Ledger, Spec, Table
 from .workshop import Workshop
 from .writing import comma_separated, markdown
 
@@ -42,23 +43,33 @@ def reproduce(plan: Plan, workshop: Workshop, *, draw_only: bool = False) -> Out
         # Before hours of work: data that is not there stops everything.
         for name in dict.fromkeys(run.data for run in plan.runs):
             load(name, "test", root=workshop.root, report=workshop.report)
-    results: dict[Job, Record | str] = {}
-    lost: dict[TrainConfig, str] = {}
     files: list[Path] = []
     found: dict[str, None] = {}
     workshop.out.mkdir(parents=True, exist_ok=True)
-    for spec in plan.specs:
-        for job in spec.jobs:
-            if job not in results:
-                results[job] = _result(job, workshop, lost, draw_only=draw_only)
-        document = fill(spec, results, workshop.out)
-        files += write(spec, document, workshop.out)
+    for spec, document in documents(plan, workshop, draw_only=draw_only):
+        files += write(spec, told_from(document, workshop.out), workshop.out)
         found |= dict.fromkeys(faults(document))
     return Outcome(tuple(files), tuple(found))
 
 
-def _result(job: Job, workshop: Workshop, lost: dict[TrainConfig, str], *, draw_only: bool) -> Record | str:
-    """The record of a job, or the line that says why there is none; a run that diverged is not trained again."""
+def documents(plan: Plan, workshop: Workshop, *, draw_only: bool) -> Iterator[tuple[Spec, dict[str, Any]]]:
+    """Each table and figure of a plan with its numbers, as soon as they are there; a record is read once."""
+    asked: dict[Job, dict[Question, None]] = {}
+    for spec in plan.specs:
+        for question in questions(spec):
+            asked.setdefault(question.reading.job, {})[question] = None
+    found: dict[Question, dict[str, Any]] = {}
+    lost: dict[TrainConfig, Gap] = {}
+    for spec in plan.specs:
+        for job in spec.jobs:
+            if job in asked:
+                result = _result(job, workshop, lost, draw_only=draw_only)
+                found |= answers(asked.pop(job), result, workshop.out)
+        yield spec, fill(spec, found)
+
+
+def _result(job: Job, workshop: Workshop, lost: dict[TrainConfig, Gap], *, draw_only: bool) -> Record | Gap:
+    """The record of a job, or why there is none; a run that diverged is not trained again."""
     for run in runs_of(job):
         if run in lost:
             return lost[run]
@@ -66,15 +77,15 @@ def _result(job: Job, workshop: Workshop, lost: dict[TrainConfig, str], *, draw_
         return read(job, workshop) if draw_only else perform(job, workshop)
     except FloatingPointError as error:
         run = next(run for run in runs_of(job) if not workshop.trained(run))
-        lost[run] = f"{workshop.folder(run)} did not converge: {error}"
+        lost[run] = Gap(f"{workshop.folder(run)} did not converge: {error}")
         return lost[run]
     except (ValueError, OSError) as error:
-        return " ".join(str(error).split())
+        return Gap(" ".join(str(error).split()), absent=isinstance(error, AbsentError))
 
 
 def write(spec: Spec, document: dict[str, Any], out: Path) -> list[Path]:
     """Write a document and what people look at: Markdown and CSV of a table, SVG and PDF of a figure."""
-    if isinstance(spec, Table):
+    if isinstance(spec, Table | Ledger):
         contents: dict[str, str | bytes] = {"md": markdown(document), "csv": comma_separated(document)}
     else:
         figure = draw(document)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from .jobs import Job
+from .jobs import Job, Training, runs_of
 from .scales import Scale
 from .settings import Setup
 
@@ -18,13 +18,21 @@ class Reading:
 
 
 @dataclass(frozen=True)
+class Seeds:
+    """The same number of trainings that differ in their seed alone; their mean is shown, and each of them."""
+
+    readings: tuple[Reading, ...]
+    """In the order of the seeds."""
+
+
+@dataclass(frozen=True)
 class Cell:
     """A printed number and ours."""
 
     column: str
     printed: float | None
     """None where the paper prints nothing."""
-    ours: tuple[Reading, ...]
+    ours: tuple[Reading | Seeds, ...]
     """One for each of the table's sources."""
     notes: tuple[str, ...] = ()
     """Defects of the printed number."""
@@ -50,27 +58,40 @@ class Table:
     """What ours are: "PGD-20", "EOT"."""
     lines: tuple[Line, ...]
     notes: tuple[str, ...] = ()
+    flat: bool = False
+    """Whether a line is one row, with printed numbers in columns of their own; it has one source then."""
+
+    @property
+    def readings(self) -> tuple[Reading, ...]:
+        """What stands in the table, in the order of the cells."""
+        ours = [one for line in self.lines for cell in line.cells for one in cell.ours]
+        return tuple(reading for one in ours for reading in (one.readings if isinstance(one, Seeds) else (one,)))
 
     @property
     def jobs(self) -> tuple[Job, ...]:
-        """What the table rests on, each job once, in the order of the cells."""
-        return tuple(dict.fromkeys(reading.job for line in self.lines for cell in line.cells for reading in cell.ours))
+        """What the table rests on, each job once."""
+        return _jobs(self.readings)
 
 
-Dash = Literal["solid", "dashed", "dotted"]
+Dash = Literal["solid", "dashed", "dotted", "dashdot"]
+Points = tuple[tuple[float, float], ...]
 
 
 @dataclass(frozen=True)
 class Curve:
     """One line of a panel, or one point where it has a single one."""
 
-    source: Reading | tuple[float, float]
-    """What is read, or a point that the paper prints."""
+    source: Reading | Points
+    """What is read, or points that the paper prints."""
     colour: str
     """What its colour stands for: a method, a gamma, an eps. It stands in the legend."""
     kind: str = ""
     """What its dash, or the marker of a single point, stands for; nothing where the colour says it all."""
     dash: Dash = "solid"
+    label: str = ""
+    """Words beside a single point; points of one colour that have them are joined."""
+    falling: bool = False
+    """Whether the curve only falls, and is drawn as steps: what is proved is not interpolated."""
 
 
 @dataclass(frozen=True)
@@ -81,8 +102,6 @@ class Panel:
     x: str
     y: str
     curves: tuple[Curve, ...]
-    falling: bool = False
-    """Whether the curves only fall, and are drawn as steps: what is proved is not interpolated."""
 
 
 @dataclass(frozen=True)
@@ -97,10 +116,15 @@ class Figure:
     notes: tuple[str, ...] = ()
 
     @property
+    def readings(self) -> tuple[Reading, ...]:
+        """What is drawn, in the order of the curves."""
+        sources = [curve.source for panel in self.panels for curve in panel.curves]
+        return tuple(source for source in sources if isinstance(source, Reading))
+
+    @property
     def jobs(self) -> tuple[Job, ...]:
         """What the figure rests on, each job once."""
-        sources = [curve.source for panel in self.panels for curve in panel.curves]
-        return tuple(dict.fromkeys(source.job for source in sources if isinstance(source, Reading)))
+        return _jobs(self.readings)
 
 
 @dataclass(frozen=True)
@@ -113,14 +137,52 @@ class Matrix:
     y: str
     names: tuple[str, ...]
     """The models, along both sides."""
-    readings: tuple[tuple[Reading, ...], ...]
-    """Row by row."""
+    rows: tuple[tuple[Reading, ...], ...]
+    """What is drawn, row by row."""
     notes: tuple[str, ...] = ()
+
+    @property
+    def readings(self) -> tuple[Reading, ...]:
+        """What is drawn."""
+        return tuple(reading for row in self.rows for reading in row)
 
     @property
     def jobs(self) -> tuple[Job, ...]:
         """What the heat map rests on, each job once."""
-        return tuple(dict.fromkeys(reading.job for row in self.readings for reading in row))
+        return _jobs(self.readings)
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """What tables cost, from the records of their trainings and evaluations."""
+
+    name: str
+    title: str
+    tables: tuple[Table, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def readings(self) -> tuple[Reading, ...]:
+        """What every training and evaluation took, each once."""
+        return tuple(dict.fromkeys(reading for table in self.tables for reading in bill(table)))
+
+    @property
+    def jobs(self) -> tuple[Job, ...]:
+        """The trainings and evaluations of all tables, each once."""
+        return _jobs(self.readings)
+
+
+Spec = Table | Figure | Matrix | Ledger
+
+
+def bill(table: Table) -> tuple[Reading, ...]:
+    """All that a table has to pay for: the trainings, then the evaluations."""
+    runs = dict.fromkeys(run for job in table.jobs for run in runs_of(job))
+    return tuple(Reading(job, "cost") for job in (*(Training(run) for run in runs), *table.jobs))
+
+
+def _jobs(readings: tuple[Reading, ...]) -> tuple[Job, ...]:
+    return tuple(dict.fromkeys(reading.job for reading in readings))
 
 
 def stand_in_notes(scale: Scale, setups: tuple[Setup, ...]) -> tuple[str, ...]:

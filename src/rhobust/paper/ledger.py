@@ -1,0 +1,17 @@
+"""What our own tables cost."""
+
+from .certified import table_certified
+from .main_row import table_autoattack, table_main
+from .scales import Scale
+from .seeds import table_mnist
+from .specs import Ledger
+
+
+def ledger(scale: Scale) -> Ledger:
+    """Seconds of every training and evaluation behind our tables, and their sum for each table."""
+    notes = (
+        "A run or an evaluation that several tables need is counted in each of them, and once in the last row.",
+        "Seconds are summed over the work; what ran side by side on one device took less time together.",
+    )
+    tables = tuple(make(scale) for make in (table_main, table_autoattack, table_certified, table_mnist))
+    return Ledger("ledger", "what the tables cost", tables, notes)
