@@ -108,7 +108,8 @@ def _admit_foreign(converter: cattrs.Converter, union: UnionType) -> None:
         return structure_member(value, union)
 
     def unstructure(value: Any) -> Any:
-        if isinstance(value, union):
+        # A subclass is a class of the user's own, with fields that the member does not know.
+        if type(value) in get_args(union):
             return unstructure_member(value)
         if isinstance(value, Foreign):
             return {"kind": value.kind, **value.settings}

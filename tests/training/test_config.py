@@ -69,6 +69,21 @@ def test_a_users_own_method_round_trips():
     assert config(method=Mine(0.4)).run_id.startswith("mine-digits-")
 
 
+@dataclass(frozen=True)
+class MyNal(Nal):
+    """A user's own change of a method of ours."""
+
+    share: float = 0.5
+
+
+def test_a_users_subclass_of_our_method_round_trips_with_its_own_fields():
+    document = config_to_json(config(method=MyNal(gamma=2.0, share=0.25)))
+    assert document["method"]["kind"] == f"{MyNal.__module__}:MyNal"
+    assert (document["method"]["gamma"], document["method"]["share"]) == (2.0, 0.25)
+    assert config_from_json(document, "config.json") == config(method=MyNal(gamma=2.0, share=0.25))
+    assert config(method=MyNal()).run_id.startswith("mynal-digits-")
+
+
 def test_a_method_that_is_not_imported_is_read_but_never_imported():
     document = config_to_json(config(method=Mine(0.4)))
     document["method"]["kind"] = "antigravity:Method"

@@ -1,0 +1,190 @@
+"""Changes of NAL that were tried: methods of one's own, trained and attacked like those of the package."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from rhobust.attacks.ascent import Move, ascend, frozen, label_losses
+from rhobust.methods import Loss, Nal
+from rhobust.methods.protocol import squared_distance
+from rhobust.methods.trades import divergence
+from rhobust.noise import Noise
+
+PROBIT_LIMIT = 4.0
+"""Psi's slope is taken at most so many standard deviations out: beyond, a few draws know nothing of p."""
+
+
+@dataclass(frozen=True)
+class NalRho:
+    """NAL by its primal: climb the mean loss of the batch within mean ||x - x0||^2 <= rho, whatever the price.
+
+    The ball is one of distributions: inputs share the budget, and those with a steeper loss take more of it.
+    """
+
+    sigma: float = 0.1
+    rho: float = 0.8464
+    """Mean squared distance; 0.92^2 is the paper's."""
+    steps: int = 4
+    draws: int = 4
+    relative_step: float = 2.0
+    """Step size times steps, in units of sqrt(rho)."""
+
+    def loss(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> Loss:
+        with frozen(model) as lent:
+            worst = ascend(
+                lambda point: noisy_losses(lent, point, y, self.sigma, self.draws, rng),
+                x,
+                steps=self.steps,
+                move=within_batch(x, self.rho, self.relative_step / self.steps),
+            )
+        return trained_at(model, worst, x, y, self.sigma, self.draws, rng)
+
+
+@dataclass(frozen=True)
+class NalMixed(Nal):
+    """NAL whose weights also see noisy copies of the input itself."""
+
+    share: float = 0.5
+    """Share of the input itself in the loss."""
+
+    def loss(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> Loss:
+        clean, moved, labels, worst = self.both(model, x, y, rng)
+        value = self.share * F.cross_entropy(clean, labels) + (1 - self.share) * F.cross_entropy(moved, labels)
+        return Loss(value, squared_distance(worst, x))
+
+    def both(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Logits at the input and at the maximiser under the same noise, their labels, and the maximiser."""
+        with frozen(model) as lent:
+            worst = self.maximise(lent, x, y, rng)
+        noise = self.sigma * rng.normal(x, self.draws)
+        pairs = torch.cat([(x + noise).flatten(0, 1), (worst + noise).flatten(0, 1)])
+        clean, moved = model(pairs).chunk(2)
+        return clean, moved, torch.cat([y] * self.draws), worst
+
+
+@dataclass(frozen=True)
+class NalConsistent(NalMixed):
+    """NAL with TRADES' loss: cross-entropy at the input, and beta times the divergence of the maximiser from it."""
+
+    beta: float = 6.0
+
+    def loss(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> Loss:
+        clean, moved, labels, worst = self.both(model, x, y, rng)
+        value = F.cross_entropy(clean, labels) + self.beta * divergence(clean, moved).mean()
+        return Loss(value, squared_distance(worst, x))
+
+
+@dataclass(frozen=True)
+class NalFloored(Nal):
+    """NAL on the floored cross-entropy -log((1 - floor) p + floor / classes), which is bounded."""
+
+    floor: float = 0.05
+
+    def loss(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> Loss:
+        with frozen(model) as lent:
+            worst = ascend(
+                lambda point: self.values(lent, point, y, rng).mean(0),
+                x,
+                steps=self.steps,
+                move=damped(x, torch.tensor(self.gamma, device=x.device)),
+            )
+        return Loss(self.values(model, worst, y, rng).mean(), squared_distance(worst, x))
+
+    def values(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> Tensor:
+        """The bounded loss of each draw, `(draws, n)`."""
+        logits = model((x + self.sigma * rng.normal(x, self.draws)).flatten(0, 1))
+        right = logits.softmax(dim=1).gather(1, torch.cat([y] * self.draws)[:, None])
+        return -((1 - self.floor) * right + self.floor / logits.shape[1]).log().view(self.draws, len(y))
+
+
+@dataclass(frozen=True)
+class NalAnnealed(Nal):
+    """NAL whose price falls from `first` to gamma, geometrically, over so many updates."""
+
+    first: float = 5.0
+    updates: int = 391 * 15
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        # No setting: updates so far, on the device, so that a captured step counts on.
+        object.__setattr__(self, "clock", {})
+
+    def loss(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> Loss:
+        count = self.clock.setdefault("count", torch.zeros((), device=x.device))
+        price = self.first * (self.gamma / self.first) ** (count / self.updates).clamp(max=1)
+        count += 1
+        with frozen(model) as lent:
+            worst = ascend(
+                lambda point: noisy_losses(lent, point, y, self.sigma, self.draws, rng),
+                x,
+                steps=self.steps,
+                move=damped(x, price),
+            )
+        return trained_at(model, worst, x, y, self.sigma, self.draws, rng)
+
+
+@dataclass(frozen=True)
+class Psi:
+    """Attack-free training: the mean of Psi(p, kappa) at the soft error p under noise, and a share of cross-entropy.
+
+    Psi(p, kappa) = max over tau >= 0 of Phi(Phi^-1(p) + tau) - kappa tau^2 / 2 bounds what a move of length tau sigma,
+    paid at kappa / (2 sigma^2), can do to an error of p: the objective is the distributional certificate itself.
+    """
+
+    sigma: float = 0.25
+    kappa: float = 0.3
+    draws: int = 8
+    share: float = 0.1
+    """Share of cross-entropy, without which examples that are far off have no slope."""
+
+    def loss(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> Loss:
+        logits = model((x + self.sigma * rng.normal(x, self.draws)).flatten(0, 1))
+        labels = torch.cat([y] * self.draws)
+        right = logits.float().softmax(dim=1).gather(1, labels[:, None]).view(self.draws, len(y)).mean(0)
+        value = psi(1 - right, self.kappa).mean() + self.share * F.cross_entropy(logits, labels)
+        return Loss(value, torch.zeros_like(right))
+
+
+def psi(p: Tensor, kappa: float, points: int = 256) -> Tensor:
+    """Psi(p, kappa) on a grid of distances tau, with its gradient in p; at p = 0 and 1 that of the limit's."""
+    u = torch.special.ndtri(p.clamp(1e-6, 1 - 1e-6)).clamp(-PROBIT_LIMIT, PROBIT_LIMIT)
+    tau = torch.linspace(0, math.sqrt(2 / kappa), points, device=p.device)
+    return (torch.special.ndtr(u[:, None] + tau) - kappa * tau.square() / 2).amax(1)
+
+
+def noisy_losses(model: nn.Module, x: Tensor, y: Tensor, sigma: float, draws: int, rng: Noise) -> Tensor:
+    """Mean cross-entropy of each example over fresh noise, `(n,)`."""
+    copies = (x + sigma * rng.normal(x, draws)).flatten(0, 1)
+    return label_losses(model, copies, torch.cat([y] * draws)).view(draws, len(y)).mean(0)
+
+
+def trained_at(model: nn.Module, worst: Tensor, x: Tensor, y: Tensor, sigma: float, draws: int, rng: Noise) -> Loss:
+    """Cross-entropy of noisy copies of the maximiser."""
+    copies = (worst + sigma * rng.normal(x, draws)).flatten(0, 1)
+    return Loss(F.cross_entropy(model(copies), torch.cat([y] * draws)), squared_distance(worst, x))
+
+
+def within_batch(centre: Tensor, rho: float, share: float) -> Move:
+    """Steps of share sqrt(rho) along the batch's gradient, kept within mean ||x - centre||^2 <= rho and in [0, 1]."""
+
+    def spread(offset: Tensor) -> Tensor:
+        return offset.flatten(1).square().sum(1).mean().sqrt().clamp_min(1e-12)
+
+    def move(point: Tensor, gradient: Tensor, _: int) -> Tensor:
+        offset = point + share * rho**0.5 * gradient / spread(gradient) - centre
+        offset = offset * (rho**0.5 / spread(offset)).clamp(max=1)
+        return (centre + offset).clamp(0, 1)
+
+    return move
+
+
+def damped(centre: Tensor, price: Tensor) -> Move:
+    """NAL's damped steps 1 / (2 price sqrt(k + 1)) for a price that lies on the device."""
+
+    def move(point: Tensor, gradient: Tensor, number: int) -> Tensor:
+        return point + (gradient / (2 * price) - (point - centre)) / (number + 1) ** 0.5
+
+    return move

@@ -1,0 +1,116 @@
+"""The changes of NAL that were tried do what their words say."""
+
+import itertools
+import math
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from rhobust import bounds
+from rhobust.methods import Nal
+from rhobust.noise import BatchNoise, stream
+from rhobust.training import config_from_json, config_to_json
+
+FOLDER = Path(__file__).parent.parent / "experiments"
+
+
+@pytest.fixture(scope="module")
+def variants():
+    sys.path.insert(0, str(FOLDER))
+    import variants
+
+    yield variants
+    sys.path.remove(str(FOLDER))
+
+
+@pytest.fixture
+def batch():
+    generator = torch.Generator().manual_seed(0)
+    return torch.rand(6, 1, 4, 4, generator=generator), torch.tensor([0, 1, 2, 0, 1, 2])
+
+
+@pytest.fixture
+def network():
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Flatten(), nn.Linear(16, 8), nn.Tanh(), nn.Linear(8, 3))
+
+
+def loss_of(method, network, batch):
+    return method.loss(network, *batch, BatchNoise(stream(0, "test")))
+
+
+@pytest.mark.parametrize("name", ["NalRho", "NalMixed", "NalConsistent", "NalFloored", "NalAnnealed", "Psi"])
+def test_every_change_trains(variants, network, batch, name):
+    method = getattr(variants, name)(sigma=0.1)
+    before = loss_of(method, network, batch).value
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+    for _ in range(60):
+        optimizer.zero_grad()
+        loss_of(method, network, batch).value.backward()
+        optimizer.step()
+    assert loss_of(method, network, batch).value < before - 0.01
+    assert all(parameter.grad is not None for parameter in network.parameters())
+
+
+def test_the_budget_of_the_batch_is_spent_and_shared_unevenly(variants, network, batch):
+    squares = loss_of(variants.NalRho(sigma=0.01, rho=0.01, steps=8), network, batch).squared_distance
+    assert 0.8 * 0.01 < squares.mean() <= 0.01 * (1 + 1e-5)  # the limits 0 and 1 of pixels may cost some
+    assert squares.max() > 1.2 * squares.min()
+
+
+def test_an_annealed_price_lets_inputs_move_further_and_further(variants, network, batch):
+    method = variants.NalAnnealed(sigma=0.01, gamma=0.5, first=50.0, updates=10)
+    moved = [loss_of(method, network, batch).squared_distance.mean().item() for _ in range(12)]
+    assert all(later > earlier for earlier, later in itertools.pairwise(moved[:11]))
+    settled = loss_of(Nal(sigma=0.01, gamma=0.5), network, batch).squared_distance.mean().item()
+    assert moved[11] == pytest.approx(settled, rel=1e-4)
+
+
+def test_a_mixture_without_the_input_is_nal_itself(variants, network, batch):
+    mixed = loss_of(variants.NalMixed(sigma=0.1, share=0.0), network, batch)
+    plain = loss_of(Nal(sigma=0.1), network, batch)
+    assert torch.allclose(mixed.value, plain.value)
+    assert torch.allclose(mixed.squared_distance, plain.squared_distance)
+
+
+def test_a_divergence_without_weight_leaves_the_input_alone(variants, network, batch):
+    alone = loss_of(variants.NalConsistent(sigma=0.1, beta=0.0), network, batch).value
+    assert torch.allclose(alone, loss_of(variants.NalMixed(sigma=0.1, share=1.0), network, batch).value)
+
+
+def test_the_floored_loss_is_bounded(variants, batch):
+    class Wrong(nn.Module):
+        def forward(self, x):
+            return 1e3 * (torch.arange(3) == 2).float().expand(len(x), 3) + 0 * x.flatten(1).sum(1, keepdim=True)
+
+    x, _ = batch
+    value = loss_of(variants.NalFloored(floor=0.05), Wrong(), (x, torch.zeros(6, dtype=torch.int64))).value
+    assert value.item() == pytest.approx(math.log(3 / 0.05), rel=1e-5)
+
+
+@pytest.mark.parametrize("kappa", [0.1, 0.3, 1.0])
+def test_psi_and_its_slope_are_those_of_the_bound(variants, kappa):
+    p = torch.tensor([0.01, 0.1, 0.3, 0.5, 0.9], requires_grad=True)
+    value = variants.psi(p, kappa)
+    known = bounds.psi(p.detach().double().numpy(), kappa)
+    assert torch.allclose(value.double(), torch.as_tensor(known), atol=2e-3)
+    (slope,) = torch.autograd.grad(value.sum(), p)
+    assert torch.allclose(
+        slope.double(), torch.as_tensor(bounds.psi_slope(p.detach().double().numpy(), kappa)), rtol=0.1
+    )
+
+
+def test_the_rows_differ_and_can_be_written_down(variants):
+    import nal
+
+    runs = nal.runs()
+    assert len({run.run_id for run in runs.values()}) == len(runs)
+    for run in runs.values():
+        assert config_from_json(config_to_json(run), "config.json") == run
+    table = nal.table(100, runs)
+    assert {job.run for job in table.jobs} == set(runs.values())
+    assert table.lines[0].cells[-1].ours[0].at == pytest.approx(0.3)
