@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional as F
 
 from rhobust.attacks import Eot, Pgd
@@ -9,6 +10,7 @@ from rhobust.attacks.ascent import frozen
 from rhobust.data import to_unit
 from rhobust.evaluation import attack_target
 from rhobust.evaluation.climbing import with_fast_climbs
+from rhobust.evaluation.judging import Judge
 from rhobust.models import build_model
 from rhobust.progress import silent
 
@@ -38,10 +40,27 @@ def test_what_breaks_is_what_lies_within_the_radius(target, half_space, grey_ima
     distance = half_space(to_unit(grey_images.images))[:, 1].abs()
     record = attack_target(target, attack, RADII, votes=400, fast=True, report=silent)
     assert record.settings["climbed"] == "bfloat16"
+    # Under noise the copy votes, too; without noise the network itself answers.
+    assert record.settings["dtype"] == ("bfloat16" if attack.sees_noise else "float32")
     for row in record.rows:
         true = distance[row["index"]].item()
         if abs(true - row["radius"]) > 0.04:
             assert row["broken"] == (true < row["radius"]), row
     plain = attack_target(target, attack, RADII, votes=400, report=silent)
     assert "climbed" not in plain.settings
+    assert plain.settings["dtype"] == "float32"
     assert plain.path != record.path
+
+
+def test_votes_are_those_of_the_copy(target):
+    """A copy that always answers class 1 breaks exactly the examples of the other class, whatever the network says."""
+
+    class One(nn.Module):
+        def forward(self, x):
+            return torch.tensor([0.0, 1.0]).expand(len(x), 2)
+
+    judge = Judge(target, "smoothed", 10, One())
+    x, labels = to_unit(target.data.images[:6]), [0, 1, 0, 1, 1, 0]
+    verdicts = judge.verdicts(x, labels, list(range(6)), 0, "test")
+    assert [verdict["broken"] for verdict in verdicts] == [label == 0 for label in labels]
+    assert judge.dtype == "bfloat16"

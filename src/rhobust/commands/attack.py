@@ -31,7 +31,7 @@ class Attack:
     probe: bool = True
     """Attack a few examples again, harder, to see whether the attack was strong enough."""
     fast: bool = False
-    """Let ascents climb a bf16 copy of the network, which pays on a GPU; judged is the network itself."""
+    """Let ascents climb a bf16 copy of the network, and let it vote under noise, which pays on a GPU."""
     common: CommonOptions = Common()
 
     def run(self) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from rhobust.data import to_unit
 from rhobust.progress import Report
 from rhobust.records import Record, RecordWriter, Row
 
-from .climbing import with_fast_climbs
+from .climbing import FastCopy, with_fast_climbs
 from .examples import keep_examples
 from .judging import VOTE_LEVEL, Judge, Scored, robust_accuracy
 from .soundness import close_votes, contradictions
@@ -61,7 +62,9 @@ def attack_target(
         votes: Noise draws that judge a smoothed prediction.
         nested: What breaks at a radius is broken at every larger one; without it every radius is attacked anew.
         probe: Attack a few examples again, harder, to see whether the attack was strong enough.
-        fast: Let ascents climb a bf16 copy of the network, which pays on a GPU; judged is the network itself.
+        fast: Let ascents climb a bf16 copy of the network, which pays on a GPU. Under noise it votes, too: judged is
+            the smoothed classifier in that arithmetic, as `certify --dtype bfloat16` certifies it. Without noise the
+            network itself is judged.
         limit: Examples at most.
         stride: Take every stride-th example.
         seed: Names the noise.
@@ -75,6 +78,8 @@ def attack_target(
     check_pair(origin, target)
     if fast:
         origin = with_fast_climbs(origin)
+        if judge.scored == "smoothed":
+            judge = replace(judge, voter=FastCopy(target.model))
     indices = target.data.places(limit, stride)
     settings: Row = {
         "attack": to_json(attack, AnyAttack),
@@ -90,6 +95,7 @@ def attack_target(
         "seed": seed,
         **({"climbed": "bfloat16"} if fast else {}),
         **target.identity(),
+        "dtype": judge.dtype,
     }
     kind = kind_of(type(attack))
     writer = RecordWriter(target.folder, "attack", kind, settings)

@@ -1,4 +1,4 @@
-"""A faster copy of a network for ascents: what is found is judged by the network itself."""
+"""A faster copy of a network: for ascents, and for the votes that judge what they find."""
 
 from dataclasses import replace
 

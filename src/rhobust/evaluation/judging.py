@@ -7,10 +7,10 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from scipy import stats
-from torch import Tensor
+from torch import Tensor, nn
 
 from rhobust.attacks.ascent import frozen
-from rhobust.certificates import Smoothing, count_votes, native_dtype
+from rhobust.certificates import Dtype, Smoothing, count_votes, native_dtype
 from rhobust.records import Row
 from rhobust.rounding import share
 
@@ -31,12 +31,19 @@ class Judge:
     scored: Scored
     votes: int
     """Noise draws of a smoothed answer; not used where the base network answers."""
+    voter: nn.Module | None = None
+    """A bf16 copy of the network that votes in its place: the smoothed classifier is the one in that arithmetic."""
 
     def __post_init__(self) -> None:
         if self.votes < 1:
             raise ValueError(f"votes must be >= 1, got {self.votes}")
         if self.scored == "smoothed":
             self.target.smoothing()
+
+    @property
+    def dtype(self) -> Dtype:
+        """The arithmetic of the answers."""
+        return native_dtype(self.target.device) if self.voter is None else "bfloat16"
 
     def verdicts(self, x: Tensor, labels: Sequence[int], names: list[int], seed: int, purpose: str) -> list[Row]:
         """What a record says of each answer: the prediction, whether it is wrong, and the votes behind it.
@@ -52,9 +59,10 @@ class Judge:
             self.target.data.num_classes,
             noise="float",
             seed=seed,
-            dtype=native_dtype(x.device),
+            dtype=self.dtype,
         )
-        counts = count_votes(self.target.model, x, smoothing, indices=names, draws=self.votes, purpose=purpose).cpu()
+        network = self.voter or self.target.model
+        counts = count_votes(network, x, smoothing, indices=names, draws=self.votes, purpose=purpose).cpu()
         rows = []
         for count, label in zip(counts, labels, strict=True):
             ours = int(count[label])

@@ -33,7 +33,7 @@ class Target:
     """Where the records go."""
     device: torch.device
     climbed: nn.Module | None = None
-    """A faster copy of the network that ascents climb in its place; answers are always the network's own."""
+    """A faster copy of the network that ascents climb in its place."""
     trained_sigma: float | None = None
     """The noise that the network was trained with; None where there was none, or where nobody knows."""
 
