@@ -108,11 +108,11 @@ def write_pictures(attack: Path, *, channels: int = 1, side: int = 8) -> Path:
     return path
 
 
-def write_certificate(folder: Path, radii: np.ndarray, *, sigma: float) -> Path:
+def write_certificate(folder: Path, radii: np.ndarray, *, sigma: float, way: str = "cohen") -> Path:
     """Certificates with these radii; a radius of 0 or less is an abstention."""
     settings = {"sigma": sigma, "n0": 100, "n": 10000, "alpha": 0.001, "seed": 0, "noise": "grid", "dtype": "float32"}
     settings |= {"data": "digits", "split": "test", "data_fingerprint": "f00d", "model_hash": "beef"}
-    writer = RecordWriter(folder, "certify", "cohen", settings)
+    writer = RecordWriter(folder, "certify", way, settings | {"way": way})
     writer.append(
         {
             "index": i,

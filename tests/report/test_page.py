@@ -273,6 +273,17 @@ def test_attacks_are_told_apart(tmp_path, run):
     assert re.search(r'class="chip" aria-pressed="true" data-kind="eot"', page)
 
 
+def test_a_grid_does_not_hide_a_certificate_that_knows_every_radius(tmp_path, run):
+    write_certificate(run, np.full(50, 0.25), sigma=0.25, way="grid")
+    write_certificate(run, np.full(50, 0.5), sigma=0.5, way="grid")
+    page = page_of(tmp_path, run)
+    kinds = [series["kind"] for series in data_of(page)["charts"]["radius"]["series"] if "certified" in series["kind"]]
+    # The one at sigma 0.5 stands alone, so it is drawn like any other.
+    assert sorted(kinds) == ["certified", "certified", "certified-grid"]
+    assert re.search(r'class="chip" aria-pressed="false" data-kind="certified-grid"', page)
+    assert re.search(r'class="chip" aria-pressed="true" data-kind="certified"', page)
+
+
 def test_close_votes_are_shown_with_what_they_leave_open(tmp_path, run):
     assert "2 close votes: 40.0–70.0%" in text_of(page_of(tmp_path, run))
 

@@ -115,9 +115,19 @@ def _certified_line(position: int, run: Run, certificate: Certificate, end: floa
         points.append(
             Point(radius, counted.value, counted.low, counted.high, marked=radius in marked and counted.k > 0)
         )
-    label = f"{run.label}, certified"
-    warnings = certificate.warnings
-    return Series(label, position, "certified", "Certified (proved)", points, held=True, warnings=warnings)
+    rough = certificate.on_grid and any(not o.on_grid and o.sigma == certificate.sigma for o in run.certificates)
+    # A grid falls to zero behind its last radius: beside a certificate that knows every radius it only hides it.
+    kind, words = ("certified-grid", "Certified at chosen radii") if rough else ("certified", "Certified")
+    return Series(
+        label=f"{run.label}, certified",
+        run=position,
+        kind=kind,
+        words=f"{words} (proved)",
+        points=points,
+        held=True,
+        on=not rough,
+        warnings=certificate.warnings,
+    )
 
 
 def attack_kind(run: Run, attack: Attack) -> str:
@@ -256,7 +266,7 @@ def _training(runs: Sequence[Run]) -> list[Figure]:
 
 def _kinds(lines: Sequence[Series]) -> dict[str, Kind]:
     """The kinds of a figure's lines in the order they come, each with its own dashes; a kind is on if any line is."""
-    order = {name: place for place, name in enumerate(("certified", *_ATTACKS))}
+    order = {name: place for place, name in enumerate(("certified", "certified-grid", *_ATTACKS))}
     found: dict[str, Kind] = {}
     solid = 0
     for line in sorted(lines, key=lambda line: order.get(line.kind, len(order))):

@@ -128,6 +128,16 @@ class Certificate:
         n = self.settings.get("n")
         return n if isinstance(n, int) else 0
 
+    @property
+    def on_grid(self) -> bool:
+        """Whether radii of a grid were decided, and none between or behind them."""
+        return self.settings.get("way") == "grid"
+
+    @property
+    def sigma(self) -> float | None:
+        """The noise of the smoothed classifier."""
+        return self.settings.get("sigma")
+
     @cached_property
     def _ascending(self) -> np.ndarray:
         return np.sort(np.fromiter(self.correct.values(), dtype=np.float64))
