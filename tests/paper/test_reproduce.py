@@ -6,6 +6,7 @@ import shutil
 import pytest
 
 from rhobust.paper import evaluate
+from rhobust.paper import reproduce as reproduction
 from rhobust.paper.plan import plan
 from rhobust.paper.reproduce import reproduce
 
@@ -202,3 +203,30 @@ def test_data_that_is_not_there_stops_everything(tmp_path, tiny, monkeypatch):
     monkeypatch.setattr("rhobust.paper.reproduce.load", absent)
     with pytest.raises(ValueError, match="rhobust data get digits"):
         reproduce(plan(NAMES, tiny), workshop_in(tmp_path))
+
+
+def test_the_work_goes_run_by_run(copied, tiny, monkeypatch):
+    seen = []
+
+    def perform(job, workshop):
+        seen.append(job.run)
+        return evaluate.read(job, workshop)
+
+    monkeypatch.setattr(reproduction, "perform", perform)
+    outcome = reproduce(plan(NAMES, tiny), workshop_in(copied))
+    assert outcome.faults == ()
+    assert [path.name.partition(".")[0] for path in outcome.files][::3] == NAMES
+    order = list(dict.fromkeys(seen))
+    # Two attacks and a training record each.
+    assert seen == [run for run in order for _ in range(3)]
+    assert len(order) == 4
+
+
+def test_nothing_is_begun_when_the_time_is_over(copied, tmp_path, tiny):
+    outcome = reproduce(plan(NAMES, tiny), workshop_in(tmp_path / "new"), minutes=1e-9)
+    assert all(fault.endswith("is not trained") for fault in outcome.faults)
+    assert len(outcome.faults) == 4
+    assert not (tmp_path / "new" / "runs").exists()
+    assert reproduce(plan(NAMES, tiny), workshop_in(copied), minutes=1e-9).faults == ()
+    with pytest.raises(ValueError, match="minutes must be > 0, got 0"):
+        reproduce(plan(NAMES, tiny), workshop_in(copied), minutes=0)

@@ -1,5 +1,6 @@
 """rhobust reproduce."""
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -34,6 +35,8 @@ class Reproduce:
     """Where the data sets lie."""
     plan: bool = False
     """Print the runs, what they cost on this device and what is there already; start nothing."""
+    minutes: float = math.inf
+    """Begin no training and no evaluation after so long, on a machine that is lent; call it again to go on."""
     draw_only: bool = False
     """Train and evaluate nothing: make tables and figures of what is there."""
     publish: Path | None = None
@@ -61,7 +64,7 @@ class Reproduce:
         with _threads(scale.threads):
             if self.plan:
                 return estimate(chosen, workshop)
-            outcome = reproduce(chosen, workshop, draw_only=self.draw_only)
+            outcome = reproduce(chosen, workshop, draw_only=self.draw_only, minutes=self.minutes)
             if self.publish is not None:
                 publish(out, self.publish)
                 outcome = reproduce(chosen, replace(workshop, out=self.publish), draw_only=True)

@@ -1,6 +1,8 @@
 """Make tables and figures: train, attack and certify what is missing, then write what the records give."""
 
-from collections.abc import Iterator
+import math
+import time
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,17 +30,22 @@ class Outcome:
     """One line each."""
 
 
-def reproduce(plan: Plan, workshop: Workshop, *, draw_only: bool = False) -> Outcome:
+def reproduce(plan: Plan, workshop: Workshop, *, draw_only: bool = False, minutes: float = math.inf) -> Outcome:
     """Make every table and figure of a plan.
 
-    What is done is not done again, and what was killed goes on. An evaluation that fails, or a record that cannot be
-    read, leaves its cells empty with one line that says why; everything else is made.
+    What is done is not done again, and what was killed goes on. The work goes run by run, so that what is there after
+    a while is whole rows. An evaluation that fails, or a record that cannot be read, leaves its cells empty with one
+    line that says why; everything else is made.
 
     Args:
         plan: What to make.
         workshop: Where.
         draw_only: Train and evaluate nothing: show what is there.
+        minutes: Begin no training and no evaluation after so long; what is then missing is left out.
     """
+    if not minutes > 0:
+        raise ValueError(f"minutes must be > 0, got {minutes:g}")
+    end = -math.inf if draw_only else time.monotonic() + 60 * minutes
     if not draw_only:
         # Before hours of work: data that is not there stops everything.
         for name in dict.fromkeys(run.data for run in plan.runs):
@@ -46,35 +53,49 @@ def reproduce(plan: Plan, workshop: Workshop, *, draw_only: bool = False) -> Out
     files: list[Path] = []
     found: dict[str, None] = {}
     workshop.out.mkdir(parents=True, exist_ok=True)
-    for spec, document in documents(plan, workshop, draw_only=draw_only):
+    for spec, document in documents(plan, workshop, end):
         files += write(spec, told_from(document, workshop.out), workshop.out)
         found |= dict.fromkeys(faults(document))
     return Outcome(tuple(files), tuple(found))
 
 
-def documents(plan: Plan, workshop: Workshop, *, draw_only: bool) -> Iterator[tuple[Spec, dict[str, Any]]]:
-    """Each table and figure of a plan with its numbers, as soon as they are there; a record is read once."""
+def documents(plan: Plan, workshop: Workshop, end: float) -> Iterator[tuple[Spec, dict[str, Any]]]:
+    """Each table and figure of a plan with its numbers, as soon as they are there; a record is read once.
+
+    Args:
+        plan: What to make.
+        workshop: Where.
+        end: When no more work is begun, by the monotonic clock; minus infinity where only what is there is shown.
+    """
     asked: dict[Job, dict[Question, None]] = {}
     for spec in plan.specs:
         for question in questions(spec):
             asked.setdefault(question.reading.job, {})[question] = None
     found: dict[Question, dict[str, Any]] = {}
     lost: dict[TrainConfig, Gap] = {}
-    for spec in plan.specs:
-        for job in spec.jobs:
-            if job in asked:
-                result = _result(job, workshop, lost, draw_only=draw_only)
-                found |= answers(asked.pop(job), result, workshop.out)
-        yield spec, fill(spec, found)
+    waiting = list(plan.specs)
+    for job in _run_by_run(asked):
+        found |= answers(asked.pop(job), _result(job, workshop, lost, end), workshop.out)
+        while waiting and not asked.keys() & set(waiting[0].jobs):
+            spec = waiting.pop(0)
+            yield spec, fill(spec, found)
 
 
-def _result(job: Job, workshop: Workshop, lost: dict[TrainConfig, Gap], *, draw_only: bool) -> Record | Gap:
+def _run_by_run(jobs: Iterable[Job]) -> list[Job]:
+    """All evaluations of a run after each other, runs in the order in which they are first met."""
+    groups: dict[TrainConfig | None, list[Job]] = {}
+    for job in jobs:
+        groups.setdefault(next(reversed(runs_of(job)), None), []).append(job)
+    return [job for group in groups.values() for job in group]
+
+
+def _result(job: Job, workshop: Workshop, lost: dict[TrainConfig, Gap], end: float) -> Record | Gap:
     """The record of a job, or why there is none; a run that diverged is not trained again."""
     for run in runs_of(job):
         if run in lost:
             return lost[run]
     try:
-        return read(job, workshop) if draw_only else perform(job, workshop)
+        return perform(job, workshop) if time.monotonic() < end else read(job, workshop)
     except FloatingPointError as error:
         run = next(run for run in runs_of(job) if not workshop.trained(run))
         lost[run] = Gap(f"{workshop.folder(run)} did not converge: {error}")
