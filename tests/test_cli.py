@@ -81,6 +81,19 @@ def test_a_reader_who_leaves_is_no_mistake(tmp_path):
     assert done.returncode == 141
 
 
+@pytest.mark.parametrize(
+    ("arguments", "again"),
+    [(train(), "the same command with --resume goes on"), (["certify", "run"], "the same command goes on")],
+)
+def test_an_interruption_says_how_to_go_on(arguments, again, capsys, monkeypatch):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("rhobust.cli.parse", stop)
+    assert run(arguments) == 130
+    assert again in capsys.readouterr().err
+
+
 def test_train_attack_certify_report(folder, capsys):
     attack = document(
         capsys, ["attack", str(folder), "attack:pgd", "--attack.steps", "3", "--radii", "0", "0.5", *SMALL]
