@@ -61,6 +61,7 @@ def test_every_command_explains_its_options(name, capsys):
     assert stop.value.code == 0
     text = capsys.readouterr().out
     assert f"usage: rhobust {name}" in text
+    assert not re.search(r"\[(\[|\{None\}\|)(PATH|STR)", text), "a positional argument has no name"
     if name != "data":
         assert all(option in text for option in ("--device", "--json", "--quiet"))
 

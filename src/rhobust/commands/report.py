@@ -15,7 +15,7 @@ from rhobust.report import write_report
 class Report:
     """Write one self-contained HTML page about runs."""
 
-    runs: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN [RUN ...]")]
     """Run folders."""
     out: Path = Path("report.html")
     """The page."""
