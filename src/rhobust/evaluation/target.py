@@ -44,7 +44,7 @@ class Target:
     def smoothing(self) -> float:
         """The smoothing noise, or a plain refusal where the network has none."""
         if self.sigma is None:
-            raise ValueError(f"{self.name} was trained without noise, so --sigma must be given")
+            raise ValueError(f"{self.name} was trained without noise, or nobody knows, so --sigma must be given")
         return self.sigma
 
     def identity(self) -> dict[str, object]:
