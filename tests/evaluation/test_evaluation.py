@@ -94,6 +94,12 @@ def test_the_shift_record_carries_its_claim(target):
     assert record.summary["statement"] == record.summary["curve"][1]["statement"]
 
 
+def test_a_shift_record_says_that_the_network_was_trained_with_other_noise(target):
+    assert certify_shift_target(target, eps=(0.0,), draws=5, report=silent).summary["warnings"] == []
+    other = certify_shift_target(replace(target, trained_sigma=0.5), eps=(0.0,), draws=5, seed=1, report=silent)
+    assert other.summary["warnings"] == ["the network was trained with noise 0.5 and is smoothed with 0.25"]
+
+
 def test_limit_and_stride_choose_examples(target):
     rows = attack_target(target, Pgd(steps=1), (0.0,), limit=5, stride=3, report=silent).rows
     assert [row["index"] for row in rows] == [0, 3, 6, 9, 12]

@@ -47,6 +47,12 @@ class Target:
             raise ValueError(f"{self.name} was trained without noise, or nobody knows, so --sigma must be given")
         return self.sigma
 
+    def sigma_warnings(self) -> list[str]:
+        """A line where the network was trained with other noise than it is smoothed with."""
+        if self.trained_sigma is None or self.trained_sigma == self.sigma:
+            return []
+        return [f"the network was trained with noise {self.trained_sigma:g} and is smoothed with {self.sigma:g}"]
+
     def identity(self) -> dict[str, object]:
         """What every record says of its target."""
         return {
