@@ -234,6 +234,7 @@ def test_data_list_and_check(capsys):
         (["certify", "/nowhere/run"], "there is no such folder"),
         (["certify-shift", "/nowhere/run"], "there is no such folder"),
         (["report", "/nowhere/run"], "/nowhere/run"),
+        (["report", "/nowhere/run", "--out", "."], "out must name a file, got the folder ."),
         (["audit", "/nowhere/record"], "/nowhere/record must exist, but there is no such file"),
         (["transfer"], "at least one run folder must be given, got none"),
         (["noise", "/nowhere/run"], "there is no such folder"),

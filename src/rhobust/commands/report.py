@@ -24,6 +24,8 @@ class Report:
     def run(self) -> dict[str, Any]:
         if not self.runs:
             raise ValueError("at least one run folder must be given, got none")
+        if self.out.is_dir():
+            raise ValueError(f"out must name a file, got the folder {self.out}")
         written = write_report(self.runs, self.out)
         for problem in written.problems:
             sys.stderr.write(f"rhobust: {problem}\n")
