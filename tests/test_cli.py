@@ -61,6 +61,7 @@ def test_every_command_explains_its_options(name, capsys):
     assert stop.value.code == 0
     text = capsys.readouterr().out
     assert f"usage: rhobust {name}" in text
+    assert not re.search(r"\[(\[|\{None\}\|)(PATH|STR)", text), "a positional argument has no name"
     if name != "data":
         assert all(option in text for option in ("--device", "--json", "--quiet"))
 
@@ -79,6 +80,19 @@ def test_a_reader_who_leaves_is_no_mistake(tmp_path):
     os.close(writer)
     assert done.stderr == b""
     assert done.returncode == 141
+
+
+@pytest.mark.parametrize(
+    ("arguments", "again"),
+    [(train(), "the same command with --resume goes on"), (["certify", "run"], "the same command goes on")],
+)
+def test_an_interruption_says_how_to_go_on(arguments, again, capsys, monkeypatch):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("rhobust.cli.parse", stop)
+    assert run(arguments) == 130
+    assert again in capsys.readouterr().err
 
 
 def test_train_attack_certify_report(folder, capsys):
@@ -121,7 +135,7 @@ def plain(tmp_path_factory):
 
 
 def test_a_run_without_noise_needs_sigma_to_be_attacked_through_it(plain, capsys):
-    assert "was trained without noise, so --sigma must be given" in refused(capsys, ["attack", str(plain), *SMALL])
+    assert "without noise, or nobody knows, so --sigma must be given" in refused(capsys, ["attack", str(plain), *SMALL])
     assert document(capsys, ["attack", str(plain), "--sigma", "0.25", "--radii", "0", "--votes", "5", *SMALL])
 
 
@@ -220,6 +234,7 @@ def test_data_list_and_check(capsys):
         (["certify", "/nowhere/run"], "there is no such folder"),
         (["certify-shift", "/nowhere/run"], "there is no such folder"),
         (["report", "/nowhere/run"], "/nowhere/run"),
+        (["report", "/nowhere/run", "--out", "."], "out must name a file, got the folder ."),
         (["audit", "/nowhere/record"], "/nowhere/record must exist, but there is no such file"),
         (["transfer"], "at least one run folder must be given, got none"),
         (["noise", "/nowhere/run"], "there is no such folder"),
@@ -246,7 +261,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(arguments, message, capsys, monke
         (["certify", "--dtype", "float16", "--device", "cpu"], "dtype must be float32 or bfloat16 on a cpu"),
         (["certify", "--noise", "laplace"], "grid"),
         (["predict"], "a run folder and at least one image must be given, got 1 names"),
-        (["predict", "/nowhere.png"], "/nowhere.png must be a whole 8-bit image"),
+        (["predict", "/nowhere.png"], "/nowhere.png must be an image file, but there is no such file"),
         (["certify-shift", "--draws", "0"], "draws must be >= 1, got 0"),
         (["certify-shift", "--eps", "-0.1"], "eps must be >= 0, got -0.1"),
         (["certify-shift", "--eps", "nan"], "eps must be finite, got nan"),

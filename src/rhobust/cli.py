@@ -83,7 +83,8 @@ def run(arguments: Sequence[str]) -> int:
         sys.stderr.write(f"rhobust: {' '.join(str(error).split())}\n")
         return 2
     except KeyboardInterrupt:
-        sys.stderr.write("rhobust: interrupted; the same command goes on where it stopped\n")
+        again = "the same command with --resume" if name == "train" else "the same command"
+        sys.stderr.write(f"rhobust: interrupted; {again} goes on where it stopped\n")
         return 130
     return 0
 

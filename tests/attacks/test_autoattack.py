@@ -139,7 +139,7 @@ def test_without_the_package_one_line_says_what_to_install(network, batch, monke
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "pyautoattack", None)
     with pytest.raises(
-        ValueError, match=r"^attack:autoattack needs pyautoattack: pip install 'rhobust\[autoattack\]'$"
+        ValueError, match=r"^attack:autoattack needs pyautoattack: python -m pip install '.\[autoattack\]'"
     ):
         attacked(Autoattack(), network, *batch)
 

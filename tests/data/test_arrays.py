@@ -28,6 +28,16 @@ def test_every_layout_loads(x: np.ndarray, shape: tuple[int, ...], tmp_path: Pat
     assert np.array_equal(train.labels.numpy(), Y)
 
 
+def test_a_test_part_alone_is_tested_whole(tmp_path: Path) -> None:
+    path = tmp_path / "data.npz"
+    np.savez(path, x_test=np.zeros((5, 4, 4), np.uint8), y_test=np.array([0, 1, 2, 1, 0]))
+    assert (len(load(str(path), "test")), load(str(path), "test").num_classes) == (5, 3)
+    found = check(str(path))
+    assert (found.train, found.test, found.classes) == (0, 5, 3)
+    with pytest.raises(ValueError, match="must hold x and y to be trained on, got x_test, y_test"):
+        load(str(path), "train")
+
+
 def test_without_a_test_part_a_fifth_of_each_class_is_held_out(tmp_path: Path) -> None:
     name = save(tmp_path, x=X, y=Y)
     train, test = load(name, "train"), load(name, "test")
@@ -50,7 +60,7 @@ def test_without_a_test_part_a_fifth_of_each_class_is_held_out(tmp_path: Path) -
         ({"x": X.astype(np.int64), "y": Y}, "must be uint8"),
         ({"x": X}, "must hold an array y, got x"),
         ({"x": X, "y": Y, "x_test": X}, "must hold an array y_test"),
-        ({"images": X, "labels": Y}, "must hold an array x, got none"),
+        ({"images": X, "labels": Y}, "must hold an array x, got other names"),
         ({"x": X, "y": Y[:5]}, "y in .* must be integers, one an image"),
         ({"x": X, "y": Y + 0.5}, "y in .* must be integers"),
         ({"x": X, "y": Y - 1}, "must be labels 0, 1, 2"),

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from rhobust.data import load, read_image
+from rhobust.data import check, load, read_image
 from rhobust.data.folder import ImageFolder
 from rhobust.data.held_out import hash_order, held_out
 from rhobust.progress import silent
@@ -34,6 +34,19 @@ def test_val_serves_as_test(tmp_path: Path) -> None:
     write(tmp_path / "train/a/1.png")
     write(tmp_path / "val/a/2.png")
     assert len(load(str(tmp_path), "test")) == 1
+
+
+@pytest.mark.parametrize("name", ["test", "val"])
+def test_a_test_folder_alone_is_tested_whole(name: str, tmp_path: Path) -> None:
+    for number in range(6):
+        write(tmp_path / name / f"class{number % 2}/{number}.png", number)
+    (tmp_path / ".cache").mkdir()
+    test = load(str(tmp_path), "test")
+    assert (len(test), test.classes) == (6, ("class0", "class1"))
+    found = check(str(tmp_path))
+    assert (found.files, found.train, found.test, found.classes) == (6, 0, 6, 2)
+    with pytest.raises(ValueError, match="must have an image for its train split, but it has none"):
+        load(str(tmp_path), "train")
 
 
 def test_without_a_test_folder_a_fifth_of_each_class_is_held_out(tmp_path: Path) -> None:
@@ -123,6 +136,7 @@ def test_a_damaged_image_is_refused_by_name(damage: str, suffix: str, tmp_path: 
     with pytest.raises(ValueError, match=rf"^{path} must be a whole 8-bit image") as line:
         load(str(tmp_path), "train")
     assert "\n" not in str(line.value)
+    assert "object at" not in str(line.value)
 
 
 def test_sixteen_bits_are_refused(tmp_path: Path) -> None:
@@ -165,5 +179,5 @@ def test_read_image_keeps_or_converts_the_channels(tmp_path: Path) -> None:
     assert read_image(grey, 3).shape == read_image(colour).shape == (3, 6, 5)
     with pytest.raises(ValueError, match=f"^{colour} .*it is in colour, and grey is wanted"):
         read_image(colour, 1)
-    with pytest.raises(ValueError, match="No such file"):
+    with pytest.raises(ValueError, match="must be an image file, but there is no such file"):
         read_image(tmp_path / "none.png")

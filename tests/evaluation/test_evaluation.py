@@ -2,13 +2,15 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 
 from rhobust.attacks import Eot, Pgd
-from rhobust.data import to_unit
+from rhobust.data import Dataset, to_unit
 from rhobust.evaluation import attack_target, certify_shift_target, certify_target
+from rhobust.evaluation.target import _in_classes_of
 from rhobust.progress import silent
 from rhobust.records import read_record
 
@@ -94,6 +96,12 @@ def test_the_shift_record_carries_its_claim(target):
     assert record.summary["statement"] == record.summary["curve"][1]["statement"]
 
 
+def test_a_shift_record_says_that_the_network_was_trained_with_other_noise(target):
+    assert certify_shift_target(target, eps=(0.0,), draws=5, report=silent).summary["warnings"] == []
+    other = certify_shift_target(replace(target, trained_sigma=0.5), eps=(0.0,), draws=5, seed=1, report=silent)
+    assert other.summary["warnings"] == ["the network was trained with noise 0.5 and is smoothed with 0.25"]
+
+
 def test_limit_and_stride_choose_examples(target):
     rows = attack_target(target, Pgd(steps=1), (0.0,), limit=5, stride=3, report=silent).rows
     assert [row["index"] for row in rows] == [0, 3, 6, 9, 12]
@@ -142,6 +150,28 @@ def test_a_plain_network_needs_a_sigma_to_be_smoothed(target):
 def test_bad_radii_are_refused(target, radii, message):
     with pytest.raises(ValueError, match=message):
         attack_target(target, Pgd(), radii)
+
+
+@pytest.mark.parametrize(
+    ("names", "classes", "labels"),
+    [
+        (("0", "1", "2"), ("cat", "dog", "owl"), [0, 1, 2]),
+        (("0", "1"), ("cat", "dog", "owl"), [0, 1]),
+        (("cat", "owl"), ("cat", "dog", "owl"), [0, 2]),
+        (("10", "7"), ("10", "2", "7"), [0, 2]),
+    ],
+)
+def test_classes_are_those_of_the_run(names, classes, labels):
+    data = Dataset("mine", "test", torch.zeros(len(names), 1, 2, 2).byte(), torch.arange(len(names)), names)
+    found = _in_classes_of(data, classes, Path("run"))
+    assert (found.classes, found.labels.tolist()) == (classes, labels)
+
+
+@pytest.mark.parametrize("names", [("cat", "cow"), ("1", "10"), ("0", "1", "2", "3")])
+def test_classes_that_a_run_does_not_know_are_refused(names):
+    data = Dataset("mine", "test", torch.zeros(len(names), 1, 2, 2).byte(), torch.arange(len(names)), names)
+    with pytest.raises(ValueError, match=f"^mine must hold classes that run was trained for.* {names[-1]}$"):
+        _in_classes_of(data, ("cat", "dog", "owl"), Path("run"))
 
 
 def test_networks_that_do_not_fit_are_refused(target, grey_images):

@@ -17,6 +17,7 @@ from rhobust.noise import stream
 from rhobust.progress import silent
 from rhobust.records import read_rows
 from rhobust.training import TrainConfig, clean_accuracy, open_run, train
+from rhobust.training.run import weights_description
 from rhobust.training.schedule import learning_rate
 
 CPU = torch.device("cpu")
@@ -151,6 +152,9 @@ def test_damage_in_a_run_folder_is_one_line(trained, tmp_path):
         assert "\n" not in str(caught.value)
     with pytest.raises(ValueError, match="there is no such folder"):
         open_run(tmp_path / "absent")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match="must be a run folder, but it holds no"):
+        open_run(tmp_path / "empty")
 
 
 def test_a_pickle_is_refused(trained, tmp_path):
@@ -159,8 +163,10 @@ def test_a_pickle_is_refused(trained, tmp_path):
     for path in trained.folder.iterdir():
         (folder / path.name).write_bytes(path.read_bytes())
     torch.save({"weights": torch.zeros(1)}, folder / "model.safetensors")
-    with pytest.raises(ValueError, match="must be a safetensors file"):
+    with pytest.raises(ValueError, match=r"must be a safetensors file.*save_file"):
         open_run(folder).load_model(CPU)
+    with pytest.raises(ValueError, match="must be a safetensors file"):
+        weights_description(folder)
 
 
 def test_metrics_are_json_lines(trained):

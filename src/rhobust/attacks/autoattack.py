@@ -215,5 +215,7 @@ def _parts(*names: str) -> list[Any]:
     try:
         modules = [import_module(f"pyautoattack.{name.partition('.')[0]}") for name in names]
     except ImportError:
-        raise ValueError("attack:autoattack needs pyautoattack: pip install 'rhobust[autoattack]'") from None
+        raise ValueError(
+            "attack:autoattack needs pyautoattack: python -m pip install '.[autoattack]' in the checkout"
+        ) from None
     return [getattr(module, name.partition(".")[2]) for module, name in zip(modules, names, strict=True)]

@@ -29,7 +29,7 @@ class Attack:
     nested: bool = True
     """What breaks at a radius is broken at every larger one; without it every radius is attacked anew."""
     probe: bool = True
-    """Attack a few examples again, harder, to see whether the attack was strong enough."""
+    """Attack a few examples again, harder, to see whether the attack was strong enough; without it nothing looks."""
     fast: bool = False
     """Let ascents climb a bf16 copy of the network, and let it vote under noise, which pays on a GPU."""
     common: CommonOptions = Common()

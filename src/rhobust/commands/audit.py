@@ -16,7 +16,7 @@ from rhobust.training import resolve_device
 class Audit:
     """Recompute every radius of records from its counts, and draw a share of the noise again; exit code 1 if not so."""
 
-    records: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    records: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RECORD [RECORD ...]")]
     """Record files of certify, or run folders for all that lie in them."""
     share: float = 0.05
     """Share of a record's examples that are drawn again, at least one; 0 for none."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from rhobust.certificates import Dtype, NoiseKind, WayName
 from rhobust.commands.choice import ChoiceOptions
-from rhobust.commands.options import Common, CommonOptions, print_table, record_document
+from rhobust.commands.options import Common, CommonOptions, print_table, print_warnings, record_document
 from rhobust.evaluation import certify_target, write_tsv
 from rhobust.rounding import rounded
 
@@ -86,8 +86,7 @@ class Certify:
             print(
                 f"for images between the 8-bit levels subtract {rounded(summary['deduction'], 4, 'up')} from a radius"
             )
-        for warning in summary["warnings"]:
-            print(f"warning: {warning}")
+        print_warnings(summary["warnings"])
         print(result["record"])
 
 

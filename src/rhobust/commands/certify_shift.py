@@ -7,7 +7,7 @@ import tyro
 
 from rhobust.certificates import ShiftClaim
 from rhobust.commands.choice import ChoiceOptions
-from rhobust.commands.options import Common, CommonOptions, print_table, record_document
+from rhobust.commands.options import Common, CommonOptions, print_table, print_warnings, record_document
 from rhobust.evaluation import certify_shift_target
 from rhobust.rounding import rounded
 
@@ -57,6 +57,7 @@ class CertifyShift:
         measured = summary["accuracy_under_noise"] if accuracy else summary["loss_under_noise"]
         print(f"measured under noise {measured:.3f} ({summary['points']} points)")
         print(summary["statement"])
+        print_warnings(summary.get("warnings", []))
         print(result["record"])
 
 

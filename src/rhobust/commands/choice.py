@@ -37,7 +37,7 @@ class Sample:
 class Choice(Sample):
     """Which network is evaluated, on which examples."""
 
-    run: Annotated[Path | None, tyro.conf.Positional] = None
+    run: Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="[RUN]")] = None
     """A run folder; or give --model, --weights, --data and --out."""
     model: str | None = None
     """The user's own network, package.module:factory."""
@@ -73,7 +73,7 @@ class Choice(Sample):
 class Several(Sample):
     """Which runs are evaluated together, on which examples."""
 
-    runs: Annotated[tuple[Path, ...], tyro.conf.Positional] = ()
+    runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN [RUN ...]")] = ()
     """Run folders."""
 
     def targets(self, common: Common) -> list[Target]:

@@ -16,7 +16,7 @@ from rhobust.rounding import rounded
 class Compare:
     """Show the certified accuracy of records, and of tables of Cohen et al., side by side."""
 
-    files: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    files: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FILE [FILE ...]")]
     """Records of certify (.jsonl), or tables of Cohen et al. (any other name), whose radii cannot be checked."""
     radii: tuple[float, ...] = (0.0, 0.25, 0.5, 0.75, 1.0)
     """Radii of the certified accuracy."""

@@ -7,7 +7,7 @@ import tyro
 
 from rhobust.certificates.claim import LossName
 from rhobust.commands.choice import ChoiceOptions
-from rhobust.commands.options import Common, CommonOptions, print_table, record_document
+from rhobust.commands.options import Common, CommonOptions, print_table, print_warnings, record_document
 from rhobust.evaluation import Ascent, curves_target
 from rhobust.rounding import rounded
 
@@ -66,6 +66,7 @@ class Curves:
             f"{result['settings']['loss']} of one noisy answer, {summary['points']} points; the estimate bounds nothing"
         )
         print(summary["statement"])
+        print_warnings(summary.get("warnings", []))
         print(result["record"])
 
 

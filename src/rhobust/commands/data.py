@@ -30,7 +30,7 @@ class List:
 class Get:
     """Download a data set, check it, and put it in its place."""
 
-    name: Annotated[str, tyro.conf.Positional]
+    name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
     """mnist, cifar10 or tiny-imagenet."""
     root: Path | None = None
     """Where the data sets lie; $RHOBUST_DATA, else a cache folder, where none is given."""
@@ -47,7 +47,7 @@ class Get:
 class Check:
     """Verify every file of a data set."""
 
-    name: Annotated[str, tyro.conf.Positional]
+    name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
     """A data set's name, a folder of images, or an .npz file."""
     root: Path | None = None
     """Where the data sets lie; $RHOBUST_DATA, else a cache folder, where none is given."""

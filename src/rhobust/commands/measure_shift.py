@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import tyro
 
 from rhobust.commands.choice import Choice
-from rhobust.commands.options import Common, CommonOptions, print_table, record_document
+from rhobust.commands.options import Common, CommonOptions, print_table, print_warnings, record_document
 from rhobust.data import Pairs, load_pairs
 from rhobust.evaluation import measure_pairs, measure_target, record_pairs
 from rhobust.rounding import rounded
@@ -103,6 +103,7 @@ class MeasureShift:
                     rows.append([f"measured {when} the change", shown, f"estimate, 95% {interval}"])
             print_table(["accuracy with one noisy vote", "", ""], rows)
             print(certificate["statement"])
+            print_warnings(summary.get("warnings", []))
         if result["record"] is not None:
             print(result["record"])
 

@@ -9,7 +9,7 @@ import tyro
 from torch import Tensor, nn
 
 from rhobust.certificates import Dtype, Smoothing, native_dtype, output_width, predict_inputs
-from rhobust.commands.options import Common, CommonOptions, print_table
+from rhobust.commands.options import Common, CommonOptions, print_table, print_warnings
 from rhobust.data import read_image
 from rhobust.models import load_factory_model
 from rhobust.rounding import confidence
@@ -84,8 +84,7 @@ class Predict:
             rows.append([answer["image"], "abstains" if answer["class"] is None else answer["class"], votes])
         print_table(["image", "class", f"votes of {result['n']}"], rows, left=3)
         print(f"with probability {confidence(result['alpha'])} an answer is the class most probable under noise")
-        for warning in result["warnings"]:
-            print(f"warning: {warning}")
+        print_warnings(result["warnings"])
 
 
 def _read(files: tuple[Path, ...], shape: tuple[int, int, int] | None) -> Tensor:

@@ -15,7 +15,7 @@ from rhobust.report import write_report
 class Report:
     """Write one self-contained HTML page about runs."""
 
-    runs: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN [RUN ...]")]
     """Run folders."""
     out: Path = Path("report.html")
     """The page."""
@@ -24,6 +24,8 @@ class Report:
     def run(self) -> dict[str, Any]:
         if not self.runs:
             raise ValueError("at least one run folder must be given, got none")
+        if self.out.is_dir():
+            raise ValueError(f"out must name a file, got the folder {self.out}")
         written = write_report(self.runs, self.out)
         for problem in written.problems:
             sys.stderr.write(f"rhobust: {problem}\n")

@@ -25,7 +25,7 @@ from rhobust.training import resolve_device
 class Reproduce:
     """Make tables and figures of the paper beside its printed numbers; what is there is not made again."""
 
-    names: Annotated[tuple[str, ...], tyro.conf.Positional]
+    names: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="NAME [NAME ...]")]
     """Tables and figures, all for those of the paper, or ours for those beyond it; see docs/reproduce.md."""
     scale: ScaleName = "smoke"
     """smoke: digits and tiny networks, minutes; small: MNIST, an evening; gpu: shorter trainings; full: the paper."""

@@ -22,6 +22,7 @@ _MOST_CLASSES = 100_000
 class ArrayFile:
     """`x` uint8 (n, h, w), (n, h, w, c) or (n, c, h, w), and `y` integers (n,); perhaps `x_test` and `y_test`.
 
+    `x_test` and `y_test` alone are for networks that were trained elsewhere: nothing is trained on.
     Without a test part a fifth of each class is the test split, chosen by the places in the file (`held_out`).
     Images stay in the file's order. Nothing pickled is ever read.
     """
@@ -46,10 +47,12 @@ class ArrayFile:
     def load(self, root: Path, split: Split, report: Report) -> Dataset:
         """One split; all arrays are read, so that both splits have the same classes."""
         arrays = read_arrays(self.path)
-        parts = {"train": self._part(arrays, "x", "y")}
+        parts: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         if "x_test" in arrays or "y_test" in arrays:
             parts["test"] = self._part(arrays, "x_test", "y_test")
-            if parts["test"][0].shape[1:] != parts["train"][0].shape[1:]:
+        if not parts or "x" in arrays or "y" in arrays:
+            parts["train"] = self._part(arrays, "x", "y")
+            if "test" in parts and parts["test"][0].shape[1:] != parts["train"][0].shape[1:]:
                 raise ValueError(
                     f"x_test in {self.path} must have the images' shape of x, {parts['train'][0].shape[1:]} "
                     f"(channels, height, width), got {parts['test'][0].shape[1:]}"
@@ -57,6 +60,8 @@ class ArrayFile:
         num_classes = 1 + max(int(y.max()) for _, y in parts.values())
         if "test" not in parts:
             parts = _divide(*parts["train"])
+        if split not in parts:
+            raise ValueError(f"{self.path} must hold x and y to be trained on, got {', '.join(arrays)}")
         images, labels = parts[split]
         if not len(labels):
             raise ValueError(f"y in {self.path} must have a class of two images or more to split, but it has none")
@@ -65,8 +70,9 @@ class ArrayFile:
 
     def check(self, root: Path, report: Report) -> Checked:
         """Read every array."""
-        train, test = self.load(root, "train", report), self.load(root, "test", report)
-        return checked(self.name, self.path, 1, train, test, train.num_classes)
+        train = self.load(root, "train", report) if "x" in read_arrays(self.path) else None
+        test = self.load(root, "test", report)
+        return checked(self.name, self.path, 1, train, test, test.num_classes)
 
     def fetch(self, root: Path, report: Report) -> str:
         """A file is the user's own: it cannot be brought."""
@@ -75,7 +81,7 @@ class ArrayFile:
     def _part(self, arrays: dict[str, np.ndarray], images: str, labels: str) -> tuple[np.ndarray, np.ndarray]:
         for name in (images, labels):
             if name not in arrays:
-                raise ValueError(f"{self.path} must hold an array {name}, got {', '.join(arrays) or 'none'}")
+                raise ValueError(f"{self.path} must hold an array {name}, got {', '.join(arrays) or 'other names'}")
         x, y = arrays[images], arrays[labels]
         x = channels_first(x, f"{images} in {self.path}")
         return x, whole_labels(y, len(x), f"{labels} in {self.path}")

@@ -19,9 +19,10 @@ _HOW = f"a subfolder a class with images in it ({' '.join(suffix[1:] for suffix 
 
 @dataclass(frozen=True)
 class ImageFolder:
-    """`FOLDER/train/CLASS/*` with `FOLDER/test/CLASS/*` (or `val`), or `FOLDER/CLASS/*` alone.
+    """`FOLDER/train/CLASS/*` with `FOLDER/test/CLASS/*` (or `val`), the test folder alone, or `FOLDER/CLASS/*`.
 
-    Without a test folder a fifth of each class is the test split, chosen by the files' names alone (`held_out`).
+    A test folder alone is for networks that were trained elsewhere: all images are tested, none is trained on.
+    Without either a fifth of each class is the test split, chosen by the files' names alone (`held_out`).
     Classes are in the order of their names. Images are in an order that mixes the classes and depends on
     `CLASS/FILE` only, so the first hundred are a fair sample and two folders with equal names pair up. All images
     have one size; they are grey when all are grey, and colour otherwise. Hidden files and symbolic links are not
@@ -49,7 +50,7 @@ class ImageFolder:
         """One split; the headers of both are read, so that both have one size and one number of channels."""
         files = self._files()
         header = self._common_header([path for part in files.values() for path in part])
-        classes = tuple(sorted({path.parent.name for path in files["train"]}))
+        classes = tuple(sorted({path.parent.name for path in files["train"] or files["test"]}))
         chosen = files[split]
         if not chosen:
             raise ValueError(f"{self.path} must have an image for its {split} split, but it has none")
@@ -65,8 +66,10 @@ class ImageFolder:
 
     def check(self, root: Path, report: Report) -> Checked:
         """Decode every image."""
-        train, test = self.load(root, "train", report), self.load(root, "test", report)
-        return checked(self.name, self.path, len(train) + len(test), train, test, train.num_classes)
+        files = self._files()
+        train = self.load(root, "train", report) if files["train"] else None
+        test = self.load(root, "test", report)
+        return checked(self.name, self.path, sum(map(len, files.values())), train, test, test.num_classes)
 
     def fetch(self, root: Path, report: Report) -> str:
         """A folder is the user's own: it cannot be brought."""
@@ -78,6 +81,8 @@ class ImageFolder:
         test = next((self.path / name for name in ("test", "val") if (self.path / name).is_dir()), None)
         if test is not None and (self.path / "train").is_dir():
             return {"train": _images_under(self.path / "train"), "test": _images_under(test)}
+        if test is not None and _groups(self.path) == [test]:
+            return {"train": [], "test": _images_under(test)}
         everything = _images_under(self.path)
         by_class = defaultdict(list)
         for path in everything:
@@ -100,12 +105,19 @@ class ImageFolder:
         return ImageHeader(channels, first[1].height, first[1].width)
 
 
+def _groups(folder: Path) -> list[Path]:
+    """The subfolders that count; hidden ones and symbolic links are left out."""
+    return [
+        group
+        for group in folder.iterdir()
+        if not group.name.startswith((".", "__")) and not group.is_symlink() and group.is_dir()
+    ]
+
+
 def _images_under(folder: Path) -> list[Path]:
     """Every image one class deep, in hash order; a class without an image is refused."""
     found = []
-    for group in folder.iterdir():
-        if group.name.startswith((".", "__")) or group.is_symlink() or not group.is_dir():
-            continue
+    for group in _groups(folder):
         images = [path for path in group.iterdir() if is_image(path)]
         if not images:
             raise ValueError(

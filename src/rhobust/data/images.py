@@ -80,22 +80,26 @@ def read_image(path: Path, channels: int | None = None) -> Tensor:
         path: the file.
         channels: 1 for grey, 3 for colour; None for what the file has.
     """
+    if not path.is_file():
+        found = "it is a folder" if path.is_dir() else "there is no such file"
+        raise ValueError(f"{path} must be an image file, but {found}")
     if channels is None:
         channels = read_header(path).channels
-    with _reading(path):
-        content = path.read_bytes()
-    return torch.from_numpy(decode_image(content, path, channels))
+    return torch.from_numpy(decode_image(path.read_bytes(), path, channels))
 
 
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
     """Turn whatever reading an image raises into one line that names the file."""
+    from PIL import UnidentifiedImageError
     from PIL.Image import DecompressionBombError
 
     try:
         yield
     except (*_DAMAGE, DecompressionBombError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
+        if isinstance(error, UnidentifiedImageError):
+            reason = "Pillow does not know its format"  # its own words name an object in memory
         raise ValueError(
             f"{path} must be a whole 8-bit image, but it is not: {reason}; replace it or take it away"
         ) from None

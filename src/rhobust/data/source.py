@@ -62,10 +62,11 @@ class Source(Protocol):
         ...
 
 
-def checked(name: str, where: Path, files: int, train: Dataset, test: Dataset, published: int) -> Checked:
-    """What two verified splits amount to."""
+def checked(name: str, where: Path, files: int, train: Dataset | None, test: Dataset, published: int) -> Checked:
+    """What two verified splits, or a test split alone, amount to."""
+    trained = 0 if train is None else len(train)
     return Checked(
-        name, where, files, len(train), len(test), train.num_classes, published_classes=published, shape=train.shape
+        name, where, files, trained, len(test), test.num_classes, published_classes=published, shape=test.shape
     )
 
 

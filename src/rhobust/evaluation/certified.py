@@ -46,7 +46,7 @@ def certified_summary(rows: Sequence[Row], settings: Row) -> Row:
         **found,
         "abstained": sum(row["prediction"] is None for row in rows),
         "false_at_most": false,
-        "statement": _statement(found["certified_accuracy"][len(settings["radii"]) // 2], len(rows), alpha),
+        "statement": _statement(found["certified_accuracy"][len(settings["radii"]) // 2], len(rows), settings),
         "mean_draws": sum(draws) / len(rows),
         "most_draws": max(draws),
         "theorems": [_theorem(name, rows, settings) for name in OTHERS],
@@ -58,11 +58,12 @@ def _right(rows: Sequence[Row]) -> NDArray[np.bool_]:
     return np.array([row["prediction"] is not None and row["prediction"] == row["label"] for row in rows])
 
 
-def _statement(point: Row, n: int, alpha: float) -> str:
+def _statement(point: Row, n: int, settings: Row) -> str:
+    sure, share_right = confidence(settings["alpha"]), percent(point["at_least"], "down")
+    where = "8-bit image" if settings["noise"] == "grid" else "point"
     return (
-        f"With probability {confidence(alpha)} over the noise, at least {percent(point['at_least'], 'down')}% of these"
-        f" {n} examples are classified right by the smoothed classifier at every point within L2 distance"
-        f" {plain(point['radius'])}."
+        f"With probability {sure} over the noise, at least {share_right}% of these {n} examples are classified right by"
+        f" the smoothed classifier at every {where} within L2 distance {plain(point['radius'])}."
     )
 
 

@@ -97,7 +97,7 @@ def certify_target(
         return writer.record()
     counter = VoteCounter(target.model, target.data.images.to(target.device), smoothing)
     counter.warm_up()
-    warnings = [*sigma_warnings(target), *check_alone(counter)]
+    warnings = [*target.sigma_warnings(), *check_alone(counter)]
 
     def evaluate(mine: list[int]) -> Iterator[Row]:
         inputs = [(index, index) for index in mine]
@@ -131,10 +131,3 @@ def certificate_row(index: int, label: int, certificate: Certificate) -> Row:
     if certificate.way == "grid":
         row["evidence"] = [list(step) for step in certificate.evidence]
     return row
-
-
-def sigma_warnings(target: Target) -> list[str]:
-    """A line where the network was trained with other noise than it is smoothed with."""
-    if target.trained_sigma is None or target.trained_sigma == target.sigma:
-        return []
-    return [f"the network was trained with noise {target.trained_sigma:g} and is smoothed with {target.sigma:g}"]

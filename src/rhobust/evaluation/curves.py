@@ -179,6 +179,7 @@ def curves_target(
             "attacks": points,
             "wrm": None,
             "statement": certificate.statement(certificate.eps[len(eps) // 2]),
+            "warnings": target.sigma_warnings(),
         }
         if wrm:
             summary["wrm"] = {"smoothness": smoothness, "reason": reason}

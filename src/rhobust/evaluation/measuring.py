@@ -126,6 +126,7 @@ def measure_target(
             "certificate": {**asdict(certificate), "statement": certificate.statement()},
             "before": vote_accuracy(column("errors"), draws),
             "after": after,
+            "warnings": target.sigma_warnings(),
         }
 
     writer = RecordWriter(target.folder, "measure-shift", "", settings)

@@ -107,6 +107,7 @@ def certify_shift_target(
                 for at, value in zip(certificate.eps, certified, strict=True)
             ],
             "statement": certificate.statement(certificate.eps[len(certificate.eps) // 2]),
+            "warnings": target.sigma_warnings(),
         }
         if beside:
             others = compare(evidence.errors, draws=draws, eps=eps, sigma=sigma, level=survey.level())

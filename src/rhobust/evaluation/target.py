@@ -1,6 +1,6 @@
 """What is evaluated: a network, its smoothing noise, its test data, and the folder for the records."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -44,8 +44,14 @@ class Target:
     def smoothing(self) -> float:
         """The smoothing noise, or a plain refusal where the network has none."""
         if self.sigma is None:
-            raise ValueError(f"{self.name} was trained without noise, so --sigma must be given")
+            raise ValueError(f"{self.name} was trained without noise, or nobody knows, so --sigma must be given")
         return self.sigma
+
+    def sigma_warnings(self) -> list[str]:
+        """A line where the network was trained with other noise than it is smoothed with."""
+        if self.trained_sigma is None or self.trained_sigma == self.sigma:
+            return []
+        return [f"the network was trained with noise {self.trained_sigma:g} and is smoothed with {self.sigma:g}"]
 
     def identity(self) -> dict[str, object]:
         """What every record says of its target."""
@@ -81,11 +87,23 @@ def target_from_run(
         model=model,
         model_hash=run.model_hash,
         sigma=run.config.sigma if sigma is None else sigma,
-        data=test,
+        data=_in_classes_of(test, run.classes, folder),
         folder=folder,
         device=device,
         trained_sigma=run.config.sigma,
     )
+
+
+def _in_classes_of(data: Dataset, classes: tuple[str, ...], folder: Path) -> Dataset:
+    """The data with a run's classes, found by their names; bare numbers are places among them."""
+    names = classes if set(data.classes) <= set(classes) else tuple(map(str, range(len(classes))))
+    if strange := [name for name in data.classes if name not in names]:
+        raise ValueError(
+            f"{data.name} must hold classes that {folder} was trained for, by name or as numbers from 0,"
+            f" got {', '.join(strange[:3])}"
+        )
+    places = torch.tensor([names.index(name) for name in data.classes])
+    return replace(data, labels=places[data.labels], classes=classes)
 
 
 def source_from_run(folder: Path, target: Target) -> Target:

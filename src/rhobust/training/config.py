@@ -41,7 +41,7 @@ class TrainConfig:
     average: float = 0.0
     """Decay of the running mean of the weights that is kept instead of them; 0 keeps the weights themselves."""
     augment: bool = True
-    """Whether images are cropped and flipped at random where the data set defines it."""
+    """Crop and flip images at random where the data set defines it; without it they stay as they are."""
     validation: int = 0
     """Training images held out to measure accuracy after each epoch."""
     measure_eps: float | None = None
@@ -49,7 +49,7 @@ class TrainConfig:
     keep: Literal["last", "best-clean", "best-robust"] = "last"
     """Which epoch's weights are kept; the best by accuracy on the validation images."""
     fast: bool = True
-    """Whether a GPU trains in bf16, compiled, one CUDA graph a step; if not, in float32 (TF32 where torch allows)."""
+    """On a GPU train in bf16, compiled, one CUDA graph a step; without it in float32 (TF32 where torch allows)."""
     seed: int = 0
     """Decides initial weights, order, augmentation and noise."""
 

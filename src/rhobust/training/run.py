@@ -87,6 +87,8 @@ def open_run(folder: Path | str) -> Run:
     if not folder.is_dir():
         raise ValueError(f"{folder} must be a run folder, but there is no such folder")
     path = folder / CONFIG
+    if not path.exists():
+        raise ValueError(f"{folder} must be a run folder, but it holds no {CONFIG}")
     document = read_json(path)
     if isinstance(document, dict):
         document.pop("rhobust", None)
@@ -137,8 +139,11 @@ def weights_description(path: Path) -> dict[str, Any]:
             return json.loads((file.metadata() or {}).get("rhobust", "{}"))
     except FileNotFoundError:
         raise ValueError(f"{path} must exist, but there is no such file") from None
-    except (SafetensorError, json.JSONDecodeError) as error:
-        raise ValueError(f"{path} must be a safetensors file, but {error}") from None
+    except (SafetensorError, json.JSONDecodeError, OSError) as error:
+        raise ValueError(
+            f"{path} must be a safetensors file, but {error};"
+            " safetensors.torch.save_file(model.state_dict(), FILE) writes one"
+        ) from None
 
 
 def write_witness(folder: Path, to: Path) -> None:
