@@ -181,6 +181,18 @@ def test_the_ledger_adds_up_the_records(shown, quick, tmp_path):
     assert len(table) == 1 + len(there)
 
 
+def test_a_training_whose_record_is_damaged_leaves_the_ledger_whole(shown, quick, tmp_path):
+    shutil.copytree(shown, tmp_path / "copy")
+    metrics = next((tmp_path / "copy").glob("runs/nal-*/metrics.jsonl"))
+    metrics.write_text("{half\n")
+    [document], faults = drawn(tmp_path / "copy", ["ledger"], quick)
+    assert any("must be a JSON object, but it is damaged" in fault for fault in faults)
+    [row] = [line for line in block(document).splitlines() if line.startswith(f"| {metrics.parent.name} |")]
+    cells = row.strip("| ").split(" | ")
+    assert cells[1:7] == [""] * 6
+    assert any(cells[7:]), "its evaluations have their seconds"
+
+
 def test_seeds_are_shown_as_their_mean_and_each(tmp_path, quick, monkeypatch):
     monkeypatch.setattr(seeds, "ROWS", ("Smoothing",))
     assert reproduce(plan(["table-mnist"], quick), workshop_in(tmp_path)).faults == ()
