@@ -16,7 +16,9 @@ from rhobust.models import build_model
 from rhobust.noise import stream
 from rhobust.progress import silent
 from rhobust.records import read_rows
-from rhobust.training import TrainConfig, clean_accuracy, open_run, train
+from rhobust.training import Run, TrainConfig, clean_accuracy, open_run, train
+from rhobust.training.loop import Trainer
+from rhobust.training.processes import Processes
 from rhobust.training.schedule import learning_rate
 
 CPU = torch.device("cpu")
@@ -176,17 +178,50 @@ def test_every_method_trains_through_the_loop(method, tmp_path):
 
 
 def test_the_running_mean_of_the_weights_is_kept(tmp_path):
-    plain = train(replace(CONFIG, epochs=1, batch_size=500), tmp_path / "plain", device=CPU, report=silent)
-    config = replace(CONFIG, epochs=1, batch_size=500, average=0.5)
-    averaged = train(config, tmp_path / "averaged", device=CPU, report=silent)
+    one = replace(CONFIG, epochs=1, batch_size=1000)
+    configs = {"one": one, "two": replace(one, epochs=2), "mean": replace(one, epochs=2, average=0.9)}
+    found = {
+        name: weights(train(config, tmp_path / name, device=CPU, report=silent)) for name, config in configs.items()
+    }
     start = build_model(
         "cnn-small", shape=(1, 8, 8), classes=10, mean=[0.0], deviation=[1.0], activation="relu", seed=0
     ).state_dict()
-    key = "network.7.weight"
-    # Two steps: the mean is 1/4 start, 1/4 after the first, 1/2 after the second; so it lies between.
-    first, last, mean = start[key], weights(plain)[key], weights(averaged)[key]
-    assert (mean - last).norm() < (first - last).norm()
-    assert (mean - last).norm() > 1e-3
+    # An epoch is one step; the mean is measured after each, and training goes on with the weights themselves.
+    for key in (key for key in start if key.startswith("network")):
+        expected = 0.81 * start[key] + 0.09 * found["one"][key] + 0.1 * found["two"][key]
+        assert torch.allclose(found["mean"][key], expected, atol=1e-6)
+
+
+def test_an_interrupted_run_keeps_its_mean_and_its_best_epoch(tmp_path):
+    config = replace(CONFIG, epochs=4, lr=0.05, average=0.5, validation=300, keep="best-clean")
+
+    def interrupt(step):
+        if step.done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(config, tmp_path / "cut", device=CPU, report=interrupt)
+    resumed = train(config, tmp_path / "cut", device=CPU, resume=True, report=silent)
+    whole = train(config, tmp_path / "whole", device=CPU, report=silent)
+    assert same(weights(resumed), weights(whole))
+    assert [row["accuracy"] for row in resumed.metrics()] == [row["accuracy"] for row in whole.metrics()]
+
+
+def test_crops_are_named_by_the_epoch(tmp_path):
+    image = replace(load("digits", "train").select(torch.arange(1)), crop=2)
+    trainer = Trainer.start(Run(tmp_path, CONFIG), image, image, CPU, Processes())
+    first, again = ([next(trainer._batches(epoch))[0] for epoch in range(1, 7)] for _ in range(2))
+    assert all(torch.equal(one, two) for one, two in zip(first, again, strict=True))
+    assert len({tuple(x.flatten().tolist()) for x in first}) > 2
+
+
+def test_of_epochs_that_are_equally_good_the_first_is_kept(tmp_path):
+    fitting = load("digits", "train").select(torch.arange(100))
+    run = Run(tmp_path, replace(CONFIG, validation=1, keep="best-clean"))
+    trainer = Trainer.start(run, fitting, fitting, CPU, Processes())
+    assert trainer._is_best({"accuracy": 0.0})
+    trainer.metrics = [{"accuracy": 0.5}, {"accuracy": 0.4}]
+    assert [trainer._is_best({"accuracy": found}) for found in (0.45, 0.5, 0.6)] == [False, False, True]
 
 
 def test_the_rule_decides_which_epoch_is_kept(tmp_path):
