@@ -138,6 +138,18 @@ def test_schedules():
         assert [learning_rate(config, progress) for progress in (0.0, 0.5, 0.75)] == pytest.approx(rates)
 
 
+def test_the_schedule_goes_by_the_share_of_all_steps(tmp_path, monkeypatch):
+    seen = []
+
+    def noted(config, progress):
+        seen.append(progress)
+        return learning_rate(config, progress)
+
+    monkeypatch.setattr("rhobust.training.loop.learning_rate", noted)
+    train(replace(CONFIG, epochs=2, batch_size=300), tmp_path / "run", device=CPU, report=silent)
+    assert seen == [step / 8 for step in range(8)]
+
+
 def test_damage_in_a_run_folder_is_one_line(trained, tmp_path):
     for name, message in {
         "config.json": "config.json must be",
