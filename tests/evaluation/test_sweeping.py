@@ -56,25 +56,6 @@ def test_a_radius_begins_where_the_smaller_one_ended(target, crafted):
     assert [centre for _, _, centre in crafted] == [True, False, False] + [True] * 6
 
 
-def test_one_ascent_of_each_loss_goes_on_and_further_starts_are_new(target, monkeypatch):
-    ascents = []
-    climb = Pgd.climb
-
-    def noted(self, model, x, y, *, start, **ball):
-        end = climb(self, model, x, y, start=start, **ball)
-        ascents.append((start, end))
-        return end
-
-    monkeypatch.setattr(Pgd, "climb", noted)
-    judge = Judge(target, "base", 1)
-    (rows,) = sweep(target, Pgd(steps=1, restarts=0), (0.5,), [judge], list(range(40)), 0)
-    standing = [row["index"] for row in rows if not row["broken"]]
-    ascents.clear()
-    sweep(target, Pgd(steps=1, restarts=2), (0.1, 0.2), [judge], standing, 0)
-    begins = [torch.equal(ascents[3 + attempt][0], ascents[attempt][1]) for attempt in range(3)]
-    assert begins == [True, True, False]
-
-
 def test_without_nesting_every_radius_is_attacked_anew(target, crafted):
     judge = Judge(target, "base", 1)
     (rows,) = sweep(target, Pgd(steps=5, restarts=0), RADII, [judge], list(range(40)), 0, nested=False)
