@@ -43,6 +43,10 @@ def test_nothing_is_done_again_in_the_copy(given, tiny, monkeypatch):
 
     monkeypatch.setattr("rhobust.paper.evaluate.train", never)
     assert reproduce(plan(NAMES, tiny), workshop_in(given)).faults == ()
+    missing = record_paths(next(given.glob("runs/*")), "attack")[0]
+    missing.unlink()
+    [fault] = reproduce(plan(NAMES, tiny), workshop_in(given)).faults
+    assert fault == f"{missing.parent} must hold its weights for more records, but they lie elsewhere"
 
 
 def test_a_second_copy_changes_nothing(made, given):

@@ -43,6 +43,10 @@ class Workshop:
         """Whether a run is finished, though its weights may lie elsewhere."""
         return any((self.folder(run) / name).exists() for name in (WEIGHTS, WITNESS))
 
+    def given_away(self, run: TrainConfig) -> bool:
+        """Whether a run is finished and its weights lie elsewhere."""
+        return self.trained(run) and not (self.folder(run) / WEIGHTS).exists()
+
     def epochs_done(self, run: TrainConfig) -> int:
         """Epochs of a run that are on the disk."""
         try:
