@@ -16,7 +16,7 @@ from rhobust.models import build_model
 from rhobust.noise import stream
 from rhobust.progress import silent
 from rhobust.records import read_rows
-from rhobust.training import Run, TrainConfig, clean_accuracy, open_run, train
+from rhobust.training import Run, TrainConfig, clean_accuracy, open_run, robust_accuracy, train
 from rhobust.training.loop import Trainer
 from rhobust.training.processes import Processes
 from rhobust.training.schedule import learning_rate
@@ -249,6 +249,11 @@ def test_accuracy_under_attack_is_measured_on_request(tmp_path):
     config = replace(CONFIG, epochs=1, measure_eps=0.5, validation=100, keep="best-robust")
     row = train(config, tmp_path / "robust", device=CPU, report=silent).metrics()[0]
     assert 0 <= row["robust_accuracy"] <= row["accuracy"] + 0.1
+
+
+def test_a_method_with_noise_is_measured_under_noise(half_space, grey_images):
+    assert robust_accuracy(half_space, grey_images, 1e-6, None, 0) == 1
+    assert 0.5 < robust_accuracy(half_space, grey_images, 1e-6, 2.0, 0) < 1
 
 
 @pytest.mark.parametrize(
