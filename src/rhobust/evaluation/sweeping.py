@@ -7,11 +7,12 @@ from torch import Tensor
 
 from rhobust.attacks import AnyAttack, Attack, Climb, Paper
 from rhobust.attacks.ball import Norm, distances
+from rhobust.attacks.padding import FLOOR
 from rhobust.data import to_unit
 from rhobust.noise import ExampleNoise
 from rhobust.records import Row
 
-from .judging import FLOOR, Judge
+from .judging import Judge
 from .target import Target
 
 ROWS = {"cpu": 1024, "cuda": 4096}
