@@ -227,6 +227,15 @@ def test_crops_are_named_by_the_epoch(tmp_path):
     assert len({tuple(x.flatten().tolist()) for x in first}) > 2
 
 
+def test_a_smoothed_label_is_spread_evenly_over_all_classes(tmp_path):
+    data = load("digits", "train").select(torch.arange(20))
+    hard, soft = (
+        next(Trainer.start(Run(tmp_path, config), data, data, CPU, Processes())._batches(1))[1]
+        for config in (CONFIG, replace(CONFIG, label_smoothing=0.2))
+    )
+    assert torch.allclose(soft, torch.full((20, 10), 0.02).scatter(1, hard[:, None], 0.82))
+
+
 def test_of_epochs_that_are_equally_good_the_first_is_kept(tmp_path):
     fitting = load("digits", "train").select(torch.arange(100))
     run = Run(tmp_path, replace(CONFIG, validation=1, keep="best-clean"))
