@@ -102,20 +102,18 @@ class NalFloored(Nal):
 
 @dataclass(frozen=True)
 class NalAnnealed(Nal):
-    """NAL whose price falls from `first` to gamma, geometrically, over so many updates."""
+    """NAL whose price falls from `first` to gamma, geometrically, over so many updates.
+
+    The network's batch norm counts the updates: on the device, so that a captured step counts on, and among the
+    weights, so that a run that was killed goes on at its price.
+    """
 
     first: float = 5.0
     updates: int = 391 * 15
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        # No setting: updates so far, on the device, so that a captured step counts on.
-        object.__setattr__(self, "clock", {})
-
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> Loss:
-        count = self.clock.setdefault("count", torch.zeros((), device=x.device))
+        count = next(buffer for name, buffer in model.named_buffers() if name.endswith("num_batches_tracked"))
         price = self.first * (self.gamma / self.first) ** (count / self.updates).clamp(max=1)
-        count += 1
         with frozen(model) as lent:
             worst = ascend(
                 lambda point: noisy_losses(lent, point, y, self.sigma, self.draws, rng),

@@ -5,12 +5,14 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from PIL import Image
 
 import rhobust
 from rhobust.cli import COMMANDS, run
+from rhobust.records import compress
 
 
 def train(method="method:erm", **changes):
@@ -196,6 +198,11 @@ def test_predict_compare_and_audit(folder, capsys, tmp_path):
     assert run(["compare", record, "--tsv", str(again)]) == 0
     assert again.read_text() == (tmp_path / "table.tsv").read_text()
     assert "--tsv must come with one record" in refused(capsys, ["compare", record, table, "--tsv", str(again)])
+    given = str(compress(Path(record), tmp_path))
+    assert document(capsys, ["compare", given, "--radii", "0", "0.25"])["files"] == [{**curves[0], "file": given}]
+    changed = tmp_path / Path(record).name
+    changed.write_text(Path(record).read_text().replace('"count": ', '"count": 1', 1))
+    assert "must be as it was written to be called proved" in refused(capsys, ["compare", str(changed)])
     assert document(capsys, ["audit", record, "--quiet"])["audits"][0]["problems"] == []
 
 

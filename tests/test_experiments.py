@@ -1,5 +1,6 @@
 """The changes of NAL that were tried do what their words say."""
 
+import copy
 import itertools
 import math
 import sys
@@ -39,13 +40,19 @@ def network():
         return nn.Sequential(nn.Flatten(), nn.Linear(16, 8), nn.Tanh(), nn.Linear(8, 3))
 
 
+@pytest.fixture
+def counting(network):
+    """The same network behind a batch norm that counts the updates; in evaluation mode it changes nothing."""
+    return nn.Sequential(nn.BatchNorm2d(1, momentum=0.0, affine=False, eps=1e-12), network)
+
+
 def loss_of(method, network, batch):
     return method.loss(network, *batch, BatchNoise(stream(0, "test")))
 
 
 @pytest.mark.parametrize("name", ["NalRho", "NalMixed", "NalConsistent", "NalFloored", "NalAnnealed", "Psi"])
-def test_every_change_trains(variants, network, batch, name):
-    method = getattr(variants, name)(sigma=0.1)
+def test_every_change_trains(variants, counting, batch, name):
+    network, method = counting, getattr(variants, name)(sigma=0.1)
     before = loss_of(method, network, batch).value
     optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
     for _ in range(60):
@@ -62,10 +69,17 @@ def test_the_budget_of_the_batch_is_spent_and_shared_unevenly(variants, network,
     assert squares.max() > 1.2 * squares.min()
 
 
-def test_an_annealed_price_lets_inputs_move_further_and_further(variants, network, batch):
+def test_an_annealed_price_lets_inputs_move_further_and_further(variants, network, counting, batch):
     method = variants.NalAnnealed(sigma=0.01, gamma=0.5, first=50.0, updates=10)
-    moved = [loss_of(method, network, batch).squared_distance.mean().item() for _ in range(12)]
+
+    def moves(count):
+        return [loss_of(method, counting, batch).squared_distance.mean().item() for _ in range(count)]
+
+    moved, state = moves(5), copy.deepcopy(counting.state_dict())
+    moved += moves(7)
     assert all(later > earlier for earlier, later in itertools.pairwise(moved[:11]))
+    counting.load_state_dict(state)
+    assert moves(7) == moved[5:], "a run that was killed goes on at its price"
     settled = loss_of(Nal(sigma=0.01, gamma=0.5), network, batch).squared_distance.mean().item()
     assert moved[11] == pytest.approx(settled, rel=1e-4)
 

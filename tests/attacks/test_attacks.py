@@ -9,6 +9,7 @@ from rhobust.attacks import AnyAttack, Autoattack, Eot, Paper, Pgd
 from rhobust.attacks.ascent import frozen
 from rhobust.attacks.ball import random_point
 from rhobust.attacks.losses import base_loss, smoothed_loss
+from rhobust.attacks.smoothed import smoothed_logits
 from rhobust.data import to_unit
 from rhobust.noise import ExampleNoise
 
@@ -42,6 +43,14 @@ def test_stays_in_the_ball_and_in_the_unit_box(attack, network, batch):
     assert size.min() > 0.01
     assert moved.min() >= 0
     assert moved.max() <= 1
+
+
+def test_smoothed_logits_are_the_logarithm_of_the_mean_softmax(network, batch):
+    x, _ = batch
+    found = smoothed_logits(network.eval(), x, sigma=0.25, draws=3, rng=ExampleNoise(0, "test", range(6)))
+    noise = ExampleNoise(0, "test", range(6)).normal(x, 3)
+    expected = torch.stack([network(x + 0.25 * z).softmax(1) for z in noise]).mean(0).log()
+    assert torch.allclose(found, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=repr)

@@ -51,12 +51,12 @@ def test_a_sweep_goes_on_where_the_smaller_radius_ended(warm, half_space, grey_i
     monkeypatch.setattr(Climb, "climb", spy)
     target = Target("half-space", half_space, "0" * 16, None, grey_images, tmp_path, torch.device("cpu"))
     block = list(range(40))
-    sweep(target, Pgd(steps=2, warm=warm), (0.1, 0.2), [Judge(target, "base", 1)], block, 0)
+    sweep(target, Pgd(steps=2, warm=warm, restarts=2), (0.1, 0.2), [Judge(target, "base", 1)], block, 0)
     assert [(eps, loss) for eps, loss, *_ in seen] == [
-        *((0.1, "cross-entropy"), (0.1, "margin")),
-        *((0.2, "cross-entropy"), (0.2, "margin")),
+        *((0.1, "cross-entropy"), (0.1, "margin"), (0.1, "cross-entropy")),
+        *((0.2, "cross-entropy"), (0.2, "margin"), (0.2, "cross-entropy")),
     ]
-    (first, second), (third, fourth) = seen[:2], seen[2:]
+    (first, second, other), (third, fourth, another) = seen[:3], seen[3:]
 
     def ends(of, x):
         """The ends of an ascent for the examples that are still in the batch."""
@@ -65,3 +65,4 @@ def test_a_sweep_goes_on_where_the_smaller_radius_ended(warm, half_space, grey_i
     assert torch.equal(third[3], ends(first, third[2]) if warm else third[2])
     assert torch.equal(first[3], first[2])
     assert torch.equal(fourth[3], ends(second, fourth[2])) == warm
+    assert not torch.equal(another[3], ends(other, another[2])), "further starts are new ones"

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from rhobust.cli import run
 from rhobust.evaluation import audit_record
 from rhobust.progress import silent
-from rhobust.records import settings_hash
+from rhobust.records import COMPRESSED, compress, settings_hash
 
 CPU = torch.device("cpu")
 WAYS = {
@@ -68,6 +68,14 @@ def test_what_was_recorded_is_confirmed(folder, way):
     assert (found["examples"], found["redrawn"], found["finished"]) == (12, 12, True)
     assert audit(record_of(folder, way), share=0.1)["redrawn"] == 2
     assert audit(record_of(folder, way), share=0.0)["redrawn"] == 0
+
+
+def test_a_compressed_record_is_confirmed_and_a_renamed_one_is_not(folder, tmp_path):
+    given = compress(record_of(folder, "grid"), tmp_path)
+    assert audit(given, share=0.0)["problems"] == []
+    renamed = given.rename(tmp_path / f"certify-grid-00000000{COMPRESSED}")
+    [problem] = audit(renamed, share=0.0)["problems"]
+    assert "the file was renamed" in problem
 
 
 def certified(lines):

@@ -52,6 +52,20 @@ def test_what_breaks_is_what_lies_within_the_radius(target, half_space, grey_ima
     assert plain.path != record.path
 
 
+def test_in_a_transfer_attack_the_copy_of_the_target_votes(target, wrapped):
+    class Opposite(nn.Module):
+        def forward(self, x):
+            return -target.model(x)
+
+    sweep = {"votes": 20, "probe": False, "fast": True, "report": silent}
+    plain, moved = (
+        attack_target(target, Eot(steps=1, draws=2), (0.0,), source=source, **sweep)
+        for source in (None, wrapped(Opposite()))
+    )
+    # Nothing moves at radius 0, so the source is of no account.
+    assert [row["prediction"] for row in moved.rows] == [row["prediction"] for row in plain.rows]
+
+
 def test_votes_are_those_of_the_copy(target):
     """A copy that always answers class 1 breaks exactly the examples of the other class, whatever the network says."""
 

@@ -70,6 +70,21 @@ def test_a_certificate_may_fail_as_often_as_alpha_allows(target):
     assert contradictions(record) == []
 
 
+@pytest.mark.parametrize(("distance", "count", "found"), [(0.5, 2, 1), (0.5, 1, 0), (0.51, 2, 0)])
+def test_more_than_chance_must_lie_within_the_radius_that_is_proved(tmp_path, distance, count, found):
+    """Of forty certificates one may be false by chance; a point on the ball's edge is within."""
+    identity = {"model_hash": "0" * 16, "data": "grey", "split": "test", "data_fingerprint": "1", "sigma": 0.25}
+    settings = {**identity, "scored": "smoothed", "norm": "l2", "radii": [0.5], "attack": {"restarts": 0}}
+    writer = RecordWriter(tmp_path, "attack", "made", settings)
+    votes = {"votes": 1000, "label_votes": 300, "rival_votes": 700}
+    writer.append(
+        {"index": index, "label": 0, "radius": 0.5, "broken": index < count, "distance": distance, **votes}
+        for index in range(40)
+    )
+    claim(writer.record(), 0.5)
+    assert len(contradictions(writer.record())) == found
+
+
 def test_few_votes_refute_nothing_but_are_told(target):
     certified = attack_target(target, Eot(draws=8), RADII, probe=False, report=silent)
     claim(certified, 0.6)

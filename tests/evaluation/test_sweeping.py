@@ -6,9 +6,10 @@ import pytest
 import torch
 
 from rhobust.attacks import Eot, Paper, Pgd
-from rhobust.evaluation import attack_target, sweeping, target_from_run
+from rhobust.evaluation import Target, attack_target, sweeping, target_from_run
 from rhobust.evaluation.judging import Judge
 from rhobust.evaluation.sweeping import sweep
+from rhobust.noise import stream_key
 from rhobust.progress import silent
 
 RADII = (0.0, 0.25, 0.5, 1.0)
@@ -80,6 +81,41 @@ def test_a_second_judge_changes_nothing(target, half_space):
     both = sweep(target, Pgd(steps=3), RADII, [noisy, plain], list(range(40)), 0)
     assert both[0] == sweep(target, Pgd(steps=3), RADII, [noisy], list(range(40)), 0)[0]
     assert both[1] == sweep(target, Pgd(steps=3), RADII, [plain], list(range(40)), 0)[0]
+
+
+def test_attacks_restarts_stages_and_votes_draw_from_streams_of_their_own(target, monkeypatch):
+    seen = {"attack": set(), "score": set()}
+
+    def noted(kind):
+        def key(seed, purpose, *rest):
+            seen[kind].add(purpose)
+            return stream_key(seed, purpose, *rest)
+
+        return key
+
+    monkeypatch.setattr("rhobust.noise.stream_key", noted("attack"))
+    monkeypatch.setattr("rhobust.certificates.votes.stream_key", noted("score"))
+    far = Target(**{**vars(target), "sigma": 0.01})  # so little noise that some stand at every radius
+    sweep(far, Eot(steps=1, draws=2), (0.0, 0.1, 0.2), [Judge(far, "smoothed", 2)], list(range(40)), 0, stage="again:")
+    attempts = {"0.1", "0.1:1", "0.2", "0.2:1"}
+    assert seen["attack"] == {f"again:attack:{name}" for name in attempts}
+    assert seen["score"] == {f"again:score:{name}" for name in {"0.0", *attempts}}
+
+
+def test_of_two_attempts_that_fail_the_closer_one_is_kept(target, monkeypatch):
+    votes = {"score:0.1": 90, "score:0.1:1": 70}
+    seen = []
+
+    def verdicts(self, x, labels, names, seed, purpose):
+        seen.append(purpose)
+        return [{"prediction": y, "broken": False, "label_votes": votes.get(purpose, 100)} for y in labels]
+
+    monkeypatch.setattr(Judge, "verdicts", verdicts)
+    for expected in (70, 60):
+        (rows,) = sweep(target, Pgd(steps=1), (0.1,), [Judge(target, "base", 1)], [0, 1], 0)
+        assert [row["label_votes"] for row in rows] == [expected] * 2
+        votes["score:0.1"] = 60
+    assert seen == ["score:0.1", "score:0.1:1"] * 2
 
 
 def test_distances_are_those_of_the_attacks_norm(target):

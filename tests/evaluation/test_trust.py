@@ -9,7 +9,9 @@ from rhobust.attacks import Eot, Paper, Pgd
 from rhobust.evaluation import attack_target, probing, target_from_run
 from rhobust.evaluation.judging import Judge
 from rhobust.evaluation.probing import Evaluation, probe_size, stronger
+from rhobust.evaluation.rivals import stronger_records
 from rhobust.progress import silent
+from rhobust.records import RecordWriter
 
 from .networks import Masked, Randomised, Saturated, Slab
 
@@ -120,6 +122,18 @@ def test_another_record_that_breaks_more_is_told(shallow):
     elsewhere = attack_target(shallow, Paper(gradient="raw"), (0.4, 0.8), probe=False, votes=9, report=silent)
     assert elsewhere.settings["scored"] == "smoothed"  # another classifier: not compared
     assert not any("another attack" in warning for warning in elsewhere.summary["warnings"])
+
+
+@pytest.mark.parametrize(("radius", "broken", "told"), [(0.5, 3, True), (0.5, 2, False), (0.6, 40, False)])
+def test_three_examples_that_break_at_the_same_radius_are_enough(tmp_path, radius, broken, told):
+    def record(name, at, count):
+        writer = RecordWriter(tmp_path, "attack", name, {"radii": [at], "name": name})
+        writer.append({"index": index, "radius": at, "broken": index < count} for index in range(40))
+        writer.finish({})
+        return writer.record()
+
+    record("other", radius, broken)
+    assert bool(stronger_records(record("own", 0.5, 0))) == told
 
 
 def test_a_smoothed_classifier_is_probed_by_an_attack_that_sees_the_noise(target):

@@ -1,5 +1,6 @@
 """Every method of the union goes through the same checks; then each meets a known answer."""
 
+from collections import Counter
 from typing import get_args
 
 import pytest
@@ -9,7 +10,7 @@ from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from rhobust import attacks
-from rhobust.attacks.ascent import frozen
+from rhobust.attacks.ascent import Lender, Lent, frozen, label_losses
 from rhobust.methods import AnyMethod, Erm, Gaussian, Nal, Pgd, Smoothadv, Stn, Trades, Wrm
 from rhobust.methods.trades import divergence
 from rhobust.noise import BatchNoise, ExampleNoise, stream
@@ -62,6 +63,37 @@ def test_a_label_may_be_a_distribution(method, network, batch):
     assert certain.value.item() == pytest.approx(hard.value.item(), rel=1e-4)
     spread = method.loss(network, x, torch.full((6, 4), 0.25), ExampleNoise(0, "noise", range(6)))
     assert spread.value.isfinite()
+
+
+@pytest.mark.parametrize("method", METHODS, ids=repr)
+def test_inner_loops_climb_what_is_lent_in_its_fused_pieces(method, network, batch):
+    used = Counter()
+
+    def losses(x, y):
+        used["losses"] += 1
+        return label_losses(network, x, y)
+
+    def fuse(move):
+        def fused(*arguments):
+            used["moves"] += 1
+            return move(*arguments)
+
+        return fused
+
+    def lend():
+        used["lent"] += 1
+        return Lent(network, losses, fuse)
+
+    plain, lent = (
+        method.loss(model, *batch, BatchNoise(stream(0, "noise"))) for model in (network, Lender(network, lend))
+    )
+    assert torch.equal(lent.value, plain.value)
+    assert torch.equal(lent.squared_distance, plain.squared_distance)
+    steps = getattr(method, "steps", 0) + isinstance(method, Wrm)
+    # Where a loss is none of labels, or a move is a few operations, there is nothing to fuse.
+    assert used["losses"] == (steps if isinstance(method, Nal | Pgd | Wrm) else 0)
+    assert used["moves"] == (steps if isinstance(method, Pgd | Smoothadv | Trades) else 0)
+    assert used["lent"] == (steps > 0)
 
 
 class NoAnswers(TorchDispatchMode):

@@ -43,6 +43,31 @@ def test_a_stand_in_answers_as_the_network_in_evaluation_mode(name, activation):
     assert torch.allclose(stand_in.network(x), model.eval()(x), atol=1e-4)
 
 
+@pytest.mark.parametrize("norm", [nn.BatchNorm2d, lambda _: nn.LayerNorm([4, 6, 6])])
+def test_a_stand_in_takes_over_norms_of_the_users_own(norm):
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(8, 3, 6, 6, generator=generator)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.BatchNorm2d(3), nn.Conv2d(3, 4, 1), norm(4), nn.Flatten(), nn.Linear(144, 5))
+        model(x)
+    exact, fast = StandIn(model, torch.float32), StandIn(model, torch.bfloat16)
+    before = exact.network(x)
+    model.train()(4 * x)  # moves the running statistics
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1)
+    assert torch.equal(exact.network(x), before), "it changes with its own refresh only"
+    wanted = model.eval()(x)
+    assert not torch.allclose(before, wanted, atol=0.05)
+    for stand_in in (exact, fast):
+        stand_in.refresh()
+    assert torch.allclose(exact.network(x), wanted, atol=1e-5)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.allclose(fast.network(x).float(), wanted, atol=0.05)
+    assert fast.network[-1].weight.dtype == torch.bfloat16
+
+
 @pytest.mark.parametrize("adds", [False, True])
 @pytest.mark.parametrize(("kernel", "stride"), [(3, 1), (3, 2), (1, 2)])
 def test_the_fused_convolution_is_the_plain_one_with_its_gradients(kernel, stride, adds):

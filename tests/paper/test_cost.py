@@ -12,7 +12,7 @@ from rhobust.evaluation import attack_target
 from rhobust.methods import Erm, Gaussian, Nal, Pgd, Smoothadv, Stn, Trades, Wrm
 from rhobust.models import build_model
 from rhobust.noise import BatchNoise, stream
-from rhobust.paper.cost import SIZES, evaluation_work, training_work
+from rhobust.paper.cost import SIZES, evaluation_work, training_work, update_cost
 from rhobust.paper.estimate import estimate
 from rhobust.paper.jobs import Attack, Certify, Match, Shift
 from rhobust.paper.plan import SPECS, plan
@@ -58,6 +58,14 @@ def test_an_update_asks_the_network_as_often_as_counted(method):
     assert work.training_calls == updates * model.calls
     # Forward passes alone: a gradient for the input doubles one, a gradient for the weights trebles it.
     assert model.rows / 4 <= work.training_rows / 60_000 <= 3 * model.rows / 4
+
+
+def test_an_update_is_counted_in_forward_passes():
+    # K = r = 4: 4 draws, each with 4 input gradients (2 passes) and one weight gradient (3 passes).
+    assert update_cost(Nal(steps=4, draws=4)) == (5, 44)
+    assert update_cost(Pgd(steps=7)) == (8, 17)
+    assert update_cost(Wrm(steps=15)) == (17, 35)
+    assert update_cost(Trades(steps=4)) == (6, 15)
 
 
 def test_nal_costs_44_forward_passes_an_image():

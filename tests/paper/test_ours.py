@@ -7,6 +7,7 @@ from statistics import mean, median
 
 import pytest
 
+from rhobust.attacks import Paper
 from rhobust.cli import run as rhobust
 from rhobust.paper import seeds
 from rhobust.paper.drawing import draw
@@ -82,6 +83,8 @@ def test_mnist_has_three_seeds_and_shares_what_has_no_gamma():
             assert isinstance(ours, Seeds)
             assert [reading.job.run.seed for reading in ours.readings] == [0, 1, 2]
             assert {reading.at for reading in ours.readings} <= {0.0, float(line.keys[1])}
+            kinds = {type(reading.job.attack) for reading in ours.readings}
+            assert (kinds == {Paper}) == (cell.column != "sees all at eps")
     stn = [line for line in table.lines if line.keys[2] == "STN"]
     assert len({reading.job for line in stn for reading in line.cells[2].ours[0].readings}) == 3
     assert [cell.printed for cell in stn[1].cells] == [0.9913, 0.9781, None]
@@ -124,6 +127,8 @@ def test_the_story_is_printed_measured_and_proved(shown, quick):
     assert [curve["falling"] for curve in first["curves"]] == [False, False, False, True]
     proved = [curve["colour"] for curve in second["curves"] if curve["kind"] == "certified"]
     assert proved == ["NAL, damped", "SmoothAdv"]
+    header = read_rows(shown / first["curves"][-1]["record"])[0]["settings"]
+    assert (header["limit"], header["stride"]) == (6, 797 // 6), "certified images lie evenly in the test set"
 
 
 def test_a_row_that_is_half_measured_is_shown_and_the_rest_is_named(shown, quick):
@@ -179,6 +184,18 @@ def test_the_ledger_adds_up_the_records(shown, quick, tmp_path):
     assert page.count("not known") == 1
     table = (tmp_path / "copy" / "ledger.csv").read_text().splitlines()
     assert len(table) == 1 + len(there)
+
+
+def test_a_training_whose_record_is_damaged_leaves_the_ledger_whole(shown, quick, tmp_path):
+    shutil.copytree(shown, tmp_path / "copy")
+    metrics = next((tmp_path / "copy").glob("runs/nal-*/metrics.jsonl"))
+    metrics.write_text("{half\n")
+    [document], faults = drawn(tmp_path / "copy", ["ledger"], quick)
+    assert any("must be a JSON object, but it is damaged" in fault for fault in faults)
+    [row] = [line for line in block(document).splitlines() if line.startswith(f"| {metrics.parent.name} |")]
+    cells = row.strip("| ").split(" | ")
+    assert cells[1:7] == [""] * 6
+    assert any(cells[7:]), "its evaluations have their seconds"
 
 
 def test_seeds_are_shown_as_their_mean_and_each(tmp_path, quick, monkeypatch):

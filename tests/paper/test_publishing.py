@@ -43,6 +43,10 @@ def test_nothing_is_done_again_in_the_copy(given, tiny, monkeypatch):
 
     monkeypatch.setattr("rhobust.paper.evaluate.train", never)
     assert reproduce(plan(NAMES, tiny), workshop_in(given)).faults == ()
+    missing = record_paths(next(given.glob("runs/*")), "attack")[0]
+    missing.unlink()
+    [fault] = reproduce(plan(NAMES, tiny), workshop_in(given)).faults
+    assert fault == f"{missing.parent} must hold its weights for more records, but they lie elsewhere"
 
 
 def test_a_second_copy_changes_nothing(made, given):
@@ -66,3 +70,11 @@ def test_a_damaged_copy_is_one_line(given, tiny):
         read_record(path)
     outcome = reproduce(plan(NAMES, tiny), Workshop(given, workshop_in(given).device), draw_only=True)
     assert len(outcome.faults) == 1
+
+
+@pytest.mark.parametrize("content", [b"", b"no gzip", "cut"], ids=["empty", "other", "cut"])
+def test_a_copy_without_a_header_leaves_the_others_readable(given, tiny, content):
+    path = record_paths(next(given.glob("runs/*")), "attack")[0]
+    path.write_bytes(path.read_bytes()[:60] if content == "cut" else content)
+    [fault] = reproduce(plan(NAMES, tiny), workshop_in(given), draw_only=True).faults
+    assert fault == f"{path.parent} must hold the record of this attack, but it was not evaluated"

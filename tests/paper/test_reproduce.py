@@ -168,6 +168,14 @@ def test_a_missing_and_an_unfinished_record_are_named_when_nothing_may_be_evalua
     assert any(fault.startswith(f"{cut} must be finished to be shown") for fault in faults)
 
 
+def test_what_another_device_left_unfinished_does_not_hide_a_finished_record(copied, tiny):
+    for path in attack_records(copied):
+        header = path.read_text().splitlines()[0].replace('"device": "cpu"', '"device": "cuda"')
+        path.with_name(f"attack-{path.name.split('-')[1]}-00000000.jsonl").write_text(header + "\n")
+    assert len(attack_records(copied)) == 16
+    assert faulty(copied, tiny, draw_only=True) == ((), [])
+
+
 def test_a_run_trained_anew_is_evaluated_anew(copied, tiny):
     folder = attack_records(copied)[0].parent
     kept = attack_records(copied)[0].name

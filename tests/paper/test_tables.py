@@ -2,11 +2,13 @@
 
 import csv
 import io
+import json
 from pathlib import Path
 
 import pytest
 
-from rhobust.paper.filling import faults
+from rhobust.paper.costs import cost
+from rhobust.paper.filling import Question, answers, faults
 from rhobust.paper.readings import number, trace
 from rhobust.paper.specs import Reading
 from rhobust.paper.writing import comma_separated, markdown
@@ -38,6 +40,24 @@ def test_an_attack_is_counted_from_its_rows():
     assert (curve.x, curve.y) == ((0.0, 0.5), (0.8, 0.5))
     point = read("tradeoff", 0.5, found, trace)
     assert (point.x, point.y) == ((0.8,), (0.5,))
+
+
+def test_a_number_carries_the_warnings_and_contradictions_of_its_record():
+    question, found = Question(number, Reading(None, "robust", 0.0)), attack({0.0: [False]})
+    found.summary.update(warnings=["Weak."], contradictions=["Unsound."])
+    answer = answers([question], found, Path("out"))[question]
+    assert (answer["value"], answer["record"]) == (1.0, "run/record.jsonl")
+    assert answer["warnings"] == ["Weak.", "Unsound."]
+
+
+def test_the_rate_of_a_training_leaves_out_the_epoch_that_compiles(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"epochs": 4, "seed": 0}))
+    environment = {"device_name": "x", "torch": "2", "command": "rhobust train"}
+    (tmp_path / "environment.json").write_text(json.dumps(environment))
+    rows = [{"seconds": 1.0 + rate, "images_per_second": rate} for rate in (1.0, 8.0, 6.0, 7.0)]
+    for count, rate in ((1, 1.0), (2, 8.0), (4, 7.0)):
+        found = cost(None, Record(tmp_path / "metrics.jsonl", "training", {}, rows[:count], {}))
+        assert (found.rate, found.seconds) == (rate, sum(row["seconds"] for row in rows[:count]))
 
 
 @pytest.mark.parametrize("told", [{0.0: 0.9}, {0.0: 0.8, 0.5: 0.8}, {}])

@@ -16,7 +16,9 @@ from rhobust.models import build_model
 from rhobust.noise import stream
 from rhobust.progress import silent
 from rhobust.records import read_rows
-from rhobust.training import TrainConfig, clean_accuracy, open_run, train
+from rhobust.training import Run, TrainConfig, clean_accuracy, open_run, robust_accuracy, train
+from rhobust.training.loop import Trainer
+from rhobust.training.processes import Processes
 from rhobust.training.run import weights_description
 from rhobust.training.schedule import learning_rate
 
@@ -137,6 +139,18 @@ def test_schedules():
         assert [learning_rate(config, progress) for progress in (0.0, 0.5, 0.75)] == pytest.approx(rates)
 
 
+def test_the_schedule_goes_by_the_share_of_all_steps(tmp_path, monkeypatch):
+    seen = []
+
+    def noted(config, progress):
+        seen.append(progress)
+        return learning_rate(config, progress)
+
+    monkeypatch.setattr("rhobust.training.loop.learning_rate", noted)
+    train(replace(CONFIG, epochs=2, batch_size=300), tmp_path / "run", device=CPU, report=silent)
+    assert seen == [step / 8 for step in range(8)]
+
+
 def test_damage_in_a_run_folder_is_one_line(trained, tmp_path):
     for name, message in {
         "config.json": "config.json must be",
@@ -182,17 +196,59 @@ def test_every_method_trains_through_the_loop(method, tmp_path):
 
 
 def test_the_running_mean_of_the_weights_is_kept(tmp_path):
-    plain = train(replace(CONFIG, epochs=1, batch_size=500), tmp_path / "plain", device=CPU, report=silent)
-    config = replace(CONFIG, epochs=1, batch_size=500, average=0.5)
-    averaged = train(config, tmp_path / "averaged", device=CPU, report=silent)
+    one = replace(CONFIG, epochs=1, batch_size=1000)
+    configs = {"one": one, "two": replace(one, epochs=2), "mean": replace(one, epochs=2, average=0.9)}
+    found = {
+        name: weights(train(config, tmp_path / name, device=CPU, report=silent)) for name, config in configs.items()
+    }
     start = build_model(
         "cnn-small", shape=(1, 8, 8), classes=10, mean=[0.0], deviation=[1.0], activation="relu", seed=0
     ).state_dict()
-    key = "network.7.weight"
-    # Two steps: the mean is 1/4 start, 1/4 after the first, 1/2 after the second; so it lies between.
-    first, last, mean = start[key], weights(plain)[key], weights(averaged)[key]
-    assert (mean - last).norm() < (first - last).norm()
-    assert (mean - last).norm() > 1e-3
+    # An epoch is one step; the mean is measured after each, and training goes on with the weights themselves.
+    for key in (key for key in start if key.startswith("network")):
+        expected = 0.81 * start[key] + 0.09 * found["one"][key] + 0.1 * found["two"][key]
+        assert torch.allclose(found["mean"][key], expected, atol=1e-6)
+
+
+def test_an_interrupted_run_keeps_its_mean_and_its_best_epoch(tmp_path):
+    config = replace(CONFIG, epochs=4, lr=0.05, average=0.5, validation=300, keep="best-clean")
+
+    def interrupt(step):
+        if step.done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(config, tmp_path / "cut", device=CPU, report=interrupt)
+    resumed = train(config, tmp_path / "cut", device=CPU, resume=True, report=silent)
+    whole = train(config, tmp_path / "whole", device=CPU, report=silent)
+    assert same(weights(resumed), weights(whole))
+    assert [row["accuracy"] for row in resumed.metrics()] == [row["accuracy"] for row in whole.metrics()]
+
+
+def test_crops_are_named_by_the_epoch(tmp_path):
+    image = replace(load("digits", "train").select(torch.arange(1)), crop=2)
+    trainer = Trainer.start(Run(tmp_path, CONFIG), image, image, CPU, Processes())
+    first, again = ([next(trainer._batches(epoch))[0] for epoch in range(1, 7)] for _ in range(2))
+    assert all(torch.equal(one, two) for one, two in zip(first, again, strict=True))
+    assert len({tuple(x.flatten().tolist()) for x in first}) > 2
+
+
+def test_a_smoothed_label_is_spread_evenly_over_all_classes(tmp_path):
+    data = load("digits", "train").select(torch.arange(20))
+    hard, soft = (
+        next(Trainer.start(Run(tmp_path, config), data, data, CPU, Processes())._batches(1))[1]
+        for config in (CONFIG, replace(CONFIG, label_smoothing=0.2))
+    )
+    assert torch.allclose(soft, torch.full((20, 10), 0.02).scatter(1, hard[:, None], 0.82))
+
+
+def test_of_epochs_that_are_equally_good_the_first_is_kept(tmp_path):
+    fitting = load("digits", "train").select(torch.arange(100))
+    run = Run(tmp_path, replace(CONFIG, validation=1, keep="best-clean"))
+    trainer = Trainer.start(run, fitting, fitting, CPU, Processes())
+    assert trainer._is_best({"accuracy": 0.0})
+    trainer.metrics = [{"accuracy": 0.5}, {"accuracy": 0.4}]
+    assert [trainer._is_best({"accuracy": found}) for found in (0.45, 0.5, 0.6)] == [False, False, True]
 
 
 def test_the_rule_decides_which_epoch_is_kept(tmp_path):
@@ -208,6 +264,11 @@ def test_accuracy_under_attack_is_measured_on_request(tmp_path):
     config = replace(CONFIG, epochs=1, measure_eps=0.5, validation=100, keep="best-robust")
     row = train(config, tmp_path / "robust", device=CPU, report=silent).metrics()[0]
     assert 0 <= row["robust_accuracy"] <= row["accuracy"] + 0.1
+
+
+def test_a_method_with_noise_is_measured_under_noise(half_space, grey_images):
+    assert robust_accuracy(half_space, grey_images, 1e-6, None, 0) == 1
+    assert 0.5 < robust_accuracy(half_space, grey_images, 1e-6, 2.0, 0) < 1
 
 
 @pytest.mark.parametrize(

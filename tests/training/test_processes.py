@@ -14,15 +14,23 @@ from rhobust.progress import silent
 from rhobust.training import TrainConfig, open_run, train
 from rhobust.training.processes import Processes, ShardNoise
 
+# Adam would hide a gradient of the wrong length, and an even batch a share of the wrong one.
 CONFIG = TrainConfig(
-    Nal(sigma=0.25, gamma=2.0, steps=2, draws=2), data="digits", model="cnn-small", epochs=2, batch_size=150, lr=2e-3
+    Nal(sigma=0.25, gamma=2.0, steps=2, draws=2),
+    data="digits",
+    model="cnn-small",
+    epochs=2,
+    batch_size=151,
+    optimizer="sgd",
+    lr=0.02,
 )
 
 
 def test_two_processes_give_the_losses_of_one(tmp_path):
     alone = train(CONFIG, tmp_path / "one", device=torch.device("cpu"), report=silent)
     method = ["--method.sigma", "0.25", "--method.gamma", "2.0", "--method.steps", "2", "--method.draws", "2"]
-    settings = ["--data", "digits", "--model", "cnn-small", "--epochs", "2", "--batch-size", "150", "--lr", "0.002"]
+    settings = ["--data", "digits", "--model", "cnn-small", "--epochs", "2", "--batch-size", "151"]
+    settings += ["--optimizer", "sgd", "--lr", "0.02"]
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "rhobust"]
     command += ["train", "method:nal", *method, *settings, "--out", str(tmp_path / "two"), "--quiet", "--json"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
@@ -35,7 +43,7 @@ def test_two_processes_give_the_losses_of_one(tmp_path):
         assert two["loss"] == pytest.approx(one["loss"], rel=1e-4)
         assert two["distance_rms"] == pytest.approx(one["distance_rms"], rel=1e-3)
     weights = [run.load_model().state_dict() for run in (alone, together)]
-    assert all(torch.allclose(weights[0][key], weights[1][key], atol=2e-3) for key in weights[0])
+    assert all(torch.allclose(weights[0][key], weights[1][key], atol=1e-4) for key in weights[0])
 
 
 def test_rows_and_noise_of_all_processes_make_up_the_batch():

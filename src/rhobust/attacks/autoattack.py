@@ -14,6 +14,7 @@ from rhobust.noise import DrawnNoise, Noise, stream
 from .ascent import frozen, unit
 from .ball import Norm
 from .climb import check_arguments
+from .padding import padded
 from .smoothed import smoothed_logits
 
 _LOG = logging.getLogger(__name__)
@@ -24,8 +25,6 @@ Answer = Callable[[Tensor], Tensor]
 """From inputs `(n, ...)` to logits `(n, classes)`."""
 JUDGING = 5
 """A point of the smoothed classifier is judged by this many times the draws of a gradient."""
-ROWS = 32
-"""Rows of a pass at least: below, a CPU's kernels change with the batch, and their roundings with them."""
 TARGETS = 9
 """Classes that the targeted parts aim at, at most."""
 
@@ -157,14 +156,8 @@ class Autoattack:
 
 
 def _padded(model: nn.Module, x: Tensor) -> Answer:
-    """The network's answers in batches of at least `ROWS` rows, in the arithmetic of x."""
-
-    def answer(point: Tensor) -> Tensor:
-        missing = max(0, ROWS - len(point))
-        full = torch.cat([point, point[:1].expand(missing, *point.shape[1:])])
-        return model(full.to(x.dtype))[: len(point)]
-
-    return answer
+    """The network's answers in padded batches, in the arithmetic of x."""
+    return lambda point: model(padded(point).to(x.dtype))[: len(point)]
 
 
 class _Worst:

@@ -183,6 +183,8 @@ def _network(data: Dataset, device: torch.device) -> nn.Module:
 def _generators_kept(device: torch.device) -> Iterator[None]:
     """Other packages draw from the global generators, which are not ours to move."""
     state = np.random.get_state()  # noqa: NPY002
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        yield
-    np.random.set_state(state)  # noqa: NPY002
+    try:
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            yield
+    finally:
+        np.random.set_state(state)  # noqa: NPY002

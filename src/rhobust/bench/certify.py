@@ -234,10 +234,11 @@ def _art_seconds(target: Target, images: Tensor) -> float | None:
         alpha=ALPHA,
     )
     x = to_unit(images.cpu()).numpy()
-    smoothed.certify(x[:1], n=2 * BATCH, batch_size=BATCH)
-    seconds = _seconds(lambda: smoothed.certify(x, n=N, batch_size=BATCH), images.device)
-    np.random.set_state(kept)  # noqa: NPY002
-    return seconds
+    try:
+        smoothed.certify(x[:1], n=2 * BATCH, batch_size=BATCH)
+        return _seconds(lambda: smoothed.certify(x, n=N, batch_size=BATCH), images.device)
+    finally:
+        np.random.set_state(kept)  # noqa: NPY002
 
 
 def _seconds(work: Callable[[], Any], device: torch.device) -> float:

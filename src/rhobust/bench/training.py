@@ -16,6 +16,7 @@ from rhobust.configs import kind_of
 from rhobust.methods import Nal, Pgd, Smoothadv, Trades, Wrm
 from rhobust.models import build_model
 from rhobust.noise import BatchNoise, stream
+from rhobust.paper.cost import update_cost
 from rhobust.progress import telling
 from rhobust.training.fast import FastStep
 from rhobust.training.processes import Processes
@@ -116,22 +117,6 @@ def loss_curves(method: Nal, scale: Scale, device: torch.device, steps: int) -> 
     return curves
 
 
-def forward_equivalents(method: Nal | Pgd | Smoothadv | Trades | Wrm) -> int:
-    """Forward passes of one image that a training step costs.
-
-    A gradient in the input costs two (forward and backward), a gradient in the weights three.
-    """
-    match method:
-        case Nal() | Smoothadv():
-            return method.draws * (2 * method.steps + 3)
-        case Wrm():
-            return 2 * (method.steps + 1) + 3
-        case Pgd():
-            return 2 * method.steps + 3
-        case Trades():
-            return 1 + 2 * method.steps + 6
-
-
 def _compare(method: Any, scale: Scale, device: torch.device, ceiling: float) -> dict[str, Any]:
     x, y, share = _batches(scale, device, 1)[0]
     textbook = _textbook_step(method, scale, device, x, y)
@@ -150,7 +135,8 @@ def _compare(method: Any, scale: Scale, device: torch.device, ceiling: float) ->
     else:
         # On a CPU both in turn: other work on the same cores slows both.
         strict, seconds = _seconds_in_turn((textbook, lambda: step(x, y, share)), repeats=scale.our_steps)
-    work = forward_equivalents(method) * scale.batch * _forward_operations(scale, device)
+    _, passes = update_cost(method)
+    work = passes * scale.batch * _forward_operations(scale, device)
     return {
         "method": kind_of(type(method)),
         "textbook_ms": 1e3 * strict,

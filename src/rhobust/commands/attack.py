@@ -27,7 +27,7 @@ class Attack:
     votes: int = 100
     """Noise draws that judge a smoothed prediction."""
     nested: bool = True
-    """What breaks at a radius is broken at every larger one; without it every radius is attacked anew."""
+    """What breaks at a radius is broken at every larger one; without it every example is attacked at every radius."""
     probe: bool = True
     """Attack a few examples again, harder, to see whether the attack was strong enough; without it nothing looks."""
     fast: bool = False

@@ -60,7 +60,8 @@ def attack_target(
         scored: Judge by the "base" network or by a vote of the "smoothed" one; where none is given, as the attack
             sees it: EOT smoothed, PGD base, the paper's attack smoothed where the target has a noise.
         votes: Noise draws that judge a smoothed prediction.
-        nested: What breaks at a radius is broken at every larger one; without it every radius is attacked anew.
+        nested: What breaks at a radius is broken at every larger one; without it every example is attacked at every
+            radius.
         probe: Attack a few examples again, harder, to see whether the attack was strong enough.
         fast: Let ascents climb a bf16 copy of the network, which pays on a GPU. Under noise it votes, too: judged is
             the smoothed classifier in that arithmetic, as `certify --dtype bfloat16` certifies it. Without noise the

@@ -18,7 +18,7 @@ from rhobust.certificates import (
     plan_for,
 )
 from rhobust.progress import Report, Step, telling
-from rhobust.records import Record, Row, read_record, settings_hash
+from rhobust.records import COMPRESSED, PLAIN, Record, Row, read_record, settings_hash
 
 from .certified import certified_summary
 from .certifying import certificate_row
@@ -103,7 +103,8 @@ def _smoothing(settings: Row) -> Smoothing:
 
 
 def _header(record: Record) -> Iterator[str]:
-    if not record.path.stem.endswith(settings_hash(record.settings)):
+    name = record.path.name.removesuffix(COMPRESSED).removesuffix(PLAIN)
+    if not name.endswith(settings_hash(record.settings)):
         yield "the header is not that of the file's name: it was changed, or the file was renamed"
 
 

@@ -10,6 +10,7 @@ from scipy import stats
 from torch import Tensor, nn
 
 from rhobust.attacks.ascent import frozen
+from rhobust.attacks.padding import padded
 from rhobust.certificates import Dtype, Smoothing, count_votes, native_dtype
 from rhobust.records import Row
 from rhobust.rounding import share
@@ -19,8 +20,6 @@ from .target import Target
 Scored = Literal["base", "smoothed"]
 VOTE_LEVEL = 0.05
 """A vote is undecided where a fair coin would split label and rival as unevenly with a larger probability."""
-FLOOR = 32
-"""Rows of a forward pass at least: below, a CPU's kernels change with the batch, and so would a result."""
 
 
 @dataclass(frozen=True)
@@ -83,15 +82,10 @@ class Judge:
     @torch.no_grad()
     def _ask(self, x: Tensor) -> list[int]:
         with frozen(self.target.model) as lent:
-            logits = lent(padded(x, FLOOR))[: len(x)]
+            logits = lent(padded(x))[: len(x)]
         if logits.isnan().any():
             raise ValueError("logits must be numbers, but the network returned NaN: nothing was judged")
         return logits.argmax(1).tolist()
-
-
-def padded(x: Tensor, least: int) -> Tensor:
-    """The rows of x, and copies of the first up to a least number of rows."""
-    return torch.cat([x, x[:1].expand(least - len(x), *x.shape[1:])]) if len(x) < least else x
 
 
 def undecided(rows: Sequence[Row], level: float = VOTE_LEVEL) -> list[bool]:

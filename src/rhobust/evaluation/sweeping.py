@@ -7,11 +7,12 @@ from torch import Tensor
 
 from rhobust.attacks import AnyAttack, Attack, Climb, Paper
 from rhobust.attacks.ball import Norm, distances
+from rhobust.attacks.padding import FLOOR
 from rhobust.data import to_unit
 from rhobust.noise import ExampleNoise
 from rhobust.records import Row
 
-from .judging import FLOOR, Judge
+from .judging import Judge
 from .target import Target
 
 ROWS = {"cpu": 1024, "cuda": 4096}
@@ -36,8 +37,9 @@ def sweep(
     """Attack a block of examples at each radius; the rows of each judge, example by example.
 
     What is broken for a judge is broken for it at every larger radius, and what is broken for all leaves the batch.
-    An ascent begins where the smaller radius ended, unless told otherwise; its restarts are for survivors only. An
-    attacked point depends on the source, the example, the radii and the seed alone, so more judges change nothing.
+    An ascent begins where the smaller radius ended, unless told otherwise; its restarts are for survivors only. Where
+    radii are nested, a point that a judge is shown depends on the source, the example, the radii, the seed and that
+    judge's own answers, so more judges change nothing.
 
     Args:
         source: The network that is attacked.
@@ -46,7 +48,7 @@ def sweep(
         judges: Who answers the attacked inputs.
         block: The examples.
         seed: Names the noise.
-        nested: Whether what is broken stays broken; without it every radius is attacked anew.
+        nested: Whether what is broken stays broken; without it every example is attacked at every radius.
         stage: Names the noise too: another stage of an evaluation draws anew.
     """
     return _Sweep(source, attack, judges, block, seed, stage).over(radii, nested)

@@ -253,9 +253,10 @@ def _finish(y: Tensor, shortcut: Tensor | None, activation: nn.Module | None) ->
 
 
 class StandIn:
-    """A copy of a network for inner loops: evaluation mode, no gradients in the weights, batch norm folded, one dtype.
+    """A copy of a network for inner loops: evaluation mode, no gradients in the weights, batch norm folded.
 
-    It answers as the network does in evaluation mode at its last `refresh`.
+    It answers as the network does in evaluation mode at its last `refresh`, with the weights of convolutions and dense
+    layers in one dtype. Where the network has others, they need autocast, and norms keep the dtype of their statistics.
     """
 
     def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
@@ -276,10 +277,13 @@ class StandIn:
                 self._replace(child, getattr(target, name), dtype)
         if isinstance(target, Residual) and isinstance(target.shortcut, Folded):
             target.shortcut.bias = None
+        lowered = isinstance(source, nn.Linear | nn.modules.conv._ConvNd)
         for name, parameter in source.named_parameters(recurse=False):
-            own = nn.Parameter(parameter.detach().to(dtype), requires_grad=False)
+            copied = parameter.detach().to(dtype if lowered else parameter.dtype, copy=True)
+            own = nn.Parameter(copied, requires_grad=False)
             setattr(target, name, own)
             self.copies.append((parameter, own))
+        self.copies += [(buffer, getattr(target, name)) for name, buffer in source.named_buffers(recurse=False)]
 
     def refresh(self) -> None:
         """Take over the network's weights and statistics as they are now."""

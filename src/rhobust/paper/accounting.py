@@ -64,16 +64,16 @@ def _runs(works: Works) -> str:
     head = ["run", "device", "torch", "epochs", "seed", "images/s", *(f"{kind}, s" for kind in ("training", *kinds))]
     rows = []
     for name, own in runs.items():
-        [trained] = own["training"]
-        setting = trained["setting"]
-        rows.append(
-            [
+        words = [name, *[""] * 5]
+        # The record of a training can be damaged while those of its evaluations are whole.
+        for trained in own.get("training", []):
+            setting = trained["setting"]
+            words = [
                 f"`{setting['command'].removeprefix('rhobust train ')}`, {name}",
                 *(str(setting[key]) for key in ("device", "torch", "epochs", "seed")),
                 f"{trained['rate']:,.0f}",
-                *(", ".join(map(_seconds, own.get(kind, []))) for kind in ("training", *kinds)),
             ]
-        )
+        rows.append([*words, *(", ".join(map(_seconds, own.get(kind, []))) for kind in ("training", *kinds))])
     return _markdown(head, rows, 3)
 
 

@@ -7,7 +7,7 @@ from rhobust.training import TrainConfig
 
 from . import main_row
 from .jobs import Certify, Shift
-from .protocol import RADII
+from .protocol import ALPHA, RADII
 from .runs import run_of
 from .scales import Scale
 from .settings import CIFAR_R
@@ -42,10 +42,10 @@ def table_certified(scale: Scale) -> Table:
                 run = replace(run_of(scale, stand_in, "Smoothing"), method=method)
                 lines.append(Line((name, f"{sigma:g}"), _cells(scale, run, sigma)))
     notes = (
-        "W2 0.05 and so on: the accuracy that holds for every distribution within this distance of the data's, with "
-        "probability 0.999, of the classifier that takes one noisy vote.",
+        f"W2 {EPS[0]:g} and so on: the accuracy that holds for every distribution within this distance of the data's, "
+        f"with probability {1 - ALPHA:g}, of the classifier that takes one noisy vote.",
         "Columns with a radius: the share of images that are right and certified there, each with a probability of at "
-        "most 0.001 that it is false. ACR is the average radius, with 0 for what is wrong or not certified.",
+        f"most {ALPHA:g} that it is false. ACR is the average radius, with 0 for what is wrong or not certified.",
     )
     return Table(
         "table-certified",

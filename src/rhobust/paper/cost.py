@@ -75,13 +75,13 @@ class Work:
 def training_work(run: TrainConfig) -> Work:
     """What a run takes."""
     images = SIZES[run.data].train - run.validation
-    calls, rows = _update(run.method)
+    calls, rows = update_cost(run.method)
     updates = math.ceil(images / run.batch_size)
     return Work(run.epochs, run.epochs * updates * calls, run.epochs * images * rows)
 
 
-def _update(method: AnyMethod) -> tuple[int, float]:
-    """Calls of the network in one weight update, and forward passes an image."""
+def update_cost(method: AnyMethod) -> tuple[int, int]:
+    """Calls of the network in one weight update, and what they cost an image in units of a forward pass."""
     match method:
         case Erm():
             return 1, WEIGHT_GRADIENT

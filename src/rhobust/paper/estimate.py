@@ -14,7 +14,7 @@ from .cost import Work, evaluation_work, training_work
 from .evaluate import done
 from .jobs import Job, job_id, runs_of
 from .plan import Plan
-from .specs import Table
+from .specs import Figure, Matrix
 from .workshop import Workshop
 
 
@@ -60,7 +60,7 @@ def estimate(plan: Plan, workshop: Workshop) -> dict[str, Any]:
     images survive a radius is not known before.
     """
     networks = {(run.data, run.model): run for run in plan.runs}
-    figures = [int(not isinstance(spec, Table)) for spec in plan.specs]
+    figures = [int(isinstance(spec, Figure | Matrix)) for spec in plan.specs]
     bill = _Bill(
         rates={name: calibrate(run, workshop.device) for name, run in networks.items()},
         left={run: _left(run, workshop) for run in plan.runs},

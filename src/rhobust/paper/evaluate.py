@@ -38,6 +38,9 @@ def perform(job: Job, workshop: Workshop) -> Record:
     if done(job, workshop):
         return read(job, workshop)
     for run in runs_of(job):
+        # Trained again, a run whose weights lie elsewhere would have records of two networks.
+        if workshop.given_away(run):
+            raise AbsentError(f"{workshop.folder(run)} must hold its weights for more records, but they lie elsewhere")
         train(
             run,
             workshop.folder(run),

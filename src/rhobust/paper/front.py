@@ -22,7 +22,7 @@ def fig_front(scale: Scale) -> Figure:
             reading = Reading(strongest_attack(scale, run, CIFAR_R), "tradeoff", radius)
             curves.append(Curve(reading, OURS if name in prices else name, label=prices.get(name, "")))
         panels.append(Panel(f"radius {radius:g}", "natural accuracy", ROBUST, tuple(curves)))
-    notes = ("NAL is Algorithm 1 at gamma 1.5; beside the points of NAL, damped, stands gamma.",)
+    notes = (f"NAL is Algorithm 1 at gamma {GAMMA:g}; beside the points of NAL, damped, stands gamma.",)
     return Figure(
         "fig-front",
         "Robust and natural accuracy under an attack that sees all, CIFAR-10",

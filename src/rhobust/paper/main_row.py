@@ -47,8 +47,8 @@ def table_main(scale: Scale) -> Table:
     notes = (
         f"sees all: EOT with {scale.eot.draws} draws a gradient for networks that vote under noise; for the others PGD "
         "on the network, with falling steps and two losses like EOT.",
-        "NAL is Algorithm 1 at gamma 1.5; printed numbers at 0.92 stand in Table 2, the others in the table for "
-        "different noise.",
+        f"NAL is Algorithm 1 at gamma {GAMMA:g}; printed numbers at {CIFAR_R.eps(GAMMA):g} stand in Table 2, the "
+        "others in the table for different noise.",
     )
     return _table("table-main", "the main setting on CIFAR-10", ("PGD-20", "sees all"), lines, notes, scale)
 
@@ -60,7 +60,8 @@ def table_autoattack(scale: Scale) -> Table:
         job = autoattack(scale, run)
         cells = tuple(Cell(f"{radius:g}", None, (Reading(job, "robust", radius),)) for radius in AUTOATTACK_RADII)
         lines.append(Line((name,), cells))
-    notes = ("rand, with 20 draws a gradient, for networks that vote under noise; standard for the others.",)
+    draws = Autoattack().draws
+    notes = (f"rand, with {draws} draws a gradient, for networks that vote under noise; standard for the others.",)
     return _table("table-autoattack", "the main setting under AutoAttack", ("AutoAttack",), lines, notes, scale)
 
 

@@ -1,9 +1,8 @@
 """A reproduction to give away: all that its tables and figures rest on, small, without the weights."""
 
-import shutil
 from pathlib import Path
 
-from rhobust.records import compress, record_paths
+from rhobust.records import compress, record_paths, write_whole
 from rhobust.training.run import CONFIG, ENVIRONMENT, METRICS, WEIGHTS, write_witness
 
 from .evaluate import CLAIMS
@@ -27,7 +26,7 @@ def publish(out: Path, to: Path) -> list[Path]:
         target.mkdir(parents=True, exist_ok=True)
         write_witness(run, target)
         for name in (CONFIG, ENVIRONMENT, METRICS):
-            shutil.copyfile(run / name, target / name)
+            write_whole(target / name, (run / name).read_bytes())
         written += _records(run, target)
     return written
 

@@ -11,8 +11,6 @@ from .settings import BATCH_SIZE, DRAWS, GAMMA, STEPS
 
 OURS = "NAL, damped"
 """The row of NAL with the inner solver that converges; "NAL" is Algorithm 1 to the letter."""
-WITHOUT_NOISE = ("PGD", "TRADES", "WRM", "Undefended")
-"""Rows that are trained, and tested, without noise."""
 
 
 def both_solvers(rows: tuple[str, ...]) -> tuple[str, ...]:

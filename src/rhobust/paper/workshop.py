@@ -2,9 +2,10 @@
 
 import gzip
 import json
+import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import torch
 
@@ -42,6 +43,10 @@ class Workshop:
         """Whether a run is finished, though its weights may lie elsewhere."""
         return any((self.folder(run) / name).exists() for name in (WEIGHTS, WITNESS))
 
+    def given_away(self, run: TrainConfig) -> bool:
+        """Whether a run is finished and its weights lie elsewhere."""
+        return self.trained(run) and not (self.folder(run) / WEIGHTS).exists()
+
     def epochs_done(self, run: TrainConfig) -> int:
         """Epochs of a run that are on the disk."""
         try:
@@ -60,15 +65,19 @@ class Workshop:
         return self._target[1]
 
     def find(self, run: TrainConfig, kind: str, settings: Row) -> Path | None:
-        """The record of a run whose header has these settings and names the weights that lie there now."""
+        """The record of a run whose header has these settings and names the weights that lie there now.
+
+        Of several a finished one.
+        """
         wanted = json.loads(json.dumps({**settings, "model_hash": self.model_hash(run)}))
-        for path in record_paths(self.folder(run), kind):
-            with _opened(path) as file:
-                head = _parsed(file.readline())
-            header = head.get("settings") if isinstance(head, dict) else None
-            if isinstance(header, dict) and head["kind"] == kind and _holds(header, wanted):
-                return path
-        return None
+        heads = {path: _head(path) for path in record_paths(self.folder(run), kind)}
+        found = [
+            path
+            for path, head in heads.items()
+            if head.get("kind") == kind and isinstance(head.get("settings"), dict) and _holds(head["settings"], wanted)
+        ]
+        # One that another device left unfinished does not stand before a finished one.
+        return next(filter(finished, found), found[0] if found else None)
 
     def model_hash(self, run: TrainConfig) -> str | None:
         """The hash of a run's weights; None where it is not trained."""
@@ -108,8 +117,14 @@ def read_finished(path: Path) -> Record:
     return record
 
 
-def _opened(path: Path) -> BinaryIO | gzip.GzipFile:
-    return gzip.open(path) if path.name.endswith(COMPRESSED) else path.open("rb")
+def _head(path: Path) -> Row:
+    """The first line of a record; nothing where it cannot be read."""
+    try:
+        with gzip.open(path) if path.name.endswith(COMPRESSED) else path.open("rb") as file:
+            head = _parsed(file.readline())
+    except (OSError, EOFError, zlib.error):
+        return {}
+    return head if isinstance(head, dict) else {}
 
 
 def _holds(header: Row, wanted: Row) -> bool:

@@ -123,11 +123,13 @@ class FastStep(Step):
     def _warm_up(self) -> None:
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(WARM_UP):
-                super().__call__(*self.inputs)
-        torch.cuda.current_stream().wait_stream(stream)
-        torch.cuda.synchronize()
+        try:
+            with torch.cuda.stream(stream):
+                for _ in range(WARM_UP):
+                    super().__call__(*self.inputs)
+        finally:
+            # Steps that are under way when one fails must not write over what is restored.
+            torch.cuda.synchronize()
 
     def _warn(self, what: str, error: Exception) -> None:
         reason = " ".join(str(error).split()[:40]) or type(error).__name__
