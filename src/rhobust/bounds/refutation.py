@@ -39,4 +39,5 @@ def refuted_by_chance(n: int, alpha: float, votings: int) -> int:
         alpha: Probability that one certificate is false.
         votings: Votes on moved copies of one example, at most.
     """
-    return failure_quantile(n, min(0.5, alpha + votings * BEYOND_DOUBT), CHANCE) if n else 0
+    each = alpha + votings * BEYOND_DOUBT
+    return failure_quantile(n, each, CHANCE) if n and each < 1 else n
