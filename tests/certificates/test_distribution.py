@@ -263,6 +263,15 @@ def test_every_claim_has_its_words(half_space, grey_images, claim, words):
     assert "ideal" not in found.statement(0.1)
 
 
+def test_words_name_the_clip_exactly_and_no_larger_shift():
+    claim = ShiftClaim(loss="cross-entropy").settled(10)
+    words = claim.in_words(0.5, eps=0.12345678, alpha=0.01, sigma=0.12345678, points=40, noise="grid")
+    # Rounded to nearest, both would be larger: another loss, and distributions that are not covered.
+    assert "clipped at 2.302585092994046," in words
+    assert "W2 distance 0.123456 of" in words
+    assert "(sigma 0.12345678)" in words
+
+
 def test_float_inputs_are_said_to_need_ideal_draws(half_space, grey_images):
     x = to_unit(grey_images.images) * 0.99
     found = certify_shift(half_space, x, grey_images.labels, sigma=0.25, eps=(0.1,), draws=5, alpha=0.01)

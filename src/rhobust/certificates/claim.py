@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from rhobust.bounds import Cost
-from rhobust.rounding import confidence, percent, rounded
+from rhobust.rounding import confidence, exact, percent, plain, rounded
 
 Classifier = Literal["randomised", "k-vote", "majority"]
 LossName = Literal["0-1", "cross-entropy"]
@@ -87,12 +87,12 @@ class ShiftClaim:
             "majority": "the classifier that answers the class most probable under noise",
         }[self.classifier]
         if self.loss == "0-1":
-            what = f"{who} (sigma {sigma:g}) is right at least {percent(value, 'down')}% of the time"
+            what = f"{who} (sigma {exact(sigma)}) is right at least {percent(value, 'down')}% of the time"
         else:
-            clipped = f"the mean cross-entropy of one noisy answer (sigma {sigma:g}), clipped at {self.largest:.6g},"
-            what = f"{clipped} is at most {rounded(value, 4, 'up')}"
+            answer = f"the mean cross-entropy of one noisy answer (sigma {exact(sigma)})"
+            what = f"{answer}, clipped at {exact(self.largest)}, is at most {rounded(value, 4, 'up')}"
         draws = " Holds for ideal Gaussian draws: the inputs are not 8-bit images." if noise == "float" else ""
         return (
             f"With probability {confidence(alpha)} over {over}, for every distribution within "
-            f"{_DISTANCE[self.cost]} distance {eps:g} of {of}, {what}.{draws}"
+            f"{_DISTANCE[self.cost]} distance {plain(eps)} of {of}, {what}.{draws}"
         )
