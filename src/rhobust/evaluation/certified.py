@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rhobust.bounds import certified_radius, failure_quantile, lecuyer_radius, li_radius
+from rhobust.certificates import proviso
 from rhobust.records import Row
 from rhobust.rounding import confidence, percent, plain, share
 
@@ -46,7 +47,7 @@ def certified_summary(rows: Sequence[Row], settings: Row) -> Row:
         **found,
         "abstained": sum(row["prediction"] is None for row in rows),
         "false_at_most": false,
-        "statement": _statement(found["certified_accuracy"][len(settings["radii"]) // 2], len(rows), alpha),
+        "statement": _statement(found["certified_accuracy"][len(settings["radii"]) // 2], len(rows), settings),
         "mean_draws": sum(draws) / len(rows),
         "most_draws": max(draws),
         "theorems": [_theorem(name, rows, settings) for name in OTHERS],
@@ -58,11 +59,11 @@ def _right(rows: Sequence[Row]) -> NDArray[np.bool_]:
     return np.array([row["prediction"] is not None and row["prediction"] == row["label"] for row in rows])
 
 
-def _statement(point: Row, n: int, alpha: float) -> str:
+def _statement(point: Row, n: int, settings: Row) -> str:
     return (
-        f"With probability {confidence(alpha)} over the noise, at least {percent(point['at_least'], 'down')}% of these"
-        f" {n} examples are classified right by the smoothed classifier at every point within L2 distance"
-        f" {plain(point['radius'])}."
+        f"With probability {confidence(settings['alpha'])} over the noise, at least"
+        f" {percent(point['at_least'], 'down')}% of these {n} examples are classified right by the smoothed classifier"
+        f" at every point within L2 distance {plain(point['radius'])}.{proviso(settings['noise'])}"
     )
 
 
