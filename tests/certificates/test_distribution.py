@@ -96,6 +96,12 @@ def test_more_errors_never_certify_more():
     assert certified(errors) >= certified(errors + 3)
 
 
+def test_evidence_of_some_points_is_no_certificate_of_all():
+    survey = ShiftSurvey(ShiftClaim(way="sample"), Smoothing(0.5, 2), points=400, dimension=64, draws=10)
+    with pytest.raises(ValueError, match="evidence must be that of all 400 points, got 40"):
+        survey.certificate(Evidence(np.zeros(40)), (0.1,))
+
+
 def test_the_sampler_is_paid_for_every_round_of_draws():
     survey = ShiftSurvey(ShiftClaim(), Smoothing(0.25, 2), points=400, dimension=64, draws=10, alpha=0.01)
     paid = 0.01 - survey.level()
