@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from rhobust.cli import run
 from rhobust.evaluation import audit_record
 from rhobust.progress import silent
-from rhobust.records import settings_hash
+from rhobust.records import compress, settings_hash
 
 CPU = torch.device("cpu")
 WAYS = {
@@ -73,6 +73,11 @@ def test_what_was_recorded_is_confirmed(folder, way):
 def certified(lines):
     """The row of an example with the largest radius."""
     return max(lines[1:-1], key=lambda row: row["radius"])
+
+
+def test_a_compressed_record_is_confirmed(folder, tmp_path):
+    path = compress(record_of(folder, "cohen"), tmp_path)
+    assert audit(path, share=0.0)["problems"] == []
 
 
 def one_vote_less(lines):

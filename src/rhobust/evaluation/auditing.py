@@ -19,7 +19,7 @@ from rhobust.certificates import (
     proviso,
 )
 from rhobust.progress import Report, Step, telling
-from rhobust.records import Record, Row, read_record, settings_hash
+from rhobust.records import COMPRESSED, PLAIN, Record, Row, read_record, settings_hash
 
 from .certified import certified_summary
 from .certifying import certificate_row
@@ -104,7 +104,7 @@ def _smoothing(settings: Row) -> Smoothing:
 
 
 def _header(record: Record) -> Iterator[str]:
-    if not record.path.stem.endswith(settings_hash(record.settings)):
+    if not record.path.name.removesuffix(COMPRESSED).removesuffix(PLAIN).endswith(settings_hash(record.settings)):
         yield "the header is not that of the file's name: it was changed, or the file was renamed"
 
 
