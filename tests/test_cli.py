@@ -170,6 +170,10 @@ def test_attack_shows_votes_and_warnings(folder, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert re.split(" {2,}", lines[0])[-2:] == ["undecided votes", "if decided"]
     assert any(line.startswith("warning: a stronger attack gains ") for line in lines)
+    curve = document(capsys, ["attack", str(folder), *weak, "--limit", "60"])["summary"]["robust_accuracy"]
+    for line, point in zip(lines[1:], curve, strict=False):
+        low, high = map(float, re.split(" {2,}", line)[2].split(" to "))
+        assert low <= point["low"] <= point["high"] <= high
 
 
 def test_predict_compare_and_audit(folder, capsys, tmp_path):

@@ -1,7 +1,7 @@
 """How a number is shown: what is proved is rounded down, what is estimated to nearest, intervals outward."""
 
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 from typing import Literal
 
 from rhobust.bounds import clopper_pearson
@@ -67,12 +67,24 @@ def percent(value: float, way: Way) -> str:
 
 
 def plain(value: float) -> str:
-    """A setting (a radius, an eps) as it was given, without needless zeros.
+    """A radius or an eps as it was given, without needless zeros.
 
-    >>> plain(0.5), plain(2.0), plain(0.125)
-    ('0.5', '2', '0.125')
+    More than six digits are rounded down: what is proved at a distance is proved at every smaller one.
+
+    >>> plain(0.5), plain(2.0), plain(0.125), plain(0.12345678)
+    ('0.5', '2', '0.125', '0.123456')
     """
-    return f"{value:.6g}"
+    return f"{float(Context(prec=6, rounding=ROUND_FLOOR).create_decimal(repr(float(value)))):.6g}"
+
+
+def exact(value: float) -> str:
+    """A setting that names a classifier or a loss (sigma, a clip), with all its digits and no needless zeros.
+
+    >>> exact(0.25), exact(2.0), exact(0.12345678)
+    ('0.25', '2', '0.12345678')
+    """
+    short = f"{value:.6g}"
+    return short if float(short) == value else repr(float(value))
 
 
 def confidence(alpha: float) -> str:

@@ -35,6 +35,13 @@ def test_clopper_pearson_at_the_ends():
     assert clopper_pearson(10, 10, 0.1, "lower") == pytest.approx(0.1**0.1, abs=2e-12)
 
 
+def test_clopper_pearson_knows_nothing_where_its_inverse_fails():
+    k, n, alpha = np.array([1, 5, 2, 12]), np.array([5, 8, 5, 100]), np.array([1e-155, 1e-195, 4e-108, 1e-200])
+    upper, lower = (clopper_pearson(k, n, alpha, side) for side in ("upper", "lower"))
+    assert ((upper >= k / n) & (upper <= 1)).all()
+    assert ((lower >= 0) & (lower <= k / n)).all()
+
+
 @settings(deadline=None)
 @given(st.integers(1, 2000), st.data(), st.floats(1e-9, 0.5))
 def test_clopper_pearson_solves_its_equation_from_outside(n, data, alpha):

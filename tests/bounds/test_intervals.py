@@ -40,6 +40,11 @@ def test_intervals_of_the_majority_by_hand():
     assert 1 / 3 < found < 1 / 3 + 0.15
 
 
+def test_a_tiny_alpha_does_not_lose_the_points():
+    errors = np.random.default_rng(0).binomial(50, 0.5, 100)
+    assert population_loss_intervals(errors, 50, 0.0, 1.0, 1e-200) > 0.9
+
+
 @pytest.mark.parametrize("votes", [1, 3, None])
 def test_intervals_of_many_draws_approach_the_truth(votes):
     rng = np.random.default_rng(13)

@@ -100,6 +100,11 @@ def test_psi1_values():
     assert psi1([0.3, 0.3], [0.4, 7.0]) == pytest.approx([0.3, 0.3], abs=2e-12)
 
 
+@pytest.mark.parametrize("price", [1e-300, 1e-310, 5e-324])
+def test_next_to_free_transport_brings_certain_loss(price):
+    assert psi([1e-300, 0.1], price).tolist() == psi1([1e-300, 0.1], price).tolist() == [1.0, 1.0]
+
+
 def test_certain_losses_stay_certain():
     for kappa in (1e-200, 1e-6, PHI1, 3.0, 1e8):
         assert psi([0.0, 1.0], kappa).tolist() == [0.0, 1.0]

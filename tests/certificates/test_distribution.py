@@ -96,6 +96,12 @@ def test_more_errors_never_certify_more():
     assert certified(errors) >= certified(errors + 3)
 
 
+def test_evidence_of_some_points_is_no_certificate_of_all():
+    survey = ShiftSurvey(ShiftClaim(way="sample"), Smoothing(0.5, 2), points=400, dimension=64, draws=10)
+    with pytest.raises(ValueError, match="evidence must be that of all 400 points, got 40"):
+        survey.certificate(Evidence(np.zeros(40)), (0.1,))
+
+
 def test_the_sampler_is_paid_for_every_round_of_draws():
     survey = ShiftSurvey(ShiftClaim(), Smoothing(0.25, 2), points=400, dimension=64, draws=10, alpha=0.01)
     paid = 0.01 - survey.level()
@@ -172,7 +178,7 @@ def test_the_clipped_cross_entropy_lies_above_its_true_worst_case(half_space, gr
         _ = found.certified_accuracy
     statement = found.statement(0.1)
     assert "clipped at 2, is at most" in statement
-    assert 0 <= float(statement.rsplit("at most ", 1)[1].rstrip(".")) - loss[1] < 1e-4
+    assert 0 <= float(statement.rsplit("at most ", 1)[1].split(". ")[0]) - loss[1] < 1e-4
 
 
 def test_a_soft_loss_is_counted_by_its_own_draws(half_space, grey_images):
@@ -260,7 +266,16 @@ def test_every_claim_has_its_words(half_space, grey_images, claim, words):
         half_space, grey_images.images, grey_images.labels, sigma=0.25, eps=(0.1,), draws=5, alpha=0.01, claim=claim
     )
     assert words in found.statement(0.1)
-    assert "ideal" not in found.statement(0.1)
+    assert found.statement(0.1).endswith(" Holds for 8-bit images.")
+
+
+def test_words_name_the_clip_exactly_and_no_larger_shift():
+    claim = ShiftClaim(loss="cross-entropy").settled(10)
+    words = claim.in_words(0.5, eps=0.12345678, alpha=0.01, sigma=0.12345678, points=40, noise="grid")
+    # Rounded to nearest, both would be larger: another loss, and distributions that are not covered.
+    assert "clipped at 2.302585092994046," in words
+    assert "W2 distance 0.123456 of" in words
+    assert "(sigma 0.12345678)" in words
 
 
 def test_float_inputs_are_said_to_need_ideal_draws(half_space, grey_images):

@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 from rhobust.certificates import loss_smoothness, wrm_surrogate
 from rhobust.models import build_model
+from rhobust.models.layers import ConvNorm
 from rhobust.noise import stream
 
 
@@ -54,6 +55,25 @@ def test_a_dense_layer_and_the_elu_are_composed():
     by_hand = math.sqrt(2) * last * first**2 + 0.5 * (last * first) ** 2
     assert loss_smoothness(model, (1, 2, 2)) == pytest.approx(by_hand, rel=1e-6)
     assert loss_smoothness(model, (1, 2, 2)) >= by_hand
+
+
+def test_the_activation_of_a_normalised_convolution_counts():
+    def model(*inside, behind=()):
+        convolution = made(lambda: ConvNorm(1, 2, 3, activation=inside[0] if inside else None))
+        return nn.Sequential(convolution, *behind, nn.Flatten(), made(lambda: nn.Linear(32, 3))).eval()
+
+    shape = (1, 4, 4)
+    assert loss_smoothness(model(nn.ELU()), shape) == loss_smoothness(model(behind=[nn.ELU()]), shape)
+    assert loss_smoothness(model(nn.ELU()), shape) > 1.1 * loss_smoothness(model(), shape)
+    with pytest.raises(ValueError, match="its ReLU has a kink"):
+        loss_smoothness(model(nn.ReLU()), shape)
+
+
+def test_a_border_that_is_not_zero_is_refused():
+    # A replicated border counts its pixels more than once.
+    layer = made(lambda: nn.Conv2d(1, 1, 3, padding=1, padding_mode="replicate"))
+    with pytest.raises(ValueError, match="its Conv2d's norms are not known"):
+        loss_smoothness(layer, (1, 8, 8))
 
 
 def test_no_gradient_changes_faster():

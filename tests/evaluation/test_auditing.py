@@ -83,6 +83,11 @@ def certified(lines):
     return max(lines[1:-1], key=lambda row: row["radius"])
 
 
+def test_a_compressed_record_is_confirmed(folder, tmp_path):
+    path = compress(record_of(folder, "cohen"), tmp_path)
+    assert audit(path, share=0.0)["problems"] == []
+
+
 def one_vote_less(lines):
     row = certified(lines)
     row["count"] -= 1
@@ -107,6 +112,16 @@ def rosy_summary(lines):
     lines[-1]["summary"]["certified_accuracy"][0]["accuracy"] = 1.0
 
 
+def no_proviso(lines):
+    summary = lines[-1]["summary"]
+    summary["statement"] = summary["statement"].removesuffix(" Holds for 8-bit images.")
+
+
+def rosy_words(lines):
+    no_proviso(lines)
+    lines[-1]["summary"]["statement"] += " Holds for all images."
+
+
 def drop_a_row(lines):
     del lines[3]
 
@@ -128,6 +143,7 @@ def other_alpha(lines):
         (claim_an_abstention, "the counts give the"),
         (other_label, "label|summary"),
         (rosy_summary, "another certified_accuracy than the summary"),
+        (rosy_words, "another statement than the summary"),
         (drop_a_row, "summary|missing"),
         (twice_the_same, "stands twice"),
         (other_alpha, "the header is not that of the file's name"),
@@ -138,6 +154,10 @@ def test_what_was_changed_is_found(tampered, way, alter, message):
     problems = audit(tampered(way, alter))["problems"]
     assert problems
     assert re.search(message, " ".join(problems))
+
+
+def test_a_record_from_before_the_last_sentence_is_sound(tampered):
+    assert audit(tampered("cohen", no_proviso), share=0.0)["problems"] == []
 
 
 def test_evidence_that_does_not_hold_is_found(tampered):

@@ -73,7 +73,8 @@ def test_the_summary_counts_right_and_certified(target, half_space, grey_images)
     assert summary["deduction"] == pytest.approx(4 / 510)
     true = half_space(to_unit(grey_images.images))[:, 1].abs() >= 0.5 - 0.5 / 255
     assert summary["certified_accuracy"][2]["at_least"] <= true.float().mean()
-    assert "at every 8-bit image within L2 distance 0.5" in summary["statement"]
+    assert "within L2 distance 0.5. Holds for 8-bit images." in summary["statement"]
+    assert "ideal Gaussian draws" in certify(target, way="cohen", n=100, noise="float").summary["statement"]
 
 
 def test_other_theorems_speak_from_the_same_counts(target):

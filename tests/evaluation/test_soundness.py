@@ -13,14 +13,17 @@ from rhobust.records import RecordWriter, read_record
 RADII = (0.0, 0.25, 0.5, 1.0)
 
 
-def claim(record, radius, **changes):
-    """A certificate that claims the same radius for every example of an attack."""
+def claim(record, radius, given=None, **changes):
+    """A certificate that claims the same radius for every example of an attack, or abstains but for those given."""
     keys = ("model_hash", "data", "split", "data_fingerprint", "sigma")
     settings = {key: record.settings[key] for key in keys} | {"alpha": 0.001, "radius": radius} | changes
     writer = RecordWriter(record.path.parent, "certify", "forged", settings)
     examples = {row["index"]: row["label"] for row in record.rows}
     writer.append(
-        {"index": index, "label": label, "prediction": label, "radius": radius} for index, label in examples.items()
+        {"index": index, "label": label, "prediction": label, "radius": radius}
+        if given is None or index in given
+        else {"index": index, "label": label, "prediction": None, "radius": 0.0}
+        for index, label in examples.items()
     )
     writer.finish({"certified_accuracy": []})
     return writer
@@ -83,6 +86,18 @@ def test_more_than_chance_must_lie_within_the_radius_that_is_proved(tmp_path, di
     )
     claim(writer.record(), 0.5)
     assert len(contradictions(writer.record())) == found
+
+
+def test_examples_that_got_no_certificate_might_have_got_a_false_one(target):
+    # Where nothing can be proved every certificate given is false: of 40 tries at alpha 0.1, seven are no wonder.
+    record = attack_target(target, Eot(draws=8), RADII, probe=False, report=silent)
+    doubtless = {row["index"] for row in record.rows if row["broken"] and row["label_votes"] < 0.2 * row["votes"]}
+    given = sorted(doubtless)[:7]
+    assert len(given) == 7
+    claim(record, 2.0, given=given, alpha=0.1)
+    assert contradictions(record) == []
+    claim(record, 2.0, given=given, alpha=0.01)
+    assert len(contradictions(record)) == 1
 
 
 def test_few_votes_refute_nothing_but_are_told(target):

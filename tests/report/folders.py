@@ -143,7 +143,7 @@ def write_shift(
     **extra: Any,
 ) -> Path:
     settings = {"sigma": sigma, "draws": draws, "alpha": 0.001, "eps": EPS, "classifier": "randomised", "cost": "w2"}
-    writer = RecordWriter(folder, "certify-shift", "", settings | {"seed": 0} | extra)
+    writer = RecordWriter(folder, "certify-shift", "", settings | {"seed": 0, "noise": "grid"} | extra)
     writer.append({"index": i, "label": i % 10, "errors": int(e), "draws": draws} for i, e in enumerate(errors))
     accuracy = 1 - float(errors.sum()) / (draws * len(errors))
     curve = [{"eps": eps, "certified_accuracy": max(0.0, accuracy - 0.04 - 0.55 * eps)} for eps in EPS]

@@ -246,8 +246,8 @@ def test_the_sentence_quotes_the_shift_certificate_rounded_down(tmp_path, run):
     quoted = next(point for point in curve if point["eps"] == 0.1)
     down = np.floor(quoted["certified_accuracy"] * 1000) / 10
     text = text_of(page_of(tmp_path, run))
-    assert f"Guaranteed. Right at least {down:.1f}% of the time under every distribution within W2" in text
-    assert "W2 distance 0.1 of the data’s, answering by one noisy vote (confidence 99.9%)." in text
+    assert f"Guaranteed. Right at least {down:.1f}% of the time under every distribution of 8-bit images" in text
+    assert "within W2 distance 0.1 of the data’s, answering by one noisy vote (confidence 99.9%)." in text
 
 
 def test_an_attack_in_another_norm_has_its_own_figure(tmp_path, run):

@@ -39,10 +39,11 @@ def clopper_pearson(k: ArrayLike, n: ArrayLike, alpha: ArrayLike, side: Side) ->
         # The parameters of the certain case k = n are replaced: Beta(n + 1, 0) does not exist.
         failures = np.maximum(trials - successes, 0.5)
         bound = special.betainccinv(successes + 1, failures, alpha) + MARGIN
-        return result(np.where(successes == trials, 1.0, np.minimum(bound, 1.0)))
+        # The inverse is not a number for some alpha below 1e-100: nothing is known then.
+        return result(np.where((successes < trials) & (bound < 1), bound, 1.0))
     if side == "lower":
         bound = special.betaincinv(np.maximum(successes, 0.5), trials - successes + 1, alpha) - MARGIN
-        return result(np.where(successes == 0, 0.0, np.maximum(bound, 0.0)))
+        return result(np.where((successes > 0) & (bound > 0), bound, 0.0))
     raise ValueError(f"side must be 'lower' or 'upper', got {side!r}")
 
 

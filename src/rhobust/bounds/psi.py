@@ -45,7 +45,7 @@ def psi_probit(u: Array, kappa: Array) -> tuple[Array, Array]:
     finite = np.isfinite(u)
     value, tau = np.array(special.ndtr(u)), np.zeros(u.shape)
     start = np.maximum(u, second)
-    top = np.maximum(np.minimum(u + PEAK / kappa, np.maximum(u, 0) + FAR), start)
+    top = np.maximum(np.minimum(u + PEAK / np.maximum(kappa, 1e-300), np.maximum(u, 0) + FAR), start)
     with np.errstate(invalid="ignore"):  # infinities of u and of the absent critical points
         near = finite & (u < first) & (_density(first) <= kappa * (first - u))
         beyond = finite & (_density(start) >= kappa * (start - u))
@@ -64,7 +64,7 @@ def psi1_probit(u: Array, lam: Array) -> tuple[Array, Array]:
     u, lam = np.broadcast_arrays(u, lam)
     finite = np.isfinite(u)
     # phi(a) = lam on the falling side; a price above phi(0) never pays.
-    a = np.sqrt(2 * np.log(np.maximum(PEAK / lam, 1.0)))
+    a = np.sqrt(2 * np.maximum(math.log(PEAK) - np.log(lam), 0.0))
     stay = special.ndtr(u)
     tau = np.where(finite & (a > u), a - np.where(finite, u, 0.0), 0.0)
     move = special.ndtr(a) - lam * tau

@@ -27,16 +27,18 @@ def beyond_doubt(label_votes: int, votes: int) -> bool:
 
 
 def refuted_by_chance(n: int, alpha: float, votings: int) -> int:
-    """Return how many of n certified examples may be broken beyond doubt within their radius though all is sound.
+    """Return how many of n examples may be broken beyond doubt within their certified radius though all is sound.
 
-    Guarantee: if the examples are independent, each certificate is false with probability at most alpha, and each
-    example is voted on at most `votings` times, then with probability at least 1 - `CHANCE` no more examples than
-    these are refuted. One example is refuted only if its certificate is false or one of the votes on it is a fluke,
-    so with probability at most alpha + votings `BEYOND_DOUBT`.
+    Guarantee: if the examples are independent, each gets a false certificate with probability at most alpha, and each
+    is voted on at most `votings` times, then with probability at least 1 - `CHANCE` no more examples than these are
+    refuted. One example is refuted only if its certificate is false or one of the votes on it is a fluke, so with
+    probability at most alpha + votings `BEYOND_DOUBT`. Those that got no certificate count too: alpha bounds the
+    probability of a false certificate, not the share of false ones among those that were given.
 
     Args:
-        n: Certified examples that were attacked; none are refuted of none.
+        n: Attacked examples for which a certificate was sought; none are refuted of none.
         alpha: Probability that one certificate is false.
         votings: Votes on moved copies of one example, at most.
     """
-    return failure_quantile(n, min(0.5, alpha + votings * BEYOND_DOUBT), CHANCE) if n else 0
+    each = alpha + votings * BEYOND_DOUBT
+    return failure_quantile(n, each, CHANCE) if n and each < 1 else n

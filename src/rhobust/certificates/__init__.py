@@ -4,6 +4,7 @@ from .alone import check_alone as check_alone
 from .beside import Comparison as Comparison
 from .beside import compare as compare
 from .claim import ShiftClaim as ShiftClaim
+from .claim import proviso as proviso
 from .distribution import Evidence as Evidence
 from .distribution import ShiftCertificate as ShiftCertificate
 from .distribution import ShiftSurvey as ShiftSurvey

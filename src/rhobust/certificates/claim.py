@@ -5,7 +5,9 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from rhobust.bounds import Cost
-from rhobust.rounding import confidence, percent, rounded
+from rhobust.rounding import confidence, exact, percent, plain, rounded
+
+from .smoothing import NoiseKind
 
 Classifier = Literal["randomised", "k-vote", "majority"]
 LossName = Literal["0-1", "cross-entropy"]
@@ -15,6 +17,16 @@ DEFAULT_VOTES = 3
 """Votes of the k-vote classifier where none are given: a good compromise between its error and its certificate."""
 
 _DISTANCE = {"w1": "W1", "w2": "W2", "winf": "W-infinity"}
+
+_HOLDS = {
+    "grid": " Holds for 8-bit images.",
+    "float": " Holds for ideal Gaussian draws and exact addition: float32 has neither.",
+}
+
+
+def proviso(noise: NoiseKind) -> str:
+    """What a claim in words ends with: the points that its noise proves it for, or the draws."""
+    return _HOLDS[noise]
 
 
 @dataclass(frozen=True)
@@ -77,7 +89,7 @@ class ShiftClaim:
             return self
         return replace(self, bound=math.log(num_classes))
 
-    def in_words(self, value: float, *, eps: float, alpha: float, sigma: float, points: int, noise: str) -> str:
+    def in_words(self, value: float, *, eps: float, alpha: float, sigma: float, points: int, noise: NoiseKind) -> str:
         """The guarantee at one eps as a sentence: an accuracy is rounded down, a loss up."""
         over = "the noise" if self.way == "sample" else "test points and noise"
         of = f"these {points} test points" if self.way == "sample" else "the data's"
@@ -87,12 +99,11 @@ class ShiftClaim:
             "majority": "the classifier that answers the class most probable under noise",
         }[self.classifier]
         if self.loss == "0-1":
-            what = f"{who} (sigma {sigma:g}) is right at least {percent(value, 'down')}% of the time"
+            what = f"{who} (sigma {exact(sigma)}) is right at least {percent(value, 'down')}% of the time"
         else:
-            clipped = f"the mean cross-entropy of one noisy answer (sigma {sigma:g}), clipped at {self.largest:.6g},"
-            what = f"{clipped} is at most {rounded(value, 4, 'up')}"
-        draws = " Holds for ideal Gaussian draws: the inputs are not 8-bit images." if noise == "float" else ""
+            answer = f"the mean cross-entropy of one noisy answer (sigma {exact(sigma)})"
+            what = f"{answer}, clipped at {exact(self.largest)}, is at most {rounded(value, 4, 'up')}"
         return (
             f"With probability {confidence(alpha)} over {over}, for every distribution within "
-            f"{_DISTANCE[self.cost]} distance {eps:g} of {of}, {what}.{draws}"
+            f"{_DISTANCE[self.cost]} distance {plain(eps)} of {of}, {what}.{proviso(noise)}"
         )

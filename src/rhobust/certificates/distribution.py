@@ -154,6 +154,8 @@ class ShiftSurvey:
             raise ValueError("eps must hold at least one radius, got none")
         if min(eps) < 0:
             raise ValueError(f"eps must be >= 0, got {min(eps)}")
+        if len(evidence.errors) != self.points:
+            raise ValueError(f"evidence must be that of all {self.points} points, got {len(evidence.errors)}")
         claim, smoothing, draws = self.claim, self.smoothing, self.draws
         rho = np.square(np.asarray(eps, dtype=float))
         soft = claim.loss != "0-1"

@@ -9,8 +9,9 @@ from torch import Tensor, nn
 from rhobust.bounds import betting_upper, eps_upper, measured_loss, shuffled
 from rhobust.data import pair_distances
 from rhobust.noise import LEVELS
-from rhobust.rounding import confidence, percent, rounded
+from rhobust.rounding import confidence, exact, percent, rounded
 
+from .claim import proviso
 from .distribution import count_errors
 from .smoothed import check_images
 from .smoothing import NoiseKind, charged_alpha, noise_kind
@@ -90,12 +91,11 @@ class MeasuredCertificate:
 
     def statement(self) -> str:
         """The guarantee in words, rounded down."""
-        draws = " Holds for ideal Gaussian draws: the inputs are not 8-bit images." if self.noise == "float" else ""
         return (
             f"With probability {confidence(self.alpha)} over image pairs, test points and noise, the classifier that "
-            f"takes one noisy vote (sigma {self.sigma:g}) is right at least "
+            f"takes one noisy vote (sigma {exact(self.sigma)}) is right at least "
             f"{percent(self.certified_accuracy, 'down')}% of the time after the change, and after every other change "
-            f"that moves images no further (no larger share of them beyond any distance).{draws}"
+            f"that moves images no further (no larger share of them beyond any distance).{proviso(self.noise)}"
         )
 
 

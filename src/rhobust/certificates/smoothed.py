@@ -68,7 +68,8 @@ class SmoothedClassifier(nn.Module):
     def predict(self, x: Tensor, *, n: int = 1000, alpha: float = 1e-3, seed: int = 0) -> list[int | None]:
         """The class of each input by n votes, or None.
 
-        With probability at least 1 - alpha an answer is the class most probable under noise.
+        With probability at most alpha an input is given an answer that is not the class most probable under noise. An
+        input must not have been made with knowledge of the seed, which with its place in x names the noise.
         """
         found = predict_inputs(self.model, x, self._smoothing(x, seed), indices=range(len(x)), n=n, alpha=alpha)
         return [answer.prediction for answer in found]
@@ -86,7 +87,8 @@ class SmoothedClassifier(nn.Module):
     ) -> list[Certificate]:
         """The certified class and L2 radius of each input.
 
-        Each claim is false with probability at most alpha. Inputs on the 1/255 grid get exact integer noise.
+        Each claim is false with probability at most alpha. Inputs on the 1/255 grid get exact integer noise. Inputs at
+        the same place of two calls with one seed share their noise; none may have been made with knowledge of it.
 
         Args:
             x: Inputs, uint8 or float in [0, 1].

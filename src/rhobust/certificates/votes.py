@@ -26,7 +26,7 @@ from rhobust.noise import (
     stream_key,
 )
 
-from .smoothing import Dtype, Smoothing, arithmetic, check_dtype
+from .smoothing import Dtype, Smoothing, arithmetic, check_dtype, noise_kind
 
 CHUNK = 128
 """Draws of an example that share a stream; part of the noise's name, so it never changes."""
@@ -95,12 +95,14 @@ class VoteCounter:
 
     Args:
         model: The base network, from inputs in [0, 1] to logits.
-        images: uint8 or float images, `(n, ...)`, on the network's device.
+        images: uint8 or float images, `(n, ...)`, on the network's device; multiples of 1/255 for grid noise.
         smoothing: The noise and the arithmetic.
     """
 
     def __init__(self, model: nn.Module, images: Tensor, smoothing: Smoothing) -> None:
         check_dtype(smoothing.dtype, images.device)
+        if smoothing.noise == "grid" and noise_kind(images) != "grid":
+            raise ValueError("images must hold multiples of 1/255 for grid noise, got others: take float noise")
         self.model, self.smoothing, self.device = model, smoothing, images.device
         self.shape = tuple(images.shape[1:])
         self.rows = batch_rows(self.device, self.shape)

@@ -48,6 +48,10 @@ def _layers(model: nn.Module) -> list[nn.Module]:
         return [_Scale(model), *_layers(model.network)]
     if isinstance(model, nn.Sequential):
         return [layer for child in model for layer in _layers(child)]
+    if isinstance(model, ConvNorm) and model.activation is not None:
+        linear = copy.deepcopy(model)
+        linear.activation = None
+        return [linear, model.activation]
     return [model]
 
 
@@ -75,8 +79,8 @@ def _norms(layer: nn.Module, x: Tensor) -> tuple[float, float]:
     if isinstance(layer, nn.Linear):
         return float(torch.linalg.matrix_norm(layer.weight.double().cpu(), 2)) * SLACK, 0.0
     if isinstance(layer, ConvNorm):
-        return _convolution_norm(layer.folded()[0], x, layer.conv), 0.0
-    if isinstance(layer, nn.Conv2d) and layer.groups == 1:
+        return _convolution_norm(copy.deepcopy(layer).double().folded()[0], x, layer.conv), 0.0
+    if isinstance(layer, nn.Conv2d) and layer.groups == 1 and layer.padding_mode == "zeros":
         return _convolution_norm(layer.weight, x, layer), 0.0
     if isinstance(layer, nn.ELU) and layer.alpha == 1.0:
         return 1.0, 1.0

@@ -8,7 +8,7 @@ from rhobust.certificates import Dtype, NoiseKind, WayName
 from rhobust.commands.choice import ChoiceOptions
 from rhobust.commands.options import Common, CommonOptions, print_table, print_warnings, record_document
 from rhobust.evaluation import certify_target, write_tsv
-from rhobust.rounding import rounded
+from rhobust.rounding import plain, rounded
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Certify:
         _, lecuyer, li = summary["theorems"]
         rows = [
             [
-                f"{at['radius']:g}",
+                plain(at["radius"]),
                 rounded(at["accuracy"], 3, "down"),
                 rounded(at["at_least"], 3, "down"),
                 rounded(private, 3, "down"),

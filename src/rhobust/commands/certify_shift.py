@@ -9,7 +9,7 @@ from rhobust.certificates import ShiftClaim
 from rhobust.commands.choice import ChoiceOptions
 from rhobust.commands.options import Common, CommonOptions, print_table, print_warnings, record_document
 from rhobust.evaluation import certify_shift_target
-from rhobust.rounding import rounded
+from rhobust.rounding import plain, rounded
 
 ClaimOptions = Annotated[ShiftClaim, tyro.conf.arg(name="")]
 
@@ -48,7 +48,7 @@ class CertifyShift:
         accuracy = settings["loss"] == "0-1"
         name, way = ("certified_accuracy", "down") if accuracy else ("certified_loss", "up")
         columns = ["eps", name.replace("_", " ")]
-        rows = [[f"{at['eps']:g}", rounded(at[name], 3, way)] for at in summary["curve"]]
+        rows = [[plain(at["eps"]), rounded(at[name], 3, way)] for at in summary["curve"]]
         for other in summary.get("beside", []):
             columns.append(f"{other['name']} {other['cost']} {other['classifier']}")
             for row, value in zip(rows, other["certified_accuracy"], strict=True):

@@ -22,7 +22,7 @@ class Sample:
     root: Path | None = None
     """Where the data sets lie."""
     limit: int | None = None
-    """Examples at most."""
+    """Examples at most: the first ones. A claim about the data's distribution needs them in no order."""
     stride: int = 1
     """Take every stride-th example."""
     seed: int = 0

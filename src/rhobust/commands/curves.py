@@ -9,7 +9,7 @@ from rhobust.certificates.claim import LossName
 from rhobust.commands.choice import ChoiceOptions
 from rhobust.commands.options import Common, CommonOptions, print_table, print_warnings, record_document
 from rhobust.evaluation import Ascent, curves_target
-from rhobust.rounding import rounded
+from rhobust.rounding import plain, rounded
 
 AscentOptions = Annotated[Ascent, tyro.conf.arg(name="")]
 
@@ -52,7 +52,7 @@ class Curves:
     def show(self, result: dict[str, Any]) -> None:
         summary = result["summary"]
         columns = {
-            "eps": lambda at: f"{at['eps']:g}",
+            "eps": lambda at: plain(at["eps"]),
             "lower (attack)": lambda at: rounded(at["lower"], 3, "down"),
             "estimate (paper)": lambda at: rounded(at["estimate"], 3, "nearest"),
             "certified": lambda at: rounded(at["certified"], 3, "up"),

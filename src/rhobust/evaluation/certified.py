@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rhobust.bounds import certified_radius, failure_quantile, lecuyer_radius, li_radius
+from rhobust.certificates import proviso
 from rhobust.records import Row
 from rhobust.rounding import confidence, percent, plain, share
 
@@ -59,11 +60,10 @@ def _right(rows: Sequence[Row]) -> NDArray[np.bool_]:
 
 
 def _statement(point: Row, n: int, settings: Row) -> str:
-    sure, share_right = confidence(settings["alpha"]), percent(point["at_least"], "down")
-    where = "8-bit image" if settings["noise"] == "grid" else "point"
     return (
-        f"With probability {sure} over the noise, at least {share_right}% of these {n} examples are classified right by"
-        f" the smoothed classifier at every {where} within L2 distance {plain(point['radius'])}."
+        f"With probability {confidence(settings['alpha'])} over the noise, at least"
+        f" {percent(point['at_least'], 'down')}% of these {n} examples are classified right by the smoothed classifier"
+        f" at every point within L2 distance {plain(point['radius'])}.{proviso(settings['noise'])}"
     )
 
 

@@ -6,11 +6,20 @@ from pathlib import Path
 
 import numpy as np
 
-from rhobust.certificates import count_errors, measured_certificate, measured_shift, noise_kind, vote_accuracy
+from rhobust.certificates import (
+    Smoothing,
+    count_errors,
+    measured_certificate,
+    measured_shift,
+    native_dtype,
+    noise_kind,
+    vote_accuracy,
+)
 from rhobust.data import Dataset, Pairs, pair_distances
 from rhobust.progress import Report
 from rhobust.records import Record, RecordWriter, Row
 
+from .shift import check_network
 from .target import Target
 from .walk import walk
 
@@ -130,6 +139,8 @@ def measure_target(
         }
 
     writer = RecordWriter(target.folder, "measure-shift", "", settings)
+    if writer.summary is None:
+        check_network(target, Smoothing(sigma, target.data.num_classes, dtype=native_dtype(target.device)))
     indices = range(max(len(pairs), len(points)))
     return walk(writer, indices, evaluate, summarise, task=f"measure-shift {target.name}", report=report)
 

@@ -11,10 +11,13 @@ from rhobust.certificates import (
     ShiftClaim,
     ShiftSurvey,
     Smoothing,
+    VoteCounter,
+    check_alone,
     compare,
     native_dtype,
     noise_kind,
 )
+from rhobust.certificates.alone import IMAGES
 from rhobust.progress import Report
 from rhobust.records import Record, RecordWriter, Row
 
@@ -115,6 +118,8 @@ def certify_shift_target(
         return summary
 
     writer = RecordWriter(target.folder, "certify-shift", "", settings)
+    if writer.summary is None:
+        check_network(target, survey.smoothing)
     return walk(writer, indices, evaluate, summarise, task=f"certify-shift {target.name}", report=report)
 
 
@@ -129,6 +134,11 @@ def survey_of(target: Target, claim: ShiftClaim, *, points: int, draws: int, alp
         dtype=native_dtype(target.device),
     )
     return ShiftSurvey(claim, smoothing, points=points, dimension=math.prod(data.shape), draws=draws, alpha=alpha)
+
+
+def check_network(target: Target, smoothing: Smoothing) -> None:
+    """Refuse a network that is no function of one input: its votes in a batch say nothing of a vote alone."""
+    check_alone(VoteCounter(target.model, target.data.images[:IMAGES].to(target.device), smoothing))
 
 
 _NAMES = {"errors": "errors", "dithered": "dithered", "losses": "loss", "uppers": "upper"}

@@ -92,7 +92,7 @@ def _pair(record: Record, certificate: Record) -> _Pair | None:
         standing=standing(radius),
         proved=len(proved),
         refuted=len({row["index"] for row in record.rows if _refutes(row, proved.get(row["index"]))}),
-        allowed=refuted_by_chance(len(proved), certificate.settings["alpha"], attempts * len(record.settings["radii"])),
+        allowed=refuted_by_chance(len(common), certificate.settings["alpha"], attempts * len(record.settings["radii"])),
     )
 
 

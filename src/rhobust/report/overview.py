@@ -186,10 +186,11 @@ def _telling(proved: dict[float, float]) -> tuple[float, float]:
 
 def _of_shift(shift: Shift, eps: float, value: float) -> Guarantee:
     of = f"these {shift.points} test points" if shift.sampled else "the data’s"
+    images = " of 8-bit images" if shift.settings.get("noise") == "grid" else ""
     return Guarantee(
         "Right at least ",
         f"{percent(value, 'down')}%",
-        f" of the time under every distribution within {COSTS['w2']} distance {plain(eps)} of {of}, answering"
+        f" of the time under every distribution{images} within {COSTS['w2']} distance {plain(eps)} of {of}, answering"
         f" by {_article(shift.classifier)}{_sure(shift.alpha)}.",
         value,
         shift.warnings,

@@ -9,7 +9,7 @@ import numpy as np
 
 from rhobust.bounds import failure_quantile
 from rhobust.records import Row
-from rhobust.rounding import Share, share
+from rhobust.rounding import Share, exact, share
 
 COSTS = {"w1": "W1", "w2": "W2", "winf": "W∞"}
 """The transport distances, as they are written."""
@@ -260,7 +260,7 @@ class Losses:
         """Which loss, in a few words."""
         if self.settings.get("loss") == "0-1":
             return "error"
-        return f"cross-entropy clipped at {float(self.settings.get('bound', 0.0)):.4g}"
+        return f"cross-entropy clipped at {exact(float(self.settings.get('bound', 0.0)))}"
 
 
 @dataclass(frozen=True)

@@ -65,9 +65,10 @@ def _refuted(run: Run, certificate: Certificate) -> list[str]:
     for attack in run.attacks:
         if not comparable(certificate, attack):
             continue
-        proved = certificate.correct.keys() & attack.examples
+        common = certificate.examples & attack.examples
+        proved = certificate.correct.keys() & common
         refuted = [index for index in proved if attack.doubtless.get(index, math.inf) <= certificate.correct[index]]
-        if len(refuted) > refuted_by_chance(len(proved), certificate.alpha or 0.0, attack.votings):
+        if len(refuted) > refuted_by_chance(len(common), certificate.alpha or 0.0, attack.votings):
             told.append((len(refuted), len(proved), attack.file))
     if not told:
         return []

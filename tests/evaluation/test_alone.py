@@ -1,0 +1,35 @@
+"""No walk certifies a network that looks at its neighbours: its votes in a batch say nothing of a vote alone."""
+
+import pytest
+from torch import nn
+
+from rhobust.data import Pairs
+from rhobust.evaluation import Ascent, certify_shift_target, certify_target, curves_target, measure_target
+from rhobust.progress import silent
+
+
+class Crowd(nn.Module):
+    """Answers what the batch answers on average: copies of an image vote before they are asked."""
+
+    def __init__(self, base):
+        super().__init__()
+        self.base = base
+
+    def forward(self, x):
+        logits = self.base(x)
+        return logits + logits.mean(0)
+
+
+@pytest.mark.parametrize(
+    "walk",
+    [
+        lambda target: certify_target(target, n=100, report=silent),
+        lambda target: certify_shift_target(target, eps=[0.1], report=silent),
+        lambda target: curves_target(target, eps=[0.1], ascent=Ascent(gammas=(2.0,), steps=1), report=silent),
+        lambda target: measure_target(target, Pairs("same", *[target.data.images] * 2, None), report=silent),
+    ],
+    ids=["certify", "certify-shift", "curves", "measure-shift"],
+)
+def test_a_network_that_looks_at_its_neighbours_is_refused(wrapped, half_space, walk):
+    with pytest.raises(ValueError, match="the network must answer each input alone"):
+        walk(wrapped(Crowd(half_space)))
