@@ -9,7 +9,16 @@ from rhobust.paper.pages import check, insert, places, shown
 
 CURVE = {"colour": "NAL", "kind": "", "x": [0], "y": [1]}
 FIGURE = {"name": "fig-front", "title": "A front", "panels": [{"curves": [CURVE]}]}
-NUMBER = {"source": "EOT", "value": 0.5, "low": 0.25, "high": 0.75, "n": 4, "way": "nearest", "warnings": []}
+NUMBER = {
+    "source": "EOT",
+    "value": 0.5,
+    "low": 0.25,
+    "high": 0.75,
+    "n": 4,
+    "way": "nearest",
+    "bound": False,
+    "warnings": [],
+}
 TABLE = {
     "name": "table-main",
     "title": "the main table",

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -137,7 +138,7 @@ ABSENT = {"source": "EOT", "fault": "x must be there", "absent": True}
 
 def ours(value, way="nearest", low=None, high=None):
     low, high = (value if bound is None else bound for bound in (low, high))
-    found = {"source": "EOT", "value": value, "low": low, "high": high, "n": 40, "way": way}
+    found = {"source": "EOT", "value": value, "low": low, "high": high, "n": 40, "way": way, "bound": way != "nearest"}
     return {**found, "record": "runs/a.jsonl", "warnings": ["Weak."] if value == 0.65 else []}
 
 
@@ -189,6 +190,20 @@ def test_markdown_shows_printed_and_ours_with_interval_marks_and_notes():
         "",
     ]
     assert lines[-4:] == ["- For MNIST stands digits.", "- [1] Odd.", "- [2] Weak.", "- [3] x must be y"]
+
+
+def test_what_is_proved_of_single_images_is_rounded_down_and_keeps_its_interval():
+    """A share of certified images and an average radius are estimates of what holds for others, of proved radii."""
+    rows = [{"index": i, "label": 0, "prediction": 0, "radius": 0.25 if i < 2 else 0.0} for i in range(3)]
+    certificate = record("certify", rows, {"certified_accuracy": [{"radius": 0.25, "accuracy": 2 / 3}]})
+    shown = {}
+    for what in ("certified_at", "average_radius"):
+        found = asdict(read(what, 0.25, certificate))
+        cell = {"column": what, "printed": None, "ours": [{"source": "ours", **found, "warnings": []}], "notes": []}
+        document = {**DOCUMENT, "sources": ["ours"], "lines": [{"keys": ["NAL"], "cells": [cell]}]}
+        shown[what] = markdown(document).splitlines()[4]
+    assert "| 0.6666 (0.094 to 0.992) |" in shown["certified_at"]
+    assert "| 0.1666 (0.003 to 0.33" in shown["average_radius"]
 
 
 def test_csv_holds_every_number_unrounded():

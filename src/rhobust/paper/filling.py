@@ -147,6 +147,7 @@ def _number(one: Reading | Seeds, found: Answers) -> dict[str, Any]:
         "high": max(seed["high"] for seed in there),
         "n": there[0]["n"],
         "way": there[0]["way"],
+        "bound": there[0]["bound"],
         "record": " ".join(seed["record"] for seed in there),
         "warnings": list(dict.fromkeys(warning for seed in there for warning in seed["warnings"])),
         "seeds": seeds,

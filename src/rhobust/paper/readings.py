@@ -26,6 +26,8 @@ class Number:
     n: int
     """Examples behind it."""
     way: Way = "nearest"
+    bound: bool = False
+    """Whether it is proved and no estimate: low and high then say on which side of it the truth lies."""
 
 
 @dataclass(frozen=True)
@@ -123,16 +125,16 @@ def _curvature(record: Record, _: float) -> Number:
 
 def _sharp(record: Record, _: float) -> Number:
     value = (record.summary or {})["sharp"]
-    return Number(value, value, value, len(record.rows), "up")
+    return Number(value, value, value, len(record.rows), "up", bound=True)
 
 
 def _claimed(record: Record, gamma: float) -> Number:
     """What Theorem 2 claims as a bound: of the counterexample, or at most so much on a network's noisy images."""
     if record.kind == "counterexample":
         value = next(row["claimed"] for row in record.rows if row["gamma"] == gamma)
-        return Number(value, value, value, 1, "up")
+        return Number(value, value, value, 1, "up", bound=True)
     value = 1 - gamma * math.prod(_shape(record.path.parent)) * record.settings["sigma"] ** 2
-    return Number(value, value, value, len(record.rows), "up")
+    return Number(value, value, value, len(record.rows), "up", bound=True)
 
 
 def _shape(run: Path) -> list[int]:
@@ -159,23 +161,23 @@ def _error_at_most(record: Record, at: float) -> Number:
     _errors(record)
     point = next(point for point in (record.summary or {})["curve"] if point["eps"] == at)
     value = 1 - point["certified_accuracy"]
-    return Number(value, 0.0, value, len(record.rows), "up")
+    return Number(value, 0.0, value, len(record.rows), "up", bound=True)
 
 
 def _certified_at(record: Record, at: float) -> Number:
     found = _certified(certified_radii(record), at)
-    return Number(found.value, found.low, found.high, found.n)
+    return Number(found.value, found.low, found.high, found.n, "down")
 
 
 def _average_radius(record: Record, _: float) -> Number:
     mean, margin, n = _mean([max(0.0, radius) for radius in certified_radii(record)])
-    return Number(mean, max(0.0, mean - margin), mean + margin, n)
+    return Number(mean, max(0.0, mean - margin), mean + margin, n, "down")
 
 
 def _accuracy_at_least(record: Record, at: float) -> Number:
     point = next(point for point in (record.summary or {})["curve"] if point["eps"] == at)
     value = point["certified_accuracy"]
-    return Number(value, value, 1.0, len(record.rows), "down")
+    return Number(value, value, 1.0, len(record.rows), "down", bound=True)
 
 
 def _mean(values: Sequence[float]) -> tuple[float, float, int]:

@@ -137,7 +137,7 @@ def _ours(number: dict[str, Any] | None, marks: dict[str, int]) -> str:
     if "fault" in number:
         return "not yet" if number["absent"] else f"missing{_mark(number['fault'], marks)}"
     text = rounded(number["value"], DIGITS, number["way"])
-    if number["way"] == "nearest" and number["low"] != number["high"]:
+    if not number["bound"] and number["low"] != number["high"]:
         low, high = rounded(number["low"], INTERVAL_DIGITS, "down"), rounded(number["high"], INTERVAL_DIGITS, "up")
         text += f" ({low} to {high})"
     text += "".join(_mark(warning, marks) for warning in number["warnings"])
