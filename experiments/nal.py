@@ -106,8 +106,12 @@ def main() -> int:
         for job in line_jobs(line):
             if (given.only and line.keys[0] not in given.only) or time.monotonic() - start > 60 * given.minutes:
                 continue
-            perform(job, workshop)
-            print(f"{time.monotonic() - start:.0f} s: {line.keys[0]}, {type(job).__name__.lower()}", flush=True)
+            try:
+                perform(job, workshop)
+                told = type(job).__name__.lower()
+            except FloatingPointError as error:
+                told = f"did not converge: {error}"
+            print(f"{time.monotonic() - start:.0f} s: {line.keys[0]}, {told}", flush=True)
             if given.publish:
                 publish(given.out, given.publish)
     plan = Plan(SCALES["gpu"], (spec,), spec.jobs, tuple(dict.fromkeys(job.run for job in spec.jobs)))
