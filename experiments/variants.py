@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from rhobust.attacks.ascent import Move, ascend, frozen, label_losses
 from rhobust.methods import Loss, Nal
+from rhobust.methods.penalised import penalised_move
 from rhobust.methods.protocol import squared_distance
 from rhobust.methods.trades import divergence
 from rhobust.noise import Noise
@@ -89,7 +90,7 @@ class NalFloored(Nal):
                 lambda point: self.values(lent, point, y, rng).mean(0),
                 x,
                 steps=self.steps,
-                move=damped(x, torch.tensor(self.gamma, device=x.device)),
+                move=penalised_move(x, self.gamma, 0.5 / self.gamma),
             )
         return Loss(self.values(model, worst, y, rng).mean(), squared_distance(worst, x))
 

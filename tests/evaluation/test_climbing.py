@@ -9,7 +9,7 @@ from rhobust.attacks import Eot, Pgd
 from rhobust.attacks.ascent import frozen
 from rhobust.data import to_unit
 from rhobust.evaluation import attack_target
-from rhobust.evaluation.climbing import with_fast_climbs
+from rhobust.evaluation.climbing import FastCopy, with_fast_climbs
 from rhobust.evaluation.judging import Judge
 from rhobust.models import build_model
 from rhobust.progress import silent
@@ -21,7 +21,7 @@ RADII = (0.0, 0.25, 0.5, 1.0)
 def test_the_copy_has_nearly_the_same_gradients(target, name):
     options = {"mean": [0.5], "deviation": [0.25], "activation": "relu", "seed": 0}
     model = build_model(name, shape=(1, 8, 8), classes=3, **options).eval()
-    copied = with_fast_climbs(type(target)(**{**vars(target), "model": model})).climbed
+    copied = with_fast_climbs(type(target)(**{**vars(target), "model": model}), FastCopy(model)).climbed
     x, y = torch.rand(8, 1, 8, 8, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 2, 0, 1, 2, 0, 1])
 
     def gradient(network):

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from rhobust.paper.costs import cost
 from rhobust.paper.filling import Question, answers, faults
 from rhobust.paper.readings import number, trace
 from rhobust.paper.specs import Reading
+from rhobust.paper.spent import cost
 from rhobust.paper.writing import comma_separated, markdown
 from rhobust.records import Record
 

@@ -78,9 +78,10 @@ def attack_target(
         origin.smoothing()
     check_pair(origin, target)
     if fast:
-        origin = with_fast_climbs(origin)
+        copy = FastCopy(origin.model)
+        origin = with_fast_climbs(origin, copy)
         if judge.scored == "smoothed":
-            judge = replace(judge, voter=FastCopy(target.model))
+            judge = replace(judge, voter=copy if source is None else FastCopy(target.model))
     indices = target.data.places(limit, stride)
     settings: Row = {
         "attack": to_json(attack, AnyAttack),

@@ -14,10 +14,9 @@ DTYPE = torch.bfloat16
 """Has float32's range, so that small gradients do not vanish, and three digits, which a direction needs no more of."""
 
 
-def with_fast_climbs(target: Target) -> Target:
-    """The same target, whose ascents climb a bf16 copy with batch norm folded into the convolutions."""
-    fast = FastCopy(target.model)
-    return replace(target, climbed=Lender(target.model, lambda: fast))
+def with_fast_climbs(target: Target, copy: "FastCopy") -> Target:
+    """The same target, whose ascents climb a copy of its network."""
+    return replace(target, climbed=Lender(target.model, lambda: copy))
 
 
 class FastCopy(nn.Module):

@@ -104,10 +104,9 @@ class Folded(nn.Module):
         self.sources = (source,) if shortcut is None else (source, shortcut)
         self.stride, self.padding = source.conv.stride, source.conv.padding
         self.activation = source.activation
-        with torch.no_grad():
-            weight, bias = source.folded()
-        self.register_buffer("weight", weight.to(dtype, memory_format=torch.channels_last))
-        self.register_buffer("bias", bias.to(dtype))
+        like = source.conv.weight.detach()
+        self.register_buffer("weight", torch.empty_like(like, dtype=dtype, memory_format=torch.channels_last))
+        self.register_buffer("bias", like.new_empty(len(like), dtype=dtype))
         self.refresh()
 
     @torch.no_grad()

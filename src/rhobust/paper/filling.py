@@ -9,10 +9,10 @@ from typing import Any
 
 from rhobust.records import Record
 
-from .costs import cost
 from .jobs import job_id
 from .readings import number, trace
 from .specs import Curve, Figure, Ledger, Matrix, Reading, Seeds, Spec, Table, bill
+from .spent import cost
 
 
 @dataclass(frozen=True)

@@ -1,22 +1,19 @@
 """What robustness costs in natural accuracy: the methods of the main setting as points, NAL's prices as a line."""
 
 from .figures import ROBUST
-from .main_row import DAMPED_GAMMAS, damped_row, runs
+from .main_row import COMPARED_RADII, DAMPED_GAMMAS, damped_row, runs
 from .protocol import strongest_attack
 from .runs import OURS
 from .scales import Scale
 from .settings import CIFAR_R, GAMMA
 from .specs import Curve, Figure, Panel, Reading, stand_in_notes
 
-RADII = (0.5, CIFAR_R.eps(GAMMA))
-"""Where others are compared, and Table 2's radius."""
-
 
 def fig_front(scale: Scale) -> Figure:
     """Robust against natural accuracy under the attack that sees all, the main setting on CIFAR-10."""
     prices = {damped_row(gamma): f"{gamma:g}" for gamma in DAMPED_GAMMAS}
     panels = []
-    for radius in RADII:
+    for radius in COMPARED_RADII:
         curves = []
         for name, run in runs(scale).items():
             reading = Reading(strongest_attack(scale, run, CIFAR_R), "tradeoff", radius)
