@@ -138,12 +138,14 @@ def test_a_single_point_gets_its_methods_marker_and_its_interval():
     assert legend(figure) == ["eps 0.4", "TRADES"]
 
 
-def test_points_get_the_room_of_the_highest_bar_in_any_panel():
+def test_the_axes_of_points_end_at_the_bars():
     low, high = curve(y=(0.2,)), curve("STN", y=(0.6,))
     drawn = document(low, columns=2)
     drawn["panels"] = [{**drawn["panels"][0], "curves": [one]} for one in (low, high)]
     for ax in draw(drawn).axes:
-        assert ax.get_ylim() == pytest.approx((-0.02, 0.68))
+        assert ax.get_ylim() == pytest.approx((0.12, 0.68)), "panels with one height are alike"
+    drawn["panels"][1]["y"] = "something else"
+    assert [ax.get_ylim() for ax in draw(drawn).axes] == [pytest.approx((0.12, 0.28)), pytest.approx((0.52, 0.68))]
 
 
 def test_points_of_one_colour_with_labels_are_joined_and_their_legend_has_a_line():

@@ -94,14 +94,22 @@ def _panels(document: dict[str, Any]) -> "Figure":
             ax.set_ylabel("")
     for ax in list(grid.flat)[len(panels) :]:
         ax.remove()
-    tops = [curve["high"][0] for panel in panels for curve in panel["curves"] if "fault" not in curve]
-    if points and alike and tops:
-        # Points lie close to each other: no room is left above the highest bar.
-        grid[0, 0].set_ylim(-0.02, max(tops) + 0.03)
+    if points:
+        _fit(list(zip(grid.flat, panels, strict=False)), alike=alike)
     figure.legend(
         handles=handles, loc="outside lower center", ncols=across, frameon=False, columnspacing=1.4, handlelength=1.9
     )
     return figure
+
+
+def _fit(drawn: "list[tuple[Axes, dict[str, Any]]]", *, alike: bool) -> None:
+    """Points lie close to each other: their axes end at the bars, all alike where panels share a height."""
+    for ax, panel in drawn:
+        beside = [other for _, other in drawn] if alike else [panel]
+        bars = [curve for other in beside for curve in other["curves"] if "fault" not in curve]
+        if bars:
+            low, high = min(curve["low"][0] for curve in bars), max(curve["high"][0] for curve in bars)
+            ax.set_ylim(max(-0.02, low - 0.03), high + 0.03)
 
 
 def to_bytes(figure: "Figure", kind: Literal["svg", "pdf", "png"]) -> bytes:

@@ -10,8 +10,9 @@ from typing import Any
 from rhobust.records import Record
 
 from .jobs import job_id
+from .matching import front_lines, standing
 from .readings import number, trace
-from .specs import Curve, Figure, Ledger, Matrix, Reading, Seeds, Spec, Table, bill
+from .specs import Curve, Figure, Front, Ledger, Matrix, Reading, Seeds, Spec, Table, bill
 from .spent import cost
 
 
@@ -27,7 +28,7 @@ class Gap:
 
 @dataclass(frozen=True)
 class Question:
-    """A reading, and what is made of it: a number, a curve, or what the work cost."""
+    """A reading, and what is made of it: a number, a curve, the images left standing, or what the work cost."""
 
     read: Callable[[Reading, Record], Any]
     reading: Reading
@@ -39,7 +40,7 @@ Answers = Mapping[Question, dict[str, Any]]
 
 def questions(spec: Spec) -> tuple[Question, ...]:
     """All that is to be read for a table or figure."""
-    read = {Table: number, Matrix: number, Figure: trace, Ledger: cost}[type(spec)]
+    read = {Table: number, Matrix: number, Figure: trace, Front: standing, Ledger: cost}[type(spec)]
     return tuple(Question(read, reading) for reading in spec.readings)
 
 
@@ -92,6 +93,9 @@ def fill(spec: Spec, found: Answers) -> dict[str, Any]:
         case Matrix():
             cells = [[found[Question(number, reading)] for reading in row] for row in spec.rows]
             body = {"x": spec.x, "y": spec.y, "names": list(spec.names), "cells": cells}
+        case Front():
+            told = {reading: found[Question(standing, reading)] for reading in spec.readings}
+            body = {"keys": ["method"], "sources": ["ours"], "lines": front_lines(spec, told), "flat": True}
         case Ledger():
             works = {job_id(reading.job): found[Question(cost, reading)] for reading in spec.readings}
             tables = {table.name: [job_id(reading.job) for reading in bill(table)] for table in spec.tables}

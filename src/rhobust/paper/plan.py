@@ -41,6 +41,7 @@ BEYOND: dict[str, Callable[[Scale], Spec]] = {
     "table-story": story.table_story,
     "fig-story": story.fig_story,
     "fig-front": front.fig_front,
+    "table-front": front.table_front,
     "ledger": ledger.ledger,
 }
 """Tables and figures that the paper does not have, by their names."""

@@ -153,6 +153,32 @@ class Matrix:
 
 
 @dataclass(frozen=True)
+class Front:
+    """A table of methods against a family of ours, each at the method's own natural accuracy."""
+
+    name: str
+    title: str
+    family: str
+    """What the members are called together."""
+    members: tuple[tuple[str, Reading], ...]
+    """Name and attack of each; they differ in natural accuracy."""
+    rivals: tuple[tuple[str, Reading], ...]
+    radii: tuple[float, ...]
+    """Where they are compared."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def readings(self) -> tuple[Reading, ...]:
+        """What is compared: the rivals, then the members."""
+        return tuple(reading for _, reading in (*self.rivals, *self.members))
+
+    @property
+    def jobs(self) -> tuple[Job, ...]:
+        """The attacks, each once."""
+        return _jobs(self.readings)
+
+
+@dataclass(frozen=True)
 class Ledger:
     """What tables cost, from the records of their trainings and evaluations."""
 
@@ -172,7 +198,7 @@ class Ledger:
         return _jobs(self.readings)
 
 
-Spec = Table | Figure | Matrix | Ledger
+Spec = Table | Figure | Matrix | Front | Ledger
 
 
 def bill(table: Table) -> tuple[Reading, ...]:
