@@ -222,7 +222,7 @@ def test_certified_numbers_are_printed_rounded_down(folder, capsys):
 
 def test_data_list_and_check(capsys):
     names = [entry["name"] for entry in document(capsys, ["data", "list"])]
-    assert names == ["mnist", "cifar10", "tiny-imagenet", "digits"]
+    assert names == ["mnist", "cifar10", "tiny-imagenet", "tiny-imagenet-50", "digits"]
     checked = document(capsys, ["data", "check", "digits"])
     assert (checked["train"], checked["test"], checked["classes"]) == (1000, 797, 10)
 
@@ -236,7 +236,7 @@ def test_data_list_and_check(capsys):
         (train("method:nil"), "method:erm, method:gaussian"),
         (train(""), "method:erm"),
         (train(epochs=0), "epochs must be >= 1, got 0"),
-        (train(data="minst"), "data must be one of mnist, cifar10, tiny-imagenet, digits"),
+        (train(data="minst"), "data must be one of mnist, cifar10, tiny-imagenet, tiny-imagenet-50, digits"),
         (train(model="resnet"), "model must be one of cnn, cnn-small, resnet18, vgg16"),
         (train(device="tpu"), "device must be auto, cpu"),
         (train(data="mnist", root="/nowhere"), "rhobust data get mnist"),

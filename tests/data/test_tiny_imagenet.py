@@ -81,6 +81,29 @@ def test_a_folder_with_some_of_the_classes_loads(root: Path) -> None:
     assert (train.images[1, 0] == train.images[1, 2]).all(), "the grey one is grey in all three channels"
 
 
+def test_the_first_classes_are_a_data_set_of_their_own(root: Path) -> None:
+    two = TinyImageNet(first=2)
+    assert two.name == "tiny-imagenet-2"
+    assert two.description.startswith("1,000 + 100 photographs")
+    train, test = (two.load(root, split, silent) for split in ("train", "test"))
+    assert (train.name, len(train), len(test)) == ("tiny-imagenet-2", 8, 4)
+    assert train.classes == test.classes == ("goldfish", "n03"), "n03 and n01 stand first in wnids.txt"
+    assert test.labels.tolist() == [1, 0, 1, 0]
+    assert two.check(root, silent).published_classes == 2
+    assert len(load(root, "train")) == 12, "the whole is decoded apart from it"
+
+
+def test_the_first_classes_must_all_be_there(root: Path) -> None:
+    base = root / "tiny-imagenet-200"
+    with pytest.raises(ValueError, match=rf"^{base}/train/n04 must hold the images of a class"):
+        TinyImageNet(first=4).load(root, "test", silent)
+    with pytest.raises(ValueError, match=rf"^{base}/wnids.txt must list 5 classes at least, but it has 4"):
+        TinyImageNet(first=5).load(root, "test", silent)
+    (base / "wnids.txt").unlink()
+    with pytest.raises(ValueError, match="must list 2 classes at least, but it has 0"):
+        TinyImageNet(first=2).load(root, "test", silent)
+
+
 def test_the_zip_is_the_folder(root: Path, packed: Path) -> None:
     for split in ("train", "test"):
         assert load(packed, split).fingerprint() == load(root, split).fingerprint()

@@ -143,9 +143,9 @@ def test_the_axes_of_points_end_at_the_bars():
     drawn = document(low, columns=2)
     drawn["panels"] = [{**drawn["panels"][0], "curves": [one]} for one in (low, high)]
     for ax in draw(drawn).axes:
-        assert ax.get_ylim() == pytest.approx((0.12, 0.68)), "panels with one height are alike"
+        assert ax.get_ylim() == pytest.approx((0.07, 0.68)), "panels with one height are alike"
     drawn["panels"][1]["y"] = "something else"
-    assert [ax.get_ylim() for ax in draw(drawn).axes] == [pytest.approx((0.12, 0.28)), pytest.approx((0.52, 0.68))]
+    assert [ax.get_ylim() for ax in draw(drawn).axes] == [pytest.approx((0.07, 0.28)), pytest.approx((0.47, 0.68))]
 
 
 def test_points_of_one_colour_with_labels_are_joined_and_their_legend_has_a_line():

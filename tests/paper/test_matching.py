@@ -84,7 +84,16 @@ def test_what_stands_is_told_image_by_image(tmp_path):
 
 
 def reading(seed=0):
-    job = Attack(TrainConfig(Erm(), data="digits", model="cnn-small", seed=seed), Pgd(), (0.0, 0.5), "base", None, 1, None, probe=False)
+    job = Attack(
+        TrainConfig(Erm(), data="digits", model="cnn-small", seed=seed),
+        Pgd(),
+        (0.0, 0.5),
+        "base",
+        None,
+        1,
+        None,
+        probe=False,
+    )
     return Reading(job, "standing")
 
 

@@ -148,12 +148,12 @@ def test_a_row_that_is_half_measured_is_shown_and_the_rest_is_named(shown, quick
 
 def test_rows_without_any_number_are_left_out_and_named(shown, quick, tmp_path):
     shutil.copytree(shown, tmp_path / "copy")
-    for folder in (tmp_path / "copy" / "runs").glob("stn-*"):
+    for folder in (tmp_path / "copy" / "runs").glob("trades-*"):
         shutil.rmtree(folder)
     [document], _ = drawn(tmp_path / "copy", ["table-main"], quick)
     text = block(document)
-    assert "\n| STN" not in text
-    assert "- Not measured yet: Undefended (PGD-20); Smoothing (PGD-20); STN; PGD (PGD-20);" in text
+    assert "\n| TRADES" not in text
+    assert "- Not measured yet: Undefended; Smoothing; STN; PGD (PGD-20); TRADES;" in text
     [document], _ = drawn(tmp_path / "copy", ["table-autoattack"], quick)
     assert block(document) == "Not measured yet."
 
@@ -167,7 +167,7 @@ def test_the_ledger_adds_up_the_records(shown, quick, tmp_path):
     [document], _ = drawn(tmp_path / "copy", ["ledger"], quick)
     there = [work for work in document["works"].values() if "fault" not in work]
     trainings = [work for work in there if work["work"] == "training"]
-    assert len(trainings) == 10
+    assert len(trainings) == 7
     for work in trainings:
         epochs = read_rows(tmp_path / "copy" / work["record"])
         assert work["seconds"] == pytest.approx(sum(epoch["seconds"] for epoch in epochs))
@@ -178,12 +178,16 @@ def test_the_ledger_adds_up_the_records(shown, quick, tmp_path):
     page = (tmp_path / "copy" / "ledger.md").read_text()
     total = sum(work["seconds"] or 0 for work in there) / 60
     [row] = [line for line in page.splitlines() if line.startswith("| all of these")]
-    assert row.split(" | ")[1:3] == ["10 of 83", "14 of 207"]
+    planned = plan(["ledger"], quick)
+    evaluations = [job for job in planned.jobs if not isinstance(job, Training)]
+    there = len(there) - len(trainings)
+    assert row.split(" | ")[1:3] == [f"7 of {len(planned.runs)}", f"{there} of {len(evaluations)}"]
+    assert there == 11, "seven attacks and, of those with noise in the story, two-stage certificates and one protocol"
     assert float(row.split(" | ")[5].rstrip(" |")) == pytest.approx(total, abs=0.06)
     assert "count as 0: 1." in page
     assert page.count("not known") == 1
     table = (tmp_path / "copy" / "ledger.csv").read_text().splitlines()
-    assert len(table) == 1 + len(there)
+    assert len(table) == 1 + len(trainings) + there
 
 
 def test_a_training_whose_record_is_damaged_leaves_the_ledger_whole(shown, quick, tmp_path):
@@ -226,3 +230,52 @@ def test_ours_stands_for_all_of_them(tmp_path, capsys):
     capsys.readouterr()
     assert code == 1
     assert {path.stem for path in tmp_path.glob("*.json")} == set(BEYOND)
+
+
+def test_variations_change_one_setting_at_a_time():
+    table = spec("table-variations")
+    runs = [runs_of(line.cells[0].ours[0].job)[0] for line in table.lines]
+    first = runs[0]
+    assert (first.epochs, first.model, first.activation) == (15, "resnet18", "relu")
+    assert (first.method.sigma, first.method.gamma, first.method.steps, first.method.draws) == (0.1, 0.5, 4, 1)
+    for run in runs[1:8]:
+        changed = [key for key in ("sigma", "steps", "draws") if getattr(run.method, key) != getattr(first.method, key)]
+        assert len(changed) == 1
+        assert replace(run, method=first.method) == first
+    assert {(run.model, run.activation, type(run.method).__name__) for run in runs[8:]} == {
+        *(("resnet18", "relu", "Wrm"), ("resnet18", "elu", "Nal"), ("resnet18", "elu", "Wrm")),
+        *(("vgg16", "relu", "Nal"), ("vgg16", "elu", "Nal"), ("vgg16", "elu", "Wrm")),
+    }
+    columns = ["natural", "sees all at 0.5", "sees all at 0.92", "certified at 0.25"]
+    for line, run in zip(table.lines, runs, strict=True):
+        proved = run.sigma is not None and run.sigma > 0.05
+        assert [cell.column for cell in line.cells] == columns[: 4 if proved else 3]
+    assert len({job.run for job in table.jobs}) == len(runs) == 14
+
+
+def test_tiny_imagenet_is_short_and_says_which_part():
+    table = spec("table-tiny")
+    assert {(job.run.data, job.run.epochs) for job in table.jobs} == {("tiny-imagenet-50", 15)}
+    assert any("tiny-imagenet-50" in note for note in table.notes)
+    rows = {line.keys[0]: line.cells for line in table.lines}
+    assert [cell.printed for cell in rows["NAL"][:2]] == [0.5963, 0.4589]
+    assert {cell.printed for cell in rows["NAL, damped"]} == {None}
+    assert [cell.column for cell in rows["TRADES"]] == [
+        "natural",
+        "PGD-20 at 0.93",
+        "sees all at 0.5",
+        "sees all at 0.93",
+    ]
+
+
+def test_attacks_cross_every_pair_of_networks():
+    matrix = spec("fig-across")
+    for name, row in zip(matrix.names, matrix.rows, strict=True):
+        for scored, reading in zip(matrix.names, row, strict=True):
+            job = reading.job
+            assert (job.source is None) == (name == scored)
+            assert reading.at == 0.92
+            if job.source:
+                assert job.radii == (0.0, 0.92)
+    main = set(spec("table-main").jobs)
+    assert {matrix.rows[place][place].job for place in range(5)} < main, "an attack on itself is made once"

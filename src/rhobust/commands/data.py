@@ -31,7 +31,7 @@ class Get:
     """Download a data set, check it, and put it in its place."""
 
     name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
-    """mnist, cifar10 or tiny-imagenet."""
+    """mnist, cifar10, tiny-imagenet or tiny-imagenet-50."""
     root: Path | None = None
     """Where the data sets lie; $RHOBUST_DATA, else a cache folder, where none is given."""
     common: CommonOptions = Common()

@@ -18,6 +18,7 @@ KNOWN: tuple[Source, ...] = (
     Mnist(),
     Cifar10(),
     TinyImageNet(),
+    TinyImageNet(first=50),
     Digits(),
 )
 """The data sets that go by a name: one file and one line here each."""

@@ -15,6 +15,8 @@ from .integrity import digest_of_file
 from .source import Checked, checked
 from .tree import FolderTree, Tree, ZipTree
 
+PUBLISHED = 200
+"""Classes of the published data set."""
 _FOLDER = "tiny-imagenet-200"
 # The published test images have no labels.
 _LEAVE_OUT = ("test",)
@@ -26,6 +28,8 @@ class TinyImageNet:
     """Tiny ImageNet in `ROOT/tiny-imagenet-200` or `ROOT/tiny-imagenet-200.zip`, with any number of its classes.
 
     A class is a folder under `train`; the test split is the published validation part, as its annotations say.
+    `TinyImageNet(first=50)` is a data set of its own, `tiny-imagenet-50`: the first 50 classes in the order of
+    `wnids.txt`, whichever others are there.
     Images are decoded once into `ROOT/tiny-imagenet-decoded`. The publishers give no digests for single files, so
     the first decoding sets down a checksum for each, and from then on a changed file is refused.
     """
@@ -37,9 +41,20 @@ class TinyImageNet:
     """Where the archive is published."""
     archive_digest: str = "md5:90528d7ca1a48142e341f4ef8d21d0de"
     """Digest of the archive."""
+    first: int | None = None
+    """How many classes, in the order of `wnids.txt`; None takes all that are there."""
 
-    name = "tiny-imagenet"
-    description = "100,000 + 10,000 photographs, colour 64x64, 200 classes (248 MB)"
+    @property
+    def name(self) -> str:
+        """The number of classes stands in it where they are chosen."""
+        return "tiny-imagenet" if self.first is None else f"tiny-imagenet-{self.first}"
+
+    @property
+    def description(self) -> str:
+        """What is published; 500 and 50 images a class."""
+        classes = PUBLISHED if self.first is None else self.first
+        part = "" if self.first is None else f"the first of {PUBLISHED}, "
+        return f"{500 * classes:,} + {50 * classes:,} photographs, colour 64x64, {classes} classes ({part}248 MB)"
 
     def locate(self, root: Path) -> Path | None:
         """The folder, else the archive."""
@@ -58,7 +73,7 @@ class TinyImageNet:
         if isinstance(tree, ZipTree):
             self._verify_archive(tree.path)
         train, test = (self._dataset(tree, root, split, report, again=True) for split in ("train", "test"))
-        return checked(self.name, tree.path, len(train) + len(test), train, test, published=200)
+        return checked(self.name, tree.path, len(train) + len(test), train, test, published=self.first or PUBLISHED)
 
     def fetch(self, root: Path, report: Report) -> str:
         """Bring the archive; it is read as it is, without unpacking."""
@@ -89,6 +104,9 @@ class TinyImageNet:
 
     def _dataset(self, tree: Tree, root: Path, split: Split, report: Report, *, again: bool) -> Dataset:
         train = train_images(tree)
+        if self.first is not None:
+            chosen = first_classes(tree, self.first, set(train.values()))
+            train = {name: wnid for name, wnid in train.items() if wnid in chosen}
         wnids = sorted(set(train.values()))
         members = train if split == "train" else validation_images(tree, wnids)
         decoded = DecodedImages(root / "tiny-imagenet-decoded", f"{self.name}-{split}", side=64)
@@ -123,6 +141,17 @@ def train_images(tree: Tree) -> dict[str, str]:
             if line and image not in images:
                 raise ValueError(f"{tree.path / image} must exist, as {boxes} lists it; unpack the data set again")
     return images
+
+
+def first_classes(tree: Tree, number: int, there: set[str]) -> set[str]:
+    """The first classes in the order of `wnids.txt`, all of which must be there."""
+    listed = _text(tree, "wnids.txt").split() if "wnids.txt" in tree.stamps else []
+    chosen = listed[:number]
+    if len(chosen) < number:
+        raise ValueError(f"{tree.path / 'wnids.txt'} must list {number} classes at least, but it has {len(chosen)}")
+    if gone := [wnid for wnid in chosen if wnid not in there]:
+        raise ValueError(f"{tree.path / 'train' / gone[0]} must hold the images of a class, but it has none")
+    return set(chosen)
 
 
 def validation_images(tree: Tree, wnids: list[str]) -> dict[str, str]:

@@ -4,6 +4,7 @@ from .certified import table_certified
 from .main_row import table_autoattack, table_main
 from .scales import Scale
 from .seeds import table_mnist
+from .short import table_tiny, table_variations
 from .specs import Ledger
 
 
@@ -13,5 +14,6 @@ def ledger(scale: Scale) -> Ledger:
         "A run or an evaluation that several tables need is counted in each of them, and once in the last row.",
         "Seconds are summed over the work; what ran side by side on one device took less time together.",
     )
-    tables = tuple(make(scale) for make in (table_main, table_autoattack, table_certified, table_mnist))
+    makers = (table_main, table_autoattack, table_certified, table_mnist, table_variations, table_tiny)
+    tables = tuple(make(scale) for make in makers)
     return Ledger("ledger", "what the tables cost", tables, notes)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from rhobust.training import TrainConfig
 
-from . import certified, claims, figures, front, ledger, main_row, seeds, story, tables
+from . import certified, claims, figures, front, ledger, main_row, seeds, short, story, tables
 from .jobs import Job, runs_of
 from .scales import Scale
 from .specs import Spec
@@ -38,6 +38,9 @@ BEYOND: dict[str, Callable[[Scale], Spec]] = {
     "table-autoattack": main_row.table_autoattack,
     "table-certified": certified.table_certified,
     "table-mnist": seeds.table_mnist,
+    "table-variations": short.table_variations,
+    "fig-across": main_row.fig_across,
+    "table-tiny": short.table_tiny,
     "table-story": story.table_story,
     "fig-story": story.fig_story,
     "fig-front": front.fig_front,

@@ -151,6 +151,9 @@ SCALES: dict[ScaleName, Scale] = {
     "gpu": replace(
         FULL,
         name="gpu",
+        stand_ins=tuple(
+            StandIn(setup, "tiny-imagenet-50" if setup == TINY else setup.data, setup.model) for setup in SETUPS
+        ),
         kr=((4, 1), (4, 4), (8, 1)),
         sigma_kr=tuple((sigma, k, r) for sigma in (0.12, 0.25, 0.5) for k, r in ((2, 1), (4, 1), (4, 4))),
         epochs=30,

@@ -1,0 +1,151 @@
+"""Short trainings: what noise, K, r, the activation and the network do to NAL, WRM beside it, and Tiny ImageNet."""
+
+from dataclasses import replace
+
+from rhobust.methods import AnyMethod, Gaussian, Nal, Smoothadv, Trades, Wrm
+from rhobust.models import Activation
+from rhobust.training import TrainConfig
+
+from .certified import grid, shifts
+from .jobs import Attack
+from .main_row import COMPARED_RADII
+from .printed import TABLES
+from .protocol import papers_attack, strongest_attack
+from .runs import OURS, run_of
+from .scales import Scale
+from .settings import CIFAR_R, CIFAR_V, GAMMA, SIGMA, STEPS, TINY, Setup
+from .specs import Cell, Line, Reading, Table, stand_in_notes
+from .story import CERTIFIED, SHIFT
+
+PRICE = 0.5
+"""The price of the solver that converges, in every row of NAL and of WRM."""
+DRAWS = 1
+"""r: a quarter of the main setting's cost."""
+NETWORKS = {CIFAR_R: "ResNet-18", CIFAR_V: "VGG-16"}
+
+
+def short(run: TrainConfig) -> TrainConfig:
+    """The same training in half the epochs."""
+    return replace(run, epochs=max(1, run.epochs // 2))
+
+
+def variations() -> tuple[tuple[Setup, Activation, AnyMethod], ...]:
+    """NAL, then one thing changed at a time: the noise, K, r, the activation, the network, and the method to WRM."""
+    nal = Nal(sigma=SIGMA, gamma=PRICE, steps=STEPS, draws=DRAWS)
+    changed = (
+        *(replace(nal, sigma=sigma) for sigma in (0.05, 0.2)),
+        *(replace(nal, steps=steps) for steps in (1, 2, 8)),
+        *(replace(nal, draws=draws) for draws in (2, 4)),
+    )
+    wrm = Wrm(gamma=PRICE)
+    return (
+        *((CIFAR_R, "relu", method) for method in (nal, *changed, wrm)),
+        *((CIFAR_R, "elu", method) for method in (nal, wrm)),
+        (CIFAR_V, "relu", nal),
+        *((CIFAR_V, "elu", method) for method in (nal, wrm)),
+    )
+
+
+def table_variations(scale: Scale) -> Table:
+    """Natural, robust and certified accuracy where one setting of NAL is changed."""
+    lines = []
+    for setup, activation, method in variations():
+        if stand_in := scale.stand_in(setup):
+            base = run_of(scale, stand_in, "Undefended", activation=activation)
+            run = short(replace(base, method=method))
+            lines.append(
+                Line((NETWORKS[setup], activation, *_words(method)), _cells(scale, run, setup, COMPARED_RADII))
+            )
+    notes = (
+        f"Half the epochs of the main setting; gamma {PRICE:g} for NAL, damped, and for WRM.",
+        "sees all: EOT for networks that vote under noise; else PGD on the network with falling steps and two losses.",
+    )
+    return Table(
+        "table-variations",
+        "what the settings of NAL do, CIFAR-10",
+        ("network", "activation", "method", "sigma", "K", "r"),
+        ("ours",),
+        tuple(lines),
+        (*notes, *stand_in_notes(scale, tuple(NETWORKS))),
+        flat=True,
+    )
+
+
+def table_tiny(scale: Scale) -> Table:
+    """Tiny ImageNet: printed, the paper's protocol, an attack that sees all, and what is proved."""
+    lines = []
+    if stand_in := scale.stand_in(TINY):
+        base = run_of(scale, stand_in, "Undefended")
+        for row, method in _tiny_methods().items():
+            run = short(replace(base, method=method))
+            lines.append(Line((row,), _tiny_cells(scale, row, run)))
+    notes = (
+        f"Half the epochs of the main setting, and r = {DRAWS} in NAL and SmoothAdv; NAL is Algorithm 1 at gamma "
+        f"{GAMMA:g}, NAL, damped, has gamma {PRICE:g}. The paper trains all 200 classes for 100 epochs with r = 4.",
+    )
+    return Table(
+        "table-tiny",
+        "Tiny ImageNet",
+        ("method",),
+        ("ours",),
+        tuple(lines),
+        (*notes, *stand_in_notes(scale, (TINY,))),
+        flat=True,
+    )
+
+
+def _tiny_methods() -> dict[str, AnyMethod]:
+    eps = TINY.eps(GAMMA)
+    return {
+        "Smoothing": Gaussian(sigma=SIGMA),
+        "TRADES": Trades(eps=eps),
+        "SmoothAdv": Smoothadv(sigma=SIGMA, eps=eps, draws=DRAWS),
+        "NAL": Nal(sigma=SIGMA, gamma=GAMMA, draws=DRAWS, inner="paper"),
+        OURS: Nal(sigma=SIGMA, gamma=PRICE, draws=DRAWS),
+    }
+
+
+def _words(method: AnyMethod) -> tuple[str, str, str, str]:
+    """What the keys say of a method: its name, sigma, K and r."""
+    if isinstance(method, Nal):
+        return OURS, f"{method.sigma:g}", f"{method.steps}", f"{method.draws}"
+    assert isinstance(method, Wrm)
+    return "WRM", "", f"{method.steps}", ""
+
+
+def _cells(scale: Scale, run: TrainConfig, setup: Setup, radii: tuple[float, ...]) -> tuple[Cell, ...]:
+    seen = _fewer(scale, strongest_attack(scale, run, setup), radii)
+    cells = [Cell("natural", None, (Reading(seen, "robust", 0.0),))]
+    cells += [Cell(f"sees all at {eps:g}", None, (Reading(seen, "robust", eps),)) for eps in radii]
+    if run.sigma is not None:
+        proved = grid(scale, run, run.sigma)
+        # So little noise as 0.05 certifies nothing there.
+        if CERTIFIED in proved.radii:
+            cells.append(Cell(f"certified at {CERTIFIED:g}", None, (Reading(proved, "certified_at", CERTIFIED),)))
+    return tuple(cells)
+
+
+def _tiny_cells(scale: Scale, row: str, run: TrainConfig) -> tuple[Cell, ...]:
+    eps = TINY.eps(GAMMA)
+    radii = (COMPARED_RADII[0], eps)
+    protocol = _fewer(scale, papers_attack(scale, run, TINY, run.sigma), radii)
+    natural, *seen = _cells(scale, run, TINY, radii)
+    same = Cell(f"PGD-20 at {eps:g}", None, (Reading(protocol, "robust", eps),))
+    cells = [_beside(natural, row, "natural"), _beside(same, row, "robust"), *seen]
+    if run.sigma is not None:
+        shift = shifts(scale, run, run.sigma)
+        cells.append(Cell(f"certified, W2 {SHIFT:g}", None, (Reading(shift, "accuracy_at_least", SHIFT),)))
+    return tuple(cells)
+
+
+def _beside(cell: Cell, row: str, kind: str) -> Cell:
+    """The cell with what Table 2 prints."""
+    table, column = TABLES["table2"], f"Tiny ImageNet {kind}"
+    printed = table.accuracy((row,), column)
+    return replace(cell, printed=printed, notes=() if printed is None else table.about(row, column))
+
+
+def _fewer(scale: Scale, attack: Attack, radii: tuple[float, ...]) -> Attack:
+    """The same attack at a few radii, on half the images, unprobed."""
+    limit = None if scale.limit is None else max(1, scale.limit // 2)
+    return replace(attack, radii=(0.0, *radii), limit=limit, probe=False)
