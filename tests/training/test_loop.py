@@ -133,10 +133,17 @@ def test_a_loss_that_is_not_finite_stops_the_run(tmp_path):
 
 
 def test_schedules():
-    expected = {"constant": [0.4, 0.4, 0.4], "step": [0.4, 0.04, 0.004], "cosine": [0.4, 0.2, 0.4 * 0.14644660940673]}
+    expected = {
+        "constant": [0.4, 0.4, 0.4],
+        "step": [0.4, 0.04, 0.004],
+        "cosine": [0.4, 0.2, 0.4 * 0.14644660940673],
+        "onecycle": [0.0, 0.4 * 0.811744900929367, 0.4 * 0.283058130441221],
+    }
     for schedule, rates in expected.items():
         config = replace(CONFIG, schedule=schedule, lr=0.4)
         assert [learning_rate(config, progress) for progress in (0.0, 0.5, 0.75)] == pytest.approx(rates)
+    config = replace(CONFIG, schedule="onecycle", lr=0.4)
+    assert [learning_rate(config, progress) for progress in (0.15, 0.3)] == pytest.approx([0.2, 0.4])
 
 
 def test_the_schedule_goes_by_the_share_of_all_steps(tmp_path, monkeypatch):

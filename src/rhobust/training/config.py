@@ -30,8 +30,8 @@ class TrainConfig:
     """adam, or sgd with Nesterov momentum 0.9."""
     lr: float = 1e-4
     """Learning rate at the start, the paper's eta2."""
-    schedule: Literal["constant", "step", "cosine"] = "constant"
-    """Learning rate over time: constant, a tenth after each third of the epochs, or cosine to zero."""
+    schedule: Literal["constant", "step", "cosine", "onecycle"] = "constant"
+    """Learning rate: constant, a tenth after each third, cosine to zero, or from zero up for 30% and then cosine."""
     weight_decay: float = 0.0
     """L2 penalty of the weights."""
     clip: float | None = None
