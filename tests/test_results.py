@@ -210,6 +210,17 @@ def test_a_run_says_where_and_how_it_was_made(folder):
 
 
 @shared
+def test_our_attack_leaves_no_more_standing_than_autoattack(made):
+    """docs/results.md says so."""
+    cells = [cell["ours"] for line in made["table-autoattack"]["lines"] for cell in line["cells"]]
+    both = [(auto, ours) for auto, ours in cells if "fault" not in auto and "fault" not in ours]
+    assert len(both) >= 18
+    for auto, ours in both:
+        assert auto["n"] == ours["n"]
+        assert ours["value"] <= auto["value"]
+
+
+@shared
 def test_every_evaluation_says_what_it_took(made):
     works = [work for work in made["ledger"]["works"].values() if "fault" not in work]
     assert {work["run"] for work in works} <= {folder.name for folder in RUNS}

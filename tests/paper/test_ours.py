@@ -154,8 +154,22 @@ def test_rows_without_any_number_are_left_out_and_named(shown, quick, tmp_path):
     text = block(document)
     assert "\n| TRADES" not in text
     assert "- Not measured yet: Undefended; Smoothing; STN; PGD (PGD-20); TRADES;" in text
-    [document], _ = drawn(tmp_path / "copy", ["table-autoattack"], quick)
+    [document], _ = drawn(tmp_path / "copy", ["table-mnist"], quick)
     assert block(document) == "Not measured yet."
+
+
+def test_our_attack_stands_beside_autoattack_on_the_same_images(shown, quick):
+    few = replace(quick, certified=4)
+    [document], _ = drawn(shown, ["table-autoattack"], few)
+    lines = {line["keys"][0]: line["cells"] for line in document["lines"]}
+    for cell in lines["PGD"]:
+        other, ours = cell["ours"]
+        assert other["absent"]
+        rows = read_rows(shown / ours["record"])[1:-1]
+        left = [not row["broken"] for row in rows if row["radius"] == float(cell["column"])]
+        assert (len(left), ours["n"]) == (6, 4)
+        assert ours["value"] == mean(left[:4])
+    assert "- Not measured yet: Undefended; Smoothing; STN; PGD (AutoAttack);" in block(document)
 
 
 def test_the_ledger_adds_up_the_records(shown, quick, tmp_path):

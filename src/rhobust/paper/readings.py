@@ -47,7 +47,8 @@ class Trace:
 
 def number(reading: Reading, record: Record) -> Number:
     """The number that a cell shows."""
-    return _NUMBERS[reading.what](record, reading.at)
+    found = _NUMBERS[reading.what](record, reading.at)
+    return found if reading.first is None else _robust_of_first(record, reading.at, reading.first)
 
 
 def trace(reading: Reading, record: Record) -> Trace:
@@ -102,6 +103,12 @@ def _check(record: Record, key: str, counted: float) -> None:
 
 def _robust(record: Record, at: float) -> Number:
     found = robust_shares(record)[at]
+    return Number(found.value, found.low, found.high, found.n)
+
+
+def _robust_of_first(record: Record, at: float, images: int) -> Number:
+    left = [not row["broken"] for row in record.rows if row["radius"] == at and row["index"] < images]
+    found = share(sum(left), len(left))
     return Number(found.value, found.low, found.high, found.n)
 
 

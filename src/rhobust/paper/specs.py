@@ -15,6 +15,8 @@ class Reading:
     job: Job
     what: str
     at: float = 0.0
+    first: int | None = None
+    """Of an attack only the first so many images, those that another attack looked at; None for all."""
 
 
 @dataclass(frozen=True)
