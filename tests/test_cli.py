@@ -249,6 +249,7 @@ def test_data_list_and_check(capsys):
         (["certify", "/nowhere/run"], "there is no such folder"),
         (["certify-shift", "/nowhere/run"], "there is no such folder"),
         (["report", "/nowhere/run"], "/nowhere/run"),
+        (["compare", "."], ". must be a record of certify or a table, got a folder"),
         (["report", "/nowhere/run", "--out", "."], "out must name a file, got the folder ."),
         (["audit", "/nowhere/record"], "/nowhere/record must exist, but there is no such file"),
         (["transfer"], "at least one run folder must be given, got none"),
@@ -364,6 +365,9 @@ def test_a_network_that_does_not_fit_is_one_line(body, message, capsys, tmp_path
     options = ["--model", "misfit:make", "--weights", "weights.safetensors", "--data", "digits", "--out", "records"]
     for command in ("certify-shift", "certify", "attack"):
         assert message in refused(capsys, [command, *options, "--sigma", "0.25", *SMALL])
+    wrong_width = "a logit for each of the 10 classes, got 9"
+    trained = refused(capsys, train(model="misfit:make", out="run"))
+    assert (wrong_width if "got 10 classes" in message else message) in trained
     assert not Path("records").exists()
 
 
