@@ -1,5 +1,7 @@
 """The command line, called as a user calls it."""
 
+import contextlib
+import importlib
 import json
 import os
 import re
@@ -9,9 +11,11 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
+from safetensors.torch import save_file
 
 import rhobust
 from rhobust.cli import COMMANDS, run
+from rhobust.models import load_factory_model
 from rhobust.records import compress
 
 
@@ -245,6 +249,7 @@ def test_data_list_and_check(capsys):
         (["certify", "/nowhere/run"], "there is no such folder"),
         (["certify-shift", "/nowhere/run"], "there is no such folder"),
         (["report", "/nowhere/run"], "/nowhere/run"),
+        (["compare", "."], ". must be a record of certify or a table, got a folder"),
         (["report", "/nowhere/run", "--out", "."], "out must name a file, got the folder ."),
         (["audit", "/nowhere/record"], "/nowhere/record must exist, but there is no such file"),
         (["transfer"], "at least one run folder must be given, got none"),
@@ -328,6 +333,42 @@ def test_the_users_own_network(folder, capsys, tmp_path, monkeypatch):
     assert page["report"].endswith("own.html")
     assert "a training run" in refused(capsys, ["certify-shift", *own[:-4], "--out", str(folder), "--sigma", "0.25"])
     assert mine["summary"]["curve"] == document(capsys, ["certify-shift", str(folder), *shift])["summary"]["curve"]
+    records = [str(tmp_path / "records"), "--sigma", "0.25"]
+    assert document(capsys, ["certify-shift", *records, *shift])["record"] == mine["record"]
+    assert "holds records of mine_network:make" in refused(capsys, ["predict", records[0], "image.png"])
+    assert "got no --weights, no --out" in refused(capsys, ["attack", *own[:2], "--data", "digits"])
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("return nn.Linear(64, 10)", "the network must take float32 images of shape 1x8x8, but it fails: "),
+        ("return nn.Sequential(nn.Flatten(), nn.Linear(64, 10)).half()", "must take float32 images"),
+        ("return nn.Sequential(nn.Flatten(), nn.Linear(64, 10), nn.Unflatten(1, (10, 1)))", "got (1, 10, 1) for one"),
+        ("return nn.Sequential(nn.Flatten(), Answer(64, 10))", "logits of shape (n, classes), got a dict for one"),
+        ("return nn.Sequential(nn.Flatten(), nn.Linear(64, 9))", "returns 9 logits an image, got 10 classes"),
+        ("import no_such_module", "must build a network, but ModuleNotFoundError: No module named 'no_such_module'"),
+    ],
+)
+def test_a_network_that_does_not_fit_is_one_line(body, message, capsys, tmp_path, monkeypatch):
+    (tmp_path / "misfit.py").write_text(
+        "from torch import nn\n"
+        "class Answer(nn.Linear):\n    def forward(self, x): return {'logits': super().forward(x)}\n"
+        f"def make():\n    {body}\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "misfit", raising=False)
+    importlib.invalidate_caches()
+    with contextlib.suppress(ValueError):
+        save_file(load_factory_model("misfit:make").state_dict(), "weights.safetensors")
+    options = ["--model", "misfit:make", "--weights", "weights.safetensors", "--data", "digits", "--out", "records"]
+    for command in ("certify-shift", "certify", "attack"):
+        assert message in refused(capsys, [command, *options, "--sigma", "0.25", *SMALL])
+    wrong_width = "a logit for each of the 10 classes, got 9"
+    trained = refused(capsys, train(model="misfit:make", out="run"))
+    assert (wrong_width if "got 10 classes" in message else message) in trained
+    assert not Path("records").exists()
 
 
 @pytest.fixture

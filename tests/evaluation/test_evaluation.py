@@ -179,7 +179,9 @@ def test_networks_that_do_not_fit_are_refused(target, grey_images):
     with pytest.raises(ValueError, match=r"labels must lie in 0\.\.1, got 1\.\.2"):
         attack_target(replace(target, data=more), Pgd(), (0.0,))
     wide = replace(grey_images, images=grey_images.images.repeat(1, 1, 2, 2))
-    with pytest.raises(ValueError, match="half-space must take images of the shape 1x8x8, but"):
+    with pytest.raises(
+        ValueError, match="half-space: the network must take float32 images of shape 1x8x8, but it fails: "
+    ):
         attack_target(replace(target, data=wide), Pgd(), (0.0,))
     deaf = torch.nn.Sequential(target.model, Deaf())
     with pytest.raises(ValueError, match="half-space must be differentiable"):

@@ -73,6 +73,8 @@ def test_the_users_own_factory(tmp_path, monkeypatch):
         "def plain(): return nn.Linear(4, 3)\n"
         "def sized(num_classes): return nn.Linear(4, num_classes)\n"
         "def wrong(): return 3\n"
+        "def asks(path): return nn.Linear(4, 3)\n"
+        "number = 3\n"
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
@@ -83,9 +85,15 @@ def test_the_users_own_factory(tmp_path, monkeypatch):
     assert torch.equal(one, two)
     with pytest.raises(ValueError, match="must return a torch"):
         build("mine_factory:wrong")
-    with pytest.raises(ValueError, match="must define absent"):
+    with pytest.raises(ValueError, match="must define a function absent"):
         build("mine_factory:absent")
-    with pytest.raises(ValueError, match="must be importable"):
-        build("no_such_module_anywhere:f")
+    with pytest.raises(ValueError, match="must define a function number"):
+        build("mine_factory:number")
+    with pytest.raises(ValueError, match=r"must build a network, but TypeError: asks\(\) missing 1 required"):
+        build("mine_factory:asks")
+    (tmp_path / "mine_broken.py").write_text("def make(:\n")
+    for module, reason in (("no_such_module_anywhere", "No module"), ("./mine_factory", ""), ("mine_broken", "Syntax")):
+        with pytest.raises(ValueError, match=f"must be importable, but .*{reason}"):
+            build(f"{module}:f")
     with pytest.raises(ValueError, match="must have the form"):
         build("mine_factory:")

@@ -68,6 +68,11 @@ def test_an_update_is_counted_in_forward_passes():
     assert update_cost(Trades(steps=4)) == (6, 15)
 
 
+def test_a_method_of_somebody_elses_has_no_known_cost():
+    with pytest.raises(ValueError, match="method must be one of the paper's to tell its cost, got object"):
+        update_cost(object())
+
+
 def test_nal_costs_44_forward_passes_an_image():
     run = run_of(SCALES["full"], SCALES["full"].stand_in(CIFAR_R), "NAL")
     assert training_work(run).forward_passes == 100 * 50_000 * 44

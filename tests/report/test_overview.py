@@ -6,7 +6,7 @@ import numpy as np
 
 from rhobust.records import RecordWriter
 from rhobust.report.gather import gather
-from rhobust.report.overview import entry, headline
+from rhobust.report.overview import entry, headline, method_name
 
 from .folders import change_summary, write_attack, write_certificate, write_run
 
@@ -25,6 +25,14 @@ def test_a_model_is_quoted_where_it_has_something_proved(tmp_path):
     # 150 of 200 less the three that may be false.
     assert (sentence.number, sentence.proved) == ("73.5%", True)
     assert "of L2 length up to 0.1 (confidence 99.9%)" in sentence.rest
+
+
+def test_the_users_own_network_is_called_by_its_name(tmp_path):
+    run = write_run(tmp_path / "run")
+    own = {"rhobust": "0.1.0", "model": "mynet:make", "weights": "weights.safetensors", "data": "digits"}
+    (run / "config.json").write_text(json.dumps(own))
+    [found] = gather([run]).runs
+    assert method_name(found) == "mynet:make, trained elsewhere, smoothed with σ 0.25"
 
 
 def test_models_are_compared_where_most_were_attacked(tmp_path):

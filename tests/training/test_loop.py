@@ -9,6 +9,7 @@ from typing import get_args
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from rhobust.data import load
 from rhobust.methods import AnyMethod, Erm, Gaussian, Loss, Nal
@@ -19,7 +20,7 @@ from rhobust.records import read_rows
 from rhobust.training import Run, TrainConfig, clean_accuracy, open_run, robust_accuracy, train
 from rhobust.training.loop import Trainer
 from rhobust.training.processes import Processes
-from rhobust.training.run import weights_description
+from rhobust.training.run import fill_weights, weights_description
 from rhobust.training.schedule import learning_rate
 
 CPU = torch.device("cpu")
@@ -184,10 +185,23 @@ def test_a_pickle_is_refused(trained, tmp_path):
     for path in trained.folder.iterdir():
         (folder / path.name).write_bytes(path.read_bytes())
     torch.save({"weights": torch.zeros(1)}, folder / "model.safetensors")
-    with pytest.raises(ValueError, match=r"must be a safetensors file.*save_file"):
+    with pytest.raises(ValueError, match=r"must be a safetensors file, but torch.save wrote it.*save_file"):
         open_run(folder).load_model(CPU)
     with pytest.raises(ValueError, match="must be a safetensors file"):
         weights_description(folder)
+
+
+def test_weights_of_other_names_are_named(trained, tmp_path):
+    weights = load_file(trained.folder / "model.safetensors")
+    model = trained.load_model(CPU)
+    save_file({f"module.{name}": tensor for name, tensor in weights.items()}, tmp_path / "prefixed.safetensors")
+    more = f"and {len(weights) - 1} more"
+    with pytest.raises(ValueError, match=rf"but it lacks deviation {more}, and has module\.deviation {more}$"):
+        fill_weights(model, tmp_path / "prefixed.safetensors")
+    del weights["mean"]
+    save_file(weights, tmp_path / "short.safetensors")
+    with pytest.raises(ValueError, match=r"but it lacks mean, and has nothing else$"):
+        fill_weights(model, tmp_path / "short.safetensors")
 
 
 def test_metrics_are_json_lines(trained):

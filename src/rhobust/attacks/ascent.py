@@ -7,6 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from rhobust.data import to_unit
+
 Objective = Callable[[Tensor], Tensor]
 """From inputs `(n, ...)` to one value an example, `(n,)`."""
 Move = Callable[[Tensor, Tensor, int], Tensor]
@@ -88,6 +90,29 @@ def frozen(model: nn.Module) -> Iterator[nn.Module]:
             module.training = mode
         for parameter, needed in grads:
             parameter.requires_grad_(needed)
+
+
+def output_width(model: nn.Module, x: Tensor) -> int:
+    """The number of classes a network answers with; one that cannot take the inputs, or gives no logits, is refused.
+
+    Args:
+        model: From inputs in [0, 1] to logits.
+        x: Inputs, uint8 or float in [0, 1]; the first one is asked about.
+    """
+    first = x[:1] if x.is_floating_point() else to_unit(x[:1])
+    try:
+        with torch.no_grad(), frozen(model) as lent:
+            logits = lent(first)
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError as error:
+        reason = str(error).strip().splitlines()[0]
+        shape = "x".join(map(str, first.shape[1:]))
+        raise ValueError(f"the network must take float32 images of shape {shape}, but it fails: {reason}") from error
+    if not isinstance(logits, Tensor) or logits.dim() != 2 or len(logits) != 1:
+        given = tuple(logits.shape) if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
+        raise ValueError(f"the network must return logits of shape (n, classes), got {given} for one image")
+    return logits.shape[1]
 
 
 def norms(x: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from rhobust.noise import Noise
 
-from .ascent import Objective, ascend, beside, frozen
+from .ascent import Objective, ascend, beside, frozen, output_width
 from .ball import Gradient, Norm, random_point, steps_within
 from .losses import OTHER, LossKind
 
@@ -117,10 +117,8 @@ def check_arguments(model: nn.Module, x: Tensor, y: Tensor, eps: float) -> None:
     check_labels(model, x, y)
 
 
-@torch.no_grad()
 def check_labels(model: nn.Module, x: Tensor, y: Tensor) -> None:
     """Refuse labels that the network has no class for."""
-    with frozen(model) as lent:
-        classes = lent(x[:1]).shape[1]
+    classes = output_width(model, x)
     if y.min() < 0 or y.max() >= classes:
         raise ValueError(f"labels must lie in 0..{classes - 1}, got {int(y.min())}..{int(y.max())}")

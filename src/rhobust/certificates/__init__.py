@@ -10,7 +10,6 @@ from .distribution import ShiftCertificate as ShiftCertificate
 from .distribution import ShiftSurvey as ShiftSurvey
 from .distribution import certify_shift as certify_shift
 from .distribution import count_errors as count_errors
-from .distribution import output_width as output_width
 from .losses import BoundedLoss as BoundedLoss
 from .losses import ClippedCrossEntropy as ClippedCrossEntropy
 from .losses import ZeroOne as ZeroOne

@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
-from rhobust.attacks.ascent import frozen
+from rhobust.attacks.ascent import output_width
 from rhobust.bounds import (
     betting_upper,
     dithered_counts,
@@ -17,7 +16,6 @@ from rhobust.bounds import (
     sample_loss,
     worst_case_loss,
 )
-from rhobust.data import to_unit
 
 from .claim import ShiftClaim
 from .losses import ClippedCrossEntropy, dither_noise, draw_losses
@@ -276,10 +274,3 @@ def check_labels(y: Tensor, num_classes: int) -> None:
     """Refuse labels that are not class numbers."""
     if y.min() < 0 or y.max() >= num_classes:
         raise ValueError(f"labels must lie in [0, {num_classes}), got {int(y.min())} to {int(y.max())}")
-
-
-def output_width(model: nn.Module, x: Tensor) -> int:
-    """The number of classes a network answers with."""
-    with torch.no_grad(), frozen(model) as lent:
-        first = x[:1] if x.is_floating_point() else to_unit(x[:1])
-        return lent(first).shape[1]

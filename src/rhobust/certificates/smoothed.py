@@ -118,6 +118,8 @@ class SmoothedClassifier(nn.Module):
 
 def check_images(x: Tensor) -> None:
     """Refuse what is not a batch of images, uint8 or float in [0, 1]."""
+    if not isinstance(x, Tensor):
+        raise ValueError(f"x must be a tensor, got a {type(x).__name__}")
     if x.dim() < 2 or len(x) == 0:
         raise ValueError(f"x must be a batch of inputs (n, ...), got the shape {tuple(x.shape)}")
     if x.dtype == torch.uint8:

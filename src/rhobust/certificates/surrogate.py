@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rhobust.attacks.ascent import frozen
+from rhobust.attacks.ascent import frozen, output_width
 from rhobust.bounds import (
     betting_upper,
     concavity_threshold,
@@ -20,7 +20,6 @@ from rhobust.bounds import (
 from rhobust.methods import Nal, Wrm
 from rhobust.noise import ExampleNoise, Noise, normal_block, stream_key
 
-from .distribution import output_width
 from .losses import BoundedLoss, draw_losses
 from .smoothing import Smoothing, native_dtype
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import tyro
 
 from rhobust.commands.options import Common
-from rhobust.evaluation import Target, target_from_run, target_from_weights
+from rhobust.evaluation import Target, check_answers, target_from_folder, target_from_weights
 from rhobust.training import resolve_device
 
 
@@ -38,7 +38,7 @@ class Choice(Sample):
     """Which network is evaluated, on which examples."""
 
     run: Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="[RUN]")] = None
-    """A run folder; or give --model, --weights, --data and --out."""
+    """A run folder, or the folder of your own network's records; or give --model, --weights, --data and --out."""
     model: str | None = None
     """The user's own network, package.module:factory."""
     weights: Path | None = None
@@ -48,21 +48,22 @@ class Choice(Sample):
 
     def target(self, common: Common) -> Target:
         """Load the network and its test data."""
-        place = resolve_device(common.device)
         if self.run is not None:
             if self.model or self.weights or self.out:
                 raise ValueError("a run folder must stand alone, but --model, --weights or --out was given with it")
-            return target_from_run(
-                self.run, device=place, sigma=self.sigma, data=self.data, root=self.root, report=common.report
-            )
+            return _target_from_folder(self.run, self, common)
         if self.model is None or self.weights is None or self.data is None or self.out is None:
-            raise ValueError("a run folder, or all of --model, --weights, --data and --out must be given")
+            missing = [name for name in ("model", "weights", "data", "out") if getattr(self, name) is None]
+            raise ValueError(
+                "a run folder, or all of --model, --weights, --data and --out must be given,"
+                f" got no --{', no --'.join(missing)}"
+            )
         return target_from_weights(
             self.model,
             self.weights,
             data=self.data,
             folder=self.out,
-            device=place,
+            device=resolve_device(common.device),
             sigma=self.sigma,
             root=self.root,
             report=common.report,
@@ -80,13 +81,21 @@ class Several(Sample):
         """Load the networks and their test data."""
         if not self.runs:
             raise ValueError("at least one run folder must be given, got none")
-        place = resolve_device(common.device)
-        return [
-            target_from_run(
-                folder, device=place, sigma=self.sigma, data=self.data, root=self.root, report=common.report
-            )
-            for folder in self.runs
-        ]
+        return [_target_from_folder(folder, self, common) for folder in self.runs]
+
+
+def _target_from_folder(folder: Path, of: Sample, common: Common) -> Target:
+    """The network that a folder is about; records go there, so it must be the one of the records that are there."""
+    target = target_from_folder(
+        folder,
+        device=resolve_device(common.device),
+        sigma=of.sigma,
+        data=of.data,
+        root=of.root,
+        report=common.report,
+    )
+    check_answers(target)
+    return target
 
 
 ChoiceOptions = Annotated[Choice, tyro.conf.arg(name="")]

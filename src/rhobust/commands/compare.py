@@ -34,6 +34,8 @@ class Compare:
         return {"radii": list(self.radii), "files": [self._read(path) for path in self.files]}
 
     def _read(self, path: Path) -> dict[str, Any]:
+        if path.is_dir():
+            raise ValueError(f"{path} must be a record of certify or a table, got a folder")
         if not _is_record(path):
             return {"file": str(path), "standing": "claimed", **certified_curve(read_tsv(path), self.radii)}
         record = read_record(path)

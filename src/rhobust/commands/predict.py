@@ -8,7 +8,8 @@ import torch
 import tyro
 from torch import Tensor, nn
 
-from rhobust.certificates import Dtype, Smoothing, native_dtype, output_width, predict_inputs
+from rhobust.attacks.ascent import output_width
+from rhobust.certificates import Dtype, Smoothing, native_dtype, predict_inputs
 from rhobust.commands.options import Common, CommonOptions, print_table, print_warnings
 from rhobust.data import read_image
 from rhobust.models import load_factory_model

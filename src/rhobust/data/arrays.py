@@ -81,7 +81,9 @@ class ArrayFile:
     def _part(self, arrays: dict[str, np.ndarray], images: str, labels: str) -> tuple[np.ndarray, np.ndarray]:
         for name in (images, labels):
             if name not in arrays:
-                raise ValueError(f"{self.path} must hold an array {name}, got {', '.join(arrays) or 'other names'}")
+                raise ValueError(
+                    f"{self.path} must hold an array {name}, got {', '.join(arrays) or 'none of ' + ', '.join(_NAMES)}"
+                )
         x, y = arrays[images], arrays[labels]
         x = channels_first(x, f"{images} in {self.path}")
         return x, whole_labels(y, len(x), f"{labels} in {self.path}")
@@ -97,7 +99,7 @@ def channels_first(x: np.ndarray, name: str) -> np.ndarray:
     if x.dtype != np.uint8:
         raise ValueError(
             f"{name} must be uint8 (values 0..255), got {x.dtype}: the certificates' noise "
-            "lives on the grid of 1/255; store np.round(255 * x).astype(np.uint8)"
+            f"lives on the grid of 1/255; {_as_bytes(x)}"
         )
     if x.ndim == 3:
         return x[:, None]
@@ -106,6 +108,14 @@ def channels_first(x: np.ndarray, name: str) -> np.ndarray:
         trouble = "either may be the channels" if places else "no place has 1 or 3 channels"
         raise ValueError(f"{name} must be (n, h, w), (n, h, w, c) or (n, c, h, w), got {x.shape}: {trouble}")
     return x if places == [1] else np.ascontiguousarray(x.transpose(0, 3, 1, 2))
+
+
+def _as_bytes(x: np.ndarray) -> str:
+    """How to store what is not uint8; the wrong factor would wrap around without a word."""
+    low, high = (float(x.min()), float(x.max())) if x.dtype.kind in "fiu" and x.size else (0.0, 1.0)
+    if 0 <= low <= high <= 255:
+        return f"store np.round({'255 * x' if high <= 1 else 'x'}).astype(np.uint8)"
+    return f"its values run from {low:.4g} to {high:.4g}, so undo the normalisation first"
 
 
 def whole_labels(y: np.ndarray, count: int, name: str) -> np.ndarray:

@@ -1,5 +1,6 @@
 """Evaluations: walk a test set through an attack or a certificate, into records that resume."""
 
+from .answers import check_answers as check_answers
 from .attacking import attack_target as attack_target
 from .attacking import check_radii as check_radii
 from .auditing import audit_record as audit_record
@@ -16,6 +17,7 @@ from .shift import certify_shift_target as certify_shift_target
 from .soundness import contradictions as contradictions
 from .target import Target as Target
 from .target import source_from_run as source_from_run
+from .target import target_from_folder as target_from_folder
 from .target import target_from_run as target_from_run
 from .target import target_from_weights as target_from_weights
 from .transferring import surprising_transfers as surprising_transfers

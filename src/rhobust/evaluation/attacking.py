@@ -144,9 +144,8 @@ def check_pair(source: Target, target: Target) -> None:
     for network in (source, target):
         try:
             check_labels(network.model, image.to(network.device), labels)
-        except RuntimeError as error:
-            shape = "x".join(map(str, target.data.shape))
-            raise ValueError(f"{network.name} must take images of the shape {shape}, but {error}") from None
+        except ValueError as error:
+            raise ValueError(f"{network.name}: {error}") from error
     with frozen(source.model) as lent, torch.enable_grad():
         if not lent(image.to(source.device).requires_grad_()).requires_grad:
             raise ValueError(f"{source.name} must be differentiable to be attacked, but its output has no gradient")

@@ -6,14 +6,17 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from rhobust.attacks.ascent import output_width
 from rhobust.certificates import native_dtype
 from rhobust.data import Dataset, load
-from rhobust.models import load_factory_model
+from rhobust.models import MODELS, load_factory_model
 from rhobust.progress import Report
 from rhobust.records import read_json, write_json
 from rhobust.training import describe_environment
 from rhobust.training.run import CONFIG, ENVIRONMENT, file_hash, fill_weights, open_run
 from rhobust.version import VERSION
+
+from .answers import check_answers
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,8 @@ class Target:
     """A faster copy of the network that ascents climb in its place."""
     trained_sigma: float | None = None
     """The noise that the network was trained with; None where there was none, or where nobody knows."""
+    factory: str | None = None
+    """The user's own code that builds the network; None for a network of ours."""
 
     def __post_init__(self) -> None:
         if self.sigma is not None and not self.sigma > 0:
@@ -91,6 +96,7 @@ def target_from_run(
         folder=folder,
         device=device,
         trained_sigma=run.config.sigma,
+        factory=None if run.config.model in MODELS else run.config.model,
     )
 
 
@@ -118,18 +124,17 @@ def target_from_folder(
     folder: Path,
     *,
     device: torch.device,
-    sigma: float,
+    sigma: float | None = None,
     data: str | None = None,
     root: Path | None = None,
     report: Report | None = None,
 ) -> Target:
     """The network that a folder of records is about: that of the run, or the user's own that its config names."""
-    config = read_json(folder / CONFIG)
-    if config.get("weights") is None:
+    config = _own_config(folder)
+    if config is None:
         return target_from_run(folder, device=device, sigma=sigma, data=data, root=root, report=report)
-    weights, test = Path(config["weights"]), load(data or config["data"], "test", root=root, report=report)
-    model = fill_weights(load_factory_model(config["model"], test.num_classes), weights).to(device).eval()
-    return Target(config["model"], model, file_hash(weights), sigma, test, folder, device)
+    test = load(data or config["data"], "test", root=root, report=report)
+    return _own_target(config["model"], Path(config["weights"]), test, folder, device, sigma)
 
 
 def target_from_weights(
@@ -147,12 +152,37 @@ def target_from_weights(
 
     The folder gets a small `config.json` that says so, which the report reads.
     """
-    test = load(data, "test", root=root, report=report)
-    model = fill_weights(load_factory_model(factory, test.num_classes), weights).to(device).eval()
-    config = {"rhobust": VERSION, "model": factory, "weights": str(weights), "data": data}
-    if (folder / CONFIG).exists() and read_json(folder / CONFIG).get("weights") is None:
+    if (folder / CONFIG).exists() and _own_config(folder) is None:
         raise ValueError(f"{folder} must not be the folder of a training run: choose another --out")
+    test = load(data, "test", root=root, report=report)
+    target = _own_target(factory, weights, test, folder, device, sigma)
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / CONFIG, config)
+    check_answers(target)
+    write_json(folder / CONFIG, {"rhobust": VERSION, "model": factory, "weights": str(weights), "data": data})
     write_json(folder / ENVIRONMENT, describe_environment(device))
-    return Target(factory, model, file_hash(weights), sigma, test, folder, device)
+    return target
+
+
+def _own_config(folder: Path) -> dict[str, str] | None:
+    """What a folder says of the user's own network; None where it is not about one."""
+    config = read_json(folder / CONFIG) if (folder / CONFIG).exists() else None
+    return config if isinstance(config, dict) and config.get("weights") is not None else None
+
+
+def _own_target(
+    factory: str, weights: Path, test: Dataset, folder: Path, device: torch.device, sigma: float | None
+) -> Target:
+    model = fill_weights(load_factory_model(factory, test.num_classes), weights).to(device).eval()
+    data = _in_outputs_of(test, output_width(model, test.images[:1].to(device)), factory)
+    return Target(factory, model, file_hash(weights), sigma, data, folder, device, factory=factory)
+
+
+def _in_outputs_of(data: Dataset, width: int, factory: str) -> Dataset:
+    """The data with a class for each output of the user's own network; numbered classes may leave out the last ones."""
+    numbers = tuple(map(str, range(width)))
+    if data.num_classes != width and data.classes != numbers[: data.num_classes]:
+        raise ValueError(
+            f"{data.name} must hold the classes of {factory}, which returns {width} logits an image, got"
+            f" {data.num_classes} classes; an .npz file with class numbers may leave some out"
+        )
+    return data if data.num_classes == width else replace(data, classes=numbers)

@@ -4,7 +4,6 @@ import importlib
 import inspect
 import sys
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -99,13 +98,16 @@ def _from_factory(name: str, **offered: object) -> nn.Module:
     if here not in sys.path:
         sys.path.insert(0, here)
     try:
-        factory = getattr(importlib.import_module(module_name), attribute)
-    except ImportError as error:
-        raise ValueError(f"model {name} must be importable, but {error}") from error
-    except AttributeError:
-        raise ValueError(f"model {name}: {module_name} must define {attribute}, but it does not") from None
-    accepted = inspect.signature(factory).parameters
-    network = partial(factory, **{key: value for key, value in offered.items() if key in accepted})()
+        factory = getattr(importlib.import_module(module_name), attribute, None)
+    except Exception as error:  # whatever the user's module does when it is imported
+        raise ValueError(f"model {name} must be importable, but {type(error).__name__}: {error}") from error
+    if not callable(factory):
+        raise ValueError(f"model {name}: {module_name} must define a function {attribute}, but it does not")
+    try:
+        accepted = inspect.signature(factory).parameters
+        network = factory(**{key: value for key, value in offered.items() if key in accepted})
+    except Exception as error:  # and when it is called
+        raise ValueError(f"model {name} must build a network, but {type(error).__name__}: {error}") from error
     if not isinstance(network, nn.Module):
         raise ValueError(f"model {name} must return a torch.nn.Module, got {type(network).__name__}")
     return network

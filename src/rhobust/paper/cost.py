@@ -98,6 +98,8 @@ def update_cost(method: AnyMethod) -> tuple[int, int]:
             return method.steps + 2, INPUT_GRADIENT * (method.steps + 1) + WEIGHT_GRADIENT
         case Smoothadv() | Nal():
             return method.steps + 1, (INPUT_GRADIENT * method.steps + WEIGHT_GRADIENT) * method.draws
+        case _:  # a method that is added needs no price here: no table of the paper trains it
+            raise ValueError(f"method must be one of the paper's to tell its cost, got {type(method).__name__}")
 
 
 def evaluation_work(job: Job) -> Work:
@@ -134,7 +136,7 @@ def _ascent_work(images: int, steps: int, draws: int) -> Work:
 def _attack_work(job: Attack) -> Work:
     images = job.limit or SIZES[job.run.data].test
     radii = sum(radius > 0 for radius in job.radii)
-    steps, draws = job.attack.steps, getattr(job.attack, "draws", 1)
+    steps, draws = (getattr(job.attack, name, 1) for name in ("steps", "draws"))
     # A restart is one more ascent, and the examples that are kept as pictures are attacked once more.
     ascents = radii * (1 + getattr(job.attack, "restarts", 0))
     gradients = (images + KEPT) * SURVIVING * ascents * steps

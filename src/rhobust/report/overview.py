@@ -116,9 +116,11 @@ def _missing(run: Run, certificate: Certificate | None, shift: Shift | None) -> 
 
 
 def method_name(run: Run) -> str:
-    """The training method with its main settings, such as "NAL, σ 0.25, γ 0.5"."""
+    """The training method with its main settings, such as "NAL, σ 0.25, γ 0.5"; the user's own network by its name."""
     kind = str(run.method.get("kind", "unknown method"))
-    parts = [_NAMES.get(kind, kind.upper())]
+    parts = [
+        f"{run.config.get('model')}, trained elsewhere" if "weights" in run.config else _NAMES.get(kind, kind.upper())
+    ]
     for key, symbol in _SYMBOLS.items():
         value: Any = run.method.get(key)
         if isinstance(value, int | float):

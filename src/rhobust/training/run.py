@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import zipfile
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -91,6 +92,11 @@ def open_run(folder: Path | str) -> Run:
         raise ValueError(f"{folder} must be a run folder, but it holds no {CONFIG}")
     document = read_json(path)
     if isinstance(document, dict):
+        if document.get("weights") is not None:
+            raise ValueError(
+                f"{folder} must be a training run, but it holds records of {document.get('model')}:"
+                " give --model and --weights"
+            )
         document.pop("rhobust", None)
     return Run(folder, config_from_json(document, str(path)))
 
@@ -140,8 +146,9 @@ def weights_description(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise ValueError(f"{path} must exist, but there is no such file") from None
     except (SafetensorError, json.JSONDecodeError, OSError) as error:
+        reason = "torch.save wrote it" if zipfile.is_zipfile(path) else error
         raise ValueError(
-            f"{path} must be a safetensors file, but {error};"
+            f"{path} must be a safetensors file, but {reason}; load it into your network, and"
             " safetensors.torch.save_file(model.state_dict(), FILE) writes one"
         ) from None
 
@@ -158,8 +165,16 @@ def write_witness(folder: Path, to: Path) -> None:
 def fill_weights(model: nn.Module, path: Path) -> nn.Module:
     """Load a safetensors file into a network; names and shapes must agree."""
     weights_description(path)
+    saved, wanted = load_file(path), model.state_dict()
+    missing, strange = sorted(wanted.keys() - saved.keys()), sorted(saved.keys() - wanted.keys())
+    if missing or strange:
+        lacks, has = (
+            f"{names[0]} and {len(names) - 1} more" if names[1:] else "".join(names) or "nothing else"
+            for names in (missing, strange)
+        )
+        raise ValueError(f"{path} must hold the tensors of the network by name, but it lacks {lacks}, and has {has}")
     try:
-        model.load_state_dict(load_file(path))
+        model.load_state_dict(saved)
     except RuntimeError as error:
         first = str(error).splitlines()[-1].strip()
         raise ValueError(f"{path} must fit the network, but {first}") from None

@@ -1,0 +1,98 @@
+"""A folder's records are about one network, also where the user's code changes and the weights do not."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from rhobust.evaluation import check_answers, target_from_folder, target_from_weights
+from rhobust.evaluation.answers import ANSWERS
+
+from .networks import Randomised
+
+CPU = torch.device("cpu")
+
+
+class Scaled(nn.Module):
+    def __init__(self, network, by):
+        super().__init__()
+        self.network, self.by = network, by
+
+    def forward(self, x):
+        return self.by * self.network(x)
+
+
+@pytest.fixture
+def own(target):
+    return replace(target, factory="mine:make")
+
+
+def test_a_network_whose_code_changed_is_refused(own):
+    check_answers(own)
+    check_answers(own)
+    check_answers(replace(own, model=Scaled(own.model, 1.001)))
+    with pytest.raises(ValueError, match="must hold records of one network, but half-space answers otherwise"):
+        check_answers(replace(own, model=Scaled(own.model, 1.05)))
+    with pytest.raises(ValueError, match="its code or its weights were changed"):
+        check_answers(replace(own, model_hash="1" * 16))
+
+
+def test_networks_of_ours_and_random_ones_are_let_through(target, own):
+    check_answers(target)
+    assert not (target.folder / ANSWERS).exists()
+    for _ in range(2):
+        check_answers(replace(own, model=Randomised(own.model)))
+
+
+def test_each_shape_of_images_has_its_own_answers(own, half_space):
+    check_answers(own)
+    wide = replace(own.data, images=own.data.images.repeat(1, 1, 2, 2))
+    pooled = nn.Sequential(nn.AdaptiveAvgPool2d(own.data.shape[1:]), half_space)
+    check_answers(replace(own, data=wide, model=pooled))
+    with pytest.raises(ValueError, match="one network"):
+        check_answers(replace(own, data=wide, model=Scaled(pooled, -1)))
+    check_answers(own)
+
+
+@pytest.fixture
+def mine(tmp_path, monkeypatch):
+    """The user's own network of three classes, its weights, and a file of images."""
+    (tmp_path / "mine_answers.py").write_text(
+        "from torch import nn\ndef make(): return nn.Sequential(nn.Flatten(), nn.Linear(16, 3))\n"
+        "def other(): return nn.Sequential(nn.Flatten(), nn.Linear(16, 3), nn.Tanh())\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    weight = torch.linspace(-1, 1, 48).view(3, 16)
+    save_file({"1.weight": weight, "1.bias": torch.tensor([0.0, 1.0, 2.0])}, "weights.safetensors")
+
+    def images(labels, name="images.npz"):
+        np.savez(name, x_test=np.zeros((len(labels), 4, 4), np.uint8), y_test=np.array(labels))
+        return name
+
+    return images
+
+
+def own_target(tmp_path, data, factory="mine_answers:make"):
+    weights = tmp_path / "weights.safetensors"
+    return target_from_weights(factory, weights, data=data, folder=tmp_path / "records", device=CPU)
+
+
+def test_numbered_classes_may_leave_some_of_the_networks_out(mine, tmp_path):
+    target = own_target(tmp_path, mine([0, 1, 1]))
+    assert target.data.classes == ("0", "1", "2")
+    with pytest.raises(ValueError, match=r"must hold the classes of mine_answers:make, which returns 3 logits.*got 4"):
+        own_target(tmp_path, mine([1, 2, 3], "from-one.npz"))
+
+
+def test_a_folder_of_records_stands_for_its_network(mine, tmp_path):
+    first = own_target(tmp_path, mine([0, 2]))
+    again = target_from_folder(tmp_path / "records", device=CPU, sigma=0.5)
+    assert (again.name, again.model_hash, again.sigma) == (first.name, first.model_hash, 0.5)
+    config = (tmp_path / "records" / "config.json").read_text()
+    with pytest.raises(ValueError, match="one network"):
+        own_target(tmp_path, "images.npz", "mine_answers:other")
+    assert (tmp_path / "records" / "config.json").read_text() == config
