@@ -42,6 +42,13 @@ def test_a_sound_network_sets_off_no_warning(folder, tmp_path):
     assert probe["gain"] < 0.02
 
 
+def test_other_noise_than_in_training_is_told_where_it_votes(target):
+    other = replace(target, trained_sigma=0.5)
+    told = ["the network was trained with noise 0.5 and is smoothed with 0.25"]
+    assert attack_target(other, Eot(draws=8), RADII, report=silent).summary["warnings"] == told
+    assert attack_target(other, Pgd(), RADII, report=silent).summary["warnings"] == []
+
+
 def test_zero_gradients_are_told(wrapped, half_space):
     record = attack_target(wrapped(Masked(half_space)), Pgd(), RADII, report=silent)
     assert heads(record) == ["zero gradients", "vanishing gradients"]
