@@ -14,7 +14,7 @@ from rhobust.rounding import confidence, exact, percent, rounded
 from .claim import proviso
 from .distribution import count_errors
 from .smoothed import check_images
-from .smoothing import NoiseKind, charged_alpha, noise_kind
+from .smoothing import Dtype, NoiseKind, charged_alpha, noise_kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +202,7 @@ def certify_measured_shift(
     sigma: float,
     draws: int = 20,
     alpha: float = 1e-3,
+    dtype: Dtype | None = None,
     seed: int = 0,
 ) -> MeasuredCertificate:
     """Certify the accuracy of the randomised smoothed classifier after a measured change of the images.
@@ -218,6 +219,7 @@ def certify_measured_shift(
         sigma: Standard deviation of the smoothing noise.
         draws: Noise draws a point; more are needed as eps / sigma grows.
         alpha: Probability that the statement is false.
+        dtype: Arithmetic of the network; the device's own where none is given.
         seed: Names the noise.
     """
     for images in (x, before, after):
@@ -228,7 +230,7 @@ def certify_measured_shift(
         raise ValueError(f"before must have the shape of x, {tuple(x.shape[1:])}, got {tuple(before.shape[1:])}")
     if noise_kind(after) != noise_kind(x):
         raise ValueError(f"after must hold 8-bit values where x does, got {noise_kind(after)} and {noise_kind(x)}")
-    wrong, noise = count_errors(model, x, y, indices=range(len(x)), sigma=sigma, draws=draws, seed=seed)
+    wrong, noise = count_errors(model, x, y, indices=range(len(x)), sigma=sigma, draws=draws, seed=seed, dtype=dtype)
     return measured_certificate(
         wrong,
         pair_distances(before, after),

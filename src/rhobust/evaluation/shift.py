@@ -7,6 +7,7 @@ from dataclasses import asdict
 import numpy as np
 
 from rhobust.certificates import (
+    Dtype,
     Evidence,
     ShiftClaim,
     ShiftSurvey,
@@ -34,6 +35,7 @@ def certify_shift_target(
     alpha: float = 1e-3,
     claim: ShiftClaim | None = None,
     beside: bool = False,
+    dtype: Dtype | None = None,
     limit: int | None = None,
     stride: int = 1,
     seed: int = 0,
@@ -50,6 +52,7 @@ def certify_shift_target(
         alpha: Probability that the curve is false.
         claim: Classifier, loss, distance and way; accuracy of the randomised classifier under W2 where none is given.
         beside: Sum up other certificates from the same draws too, each at alpha on its own.
+        dtype: Arithmetic of the network; the device's own where none is given.
         limit: Examples at most.
         stride: Take every stride-th example.
         seed: Names the noise.
@@ -61,7 +64,7 @@ def certify_shift_target(
     claim = (claim or ShiftClaim()).settled(target.data.num_classes)
     if beside and claim.loss != "0-1":
         raise ValueError("beside must be left out for a loss that is not 0-1: the other certificates are of accuracy")
-    survey = survey_of(target, claim, points=len(indices), draws=draws, alpha=alpha, seed=seed)
+    survey = survey_of(target, claim, points=len(indices), draws=draws, alpha=alpha, dtype=dtype, seed=seed)
     settings: Row = {
         "eps": list(eps),
         "draws": draws,
@@ -76,6 +79,7 @@ def certify_shift_target(
         "seed": seed,
         **target.identity(),
         "sigma": sigma,
+        "dtype": survey.smoothing.dtype,
     }
 
     def evaluate(block: list[int]) -> list[Row]:
@@ -123,7 +127,9 @@ def certify_shift_target(
     return walk(writer, indices, evaluate, summarise, task=f"certify-shift {target.name}", report=report)
 
 
-def survey_of(target: Target, claim: ShiftClaim, *, points: int, draws: int, alpha: float, seed: int) -> ShiftSurvey:
+def survey_of(
+    target: Target, claim: ShiftClaim, *, points: int, draws: int, alpha: float, dtype: Dtype | None, seed: int
+) -> ShiftSurvey:
     """How a target's test data is asked about a shift."""
     data = target.data
     smoothing = Smoothing(
@@ -131,7 +137,7 @@ def survey_of(target: Target, claim: ShiftClaim, *, points: int, draws: int, alp
         data.num_classes,
         noise=noise_kind(data.images),
         seed=seed,
-        dtype=native_dtype(target.device),
+        dtype=dtype or native_dtype(target.device),
     )
     return ShiftSurvey(claim, smoothing, points=points, dimension=math.prod(data.shape), draws=draws, alpha=alpha)
 
