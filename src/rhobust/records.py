@@ -119,6 +119,16 @@ def read_record(path: Path) -> Record:
     return _record(path, _content(path))
 
 
+def read_head(path: Path) -> Row:
+    """The first line of a record file, plain or compressed, without the rest; nothing where it cannot be read."""
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            head = json.loads(file.readline())
+    except (OSError, EOFError, zlib.error, ValueError):
+        return {}
+    return head if isinstance(head, dict) else {}
+
+
 def _record(path: Path, content: bytes) -> Record:
     lines = _rows(path, content)
     if not lines or "kind" not in lines[0] or "settings" not in lines[0]:
