@@ -59,9 +59,18 @@ def test_a_radius_begins_where_the_smaller_one_ended(target, crafted):
 def test_without_nesting_every_radius_is_attacked_anew(target, crafted):
     judge = Judge(target, "base", 1)
     (rows,) = sweep(target, Pgd(steps=5, restarts=0), RADII, [judge], list(range(40)), 0, nested=False)
-    assert all(indices == list(range(40)) for _, indices, _ in crafted)
+    assert all(indices == list(range(40)) and centre for _, indices, centre in crafted)
     (nested,) = sweep(target, Pgd(steps=5), RADII, [judge], list(range(40)), 0)
     assert [row["broken"] for row in rows] == [row["broken"] for row in nested]
+
+
+def test_without_nesting_a_radius_does_not_know_of_the_others(folder: Path):
+    target, attack = target_from_run(folder, device=torch.device("cpu")), Eot(steps=2, draws=4, restarts=1)
+    judge, block = Judge(target, "smoothed", 20), list(range(20))
+    (rows,) = sweep(target, attack, (0.2, 0.5, 1.0), [judge], block, 0, nested=False)
+    for radius in (0.2, 0.5, 1.0):
+        (alone,) = sweep(target, attack, (radius,), [judge], block, 0)
+        assert [row for row in rows if row["radius"] == radius] == alone
 
 
 @pytest.mark.parametrize("attack", [Eot(steps=3, draws=4, restarts=1), Pgd(steps=3), Pgd(steps=3, norm="linf")])
