@@ -19,6 +19,7 @@ from rhobust.bounds import (
 )
 from rhobust.data import to_unit
 
+from .alone import check_network
 from .claim import ShiftClaim
 from .losses import ClippedCrossEntropy, dither_noise, draw_losses
 from .smoothed import check_images
@@ -216,7 +217,8 @@ def certify_shift(
 ) -> ShiftCertificate:
     """Certify the accuracy of the smoothed classifier under every shift of the data.
 
-    The points must be drawn independently from the data's distribution and not used in training.
+    The points must be drawn independently from the data's distribution and not used in training. A network that looks
+    at its neighbours in a batch is refused.
 
     Args:
         model: The base network, from inputs in [0, 1] to logits.
@@ -243,6 +245,7 @@ def certify_shift(
         draws=draws,
         alpha=alpha,
     )
+    check_network(model, x, survey.smoothing)
     return survey.certificate(survey.gather(model, x, y, indices=range(len(x))), eps)
 
 

@@ -153,6 +153,10 @@ class VoteCounter:
         self.count(lots).result()
         return (time.perf_counter() - start) / self.rows
 
+    def logits(self, noisy: Tensor) -> Tensor:
+        """What the network answers to a batch; one that fails on it says so in one line."""
+        return self._answers(self.model, noisy)
+
     def fill(self, lots: Sequence[Lot]) -> Tensor:
         """The noisy images of the lots, row by row, then padding."""
         if self._by_rows:

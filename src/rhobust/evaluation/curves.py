@@ -30,7 +30,7 @@ from rhobust.progress import Report
 from rhobust.records import Record, RecordWriter, Row
 
 from .attacking import check_radii
-from .shift import check_network, survey_of
+from .shift import check_target, survey_of
 from .target import Target
 from .walk import walk
 
@@ -196,7 +196,7 @@ def curves_target(
 
     writer = RecordWriter(target.folder, "curves", loss, settings)
     if writer.summary is None:
-        check_network(target, survey.smoothing)
+        check_target(target, survey.smoothing)
     return walk(writer, indices, evaluate, summarise, task=f"curves {target.name}", report=report)
 
 

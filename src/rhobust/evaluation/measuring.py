@@ -20,7 +20,7 @@ from rhobust.data import Dataset, Pairs, pair_distances
 from rhobust.progress import Report
 from rhobust.records import Record, RecordWriter, Row
 
-from .shift import check_network
+from .shift import check_target
 from .target import Target
 from .walk import walk
 
@@ -145,7 +145,7 @@ def measure_target(
 
     writer = RecordWriter(target.folder, "measure-shift", "", settings)
     if writer.summary is None:
-        check_network(target, Smoothing(sigma, target.data.num_classes, dtype=dtype))
+        check_target(target, Smoothing(sigma, target.data.num_classes, dtype=dtype))
     indices = range(max(len(pairs), len(points)))
     return walk(writer, indices, evaluate, summarise, task=f"measure-shift {target.name}", report=report)
 

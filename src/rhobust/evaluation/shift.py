@@ -12,8 +12,7 @@ from rhobust.certificates import (
     ShiftClaim,
     ShiftSurvey,
     Smoothing,
-    VoteCounter,
-    check_alone,
+    check_network,
     compare,
     native_dtype,
     noise_kind,
@@ -123,7 +122,7 @@ def certify_shift_target(
 
     writer = RecordWriter(target.folder, "certify-shift", "", settings)
     if writer.summary is None:
-        check_network(target, survey.smoothing)
+        check_target(target, survey.smoothing)
     return walk(writer, indices, evaluate, summarise, task=f"certify-shift {target.name}", report=report)
 
 
@@ -142,9 +141,9 @@ def survey_of(
     return ShiftSurvey(claim, smoothing, points=points, dimension=math.prod(data.shape), draws=draws, alpha=alpha)
 
 
-def check_network(target: Target, smoothing: Smoothing) -> None:
-    """Refuse a network that is no function of one input: its votes in a batch say nothing of a vote alone."""
-    check_alone(VoteCounter(target.model, target.data.images[:IMAGES].to(target.device), smoothing))
+def check_target(target: Target, smoothing: Smoothing) -> None:
+    """Refuse a network that looks at its neighbours in a batch."""
+    check_network(target.model, target.data.images[:IMAGES].to(target.device), smoothing)
 
 
 _NAMES = {"errors": "errors", "dithered": "dithered", "losses": "loss", "uppers": "upper"}
