@@ -1,12 +1,13 @@
 """The transfer matrix: crafted once a source, judged by all; its diagonal is the white-box attack."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from rhobust.attacks import Eot, Pgd
-from rhobust.evaluation import attack_target, surprising_transfers, transfer_matrix
+from rhobust.evaluation import attack_target, source_from_run, surprising_transfers, transfer_matrix
 from rhobust.evaluation.transferring import rows_of
 from rhobust.progress import silent
 
@@ -81,6 +82,14 @@ def test_a_record_with_a_source_names_it(networks):
     assert record.settings["model_hash"] == "1" * 16
     with pytest.raises(ValueError, match="tilted was trained without noise, or nobody knows, so --sigma must be given"):
         attack_target(target, Eot(), RADII, source=other)
+
+
+@pytest.mark.parametrize(("trained", "attacked"), [(0.25, 0.25), (None, 0.5)])
+def test_a_source_is_attacked_under_its_own_noise_or_the_targets(target, half_space, monkeypatch, trained, attacked):
+    config = SimpleNamespace(sigma=trained, run_id="source")
+    opened = SimpleNamespace(config=config, load_model=lambda device: half_space, model_hash="2" * 16)
+    monkeypatch.setattr("rhobust.evaluation.target.open_run", lambda folder: opened)
+    assert source_from_run(target.folder, replace(target, sigma=0.5)).sigma == attacked
 
 
 def test_a_masked_network_makes_a_surprising_transfer(target, wrapped, half_space, tmp_path):
