@@ -5,10 +5,11 @@ from pathlib import Path
 from rhobust.certificates import ShiftClaim
 from rhobust.commands.certify import Certify
 from rhobust.commands.certify_shift import CertifyShift
-from rhobust.commands.choice import Choice
+from rhobust.commands.choice import Choice, Several
 from rhobust.commands.compare import Compare
 from rhobust.commands.curves import Curves
 from rhobust.commands.measure_shift import MeasureShift
+from rhobust.commands.noise import Noise
 from rhobust.commands.quickstart import Quickstart
 
 LOW, HIGH = 0.50049, 0.50051
@@ -82,3 +83,12 @@ def test_the_quickstart(capsys):
     Quickstart().show({"runs": [run] * 3, "report": "r.html"})
     for line in capsys.readouterr().out.splitlines()[1:4]:
         assert line.split()[1:] == ["0.501", "0.500", "0.500", "0.500", "0.500"]
+
+
+def test_a_contradiction_under_noise_is_a_failure():
+    fine, wrong = ({"summary": {"contradictions": found}} for found in ([], ["both cannot be"]))
+    command = Noise(Several())
+    assert command.failure({"runs": [{"with": fine, "without": fine}]}) is None
+    assert command.failure({"runs": [{"with": fine, "without": fine}, {"with": wrong, "without": fine}]}) == (
+        "both cannot be"
+    )
