@@ -11,6 +11,7 @@ from rhobust.commands.curves import Curves
 from rhobust.commands.measure_shift import MeasureShift
 from rhobust.commands.noise import Noise
 from rhobust.commands.quickstart import Quickstart
+from rhobust.commands.transfer import Transfer
 
 LOW, HIGH = 0.50049, 0.50051
 """Both lie a little off 0.5005: rounded to nearest, to 0.500 and 0.501."""
@@ -92,3 +93,11 @@ def test_a_contradiction_under_noise_is_a_failure():
     assert command.failure({"runs": [{"with": fine, "without": fine}, {"with": wrong, "without": fine}]}) == (
         "both cannot be"
     )
+
+
+def test_warnings_of_every_record_of_a_transfer(capsys):
+    curve = [{"robust_accuracy": [{"accuracy": 0.5}], "scored": "base"}] * 2
+    records = [{"record": f"{n}.jsonl", "summary": {"targets": curve, "warnings": [f"about {n}"]}} for n in (1, 2)]
+    Transfer(Several(), radii=(0.5,)).show({"runs": ["a", "b"], "records": records, "warnings": ["about both"]})
+    told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("warning: ")]
+    assert told == ["warning: about 1", "warning: about 2", "warning: about both"]

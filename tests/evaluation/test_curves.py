@@ -67,7 +67,8 @@ def test_the_record_holds_what_the_curves_rest_on(target):
     assert record.summary["wrm"] is None
 
 
-def test_the_lower_curve_pays_for_every_attack_and_for_the_points_themselves(target):
+def test_the_lower_curve_pays_for_every_attack_and_for_the_points_themselves(target, monkeypatch):
+    monkeypatch.setattr("rhobust.certificates.smoothing.grid_deviation", lambda sigma: 1e-6)
     record = curves_target(target, eps=(0.0,), loss="0-1", ascent=FEW, draws=5, limit=30, alpha=0.04, report=silent)
     left = charged_alpha(0.04, sigma=0.25, dimension=16, draws=4 * 5 * 30, noise="grid")
     each = left / 4  # three gammas, and the points unmoved

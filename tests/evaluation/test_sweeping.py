@@ -127,6 +127,15 @@ def test_of_two_attempts_that_fail_the_closer_one_is_kept(target, monkeypatch):
     assert seen == ["score:0.1", "score:0.1:1"] * 2
 
 
+def test_what_a_later_attempt_breaks_is_broken_there_and_beyond(target, monkeypatch):
+    def verdicts(self, x, labels, names, seed, purpose):
+        return [{"prediction": y, "broken": purpose.endswith(":1")} for y in labels]
+
+    monkeypatch.setattr(Judge, "verdicts", verdicts)
+    (rows,) = sweep(target, Pgd(steps=1), (0.1, 0.2), [Judge(target, "base", 1)], [0, 1], 0)
+    assert [(row["radius"], row["broken"]) for row in rows] == [(0.1, True), (0.2, True)] * 2
+
+
 def test_distances_are_those_of_the_attacks_norm(target):
     record = attack_target(target, Pgd(norm="linf", steps=4), (0.0, 0.1), probe=False, report=silent)
     assert record.settings["norm"] == "linf"
