@@ -5,7 +5,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rhobust.records import RecordWriter, read_json, read_record, read_rows, settings_hash, write_json, write_whole
+from rhobust.records import (
+    RecordWriter,
+    compress,
+    read_head,
+    read_json,
+    read_record,
+    read_rows,
+    settings_hash,
+    write_json,
+    write_whole,
+)
 
 
 def test_a_finished_record_reads_back(tmp_path):
@@ -53,6 +63,33 @@ def test_the_name_is_decided_by_the_settings(tmp_path):
     other = RecordWriter(tmp_path, "certify", "", {"b": 2, "a": 2})
     assert one.path == two.path != other.path
     assert settings_hash({"a": 1, "b": 2}) in one.path.name
+
+
+def test_the_head_is_read_alone_plain_or_compressed(tmp_path):
+    writer = RecordWriter(tmp_path, "attack", "", {"seed": 3})
+    writer.append([{"index": 0}])
+    writer.finish({})
+    head = {"kind": "attack", "settings": {"seed": 3}}
+    (tmp_path / "given").mkdir()
+    assert read_head(writer.path) == read_head(compress(writer.path, tmp_path / "given")) == head
+    # What comes after the first line is not looked at.
+    writer.path.write_bytes(writer.path.read_bytes().split(b"\n")[0] + b"\n\xff{")
+    assert read_head(writer.path) == head
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.jsonl", b""),
+        ("a.jsonl", b"[1]\n"),
+        ("a.jsonl", b"\xff\n"),
+        ("a.jsonl.gz", b"{}\n"),
+        ("a.jsonl.gz", b"\x1f\x8b"),
+    ],
+)
+def test_a_head_that_cannot_be_read_is_none(tmp_path, name, content):
+    (tmp_path / name).write_bytes(content)
+    assert read_head(tmp_path / name) == read_head(tmp_path / "missing.jsonl") == {}
 
 
 def test_a_header_that_was_changed_is_refused(tmp_path):

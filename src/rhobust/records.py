@@ -42,7 +42,9 @@ class Record:
 def same_classifier(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Whether two records' settings speak of the same weights, data and noise, judged the same way by the same norm.
 
-    What only one of them says is no difference: a certificate is always of the smoothed classifier and of L2.
+    What only one of them says is no difference: a certificate is always of the smoothed classifier and of L2. The
+    network's arithmetic (`dtype`) is none either: it moves single votes, and whoever compares two records asks for a
+    gap far beyond those.
     """
     keys = ("model_hash", "data", "split", "data_fingerprint", "sigma", "scored", "norm")
     pairs = [(one.get(key), other.get(key)) for key in keys]
@@ -115,6 +117,16 @@ def compress(path: Path, folder: Path) -> Path:
 def read_record(path: Path) -> Record:
     """Read a record file, finished or not, plain or compressed."""
     return _record(path, _content(path))
+
+
+def read_head(path: Path) -> Row:
+    """The first line of a record file, plain or compressed, without the rest; nothing where it cannot be read."""
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            head = json.loads(file.readline())
+    except (OSError, EOFError, zlib.error, ValueError):
+        return {}
+    return head if isinstance(head, dict) else {}
 
 
 def _record(path: Path, content: bytes) -> Record:

@@ -95,3 +95,17 @@ def confidence(alpha: float) -> str:
     """
     shifted = (1 - Decimal(repr(float(alpha)))).scaleb(2).quantize(Decimal("0.0001"), rounding=ROUND_FLOOR)
     return f"{shifted.normalize():f}%"
+
+
+def duration(seconds: float) -> str:
+    """A time, as coarse as an estimate of it may be.
+
+    >>> duration(90), duration(1000), duration(9000), duration(864000)
+    ('90 s', '17 min', '2.5 h', '10 days')
+    """
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    hours = seconds / 3600
+    return f"{hours:.1f} h" if hours < 100 else f"{hours / 24:,.0f} days"

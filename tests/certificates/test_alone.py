@@ -2,7 +2,14 @@ import pytest
 import torch
 from torch import nn
 
-from rhobust.certificates import Smoothing, VoteCounter, check_alone
+from rhobust.certificates import (
+    SmoothedClassifier,
+    Smoothing,
+    VoteCounter,
+    certify_measured_shift,
+    certify_shift,
+    check_alone,
+)
 
 
 class Mixing(nn.Module):
@@ -29,6 +36,28 @@ def test_a_function_of_one_input_passes(half_space, grey_images):
 def test_a_network_that_looks_at_its_neighbours_is_refused(half_space, grey_images, dependence):
     with pytest.raises(ValueError, match="must answer each input alone, but its logits depend on the other inputs"):
         check(Mixing(half_space, **dependence), grey_images.images)
+
+
+@pytest.mark.parametrize(
+    "certify",
+    [
+        lambda model, x, y: SmoothedClassifier(model, 0.25, 2).certify(x, n=100),
+        lambda model, x, y: SmoothedClassifier(model, 0.25, 2).certify(x, n=100, radii=(0.0, 0.5)),
+        lambda model, x, y: certify_shift(model, x, y, sigma=0.25, eps=[0.1]),
+        lambda model, x, y: certify_measured_shift(model, x, y, x, x, sigma=0.25),
+    ],
+    ids=["radius", "radii", "shift", "measured shift"],
+)
+def test_no_function_certifies_it(half_space, grey_images, certify):
+    certify(half_space, grey_images.images, grey_images.labels)
+    with pytest.raises(ValueError, match="must answer each input alone"):
+        certify(Mixing(half_space, mean=1.0), grey_images.images, grey_images.labels)
+
+
+def test_a_network_that_fails_says_so_in_one_line(half_space):
+    with pytest.raises(ValueError, match=r"must take inputs of shape \(1, 5, 5\), but it fails: ") as line:
+        check(half_space, torch.zeros(2, 1, 5, 5, dtype=torch.uint8))
+    assert "\n" not in str(line.value)
 
 
 def test_rounding_is_told(half_space, grey_images):

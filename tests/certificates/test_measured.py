@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy import stats
 
-from rhobust.certificates import certify_measured_shift, measure_shift, measured_certificate
+from rhobust.certificates import certify_measured_shift, certify_shift, measure_shift, measured_certificate
 from rhobust.certificates.measured import vote_accuracy
 from rhobust.data import to_unit
 
@@ -112,3 +112,14 @@ def test_bad_arguments_are_refused(half_space, grey_images, changes, message):
     if "alpha" in changes:
         with pytest.raises(ValueError, match=message):
             measure_shift(x, x, **changes)
+
+
+@pytest.mark.parametrize(("dtype", "asked"), [(None, False), ("float32", False), ("bfloat16", True)])
+def test_votes_for_a_distribution_are_taken_in_the_arithmetic_that_is_asked_for(half_space, images, dtype, asked):
+    lowered = []
+    half_space.register_forward_hook(lambda *_: lowered.append(torch.is_autocast_enabled("cpu")))
+    x, y = images
+    certify_shift(half_space, x, y, sigma=SIGMA, eps=[0.1], draws=2, dtype=dtype)
+    assert lowered[-1] is asked
+    certify_measured_shift(half_space, x, y, x, x, sigma=SIGMA, draws=2, dtype=dtype)
+    assert lowered[-1] is asked

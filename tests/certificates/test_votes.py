@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from rhobust.certificates import Smoothing, charged_alpha, count_votes, noise_kind
-from rhobust.certificates.votes import CHUNK, ROWS
+from rhobust.certificates.votes import CHUNK, ROWS, VoteCounter
 from rhobust.data import to_unit
 from rhobust.noise import grid_block, normal_block, stream_key
 
@@ -34,6 +34,16 @@ def test_votes_are_those_of_the_named_noise(half_space, grey_images, noise):
         expected += (half_space(x).argmax(1) == 1).sum()
     assert votes(half_space, image, [18], noise=noise)[0, 1] == expected
     assert 0 < expected < 150
+
+
+def test_the_time_of_a_draw_is_that_of_a_full_batch(half_space, grey_images, monkeypatch):
+    counter = VoteCounter(half_space, grey_images.images, Smoothing(0.25, 2))
+    clock, full = iter([1.0, 1.0 + counter.rows / 100]), []
+    count = counter.count
+    monkeypatch.setattr(counter, "count", lambda lots: full.append(sum(map(len, lots))) or count(lots))
+    monkeypatch.setattr("rhobust.certificates.votes.time.perf_counter", lambda: next(clock))
+    assert counter.seconds_a_draw() == pytest.approx(0.01)
+    assert full == [counter.rows]
 
 
 def test_order_and_grouping_change_no_count(half_space, grey_images):

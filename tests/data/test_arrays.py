@@ -81,6 +81,26 @@ def test_other_arrays_are_refused(arrays: dict[str, np.ndarray], message: str, t
     assert "\n" not in str(line.value)
 
 
+@pytest.mark.parametrize(
+    ("labels", "told"),
+    [
+        (Y, None),
+        (Y + 1, "1 of its 4 classes (0)"),
+        (10 * Y, "18 of its 21 classes (1, 2, 3, 4, 5, ...)"),
+    ],
+)
+def test_a_class_without_a_training_image_is_told(labels: np.ndarray, told: str | None, tmp_path: Path) -> None:
+    name, lines = save(tmp_path, x=X, y=labels), []
+    load(name, "train", report=lines.append)
+    assert lines == ([] if told is None else [f"warning: {name} has no training image of {told}; labels count from 0"])
+
+
+def test_a_test_part_may_lack_classes(tmp_path: Path) -> None:
+    lines = []
+    assert load(save(tmp_path, x_test=X, y_test=Y + 1), "test", report=lines.append).num_classes == 4
+    assert lines == []
+
+
 def test_classes_of_one_image_cannot_be_split(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="must have a class of two images or more to split"):
         load(save(tmp_path, x=X[:3], y=Y[:3]), "test")

@@ -10,6 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from rhobust.cli import run
 from rhobust.evaluation import audit_record
+from rhobust.evaluation.certified import certified_summary
 from rhobust.progress import silent
 from rhobust.records import COMPRESSED, compress, settings_hash
 
@@ -154,6 +155,16 @@ def test_what_was_changed_is_found(tampered, way, alter, message):
     problems = audit(tampered(way, alter))["problems"]
     assert problems
     assert re.search(message, " ".join(problems))
+
+
+def test_an_example_that_was_left_out_of_rows_and_summary_is_missed(tampered):
+    def leave_out(lines):
+        del lines[3]
+        lines[-1]["summary"] |= certified_summary(lines[1:-1], lines[0]["settings"])
+
+    assert audit(tampered("cohen", leave_out))["problems"] == [
+        "0 examples are not those of the settings, and 1 are missing"
+    ]
 
 
 def test_a_record_from_before_the_last_sentence_is_sound(tampered):

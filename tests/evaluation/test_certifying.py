@@ -126,6 +126,29 @@ def test_a_finished_record_is_not_computed_again(target, monkeypatch):
     assert certify(target, limit=3) == record
 
 
+def test_long_work_is_told_beforehand_for_the_images_that_are_left(target, monkeypatch):
+    monkeypatch.setattr(votes.VoteCounter, "seconds_a_draw", lambda counter: 0.01)
+    steps = []
+    whole = certify(target, limit=30, report=steps.append)
+    assert steps[0] == (
+        "30 images with 1,100 draws each take about 6 min: --radii or --tolerance stop drawing early,"
+        " --limit or --stride take fewer images, --n fewer draws"
+    )
+    lines = whole.path.read_text().splitlines(keepends=True)
+    whole.path.write_text("".join(lines[:11]))
+    steps.clear()
+    assert certify(target, limit=30, report=steps.append).rows == whole.rows
+    assert steps[0].startswith("20 images with 1,100 draws each take about 4 min: ")
+
+
+@pytest.mark.parametrize("settings", [{"limit": 5}, {"radii": RADII}, {"tolerance": 0.05}], ids=str)
+def test_short_work_and_work_that_stops_early_are_not_foretold(target, monkeypatch, settings):
+    monkeypatch.setattr(votes.VoteCounter, "seconds_a_draw", lambda counter: 0.01)
+    steps = []
+    certify(target, report=steps.append, **settings)
+    assert not any(isinstance(step, str) for step in steps)
+
+
 def test_other_noise_than_in_training_is_told(target):
     assert certify(target, limit=2).summary["warnings"] == []
     other = replace(target, trained_sigma=0.5)

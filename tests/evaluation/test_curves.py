@@ -5,7 +5,8 @@ import pytest
 import torch
 from scipy import special
 
-from rhobust.bounds import worst_case_loss
+from rhobust.bounds import moved_loss, worst_case_loss
+from rhobust.certificates import charged_alpha
 from rhobust.data import Dataset, to_unit
 from rhobust.evaluation import Ascent, Target, curves_target
 from rhobust.models import build_model
@@ -64,6 +65,21 @@ def test_the_record_holds_what_the_curves_rest_on(target):
     assert points[0]["rho"] > points[1]["rho"] > points[2]["rho"]
     assert "clipped at 1.5" in record.summary["statement"]
     assert record.summary["wrm"] is None
+
+
+def test_the_lower_curve_pays_for_every_attack_and_for_the_points_themselves(target, monkeypatch):
+    monkeypatch.setattr("rhobust.certificates.smoothing.grid_deviation", lambda sigma: 1e-6)
+    record = curves_target(target, eps=(0.0,), loss="0-1", ascent=FEW, draws=5, limit=30, alpha=0.04, report=silent)
+    left = charged_alpha(0.04, sigma=0.25, dimension=16, draws=4 * 5 * 30, noise="grid")
+    each = left / 4  # three gammas, and the points unmoved
+    unmoved = [row["loss"] for row in record.rows]
+    _, start = moved_loss(np.zeros(30), unmoved, each, limit=1.0, bound=1.0)
+    assert record.summary["curve"][0]["lower"] == pytest.approx(start, rel=1e-12)
+    for number, (gamma, point) in enumerate(zip(FEW.gammas, record.summary["attacks"], strict=True)):
+        moved, losses = ([row["attacks"][number][name] for row in record.rows] for name in ("squared_distance", "loss"))
+        limit = (np.sqrt(1 / gamma) + 4 / 510) ** 2 * (1 + 1e-6)
+        found = moved_loss(moved, losses, each, limit=limit, bound=1.0)
+        assert (point["rho_upper"], point["loss_lower"]) == pytest.approx(found, rel=1e-12)
 
 
 def test_attacked_points_are_8_bit_images_within_reach(target):

@@ -9,7 +9,7 @@ import torch
 
 from rhobust.attacks import Eot, Pgd
 from rhobust.data import Dataset, to_unit
-from rhobust.evaluation import attack_target, certify_shift_target, certify_target
+from rhobust.evaluation import attack_target, certify_shift_target, certify_target, target_from_run
 from rhobust.evaluation.target import _in_classes_of
 from rhobust.progress import silent
 from rhobust.records import read_record
@@ -100,6 +100,21 @@ def test_a_shift_record_says_that_the_network_was_trained_with_other_noise(targe
     assert certify_shift_target(target, eps=(0.0,), draws=5, report=silent).summary["warnings"] == []
     other = certify_shift_target(replace(target, trained_sigma=0.5), eps=(0.0,), draws=5, seed=1, report=silent)
     assert other.summary["warnings"] == ["the network was trained with noise 0.5 and is smoothed with 0.25"]
+
+
+def test_certificates_beside_pay_for_the_sampler_too(target, monkeypatch):
+    monkeypatch.setattr("rhobust.certificates.smoothing.grid_deviation", lambda sigma: 1e-6)
+    levels = []
+    monkeypatch.setattr("rhobust.evaluation.shift.compare", lambda *_, level, **__: levels.append(level) or [])
+    certify_shift_target(target, eps=(0.1,), draws=5, alpha=0.01, beside=True, report=silent)
+    assert levels == pytest.approx([0.01 - 40 * 5 * 16 * 1e-6])
+
+
+def test_a_run_says_with_which_noise_it_was_trained(folder):
+    cpu = torch.device("cpu")
+    assert target_from_run(folder, device=cpu).sigma_warnings() == []
+    (warning,) = target_from_run(folder, device=cpu, sigma=0.5).sigma_warnings()
+    assert warning == "the network was trained with noise 0.25 and is smoothed with 0.5"
 
 
 def test_limit_and_stride_choose_examples(target):

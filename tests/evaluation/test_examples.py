@@ -1,5 +1,7 @@
 """Kept examples are the very points that the rows speak of."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -42,6 +44,17 @@ def test_each_kept_point_is_that_of_its_row(target, attack, nested):
         assert np.array_equal(examples["before"][place], before.numpy())
         moved = examples["after"][place] - to_unit(before).numpy()
         assert np.linalg.norm(moved) == pytest.approx(first["distance"], abs=1e-6)
+
+
+def test_what_was_wrong_without_an_attack_is_not_kept(target):
+    labels = target.data.labels.clone()
+    labels[::2] = 1 - labels[::2]
+    mislabelled = replace(target, data=replace(target.data, labels=labels))
+    record = attack_target(mislabelled, Pgd(steps=5), RADII, probe=False, report=silent)
+    assert sum(row["broken"] for row in record.rows if row["radius"] == 0) == 20
+    examples = kept(record)
+    assert (examples["radius"] > 0).all()
+    assert (examples["index"] % 2 == 1).all()
 
 
 def test_the_judge_says_of_a_kept_point_what_the_row_says(target):

@@ -73,19 +73,33 @@ def test_a_certificate_may_fail_as_often_as_alpha_allows(target):
     assert contradictions(record) == []
 
 
-@pytest.mark.parametrize(("distance", "count", "found"), [(0.5, 2, 1), (0.5, 1, 0), (0.51, 2, 0)])
-def test_more_than_chance_must_lie_within_the_radius_that_is_proved(tmp_path, distance, count, found):
-    """Of forty certificates one may be false by chance; a point on the ball's edge is within."""
+def made(folder, count, distance=0.5, restarts=0):
+    """An attack at radius 0.5 on forty examples that breaks so many of them beyond doubt, at a distance."""
     identity = {"model_hash": "0" * 16, "data": "grey", "split": "test", "data_fingerprint": "1", "sigma": 0.25}
-    settings = {**identity, "scored": "smoothed", "norm": "l2", "radii": [0.5], "attack": {"restarts": 0}}
-    writer = RecordWriter(tmp_path, "attack", "made", settings)
+    settings = {**identity, "scored": "smoothed", "norm": "l2", "radii": [0.5], "attack": {"restarts": restarts}}
+    writer = RecordWriter(folder, "attack", "made", settings)
     votes = {"votes": 1000, "label_votes": 300, "rival_votes": 700}
     writer.append(
         {"index": index, "label": 0, "radius": 0.5, "broken": index < count, "distance": distance, **votes}
         for index in range(40)
     )
-    claim(writer.record(), 0.5)
-    assert len(contradictions(writer.record())) == found
+    return writer.record()
+
+
+@pytest.mark.parametrize(("distance", "count", "found"), [(0.5, 2, 1), (0.5, 1, 0), (0.51, 2, 0)])
+def test_more_than_chance_must_lie_within_the_radius_that_is_proved(tmp_path, distance, count, found):
+    """Of forty certificates one may be false by chance; a point on the ball's edge is within."""
+    record = made(tmp_path, count, distance)
+    claim(record, 0.5)
+    assert len(contradictions(record)) == found
+
+
+@pytest.mark.parametrize(("restarts", "found"), [(0, 1), (999, 0)])
+def test_every_attempt_has_its_own_vote_and_each_may_be_a_fluke(tmp_path, restarts, found):
+    """Of certificates that never fail one is broken by a vote: no wonder among 40 times 1000 votes."""
+    record = made(tmp_path, 1, restarts=restarts)
+    claim(record, 0.5, alpha=1e-9)
+    assert len(contradictions(record)) == found
 
 
 def test_examples_that_got_no_certificate_might_have_got_a_false_one(target):

@@ -59,9 +59,18 @@ def test_a_radius_begins_where_the_smaller_one_ended(target, crafted):
 def test_without_nesting_every_radius_is_attacked_anew(target, crafted):
     judge = Judge(target, "base", 1)
     (rows,) = sweep(target, Pgd(steps=5, restarts=0), RADII, [judge], list(range(40)), 0, nested=False)
-    assert all(indices == list(range(40)) for _, indices, _ in crafted)
+    assert all(indices == list(range(40)) and centre for _, indices, centre in crafted)
     (nested,) = sweep(target, Pgd(steps=5), RADII, [judge], list(range(40)), 0)
     assert [row["broken"] for row in rows] == [row["broken"] for row in nested]
+
+
+def test_without_nesting_a_radius_does_not_know_of_the_others(folder: Path):
+    target, attack = target_from_run(folder, device=torch.device("cpu")), Eot(steps=2, draws=4, restarts=1)
+    judge, block = Judge(target, "smoothed", 20), list(range(20))
+    (rows,) = sweep(target, attack, (0.2, 0.5, 1.0), [judge], block, 0, nested=False)
+    for radius in (0.2, 0.5, 1.0):
+        (alone,) = sweep(target, attack, (radius,), [judge], block, 0)
+        assert [row for row in rows if row["radius"] == radius] == alone
 
 
 @pytest.mark.parametrize("attack", [Eot(steps=3, draws=4, restarts=1), Pgd(steps=3), Pgd(steps=3, norm="linf")])
@@ -116,6 +125,15 @@ def test_of_two_attempts_that_fail_the_closer_one_is_kept(target, monkeypatch):
         assert [row["label_votes"] for row in rows] == [expected] * 2
         votes["score:0.1"] = 60
     assert seen == ["score:0.1", "score:0.1:1"] * 2
+
+
+def test_what_a_later_attempt_breaks_is_broken_there_and_beyond(target, monkeypatch):
+    def verdicts(self, x, labels, names, seed, purpose):
+        return [{"prediction": y, "broken": purpose.endswith(":1")} for y in labels]
+
+    monkeypatch.setattr(Judge, "verdicts", verdicts)
+    (rows,) = sweep(target, Pgd(steps=1), (0.1, 0.2), [Judge(target, "base", 1)], [0, 1], 0)
+    assert [(row["radius"], row["broken"]) for row in rows] == [(0.1, True), (0.2, True)] * 2
 
 
 def test_distances_are_those_of_the_attacks_norm(target):

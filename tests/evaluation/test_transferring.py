@@ -1,14 +1,16 @@
 """The transfer matrix: crafted once a source, judged by all; its diagonal is the white-box attack."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from rhobust.attacks import Eot, Pgd
-from rhobust.evaluation import attack_target, surprising_transfers, transfer_matrix
+from rhobust.evaluation import attack_target, source_from_run, surprising_transfers, transfer_matrix
 from rhobust.evaluation.transferring import rows_of
 from rhobust.progress import silent
+from rhobust.records import Record
 
 from .networks import Masked
 
@@ -83,6 +85,14 @@ def test_a_record_with_a_source_names_it(networks):
         attack_target(target, Eot(), RADII, source=other)
 
 
+@pytest.mark.parametrize(("trained", "attacked"), [(0.25, 0.25), (None, 0.5)])
+def test_a_source_is_attacked_under_its_own_noise_or_the_targets(target, half_space, monkeypatch, trained, attacked):
+    config = SimpleNamespace(sigma=trained, run_id="source")
+    opened = SimpleNamespace(config=config, load_model=lambda device: half_space, model_hash="2" * 16)
+    monkeypatch.setattr("rhobust.evaluation.target.open_run", lambda folder: opened)
+    assert source_from_run(target.folder, replace(target, sigma=0.5)).sigma == attacked
+
+
 def test_a_masked_network_makes_a_surprising_transfer(target, wrapped, half_space, tmp_path):
     masked = replace(wrapped(Masked(half_space)), folder=tmp_path / "masked", sigma=None)
     masked.folder.mkdir()
@@ -91,6 +101,21 @@ def test_a_masked_network_makes_a_surprising_transfer(target, wrapped, half_spac
     assert warning.startswith("a transfer attack is stronger than the white-box one: from half-space it breaks ")
     assert warning.endswith(" points of 1 that the attack on itself left standing at radius 0.8")
     assert any(text.startswith("zero gradients") for text in records[1].summary["warnings"])
+
+
+@pytest.mark.parametrize(("label_votes", "told"), [(48, False), (10, True)])
+def test_a_transfer_that_broke_in_doubt_is_no_surprise(tmp_path, label_votes, told):
+    names = [{"model_hash": name, "name": name} for name in ("ours", "theirs")]
+
+    def record(name, broken):
+        votes = {"votes": 100, "label_votes": label_votes, "rival_votes": 100 - label_votes}
+        rows = [
+            {"target": "ours", "index": index, "radius": 0.5, "broken": broken and index < 5, **votes}
+            for index in range(40)
+        ]
+        return Record(tmp_path, "transfer", {"model_hash": name, "radii": [0.5], "targets": names}, rows, {})
+
+    assert bool(surprising_transfers([record("theirs", broken=True), record("ours", broken=False)])) == told
 
 
 def test_runs_that_cannot_be_compared_are_refused(networks, grey_images):

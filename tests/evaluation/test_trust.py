@@ -10,6 +10,7 @@ from rhobust.evaluation import attack_target, probing, target_from_run
 from rhobust.evaluation.judging import Judge
 from rhobust.evaluation.probing import Evaluation, probe_size, stronger
 from rhobust.evaluation.rivals import stronger_records
+from rhobust.evaluation.sweeping import sweep
 from rhobust.progress import silent
 from rhobust.records import RecordWriter
 
@@ -40,6 +41,13 @@ def test_a_sound_network_sets_off_no_warning(folder, tmp_path):
     probe = record.summary["probe"]["stronger"]
     assert (probe["attack"]["steps"], probe["attack"]["draws"]) == (20, 16)
     assert probe["gain"] < 0.02
+
+
+def test_other_noise_than_in_training_is_told_where_it_votes(target):
+    other = replace(target, trained_sigma=0.5)
+    told = ["the network was trained with noise 0.5 and is smoothed with 0.25"]
+    assert attack_target(other, Eot(draws=8), RADII, report=silent).summary["warnings"] == told
+    assert attack_target(other, Pgd(), RADII, report=silent).summary["warnings"] == []
 
 
 def test_zero_gradients_are_told(wrapped, half_space):
@@ -134,6 +142,37 @@ def test_three_examples_that_break_at_the_same_radius_are_enough(tmp_path, radiu
 
     record("other", radius, broken)
     assert bool(stronger_records(record("own", 0.5, 0))) == told
+
+
+@pytest.mark.parametrize(("label_votes", "told"), [(48, False), (10, True)])
+def test_what_another_record_broke_in_doubt_is_not_held_against_one(tmp_path, label_votes, told):
+    def record(name, count, radii):
+        writer = RecordWriter(tmp_path, "attack", name, {"radii": list(radii), "name": name})
+        votes = {"votes": 100, "label_votes": label_votes, "rival_votes": 100 - label_votes}
+        writer.append(
+            {"index": index, "radius": radius, "broken": index < count, **votes}
+            for index in range(40)
+            for radius in radii
+        )
+        writer.finish({})
+        return writer.record()
+
+    # What is broken at 0.25 stays broken at 0.5, and is held against a record that ends at 0.25.
+    record("other", 5, (0.25, 0.5))
+    assert bool(stronger_records(record("own", 0, (0.25,)))) == told
+
+
+def test_probes_draw_anew(target, monkeypatch):
+    stages = []
+
+    def noted(*arguments, stage="", **options):
+        stages.append(stage)
+        return sweep(*arguments, stage=stage, **options)
+
+    monkeypatch.setattr(probing, "sweep", noted)
+    probe = attack_target(target, Eot(draws=8), RADII, report=silent).summary["probe"]
+    assert set(probe) == {"stronger", "larger"}
+    assert stages == ["probe:", "probe:"]
 
 
 def test_a_smoothed_classifier_is_probed_by_an_attack_that_sees_the_noise(target):

@@ -41,7 +41,7 @@ class Climb(ABC):
     random_start: bool = False
     """Begin at a random point of the ball instead of its centre."""
     warm: bool = True
-    """In a sweep over radii, begin where the smaller one ended, so that the steps add up; without it, anew."""
+    """In a sweep over nested radii, begin where the smaller one ended, so that the steps add up; without it, anew."""
     restarts: int = 1
     """Further starts at random points of the ball; in a sweep over radii only for what still stands."""
 

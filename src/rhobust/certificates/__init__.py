@@ -1,6 +1,7 @@
 """Certificates: what is proved of a smoothed classifier, at an input and over a distribution."""
 
 from .alone import check_alone as check_alone
+from .alone import check_network as check_network
 from .beside import Comparison as Comparison
 from .beside import compare as compare
 from .claim import ShiftClaim as ShiftClaim

@@ -1,11 +1,11 @@
 """Whether a network answers each input alone: a certificate speaks of a function of one input."""
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from rhobust.attacks.ascent import frozen
 
-from .smoothing import arithmetic
+from .smoothing import Smoothing, arithmetic
 from .votes import Lot, VoteCounter
 
 TOLERANCE = {"float32": 1e-4, "tf32": 1e-2, "float16": 2e-2, "bfloat16": 1e-1}
@@ -13,6 +13,17 @@ TOLERANCE = {"float32": 1e-4, "tf32": 1e-2, "float16": 2e-2, "bfloat16": 1e-1}
 
 IMAGES = 16
 """Images that are asked."""
+
+
+def check_network(model: nn.Module, images: Tensor, smoothing: Smoothing) -> None:
+    """Refuse a network that is no function of one input: its votes in a batch say nothing of a vote alone.
+
+    Args:
+        model: The base network, from inputs in [0, 1] to logits.
+        images: uint8 or float images, on the network's device; a few of them are asked.
+        smoothing: The noise and the arithmetic.
+    """
+    check_alone(VoteCounter(model, images[:IMAGES], smoothing))
 
 
 def check_alone(counter: VoteCounter) -> list[str]:
@@ -28,12 +39,12 @@ def check_alone(counter: VoteCounter) -> list[str]:
     with torch.no_grad(), frozen(counter.model), arithmetic(counter.smoothing.dtype, counter.device):
         batch = counter.fill(lots)
         batch = batch[torch.arange(counter.rows) % len(lots)]
-        usual = counter.model(batch).float()
+        usual = counter.logits(batch).float()
         scale = usual.abs().max().clamp_min(1e-6)
-        moved = counter.model(batch.flip(0)).float().flip(0)
+        moved = counter.logits(batch.flip(0)).float().flip(0)
         company = batch.clone()
         company[1::2] = 0
-        other = counter.model(company).float()[::2]
+        other = counter.logits(company).float()[::2]
     gap = max(_largest(other - usual[::2]), _largest(moved - usual)) / float(scale)
     if gap > TOLERANCE[counter.smoothing.dtype]:
         raise ValueError(

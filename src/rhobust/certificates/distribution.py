@@ -17,10 +17,11 @@ from rhobust.bounds import (
     worst_case_loss,
 )
 
+from .alone import check_network
 from .claim import ShiftClaim
 from .losses import ClippedCrossEntropy, dither_noise, draw_losses
 from .smoothed import check_images
-from .smoothing import NoiseKind, Smoothing, charged_alpha, native_dtype, noise_kind
+from .smoothing import Dtype, NoiseKind, Smoothing, charged_alpha, native_dtype, noise_kind
 from .votes import count_votes
 
 PURPOSE = "shift"
@@ -209,11 +210,13 @@ def certify_shift(
     draws: int = 20,
     alpha: float = 1e-3,
     claim: ShiftClaim | None = None,
+    dtype: Dtype | None = None,
     seed: int = 0,
 ) -> ShiftCertificate:
     """Certify the accuracy of the smoothed classifier under every shift of the data.
 
-    The points must be drawn independently from the data's distribution and not used in training.
+    The points must be drawn independently from the data's distribution and not used in training. A network that looks
+    at its neighbours in a batch is refused.
 
     Args:
         model: The base network, from inputs in [0, 1] to logits.
@@ -224,6 +227,7 @@ def certify_shift(
         draws: Noise draws a point; more are needed as eps / sigma grows.
         alpha: Probability that the statement is false.
         claim: Classifier, loss, distance and way; accuracy of the randomised classifier under W2 where none is given.
+        dtype: Arithmetic of the network; the device's own where none is given.
         seed: Names the noise.
     """
     check_images(x)
@@ -233,12 +237,13 @@ def certify_shift(
     classes = output_width(model, x)
     survey = ShiftSurvey(
         (claim or ShiftClaim()).settled(classes),
-        Smoothing(sigma, classes, noise=noise_kind(x), seed=seed, dtype=native_dtype(x.device)),
+        Smoothing(sigma, classes, noise=noise_kind(x), seed=seed, dtype=dtype or native_dtype(x.device)),
         points=len(x),
         dimension=x[0].numel(),
         draws=draws,
         alpha=alpha,
     )
+    check_network(model, x, survey.smoothing)
     return survey.certificate(survey.gather(model, x, y, indices=range(len(x))), eps)
 
 
@@ -252,12 +257,13 @@ def count_errors(
     draws: int,
     seed: int,
     num_classes: int | None = None,
+    dtype: Dtype | None = None,
 ) -> tuple[np.ndarray, NoiseKind]:
     """Wrong votes of each point out of `draws`, and the kind of noise they were taken with."""
     noise = noise_kind(x)
     if num_classes is None:
         num_classes = output_width(model, x)
-    smoothing = Smoothing(sigma, num_classes, noise=noise, seed=seed, dtype=native_dtype(x.device))
+    smoothing = Smoothing(sigma, num_classes, noise=noise, seed=seed, dtype=dtype or native_dtype(x.device))
     return _wrong_votes(model, x, y, smoothing, indices=indices, draws=draws), noise
 
 

@@ -11,10 +11,11 @@ from rhobust.data import pair_distances
 from rhobust.noise import LEVELS
 from rhobust.rounding import confidence, exact, percent, rounded
 
+from .alone import check_network
 from .claim import proviso
-from .distribution import count_errors
+from .distribution import count_errors, output_width
 from .smoothed import check_images
-from .smoothing import NoiseKind, charged_alpha, noise_kind
+from .smoothing import Dtype, NoiseKind, Smoothing, charged_alpha, native_dtype, noise_kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,12 +203,14 @@ def certify_measured_shift(
     sigma: float,
     draws: int = 20,
     alpha: float = 1e-3,
+    dtype: Dtype | None = None,
     seed: int = 0,
 ) -> MeasuredCertificate:
     """Certify the accuracy of the randomised smoothed classifier after a measured change of the images.
 
     The test points must be drawn independently and not used in training; the images before the change must be drawn
-    independently from the same distribution. They may be the test points themselves.
+    independently from the same distribution. They may be the test points themselves. A network that looks at its
+    neighbours in a batch is refused.
 
     Args:
         model: The base network, from inputs in [0, 1] to logits.
@@ -218,6 +221,7 @@ def certify_measured_shift(
         sigma: Standard deviation of the smoothing noise.
         draws: Noise draws a point; more are needed as eps / sigma grows.
         alpha: Probability that the statement is false.
+        dtype: Arithmetic of the network; the device's own where none is given.
         seed: Names the noise.
     """
     for images in (x, before, after):
@@ -228,7 +232,11 @@ def certify_measured_shift(
         raise ValueError(f"before must have the shape of x, {tuple(x.shape[1:])}, got {tuple(before.shape[1:])}")
     if noise_kind(after) != noise_kind(x):
         raise ValueError(f"after must hold 8-bit values where x does, got {noise_kind(after)} and {noise_kind(x)}")
-    wrong, noise = count_errors(model, x, y, indices=range(len(x)), sigma=sigma, draws=draws, seed=seed)
+    classes, dtype = output_width(model, x), dtype or native_dtype(x.device)
+    check_network(model, x, Smoothing(sigma, classes, noise=noise_kind(x), seed=seed, dtype=dtype))
+    wrong, noise = count_errors(
+        model, x, y, indices=range(len(x)), sigma=sigma, draws=draws, seed=seed, num_classes=classes, dtype=dtype
+    )
     return measured_certificate(
         wrong,
         pair_distances(before, after),

@@ -8,6 +8,7 @@ import torch
 from scipy.stats import binomtest
 from torch import Tensor, nn
 
+from .alone import check_alone
 from .schedule import Case, Schedule
 from .smoothing import Dtype, NoiseKind, Smoothing, charged_alpha
 from .votes import VoteCounter, conduct, count_votes
@@ -61,6 +62,8 @@ def certify_inputs(
 ) -> list[Certificate]:
     """Certify each input; each certificate alone is false with probability at most alpha.
 
+    A network that looks at its neighbours in a batch is refused.
+
     Args:
         model: The base network, from inputs in [0, 1] to logits.
         images: uint8 or float images, on the network's device.
@@ -70,6 +73,7 @@ def certify_inputs(
         alpha: Probability that a certificate is false.
     """
     counter = VoteCounter(model, images, smoothing)
+    check_alone(counter)
     return list(certify_stream(counter, way, list(enumerate(indices)), alpha=alpha))
 
 

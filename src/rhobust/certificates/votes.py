@@ -1,6 +1,7 @@
 """Votes of the base network under noise: the sampling that every certificate rests on."""
 
 import copy
+import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -144,6 +145,17 @@ class VoteCounter:
     def warm_up(self) -> None:
         """Compile and capture, before anybody looks at the clock."""
         self.count([Lot(0, 0, "warm-up", 0, 0, 1, 1)]).result()
+
+    def seconds_a_draw(self) -> float:
+        """How long a draw takes, by one full batch; an estimate."""
+        lots = [Lot(0, 0, "warm-up", chunk, 0, CHUNK, CHUNK) for chunk in range(self.rows // CHUNK)]
+        start = time.perf_counter()
+        self.count(lots).result()
+        return (time.perf_counter() - start) / self.rows
+
+    def logits(self, noisy: Tensor) -> Tensor:
+        """What the network answers to a batch; one that fails on it says so in one line."""
+        return self._answers(self.model, noisy)
 
     def fill(self, lots: Sequence[Lot]) -> Tensor:
         """The noisy images of the lots, row by row, then padding."""

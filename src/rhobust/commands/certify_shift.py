@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from rhobust.certificates import ShiftClaim
+from rhobust.certificates import Dtype, ShiftClaim
 from rhobust.commands.choice import ChoiceOptions
 from rhobust.commands.options import Common, CommonOptions, print_table, print_warnings, record_document
 from rhobust.evaluation import certify_shift_target
@@ -28,6 +28,8 @@ class CertifyShift:
     """Probability that the statement is false."""
     beside: bool = False
     """Show other certificates from the same draws too: W1 and W-infinity, Kumar et al., Cohen's certified accuracy."""
+    dtype: Dtype | None = None
+    """Arithmetic of the network, part of what is certified; the device's own where none is given."""
     common: CommonOptions = Common()
 
     def run(self) -> dict[str, Any]:
@@ -39,6 +41,7 @@ class CertifyShift:
             alpha=self.alpha,
             claim=self.claim,
             beside=self.beside,
+            dtype=self.dtype,
             **self.choice.sample(self.common),
         )
         return record_document(record)

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import tyro
 
+from rhobust.certificates import Dtype
 from rhobust.certificates.claim import LossName
 from rhobust.commands.choice import ChoiceOptions
 from rhobust.commands.options import Common, CommonOptions, print_table, print_warnings, record_document
@@ -32,6 +33,8 @@ class Curves:
     """Probability that the certified curve is false, and that the lower one is."""
     wrm: bool = False
     """Compute WRM's certificate of the base network too; it needs a network without kinks (--activation elu)."""
+    dtype: Dtype | None = None
+    """Arithmetic of the network under noise, part of what is bracketed; the device's own where none is given."""
     common: CommonOptions = Common()
 
     def run(self) -> dict[str, Any]:
@@ -45,6 +48,7 @@ class Curves:
             draws=self.draws,
             alpha=self.alpha,
             wrm=self.wrm,
+            dtype=self.dtype,
             **self.choice.sample(self.common),
         )
         return record_document(record)

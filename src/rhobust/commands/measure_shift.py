@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import tyro
 
+from rhobust.certificates import Dtype
 from rhobust.commands.choice import Choice
 from rhobust.commands.options import Common, CommonOptions, print_table, print_warnings, record_document
 from rhobust.data import Pairs, load_pairs
@@ -45,6 +46,8 @@ class MeasureShift:
     """Noise draws an image; more are needed as eps / sigma grows."""
     alpha: float = 1e-3
     """Probability that the statement is false."""
+    dtype: Dtype | None = None
+    """Arithmetic of the network, part of what is certified; the device's own where none is given."""
     seed: int = 0
     """Names the noise."""
     common: CommonOptions = Common()
@@ -63,13 +66,19 @@ class MeasureShift:
         ).target(self.common)
         pairs = self._pairs(channels=target.data.shape[0])
         record = measure_target(
-            target, pairs, draws=self.draws, alpha=self.alpha, seed=self.seed, report=self.common.report
+            target,
+            pairs,
+            draws=self.draws,
+            alpha=self.alpha,
+            dtype=self.dtype,
+            seed=self.seed,
+            report=self.common.report,
         )
         return record_document(record)
 
     def _measured(self) -> dict[str, Any]:
         """What needs no network: the distances alone."""
-        for name in ("labels", "weights", "sigma", "data"):
+        for name in ("labels", "weights", "sigma", "data", "dtype"):
             if getattr(self, name) is not None:
                 raise ValueError(f"--{name} must come with a network, but neither --run nor --model was given")
         pairs = self._pairs(channels=None)

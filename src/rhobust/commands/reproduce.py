@@ -18,6 +18,7 @@ from rhobust.paper.publishing import publish
 from rhobust.paper.reproduce import reproduce
 from rhobust.paper.scales import SCALES, ScaleName
 from rhobust.paper.workshop import Workshop
+from rhobust.rounding import duration
 from rhobust.training import resolve_device
 
 
@@ -93,7 +94,7 @@ class Reproduce:
                 f"{line['runs_done']} of {line['runs']}",
                 f"{line['evaluations_done']} of {line['evaluations']}",
                 f"{line['forward_passes']:.2g}",
-                _duration(line["seconds"]),
+                duration(line["seconds"]),
             ]
             for line in lines
         ]
@@ -109,15 +110,6 @@ def _threads(count: int | None) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    if seconds < 7200:
-        return f"{seconds / 60:.0f} min"
-    hours = seconds / 3600
-    return f"{hours:.1f} h" if hours < 100 else f"{hours / 24:,.0f} days"
 
 
 COMMAND = Reproduce

@@ -45,7 +45,10 @@ class ArrayFile:
         return self.path if self.path.is_file() else None
 
     def load(self, root: Path, split: Split, report: Report) -> Dataset:
-        """One split; all arrays are read, so that both splits have the same classes."""
+        """One split; all arrays are read, so that both splits have the same classes.
+
+        A class without a training image is told: labels that count from 1 leave class 0 empty.
+        """
         arrays = read_arrays(self.path)
         parts: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         if "x_test" in arrays or "y_test" in arrays:
@@ -65,6 +68,12 @@ class ArrayFile:
         images, labels = parts[split]
         if not len(labels):
             raise ValueError(f"y in {self.path} must have a class of two images or more to split, but it has none")
+        if split == "train" and (empty := sorted(set(range(num_classes)) - set(labels.tolist()))):
+            shown = ", ".join(map(str, empty[:5])) + (", ..." if len(empty) > 5 else "")
+            report(
+                f"warning: {self.path} has no training image of {len(empty)} of its {num_classes} classes ({shown}); "
+                "labels count from 0"
+            )
         classes = tuple(str(label) for label in range(num_classes))
         return Dataset(self.name, split, torch.from_numpy(images), torch.from_numpy(labels), classes)
 

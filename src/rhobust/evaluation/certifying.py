@@ -19,6 +19,7 @@ from rhobust.certificates import (
 )
 from rhobust.progress import Report
 from rhobust.records import Record, RecordWriter, Row
+from rhobust.rounding import duration
 
 from .attacking import check_radii
 from .certified import certified_summary
@@ -27,6 +28,8 @@ from .walk import walk
 
 RADII = (0.0, 0.25, 0.5, 0.75, 1.0)
 """Radii of the certified accuracy where none are asked for."""
+LONG = 60.0
+"""Seconds of certification that are told beforehand."""
 
 
 def certify_target(
@@ -104,6 +107,19 @@ def certify_target(
         for index, certificate in zip(mine, certify_stream(counter, chosen, inputs, alpha=alpha), strict=True):
             yield certificate_row(index, int(target.data.labels[index]), certificate)
 
+    def forecast(count: int) -> str | None:
+        """How long a fixed number of draws takes; what stops early is not foreseen."""
+        if chosen.name != "cohen":
+            return None
+        draws = chosen.n0 + chosen.n
+        seconds = count * draws * counter.seconds_a_draw()
+        if seconds < LONG:
+            return None
+        return (
+            f"{count:,} images with {draws:,} draws each take about {duration(seconds)}: --radii or"
+            " --tolerance stop drawing early, --limit or --stride take fewer images, --n fewer draws"
+        )
+
     return walk(
         writer,
         indices,
@@ -112,6 +128,7 @@ def certify_target(
         task=f"certify {target.name}",
         report=report,
         streaming=True,
+        forecast=forecast,
     )
 
 

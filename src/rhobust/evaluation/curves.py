@@ -13,6 +13,7 @@ from rhobust.bounds import attained_loss, moved_loss
 from rhobust.certificates import (
     BoundedLoss,
     ClippedCrossEntropy,
+    Dtype,
     Evidence,
     ShiftClaim,
     ShiftSurvey,
@@ -29,7 +30,7 @@ from rhobust.progress import Report
 from rhobust.records import Record, RecordWriter, Row
 
 from .attacking import check_radii
-from .shift import check_network, survey_of
+from .shift import check_target, survey_of
 from .target import Target
 from .walk import walk
 
@@ -67,6 +68,7 @@ def curves_target(
     draws: int = 20,
     alpha: float = 1e-3,
     wrm: bool = False,
+    dtype: Dtype | None = None,
     limit: int | None = None,
     stride: int = 1,
     seed: int = 0,
@@ -94,6 +96,7 @@ def curves_target(
         draws: Noise draws a point that value a loss.
         alpha: Probability that the certified curve is false, and that the lower one is.
         wrm: Compute WRM's certificate too.
+        dtype: Arithmetic of the network under noise, which is bracketed; the device's own where none is given.
         limit: Examples at most.
         stride: Take every stride-th example.
         seed: Names the noise.
@@ -103,7 +106,7 @@ def curves_target(
     ascent = ascent or Ascent()
     indices = target.data.places(limit, stride)
     claim = ShiftClaim(loss=loss, bound=bound).settled(target.data.num_classes)
-    survey = survey_of(target, claim, points=len(indices), draws=draws, alpha=alpha, seed=seed)
+    survey = survey_of(target, claim, points=len(indices), draws=draws, alpha=alpha, dtype=dtype, seed=seed)
     valued: BoundedLoss = ZeroOne() if loss == "0-1" else ClippedCrossEntropy(claim.largest)
     smoothness, reason = _smoothness(target) if wrm else (None, "not asked for")
     settings: Row = {
@@ -124,6 +127,7 @@ def curves_target(
         "seed": seed,
         **target.identity(),
         "sigma": survey.smoothing.sigma,
+        "dtype": survey.smoothing.dtype,
     }
 
     def evaluate(block: list[int]) -> list[Row]:
@@ -192,7 +196,7 @@ def curves_target(
 
     writer = RecordWriter(target.folder, "curves", loss, settings)
     if writer.summary is None:
-        check_network(target, survey.smoothing)
+        check_target(target, survey.smoothing)
     return walk(writer, indices, evaluate, summarise, task=f"curves {target.name}", report=report)
 
 

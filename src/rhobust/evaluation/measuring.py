@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from rhobust.certificates import (
+    Dtype,
     Smoothing,
     count_errors,
     measured_certificate,
@@ -19,7 +20,7 @@ from rhobust.data import Dataset, Pairs, pair_distances
 from rhobust.progress import Report
 from rhobust.records import Record, RecordWriter, Row
 
-from .shift import check_network
+from .shift import check_target
 from .target import Target
 from .walk import walk
 
@@ -47,6 +48,7 @@ def measure_target(
     *,
     draws: int = 20,
     alpha: float = 1e-3,
+    dtype: Dtype | None = None,
     seed: int = 0,
     report: Report | None = None,
 ) -> Record:
@@ -73,6 +75,7 @@ def measure_target(
             Dataset(pairs.name, "test", images, labels, target.data.classes) for images in (pairs.before, pairs.after)
         )
     noise = noise_kind(points.images)
+    dtype = dtype or native_dtype(target.device)
     settings: Row = {
         **_identity(pairs),
         "points": "test data" if moved is None else "before",
@@ -85,6 +88,7 @@ def measure_target(
         "seed": seed,
         **target.identity(),
         "sigma": sigma,
+        "dtype": dtype,
     }
     distances = pair_distances(pairs.before, pairs.after)
     shift = _shift(distances, pairs, alpha)
@@ -99,6 +103,7 @@ def measure_target(
             draws=draws,
             seed=seed,
             num_classes=data.num_classes,
+            dtype=dtype,
         )
         return wrong.tolist()
 
@@ -140,7 +145,7 @@ def measure_target(
 
     writer = RecordWriter(target.folder, "measure-shift", "", settings)
     if writer.summary is None:
-        check_network(target, Smoothing(sigma, target.data.num_classes, dtype=native_dtype(target.device)))
+        check_target(target, Smoothing(sigma, target.data.num_classes, dtype=dtype))
     indices = range(max(len(pairs), len(points)))
     return walk(writer, indices, evaluate, summarise, task=f"measure-shift {target.name}", report=report)
 

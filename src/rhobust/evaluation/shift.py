@@ -7,12 +7,12 @@ from dataclasses import asdict
 import numpy as np
 
 from rhobust.certificates import (
+    Dtype,
     Evidence,
     ShiftClaim,
     ShiftSurvey,
     Smoothing,
-    VoteCounter,
-    check_alone,
+    check_network,
     compare,
     native_dtype,
     noise_kind,
@@ -34,6 +34,7 @@ def certify_shift_target(
     alpha: float = 1e-3,
     claim: ShiftClaim | None = None,
     beside: bool = False,
+    dtype: Dtype | None = None,
     limit: int | None = None,
     stride: int = 1,
     seed: int = 0,
@@ -50,6 +51,7 @@ def certify_shift_target(
         alpha: Probability that the curve is false.
         claim: Classifier, loss, distance and way; accuracy of the randomised classifier under W2 where none is given.
         beside: Sum up other certificates from the same draws too, each at alpha on its own.
+        dtype: Arithmetic of the network; the device's own where none is given.
         limit: Examples at most.
         stride: Take every stride-th example.
         seed: Names the noise.
@@ -61,7 +63,7 @@ def certify_shift_target(
     claim = (claim or ShiftClaim()).settled(target.data.num_classes)
     if beside and claim.loss != "0-1":
         raise ValueError("beside must be left out for a loss that is not 0-1: the other certificates are of accuracy")
-    survey = survey_of(target, claim, points=len(indices), draws=draws, alpha=alpha, seed=seed)
+    survey = survey_of(target, claim, points=len(indices), draws=draws, alpha=alpha, dtype=dtype, seed=seed)
     settings: Row = {
         "eps": list(eps),
         "draws": draws,
@@ -76,6 +78,7 @@ def certify_shift_target(
         "seed": seed,
         **target.identity(),
         "sigma": sigma,
+        "dtype": survey.smoothing.dtype,
     }
 
     def evaluate(block: list[int]) -> list[Row]:
@@ -119,11 +122,13 @@ def certify_shift_target(
 
     writer = RecordWriter(target.folder, "certify-shift", "", settings)
     if writer.summary is None:
-        check_network(target, survey.smoothing)
+        check_target(target, survey.smoothing)
     return walk(writer, indices, evaluate, summarise, task=f"certify-shift {target.name}", report=report)
 
 
-def survey_of(target: Target, claim: ShiftClaim, *, points: int, draws: int, alpha: float, seed: int) -> ShiftSurvey:
+def survey_of(
+    target: Target, claim: ShiftClaim, *, points: int, draws: int, alpha: float, dtype: Dtype | None, seed: int
+) -> ShiftSurvey:
     """How a target's test data is asked about a shift."""
     data = target.data
     smoothing = Smoothing(
@@ -131,14 +136,14 @@ def survey_of(target: Target, claim: ShiftClaim, *, points: int, draws: int, alp
         data.num_classes,
         noise=noise_kind(data.images),
         seed=seed,
-        dtype=native_dtype(target.device),
+        dtype=dtype or native_dtype(target.device),
     )
     return ShiftSurvey(claim, smoothing, points=points, dimension=math.prod(data.shape), draws=draws, alpha=alpha)
 
 
-def check_network(target: Target, smoothing: Smoothing) -> None:
-    """Refuse a network that is no function of one input: its votes in a batch say nothing of a vote alone."""
-    check_alone(VoteCounter(target.model, target.data.images[:IMAGES].to(target.device), smoothing))
+def check_target(target: Target, smoothing: Smoothing) -> None:
+    """Refuse a network that looks at its neighbours in a batch."""
+    check_network(target.model, target.data.images[:IMAGES].to(target.device), smoothing)
 
 
 _NAMES = {"errors": "errors", "dithered": "dithered", "losses": "loss", "uppers": "upper"}

@@ -36,9 +36,9 @@ def sweep(
 ) -> list[list[Row]]:
     """Attack a block of examples at each radius; the rows of each judge, example by example.
 
-    What is broken for a judge is broken for it at every larger radius, and what is broken for all leaves the batch.
-    An ascent begins where the smaller radius ended, unless told otherwise; its restarts are for survivors only. Where
-    radii are nested, a point that a judge is shown depends on the source, the example, the radii, the seed and that
+    Radii are nested: what is broken for a judge is broken for it at every larger radius, and what is broken for all
+    leaves the batch. An ascent begins where the smaller radius ended, unless told otherwise; its restarts are for
+    survivors only. A point that a judge is shown depends on the source, the example, the radii, the seed and that
     judge's own answers, so more judges change nothing.
 
     Args:
@@ -48,10 +48,11 @@ def sweep(
         judges: Who answers the attacked inputs.
         block: The examples.
         seed: Names the noise.
-        nested: Whether what is broken stays broken; without it every example is attacked at every radius.
+        nested: Whether what is broken stays broken; without it every example is attacked at every radius, anew: the
+            rows of a radius are those of a sweep over it alone.
         stage: Names the noise too: another stage of an evaluation draws anew.
     """
-    return _Sweep(source, attack, judges, block, seed, stage).over(radii, nested)
+    return _Sweep(source, attack, judges, block, seed, stage, nested=nested).over(radii)
 
 
 def first_breaks(
@@ -65,8 +66,8 @@ def first_breaks(
     nested: bool,
 ) -> dict[int, tuple[Row, Tensor]]:
     """Attack a few examples as `sweep` does: the first broken row of each that breaks, and the point it speaks of."""
-    made = _Sweep(source, attack, [judge], block, seed, "")
-    made.over(radii, nested)
+    made = _Sweep(source, attack, [judge], block, seed, "", nested=nested)
+    made.over(radii)
     return {block[position]: found for position, found in made.breaks[0].items()}
 
 
@@ -77,9 +78,18 @@ def norm_of(attack: AnyAttack) -> Norm:
 
 class _Sweep:
     def __init__(
-        self, source: Target, attack: AnyAttack, judges: Sequence[Judge], block: list[int], seed: int, stage: str
+        self,
+        source: Target,
+        attack: AnyAttack,
+        judges: Sequence[Judge],
+        block: list[int],
+        seed: int,
+        stage: str,
+        *,
+        nested: bool,
     ) -> None:
         self.source, self.judges, self.block, self.seed, self.stage = source, judges, block, seed, stage
+        self.nested = nested
         self.attack: Attack = attack.climber() if isinstance(attack, Paper) else attack
         self.norm = norm_of(attack)
         self.x = to_unit(source.data.images[block]).to(source.device)
@@ -91,11 +101,11 @@ class _Sweep:
         self.breaks: list[dict[int, tuple[Row, Tensor]]] = [{} for _ in judges]
         """For each judge the first broken row of each example, and the point behind it."""
 
-    def over(self, radii: Sequence[float], nested: bool) -> list[list[Row]]:
+    def over(self, radii: Sequence[float]) -> list[list[Row]]:
         everyone = [set(range(len(self.block))) for _ in self.judges]
         alive = everyone
         for radius in radii:
-            alive = self._at(radius, alive if nested else everyone)
+            alive = self._at(radius, alive if self.nested else everyone)
             for rows in self.rows:
                 for own in rows:
                     if own[-1]["radius"] != radius:
@@ -146,7 +156,8 @@ class _Sweep:
             network = self.source.climbed if self.attack.sees_noise else None
             return self.attack(network or self.source.model, x, y, **ball)[: len(chunk)]
         start = self.attack.start(x, radius, rng, attempt)
-        warm = self.attack.warm and attempt < 2  # one for each loss; further starts are to be other ones
+        # One for each loss; further starts are to be other ones.
+        warm = self.nested and self.attack.warm and attempt < 2
         if warm:
             start = torch.stack(
                 [self.before.get((attempt, position), own) for position, own in zip(filled, start, strict=True)]

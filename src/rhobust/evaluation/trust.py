@@ -44,9 +44,10 @@ def distrust(evaluation: Evaluation, rows: Sequence[Row], *, probe: bool, beside
 
 
 def inspect(evaluation: Evaluation, indices: Sequence[int]) -> list[str]:
-    """Warnings about the networks themselves, from a few examples."""
-    warnings = []
-    networks = {target.model_hash: target for target in (evaluation.source, evaluation.judge.target)}
+    """Warnings about the networks themselves, from a few examples, and about noise that they were not trained with."""
+    judge = evaluation.judge
+    warnings = judge.target.sigma_warnings() if judge.scored == "smoothed" else []
+    networks = {target.model_hash: target for target in (evaluation.source, judge.target)}
     for target in networks.values():
         who = "the network" if len(networks) == 1 else target.name
         x = _images(target, indices)

@@ -32,6 +32,7 @@ def walk(
     rows_each: int = 1,
     block: int | None = None,
     streaming: bool = False,
+    forecast: Callable[[int], str | None] | None = None,
 ) -> Record:
     """Evaluate the examples that the record lacks, block by block, and finish it.
 
@@ -49,6 +50,8 @@ def walk(
         rows_each: Rows of an example; one with fewer was cut off by a kill and is evaluated again.
         block: Examples between two writes; `BLOCK` where none is given.
         streaming: Whether `evaluate` takes all examples at once and gives their rows, in their order, as they come.
+        forecast: From the number of examples that a process has before it to a line worth telling; asked in the first
+            process only.
     """
     start = time.perf_counter()
     rank, world = _place()
@@ -66,6 +69,8 @@ def walk(
         # A block that a kill cut in two is evaluated whole: other neighbours in a batch may move a last digit.
         mine = _begun(indices, done, size) + mine
     with telling(report if rank == 0 else silent) as tell:
+        if rank == 0 and mine and forecast is not None and (line := forecast(len(mine))) is not None:
+            tell(line)
         if streaming:
             pieces = _pieces(evaluate(mine) if mine else (), size, rows_each)
         else:

@@ -87,4 +87,9 @@ def _seconds(work: dict[str, Any]) -> str:
 def _markdown(head: list[str], rows: list[list[str]], words: int) -> str:
     """A table whose first columns are words and whose others are numbers."""
     rule = ["---"] * words + ["---:"] * (len(head) - words)
-    return "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *rows))
+    return table_lines([head, rule, *rows])
+
+
+def table_lines(rows: Iterable[list[str]]) -> str:
+    """Rows, the rule among them, as a Markdown table."""
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)

@@ -1,8 +1,6 @@
 """Where the runs and records of a reproduction lie, and how a job's record is found there."""
 
-import gzip
 import json
-import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,7 +9,7 @@ import torch
 
 from rhobust.evaluation import Target, target_from_run
 from rhobust.progress import Report
-from rhobust.records import COMPRESSED, Record, Row, read_json, read_record, record_paths
+from rhobust.records import COMPRESSED, Record, Row, read_head, read_json, read_record, record_paths
 from rhobust.training import TrainConfig
 from rhobust.training.run import METRICS, WEIGHTS, WITNESS, Run, file_hash
 
@@ -70,7 +68,7 @@ class Workshop:
         Of several a finished one.
         """
         wanted = json.loads(json.dumps({**settings, "model_hash": self.model_hash(run)}))
-        heads = {path: _head(path) for path in record_paths(self.folder(run), kind)}
+        heads = {path: read_head(path) for path in record_paths(self.folder(run), kind)}
         found = [
             path
             for path, head in heads.items()
@@ -115,16 +113,6 @@ def read_finished(path: Path) -> Record:
     if not record.intact:
         raise ValueError(f"{path} must be as it was written, but it was changed: delete it to evaluate it again")
     return record
-
-
-def _head(path: Path) -> Row:
-    """The first line of a record; nothing where it cannot be read."""
-    try:
-        with gzip.open(path) if path.name.endswith(COMPRESSED) else path.open("rb") as file:
-            head = _parsed(file.readline())
-    except (OSError, EOFError, zlib.error):
-        return {}
-    return head if isinstance(head, dict) else {}
 
 
 def _holds(header: Row, wanted: Row) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 from rhobust.rounding import rounded
 
-from .accounting import NOTHING, accounts, accounts_csv
+from .accounting import NOTHING, accounts, accounts_csv, table_lines
 
 DIGITS = 4
 """Digits of a number in a table: those of the paper's shares."""
@@ -53,8 +53,7 @@ def _table(document: dict[str, Any]) -> str:
     if absent:
         notes.append(f"- Not measured yet: {'; '.join(absent)}.")
     notes += [f"- [{mark}] {text}" for text, mark in marks.items()]
-    lines = [f"| {' | '.join(row)} |" for row in rows]
-    return "\n\n".join(["\n".join(lines), LEGEND + (MARKS if marks else ""), *(["\n".join(notes)] if notes else [])])
+    return "\n\n".join([table_lines(rows), LEGEND + (MARKS if marks else ""), *(["\n".join(notes)] if notes else [])])
 
 
 Rows = list[list[str]]

@@ -1,0 +1,103 @@
+"""What is printed errs to the safe side: proved numbers go down, losses and distances up, intervals outward."""
+
+from pathlib import Path
+
+from rhobust.certificates import ShiftClaim
+from rhobust.commands.certify import Certify
+from rhobust.commands.certify_shift import CertifyShift
+from rhobust.commands.choice import Choice, Several
+from rhobust.commands.compare import Compare
+from rhobust.commands.curves import Curves
+from rhobust.commands.measure_shift import MeasureShift
+from rhobust.commands.noise import Noise
+from rhobust.commands.quickstart import Quickstart
+from rhobust.commands.transfer import Transfer
+
+LOW, HIGH = 0.50049, 0.50051
+"""Both lie a little off 0.5005: rounded to nearest, to 0.500 and 0.501."""
+
+
+def shown(capsys, command, summary, settings=None):
+    command.show({"record": "r.jsonl", "summary": summary, "settings": settings or {}})
+    return [line.split() for line in capsys.readouterr().out.splitlines()]
+
+
+def test_certificates_of_inputs(capsys):
+    points = {"radius": 0.5, "accuracy": HIGH, "at_least": HIGH, "n": 7}
+    summary = {
+        "certified_accuracy": [points],
+        "theorems": [{"certified_accuracy": [HIGH]} for _ in range(3)],
+        "average_certified_radius": 0.12346,
+        "mean_draws": 100.0,
+        "abstained": 2,
+        "statement": "said",
+        "deduction": 0.12341,
+        "warnings": ["careful"],
+    }
+    lines = shown(capsys, Certify(Choice()), summary)
+    assert lines[1] == ["0.5", "0.500", "0.500", "0.500", "0.500", "7"]
+    assert lines[2][-1] == "0.1234"
+    assert "0.1235" in lines[-3]
+    assert lines[-2:] == [["warning:", "careful"], ["r.jsonl"]]
+
+
+def test_certificates_of_distributions(capsys):
+    common = {"points": 7, "statement": "said", "warnings": []}
+    others = [{"name": "Kumar", "cost": "w1", "classifier": "one", "certified_accuracy": [HIGH]}]
+    accuracy = {"curve": [{"eps": 0.1, "certified_accuracy": HIGH}], "accuracy_under_noise": 0.9, "beside": others}
+    lines = shown(capsys, CertifyShift(Choice()), {**common, **accuracy}, {"loss": "0-1"})
+    assert lines[1] == ["0.1", "0.500", "0.500"]
+    loss = {"curve": [{"eps": 0.1, "certified_loss": LOW}], "loss_under_noise": 0.9}
+    command = CertifyShift(Choice(), ShiftClaim(loss="cross-entropy"))
+    assert shown(capsys, command, {**common, **loss}, {"loss": "cross-entropy"})[1] == ["0.1", "0.501"]
+
+
+def test_curves(capsys):
+    at = {"eps": 0.1, "lower": HIGH, "estimate": HIGH, "certified": LOW, "wrm": LOW}
+    summary = {"curve": [at], "points": 7, "wrm": None, "statement": "said", "warnings": []}
+    lines = shown(capsys, Curves(Choice()), summary, {"loss": "0-1"})
+    assert lines[1] == ["0.1", "0.500", "0.501", "0.501", "0.501"]
+
+
+def test_measured_shifts(capsys):
+    shift = {"eps": 0.12341, "mean_distance": 0.12341, "largest_distance": 0.12341, "pairs": 3, "statement": "said"}
+    share = {"accuracy": HIGH, "low": HIGH, "high": LOW}
+    certificate = {"certified_accuracy": HIGH, "statement": "proved"}
+    summary = {"shift": shift, "certificate": certificate, "after": share, "before": None}
+    lines = shown(capsys, MeasureShift(Path("a"), Path("b")), summary)
+    assert [line[-1] for line in lines[1:4]] == ["0.1235"] * 3
+    assert lines[6][-2:] == ["0.500", "proved"]
+    assert lines[7][4:] == ["0.501", "estimate,", "95%", "0.500", "to", "0.501"]
+
+
+def test_compared_files(capsys):
+    one = {"file": "a.tsv", "standing": "claimed", "certified_accuracy": [{"accuracy": HIGH, "n": 7}]}
+    Compare(()).show({"radii": [0.5], "files": [{**one, "average_certified_radius": 0.12346}]})
+    assert capsys.readouterr().out.splitlines()[1].split() == ["a.tsv", "claimed", "0.500", "0.1234", "7"]
+
+
+def test_the_quickstart(capsys):
+    attacked = {"robust_accuracy": [{"radius": 0.0, "accuracy": HIGH}, {"radius": 0.5, "accuracy": LOW}]}
+    certified = {"certified_accuracy": [{"radius": 0.5, "accuracy": HIGH}]}
+    shift = {"curve": [{"eps": 0.1, "certified_accuracy": HIGH}]}
+    run = {"records": [{"summary": part} for part in (attacked, attacked, certified, shift)]}
+    Quickstart().show({"runs": [run] * 3, "report": "r.html"})
+    for line in capsys.readouterr().out.splitlines()[1:4]:
+        assert line.split()[1:] == ["0.501", "0.500", "0.500", "0.500", "0.500"]
+
+
+def test_a_contradiction_under_noise_is_a_failure():
+    fine, wrong = ({"summary": {"contradictions": found}} for found in ([], ["both cannot be"]))
+    command = Noise(Several())
+    assert command.failure({"runs": [{"with": fine, "without": fine}]}) is None
+    assert command.failure({"runs": [{"with": fine, "without": fine}, {"with": wrong, "without": fine}]}) == (
+        "both cannot be"
+    )
+
+
+def test_warnings_of_every_record_of_a_transfer(capsys):
+    curve = [{"robust_accuracy": [{"accuracy": 0.5}], "scored": "base"}] * 2
+    records = [{"record": f"{n}.jsonl", "summary": {"targets": curve, "warnings": [f"about {n}"]}} for n in (1, 2)]
+    Transfer(Several(), radii=(0.5,)).show({"runs": ["a", "b"], "records": records, "warnings": ["about both"]})
+    told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("warning: ")]
+    assert told == ["warning: about 1", "warning: about 2", "warning: about both"]
