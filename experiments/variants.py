@@ -113,7 +113,10 @@ class NalAnnealed(Nal):
     updates: int = 391 * 15
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> Loss:
-        count = next(buffer for name, buffer in model.named_buffers() if name.endswith("num_batches_tracked"))
+        counts = [buffer for name, buffer in model.named_buffers() if name.endswith("num_batches_tracked")]
+        if not counts:
+            raise ValueError("a network whose price falls must count its updates in a batch norm, but it has none")
+        count = counts[0]
         price = self.first * (self.gamma / self.first) ** (count / self.updates).clamp(max=1)
         with frozen(model) as lent:
             worst = ascend(
