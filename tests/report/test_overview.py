@@ -6,7 +6,8 @@ import numpy as np
 
 from rhobust.records import RecordWriter
 from rhobust.report.gather import gather
-from rhobust.report.overview import entry, headline, method_name
+from rhobust.report.naming import method_name, unbroken
+from rhobust.report.overview import entry, headline
 
 from .folders import change_summary, write_attack, write_certificate, write_run
 
@@ -57,3 +58,47 @@ def test_the_users_own_network_is_named_by_its_last_word(tmp_path):
     del config["name"]
     (run / "config.json").write_text(json.dumps(config | {"model": "my.module:factory"}))
     assert gather([run]).runs[0].label == "nal-digits-factory-1234"
+
+
+def unnamed(folder, **more):
+    """A run whose folder's name nobody chose."""
+    run = write_run(folder, **more)
+    config = json.loads((run / "config.json").read_text())
+    del config["name"]
+    (run / "config.json").write_text(json.dumps(config))
+    return run
+
+
+def test_a_name_with_a_hash_gives_way_to_the_method(tmp_path):
+    first, second = (unnamed(tmp_path / f"nal-digits-cnn-small-{digest}") for digest in ("0123abcd", "89abcdef"))
+    other = unnamed(tmp_path / "gaussian-digits-cnn-small-0123abcd", kind="gaussian", sigma=0.5)
+    chosen = unnamed(tmp_path / "my-best")
+    labels = [run.label for run in gather([first, other, chosen, second]).runs]
+    assert labels == ["NAL, σ 0.25, γ 0.5, 0123abcd", "Gaussian, σ 0.5", "my-best", "NAL, σ 0.25, γ 0.5, 89abcdef"]
+    [alone] = gather([first]).runs
+    at = headline([alone])
+    shown = entry(0, alone, at)
+    assert (shown.label, shown.method) == ("NAL, σ 0.25, γ 0.5", "nal-digits-cnn-small-0123abcd")
+    [named] = gather([chosen]).runs
+    assert (entry(0, named, at).label, entry(0, named, at).method) == ("my-best", "NAL, σ 0.25, γ 0.5")
+
+
+def test_a_symbol_stays_with_its_value():
+    assert unbroken("NAL, σ 0.25, γ 0.5") == "NAL, σ\u00a00.25, γ\u00a00.5"
+
+
+def test_the_papers_solver_is_named(tmp_path):
+    run = write_run(tmp_path / "run")
+    config = json.loads((run / "config.json").read_text())
+    config["method"]["inner"] = "paper"
+    (run / "config.json").write_text(json.dumps(config))
+    assert method_name(gather([run]).runs[0]) == "NAL, the paper’s solver, σ 0.25, γ 0.5"
+
+
+def test_clean_accuracy_is_that_over_the_most_images(tmp_path):
+    run = write_run(tmp_path / "run")
+    few = write_attack(run, "autoattack", np.full(50, 0.1), scored="smoothed", sigma=0.25)
+    assert few.name < next(run.glob("attack-eot-*")).name, "it is read first"
+    [found] = gather([run]).runs
+    clean = entry(0, found, headline([found])).figures[0]
+    assert "n\u00a0=\u00a0200" in clean.detail[1]

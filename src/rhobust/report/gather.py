@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from rhobust.records import Row, read_json, read_record, read_rows, record_paths
+from rhobust.report.naming import named
 from rhobust.report.pictures import read_examples
 from rhobust.report.pieces import disagreements, pieces_of
 from rhobust.report.run import Attack, Piece, Run
@@ -44,7 +45,7 @@ def gather(folders: Sequence[Path]) -> Gathered:
             missing.append(f"{folder} is left out: {error}")
     if not runs:
         raise ValueError("; ".join(missing))
-    return Gathered(tuple(runs), tuple(missing))
+    return Gathered(named(runs), tuple(missing))
 
 
 def _gather_run(folder: Path, taken: set[str]) -> Run:

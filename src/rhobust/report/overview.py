@@ -2,15 +2,12 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
+from rhobust.report.naming import method_name
 from rhobust.report.run import COSTS, Attack, Certificate, Run, Shift
 from rhobust.report.soundness import broken_though_certified, contradictions
 from rhobust.report.table import Standing, close_votes, shown_interval, shown_percent
 from rhobust.rounding import Share, confidence, percent, plain
-
-_NAMES = {"gaussian": "Gaussian", "smoothadv": "SmoothAdv", "trades": "TRADES"}
-_SYMBOLS = {"sigma": "σ", "gamma": "γ", "eps": "ε", "beta": "β", "lam": "λ"}
 
 
 @dataclass(frozen=True)
@@ -100,7 +97,9 @@ def entry(position: int, run: Run, at: Headline) -> Entry:
     else:
         guarantee = _guarantee(run, certificate, shift, at)
     notes = (*_missing(run, certificate, shift), *run.notes)
-    return Entry(position, run.label, method_name(run), guarantee, figures, notes)
+    method = method_name(run)
+    # Where the method is the label, the folder's name says which run it is.
+    return Entry(position, run.label, run.folder if run.label.startswith(method) else method, guarantee, figures, notes)
 
 
 def _missing(run: Run, certificate: Certificate | None, shift: Shift | None) -> list[str]:
@@ -113,21 +112,6 @@ def _missing(run: Run, certificate: Certificate | None, shift: Shift | None) -> 
     if run.sigmas and shift is None:
         lacking.append("certificate for distributions")
     return [f"Not in this folder: {', '.join(lacking)}."] if lacking else []
-
-
-def method_name(run: Run) -> str:
-    """The training method with its main settings, such as "NAL, σ 0.25, γ 0.5"; the user's own network by its name."""
-    kind = str(run.method.get("kind", "unknown method"))
-    parts = [
-        f"{run.config.get('model')}, trained elsewhere" if "weights" in run.config else _NAMES.get(kind, kind.upper())
-    ]
-    for key, symbol in _SYMBOLS.items():
-        value: Any = run.method.get(key)
-        if isinstance(value, int | float):
-            parts.append(f"{symbol} {plain(value)}")
-    if "sigma" not in run.method and run.sigmas:
-        parts.append(f"smoothed with σ {', '.join(plain(sigma) for sigma in run.sigmas)}")
-    return ", ".join(parts)
 
 
 def quoted_certificate(run: Run) -> Certificate | None:
@@ -223,9 +207,14 @@ def _sure(alpha: float | None) -> str:
 def _clean(run: Run, certificate: Certificate | None, shift: Shift | None) -> Figure:
     title = "Clean"
     for scored in ("smoothed", "base"):
-        for attack in run.attacks:
-            if attack.scored == scored and 0.0 in attack.accuracy and (attack.majority or scored == "base"):
-                return _counted(title, attack.accuracy[0.0], "estimate", attack.judge, attack.warnings)
+        judged = [
+            attack
+            for attack in run.attacks
+            if attack.scored == scored and 0.0 in attack.accuracy and (attack.majority or scored == "base")
+        ]
+        if judged:
+            most = max(judged, key=lambda attack: attack.accuracy[0.0].n)
+            return _counted(title, most.accuracy[0.0], "estimate", most.judge, most.warnings)
         if scored == "smoothed" and certificate is not None:
             return _counted(title, certificate.accuracy(0.0), "proved", "right and certified", certificate.warnings)
         if scored == "smoothed" and shift is not None:

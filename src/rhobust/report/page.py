@@ -16,7 +16,8 @@ from rhobust.report.chart import COLOURS, colour, markers
 from rhobust.report.figures import Kind, figures
 from rhobust.report.gather import Gathered, gather
 from rhobust.report.matrix import matrices
-from rhobust.report.overview import entry, headline, method_name
+from rhobust.report.naming import method_name, unbroken
+from rhobust.report.overview import entry, headline
 from rhobust.report.pictures import galleries
 from rhobust.report.run import Run
 from rhobust.report.soundness import contradictions
@@ -63,6 +64,7 @@ def render(gathered: Gathered, *, title: str) -> str:
     )
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {"where": where_text, "end": end_text, "swatch": _swatch, "dashes": _dashes}
+    environment.filters["unbroken"] = unbroken
     drawn = figures(runs)
     rows = numbers(runs)
     at = headline(runs)
