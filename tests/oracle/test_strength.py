@@ -5,7 +5,7 @@ import torch
 
 from rhobust import methods
 from rhobust.attacks import Autoattack, Eot, Pgd
-from rhobust.data import load, to_unit
+from rhobust.data import available, load, to_unit
 from rhobust.evaluation import Target, attack_target
 from rhobust.progress import silent
 
@@ -86,6 +86,8 @@ def test_eot_leaves_no_more_than_autoattack(noise_trained, tmp_path):
 @pytest.mark.parametrize("method", [methods.Gaussian(sigma=0.25), methods.Pgd(eps=1.5, steps=4)])
 def test_on_mnist(method, foolbox, autopgd, tmp_path):
     """The paper's CNN after a quarter of an epoch; the data lie where `rhobust data get mnist` puts them."""
+    if not {entry.name: entry.present for entry in available()}["mnist"]:
+        pytest.skip("MNIST is not there: run `rhobust data get mnist`")
     radii = (0.5, 1.0, 1.5, 2.0, 2.5)
     mnist = load("mnist", "test")
     network = trained(method, load("mnist", "train"), model="cnn", images=15_000, size=128, lr=1e-3)

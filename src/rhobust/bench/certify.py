@@ -221,7 +221,7 @@ def _art_seconds(target: Target, images: Tensor) -> float | None:
         art = import_module("art.estimators.certification.randomized_smoothing")
     except ImportError:
         return None
-    kept = np.random.get_state()  # noqa: NPY002 - the peer draws from numpy's global generator
+    kept = np.random.get_state()  # noqa: NPY002 - the peer draws from numpy's global generator, and its loader from torch's
     smoothed = art.PyTorchRandomizedSmoothing(
         model=textbook_network(copy.deepcopy(target.model)).eval(),
         loss=nn.CrossEntropyLoss(),
@@ -235,8 +235,9 @@ def _art_seconds(target: Target, images: Tensor) -> float | None:
     )
     x = to_unit(images.cpu()).numpy()
     try:
-        smoothed.certify(x[:1], n=2 * BATCH, batch_size=BATCH)
-        return _seconds(lambda: smoothed.certify(x, n=N, batch_size=BATCH), images.device)
+        with torch.random.fork_rng(devices=[]):
+            smoothed.certify(x[:1], n=2 * BATCH, batch_size=BATCH)
+            return _seconds(lambda: smoothed.certify(x, n=N, batch_size=BATCH), images.device)
     finally:
         np.random.set_state(kept)  # noqa: NPY002
 
