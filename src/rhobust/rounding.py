@@ -55,6 +55,15 @@ def rounded(value: float, digits: int, way: Way) -> str:
     return text.lstrip("-") if Decimal(text) == 0 else text
 
 
+def outward(low: float, high: float, digits: int) -> str:
+    """An interval, each end rounded away from the other.
+
+    >>> outward(0.1239, 0.4561, 3)
+    '0.123 to 0.457'
+    """
+    return f"{rounded(low, digits, 'down')} to {rounded(high, digits, 'up')}"
+
+
 def percent(value: float, way: Way) -> str:
     """A share as a percentage with one digit, without the sign.
 

@@ -72,15 +72,16 @@ def unnamed(folder, **more):
 def test_a_name_with_a_hash_gives_way_to_the_method(tmp_path):
     first, second = (unnamed(tmp_path / f"nal-digits-cnn-small-{digest}") for digest in ("0123abcd", "89abcdef"))
     other = unnamed(tmp_path / "gaussian-digits-cnn-small-0123abcd", kind="gaussian", sigma=0.5)
-    chosen = unnamed(tmp_path / "my-best")
+    chosen = unnamed(tmp_path / "nal-best-20261115")
     labels = [run.label for run in gather([first, other, chosen, second]).runs]
-    assert labels == ["NAL, σ 0.25, γ 0.5, 0123abcd", "Gaussian, σ 0.5", "my-best", "NAL, σ 0.25, γ 0.5, 89abcdef"]
+    nal = "NAL, σ 0.25, γ 0.5"
+    assert labels == [f"{nal}, 0123abcd", "Gaussian, σ 0.5", "nal-best-20261115", f"{nal}, 89abcdef"]
     [alone] = gather([first]).runs
     at = headline([alone])
     shown = entry(0, alone, at)
-    assert (shown.label, shown.method) == ("NAL, σ 0.25, γ 0.5", "nal-digits-cnn-small-0123abcd")
+    assert (shown.label, shown.method) == (nal, "nal-digits-cnn-small-0123abcd")
     [named] = gather([chosen]).runs
-    assert (entry(0, named, at).label, entry(0, named, at).method) == ("my-best", "NAL, σ 0.25, γ 0.5")
+    assert (entry(0, named, at).label, entry(0, named, at).method) == ("nal-best-20261115", nal)
 
 
 def test_a_symbol_stays_with_its_value():

@@ -3,19 +3,18 @@
 import copy
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from rhobust.attacks import AnyAttack, Pgd
 from rhobust.bench.benchmark import Setting, Table
+from rhobust.bench.peers import generators_kept
 from rhobust.bench.textbook import textbook_network
 from rhobust.configs import to_json
 from rhobust.data import Dataset, load, to_unit
@@ -63,7 +62,7 @@ def bench_attacks(setting: Setting) -> dict[str, Any]:
         for number in range(ROUNDS):
             for name, (model, sweep) in ways.items():
                 tell(f"bench attacks: {name}, round {number + 1} of {ROUNDS}")
-                with _generators_kept(setting.device):
+                with generators_kept(setting.device):
                     start, worked = time.perf_counter(), time.process_time()
                     curves[name] = sweep(model, x, y)
                     times[name].append((time.perf_counter() - start, time.process_time() - worked))
@@ -177,14 +176,3 @@ def _network(data: Dataset, device: torch.device) -> nn.Module:
         method.loss(network, x, y, noise).value.backward()
         optimizer.step()
     return network.eval()
-
-
-@contextmanager
-def _generators_kept(device: torch.device) -> Iterator[None]:
-    """Other packages draw from the global generators, which are not ours to move."""
-    state = np.random.get_state()  # noqa: NPY002
-    try:
-        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            yield
-    finally:
-        np.random.set_state(state)  # noqa: NPY002

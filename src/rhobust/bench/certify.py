@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from rhobust.bench.benchmark import Setting, Table
+from rhobust.bench.peers import generators_kept
 from rhobust.bench.textbook import textbook_network, textbook_votes
 from rhobust.certificates import Certificate, Cohen, Dtype, Grid, Smoothing, VoteCounter, certify_stream
 from rhobust.data import Dataset, to_unit
@@ -221,7 +222,6 @@ def _art_seconds(target: Target, images: Tensor) -> float | None:
         art = import_module("art.estimators.certification.randomized_smoothing")
     except ImportError:
         return None
-    kept = np.random.get_state()  # noqa: NPY002 - the peer draws from numpy's global generator, and its loader from torch's
     smoothed = art.PyTorchRandomizedSmoothing(
         model=textbook_network(copy.deepcopy(target.model)).eval(),
         loss=nn.CrossEntropyLoss(),
@@ -234,12 +234,9 @@ def _art_seconds(target: Target, images: Tensor) -> float | None:
         alpha=ALPHA,
     )
     x = to_unit(images.cpu()).numpy()
-    try:
-        with torch.random.fork_rng(devices=[]):
-            smoothed.certify(x[:1], n=2 * BATCH, batch_size=BATCH)
-            return _seconds(lambda: smoothed.certify(x, n=N, batch_size=BATCH), images.device)
-    finally:
-        np.random.set_state(kept)  # noqa: NPY002
+    with generators_kept(images.device):
+        smoothed.certify(x[:1], n=2 * BATCH, batch_size=BATCH)
+        return _seconds(lambda: smoothed.certify(x, n=N, batch_size=BATCH), images.device)
 
 
 def _seconds(work: Callable[[], Any], device: torch.device) -> float:

@@ -9,7 +9,7 @@ from rhobust.commands.choice import ChoiceOptions
 from rhobust.commands.options import Common, CommonOptions, print_table, print_warnings, record_document
 from rhobust.evaluation import attack_target, contradictions, source_from_run
 from rhobust.evaluation.judging import Scored
-from rhobust.rounding import rounded
+from rhobust.rounding import outward
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,8 @@ class Attack:
         curve = result["summary"]["robust_accuracy"]
         voted = "undecided" in curve[0]
         rows = [
-            [f"{at['radius']:g}", f"{at['accuracy']:.3f}", _outward(at["low"], at["high"]), str(at["n"])]
-            + ([f"{at['undecided']}", _outward(at["least"], at["most"])] if voted else [])
+            [f"{at['radius']:g}", f"{at['accuracy']:.3f}", outward(at["low"], at["high"], 3), str(at["n"])]
+            + ([f"{at['undecided']}", outward(at["least"], at["most"], 3)] if voted else [])
             for at in curve
         ]
         columns = ["radius", "robust accuracy", "95% interval", "n"]
@@ -67,10 +67,6 @@ class Attack:
 
     def failure(self, result: dict[str, Any]) -> str | None:
         return " ".join(result["contradictions"]) or None
-
-
-def _outward(low: float, high: float) -> str:
-    return f"{rounded(low, 3, 'down')} to {rounded(high, 3, 'up')}"
 
 
 COMMAND = Attack

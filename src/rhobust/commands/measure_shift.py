@@ -11,7 +11,7 @@ from rhobust.commands.choice import Choice
 from rhobust.commands.options import Common, CommonOptions, print_table, print_warnings, record_document
 from rhobust.data import Pairs, load_pairs
 from rhobust.evaluation import measure_pairs, measure_target, record_pairs
-from rhobust.rounding import rounded
+from rhobust.rounding import outward, rounded
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class MeasureShift:
             rows = [["certified after the change", rounded(certificate["certified_accuracy"], 3, "down"), "proved"]]
             for when in ("after", "before"):
                 if (share := summary[when]) is not None:
-                    interval = f"{rounded(share['low'], 3, 'down')} to {rounded(share['high'], 3, 'up')}"
+                    interval = outward(share["low"], share["high"], 3)
                     shown = rounded(share["accuracy"], 3, "nearest")
                     rows.append([f"measured {when} the change", shown, f"estimate, 95% {interval}"])
             print_table(["accuracy with one noisy vote", "", ""], rows)

@@ -71,6 +71,6 @@ class ZipTree:
         """The whole file."""
         try:
             return self._zip.read(self._prefix + name)
-        except (OSError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError) as error:
+        except (OSError, EOFError, zipfile.BadZipFile, zlib.error, RuntimeError) as error:
             reason = " ".join(str(error).split())
             raise ValueError(f"{self.path} must be whole, but {name} in it is damaged: {reason}; delete it") from None

@@ -5,7 +5,7 @@ import math
 import textwrap
 from typing import TYPE_CHECKING, Any, Literal
 
-from rhobust.rounding import rounded
+from rhobust.rounding import outward, rounded
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -286,4 +286,4 @@ def _interval(cell: dict[str, Any]) -> str:
     """Rounded outward."""
     if "fault" in cell:
         return ""
-    return f"({rounded(cell['low'], 2, 'down')} to {rounded(cell['high'], 2, 'up')})"
+    return f"({outward(cell['low'], cell['high'], 2)})"

@@ -10,7 +10,7 @@ from .protocol import ALPHA, certify, papers_attack, seeing_attack
 from .runs import OURS, both_solvers, run_of
 from .scales import Scale
 from .settings import CIFAR_R, CIFAR_V, GAMMA, METHODS, MNIST, SIGMA, SMOOTHED, TINY, UNLISTED_GAMMAS, Setup
-from .specs import Curve, Dash, Figure, Matrix, Panel, Reading, stand_in_notes
+from .specs import Curve, Dash, Figure, Panel, Reading, stand_in_notes
 
 RADIUS, ROBUST = "L2 radius of the attack", "accuracy under attack"
 _ATTACKS = (("PGD-20 on the network", papers_attack), ("EOT where there is noise", seeing_attack))
@@ -23,8 +23,6 @@ _BOUNDS: tuple[tuple[str, str, Dash], ...] = (
     ("attained (below the truth)", "lower", "dotted"),
 )
 _SOLVERS: tuple[tuple[str, Dash], ...] = (("NAL", "solid"), (OURS, "dashed"))
-TRANSFER = ("NAL", OURS, "SmoothAdv", "TRADES")
-"""The paper's heat map has NAL and two baselines that it does not name: these two are our choice."""
 
 
 def fig1a(scale: Scale) -> Figure:
@@ -119,31 +117,6 @@ def fig_training(scale: Scale) -> Figure:
                     curves.append(Curve(Reading(Training(run), what), ACTIVATIONS[activation], row, dash))
             panels.append(Panel(title, "epoch", f"{title} in training", tuple(curves)))
     return _figure("fig-training", "Training with ReLU and with ELU, CIFAR-10", panels, 2, scale, CIFAR_R)
-
-
-def fig_transfer(scale: Scale) -> Matrix:
-    """Transfer attacks on CIFAR-10: crafted on the row's model, scored on the column's."""
-    eps, readings = CIFAR_R.eps(GAMMA), []
-    if stand_in := scale.stand_in(CIFAR_R):
-        runs = [run_of(scale, stand_in, row) for row in TRANSFER]
-        for crafted_on in runs:
-            attacks = [
-                papers_attack(scale, run, CIFAR_R, run.sigma, source=None if run == crafted_on else crafted_on)
-                for run in runs
-            ]
-            readings.append(tuple(Reading(replace(attack, radii=(0.0, eps)), "robust", eps) for attack in attacks))
-    return Matrix(
-        "fig-transfer",
-        f"Transfer attacks, CIFAR-10: PGD-20, radius {eps:g}",
-        "attacked model",
-        "model that the attack was crafted on",
-        TRANSFER,
-        tuple(readings),
-        (
-            "The paper does not name its two baselines, nor the radius; both are our choice.",
-            *stand_in_notes(scale, (CIFAR_R,)),
-        ),
-    )
 
 
 def _certified(scale: Scale, places: tuple[tuple[Setup, float], ...]) -> list[Panel]:

@@ -12,7 +12,7 @@ from .protocol import RADII, papers_attack, strongest_attack
 from .runs import OURS, run_of
 from .scales import Scale
 from .settings import CIFAR_R, GAMMA, SIGMA
-from .specs import Cell, Line, Matrix, Reading, Table, stand_in_notes
+from .specs import Cell, Line, Reading, Table, stand_in_notes
 
 MATCHED_GAMMA = 0.36
 """The price of the solver that converges, meant to move images by about the eps that Table 1 pairs with 1.5."""
@@ -22,8 +22,6 @@ COMPARED_RADII = (0.5, CIFAR_R.eps(GAMMA))
 """Where others are compared, and Table 2's radius."""
 ROWS = ("Undefended", "Smoothing", "STN", "PGD", "TRADES", "SmoothAdv", "NAL")
 """The rows that the paper has, in the order in which they are shown; ours follow."""
-ACROSS = ("PGD", "TRADES", "SmoothAdv", "NAL", f"{OURS}, gamma {MATCHED_GAMMA:g}")
-"""The networks on which attacks are crafted for each other."""
 AUTOATTACK_RADII = (0.0, *COMPARED_RADII)
 """AutoAttack takes several times the gradients of EOT at a radius: it is run at two."""
 
@@ -76,30 +74,6 @@ def table_autoattack(scale: Scale) -> Table:
     )
     sources = ("AutoAttack", "sees all")
     return _table("table-autoattack", "the main setting under AutoAttack", sources, lines, notes, scale)
-
-
-def fig_across(scale: Scale) -> Matrix:
-    """Attacks of the paper's protocol, crafted on the row's network and scored on the column's."""
-    eps, named = CIFAR_R.eps(GAMMA), runs(scale)
-    names = tuple(name for name in ACROSS if name in named)
-    readings = []
-    for crafted_on in names:
-        attacks = []
-        for name in names:
-            run, source = named[name], named[crafted_on]
-            attack = papers_attack(scale, run, CIFAR_R, run.sigma, source=None if name == crafted_on else source)
-            # An attack on itself stands in the main table already.
-            attacks.append(attack if name == crafted_on else replace(attack, radii=(0.0, eps)))
-        readings.append(tuple(Reading(attack, "robust", eps) for attack in attacks))
-    return Matrix(
-        "fig-across",
-        f"Attacks across networks, CIFAR-10: PGD-20, radius {eps:g}",
-        "attacked network",
-        "network that the attack was crafted on",
-        names,
-        tuple(readings),
-        stand_in_notes(scale, (CIFAR_R,)),
-    )
 
 
 def autoattack(scale: Scale, run: TrainConfig) -> Attack:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from rhobust.training import TrainConfig
 
-from . import certified, claims, figures, front, ledger, main_row, seeds, short, story, tables
+from . import across, certified, claims, figures, front, ledger, main_row, seeds, short, story, tables
 from .jobs import Job, runs_of
 from .scales import Scale
 from .specs import Spec
@@ -27,7 +27,7 @@ SPECS: dict[str, Callable[[Scale], Spec]] = {
     "fig1d": figures.fig1d,
     "fig-elu": figures.fig_elu,
     "fig2": figures.fig2,
-    "fig-transfer": figures.fig_transfer,
+    "fig-transfer": across.fig_transfer,
     "lemma1": claims.lemma1,
     "theorem2": claims.theorem2,
     "corollary": claims.corollary,
@@ -39,7 +39,7 @@ BEYOND: dict[str, Callable[[Scale], Spec]] = {
     "table-certified": certified.table_certified,
     "table-mnist": seeds.table_mnist,
     "table-variations": short.table_variations,
-    "fig-across": main_row.fig_across,
+    "fig-across": across.fig_across,
     "table-tiny": short.table_tiny,
     "table-story": story.table_story,
     "fig-story": story.fig_story,

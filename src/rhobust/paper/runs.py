@@ -38,7 +38,7 @@ def run_of(
         gamma: The price of moving an input; decides the eps of the methods that have one, by Table 1.
         sigma: The noise; the setup's own where none is given.
         steps: NAL's K.
-        draws: NAL's r.
+        draws: r of NAL and of SmoothAdv.
         activation: The network's activation.
     """
     setup = stand_in.setup
@@ -65,7 +65,7 @@ def _method(row: str, stand_in: StandIn, gamma: float, sigma: float, steps: int,
             solver = "paper" if row == "NAL" else "damped"
             return Nal(sigma=sigma, gamma=gamma, steps=steps, draws=draws, inner=solver)
         case "SmoothAdv":
-            return Smoothadv(sigma=sigma, eps=stand_in.setup.eps(gamma))
+            return Smoothadv(sigma=sigma, eps=stand_in.setup.eps(gamma), draws=draws)
         case "PGD":
             return Pgd(eps=stand_in.setup.eps(gamma))
         case "TRADES":

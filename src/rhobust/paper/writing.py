@@ -5,7 +5,7 @@ import io
 from collections.abc import Sequence
 from typing import Any
 
-from rhobust.rounding import rounded
+from rhobust.rounding import outward, rounded
 
 from .accounting import NOTHING, accounts, accounts_csv, table_lines
 
@@ -137,8 +137,7 @@ def _ours(number: dict[str, Any] | None, marks: dict[str, int]) -> str:
         return "not yet" if number["absent"] else f"missing{_mark(number['fault'], marks)}"
     text = rounded(number["value"], DIGITS, number["way"])
     if not number["bound"] and number["low"] != number["high"]:
-        low, high = rounded(number["low"], INTERVAL_DIGITS, "down"), rounded(number["high"], INTERVAL_DIGITS, "up")
-        text += f" ({low} to {high})"
+        text += f" ({outward(number['low'], number['high'], INTERVAL_DIGITS)})"
     text += "".join(_mark(warning, marks) for warning in number["warnings"])
     seeds = [_seed(seed, number["way"], marks) for seed in number.get("seeds", [])]
     return f"{text}<br>{' '.join(seeds)}" if seeds else text

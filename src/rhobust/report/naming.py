@@ -11,8 +11,6 @@ from rhobust.rounding import plain
 
 _NAMES = {"gaussian": "Gaussian", "smoothadv": "SmoothAdv", "trades": "TRADES"}
 _SYMBOLS = {"sigma": "σ", "gamma": "γ", "eps": "ε", "beta": "β", "lam": "λ"}
-_HASHED = re.compile(r".+-([0-9a-f]{8})")
-"""The name of a run folder that the user did not choose ends so."""
 
 
 def method_name(run: Run) -> str:
@@ -42,10 +40,17 @@ def named(runs: Sequence[Run]) -> tuple[Run, ...]:
 
     In its place stands the method with its settings, and the hash behind it where another model has the same.
     """
-    hashes = [_HASHED.fullmatch(run.label) for run in runs]
+    hashes = [_hash(run) for run in runs]
     words = [method_name(run) if found else run.label for run, found in zip(runs, hashes, strict=True)]
     times = Counter(words)
     labels = [
-        f"{word}, {found[1]}" if found and times[word] > 1 else word for word, found in zip(words, hashes, strict=True)
+        f"{word}, {found}" if found and times[word] > 1 else word for word, found in zip(words, hashes, strict=True)
     ]
     return tuple(replace(run, label=label) for run, label in zip(runs, labels, strict=True))
+
+
+def _hash(run: Run) -> str | None:
+    """The hash at the end of a name that a training chose, METHOD-DATA-MODEL-HASH; None for any other name."""
+    method, model = (str(word).rpartition(":")[2] for word in (run.method.get("kind"), run.config.get("model")))
+    found = re.fullmatch(rf"{re.escape(method.lower())}-.+-{re.escape(model)}-([0-9a-f]{{8}})", run.label)
+    return found[1] if found else None

@@ -63,8 +63,8 @@ def render(gathered: Gathered, *, title: str) -> str:
         folder.joinpath(name).read_text(encoding="utf-8") for name in ("style.css", "script.js", "page.html.jinja")
     )
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"where": where_text, "end": end_text, "swatch": _swatch, "dashes": _dashes}
-    environment.filters["unbroken"] = unbroken
+    environment.filters |= {"where": where_text, "end": end_text, "unbroken": unbroken}
+    environment.filters |= {"swatch": _swatch, "dashes": _dashes}
     drawn = figures(runs)
     rows = numbers(runs)
     at = headline(runs)
