@@ -13,7 +13,6 @@ from rhobust.certificates import Dtype, Smoothing, native_dtype, predict_inputs
 from rhobust.commands.options import Common, CommonOptions, print_table, print_warnings
 from rhobust.data import read_image
 from rhobust.models import load_factory_model
-from rhobust.rounding import confidence
 from rhobust.training import fill_weights, open_run, resolve_device
 
 
@@ -84,7 +83,8 @@ class Predict:
             votes = ", ".join(f"{name} {count}" for name, count in answer["votes"] if count)
             rows.append([answer["image"], "abstains" if answer["class"] is None else answer["class"], votes])
         print_table(["image", "class", f"votes of {result['n']}"], rows, left=3)
-        print(f"with probability {confidence(result['alpha'])} an answer is the class most probable under noise")
+        other = f"with probability {result['alpha']:g} at most"
+        print(f"{other} an image gets another class than the class most probable under noise")
         print_warnings(result["warnings"])
 
 

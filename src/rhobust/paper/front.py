@@ -24,7 +24,7 @@ def fig_front(scale: Scale) -> Figure:
         panels.append(Panel(f"radius {radius:g}", "natural accuracy", f"accuracy at {radius:g}", tuple(curves)))
     notes = (
         f"NAL is Algorithm 1 at gamma {GAMMA:g}; beside the points of NAL, damped, stands gamma. Methods that train "
-        "without an attack lie further right and far below.",
+        "without an attack are left out.",
     )
     return Figure(
         "fig-front",

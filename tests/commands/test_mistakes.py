@@ -1,0 +1,153 @@
+"""A mistake is one line that says what must hold, and exit code 2."""
+
+import contextlib
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+from safetensors.torch import save_file
+
+from rhobust.models import load_factory_model
+
+from .conftest import SMALL, document, refused, train
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["no-such-command"], "the command must be one of quickstart, data, train"),
+        (train("method:nal --method.sigma -1"), "sigma must be > 0, got -1.0"),
+        (train("method:nal --method.sigmaa 1"), "--method.sigma"),
+        (train("method:nil"), "method:erm, method:gaussian"),
+        (train(""), "method:erm"),
+        (train(epochs=0), "epochs must be >= 1, got 0"),
+        (train(data="minst"), "data must be one of mnist, cifar10, tiny-imagenet, tiny-imagenet-50, digits"),
+        (train(model="resnet"), "model must be one of cnn, cnn-small, resnet18, vgg16"),
+        (train(device="tpu"), "device must be auto, cpu"),
+        (train(data="mnist", root="/nowhere"), "rhobust data get mnist"),
+        (["attack", "/nowhere/run"], "/nowhere/run must be a run folder, but there is no such folder"),
+        (["attack"], "a run folder, or all of --model, --weights, --data and --out must be given"),
+        (["certify", "/nowhere/run"], "there is no such folder"),
+        (["certify-shift", "/nowhere/run"], "there is no such folder"),
+        (["report", "/nowhere/run"], "/nowhere/run"),
+        (["compare", "."], ". must be a record of certify or a table, got a folder"),
+        (["report", "/nowhere/run", "--out", "."], "out must name a file, got the folder ."),
+        (["audit", "/nowhere/record"], "/nowhere/record must exist, but there is no such file"),
+        (["transfer"], "at least one run folder must be given, got none"),
+        (["noise", "/nowhere/run"], "there is no such folder"),
+        (["data", "check", "mnist", "--root", "/nowhere"], "mnist"),
+        (["data", "get", "mnst"], "data must be one of mnist"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(arguments, message, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert message in refused(capsys, arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["attack", "--radii", "0.5", "0.25"], "radii must increase, got 0.5 0.25"),
+        (["attack", "--radii", "-1"], "radii must be >= 0, got -1.0"),
+        (["certify", "--alpha", "1.5"], "alpha must lie in (0, 1), got 1.5"),
+        (["certify", "--n", "10"], "n must be >= n0 >= 1, got n=10 and n0=100"),
+        (["certify", "--sigma", "0"], "sigma must be > 0, got 0.0"),
+        (["certify", "--way", "grid"], "radii must be given for the way grid, got none"),
+        (["certify", "--tolerance", "0.1", "--way", "cohen"], "tolerance must come with the way two-stage"),
+        (["certify", "--tolerance", "0"], "tolerance must be > 0, got 0.0"),
+        (["certify", "--dtype", "float16", "--device", "cpu"], "dtype must be float32 or bfloat16 on a cpu"),
+        (["certify", "--noise", "laplace"], "grid"),
+        (["predict"], "a run folder and at least one image must be given, got 1 names"),
+        (["predict", "/nowhere.png"], "/nowhere.png must be an image file, but there is no such file"),
+        (["certify-shift", "--draws", "0"], "draws must be >= 1, got 0"),
+        (["certify-shift", "--eps", "-0.1"], "eps must be >= 0, got -0.1"),
+        (["certify-shift", "--eps", "nan"], "eps must be finite, got nan"),
+        (["certify-shift", "--votes", "5"], "votes must be left out for the randomised classifier, got 5"),
+        (["certify-shift", "--bound", "5"], "bound must be left out for the 0-1 loss, got 5.0"),
+        (["certify-shift", "--cost", "w3"], "w1"),
+        (
+            ["certify-shift", "--loss", "cross-entropy", "--beside"],
+            "beside must be left out for a loss that is not 0-1",
+        ),
+        (["certify-shift", "--loss", "cross-entropy", "--classifier", "majority"], "loss must be 0-1 for the majority"),
+        (["curves", "--gammas", "0"], "gammas must be > 0 and finite"),
+        (["curves", "--alpha", "2"], "alpha must lie in (0, 1), got 2.0"),
+        (["attack", "--model", "a:b"], "a run folder must stand alone"),
+        (["attack", "--votes", "0"], "votes must be >= 1, got 0"),
+        (["attack", "--source", "/nowhere/run"], "/nowhere/run must be a run folder, but there is no such folder"),
+        (["attack", "attack:pgd", "--attack.restarts", "-1"], "restarts must be >= 0, got -1"),
+        (["readings", "--steps", "0"], "steps must be >= 1, got 0"),
+        (["transfer"], "a transfer attack needs at least two runs, got 1"),
+    ],
+)
+def test_a_mistake_about_a_run_is_one_line(arguments, message, folder, capsys):
+    assert message in refused(capsys, [arguments[0], str(folder), *arguments[1:], "--quiet"])
+
+
+def test_a_share_that_cannot_be_is_one_line(folder, capsys):
+    record = document(capsys, ["certify", str(folder), "--n0", "10", "--n", "50", *SMALL])["record"]
+    message = "share must lie in [0, 1], got -1"
+    assert message in refused(capsys, ["audit", record, "--share", "-1", "--quiet"])
+
+
+def test_a_damaged_config_is_one_line(folder, capsys, tmp_path):
+    (tmp_path / "config.json").write_text((folder / "config.json").read_text().replace('"sigma"', '"sgima"'))
+    assert "unknown keys (sgima)" in refused(capsys, ["attack", str(tmp_path)])
+    (tmp_path / "config.json").write_text("{")
+    assert "config.json must be a JSON document" in refused(capsys, ["certify", str(tmp_path)])
+
+
+def test_the_users_own_network(folder, capsys, tmp_path, monkeypatch):
+    (tmp_path / "mine_network.py").write_text(
+        "from rhobust.models import build_model\n"
+        "def make(num_classes):\n"
+        "    return build_model('cnn-small', shape=(1, 8, 8), classes=num_classes, mean=[0.], deviation=[1.],"
+        " activation='relu', seed=0)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    own = ["--model", "mine_network:make", "--weights", str(folder / "model.safetensors"), "--data", "digits"]
+    own += ["--out", str(tmp_path / "records"), "--sigma", "0.25"]
+    shift = ["--eps", "0", "0.1", "--quiet"]
+    mine = document(capsys, ["certify-shift", *own, *shift])
+    page = document(capsys, ["report", str(tmp_path / "records"), "--out", str(tmp_path / "own.html")])
+    assert page["report"].endswith("own.html")
+    assert "a training run" in refused(capsys, ["certify-shift", *own[:-4], "--out", str(folder), "--sigma", "0.25"])
+    assert mine["summary"]["curve"] == document(capsys, ["certify-shift", str(folder), *shift])["summary"]["curve"]
+    records = [str(tmp_path / "records"), "--sigma", "0.25"]
+    assert document(capsys, ["certify-shift", *records, *shift])["record"] == mine["record"]
+    assert "holds records of mine_network:make" in refused(capsys, ["predict", records[0], "image.png"])
+    assert "got no --weights, no --out" in refused(capsys, ["attack", *own[:2], "--data", "digits"])
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("return nn.Linear(64, 10)", "the network must take float32 images of shape 1x8x8, but it fails: "),
+        ("return nn.Sequential(nn.Flatten(), nn.Linear(64, 10)).half()", "must take float32 images"),
+        ("return nn.Sequential(nn.Flatten(), nn.Linear(64, 10), nn.Unflatten(1, (10, 1)))", "got (1, 10, 1) for one"),
+        ("return nn.Sequential(nn.Flatten(), Answer(64, 10))", "logits of shape (n, classes), got a dict for one"),
+        ("return nn.Sequential(nn.Flatten(), nn.Linear(64, 9))", "returns 9 logits an image, got 10 classes"),
+        ("import no_such_module", "must build a network, but ModuleNotFoundError: No module named 'no_such_module'"),
+    ],
+)
+def test_a_network_that_does_not_fit_is_one_line(body, message, capsys, tmp_path, monkeypatch):
+    (tmp_path / "misfit.py").write_text(
+        "from torch import nn\n"
+        "class Answer(nn.Linear):\n    def forward(self, x): return {'logits': super().forward(x)}\n"
+        f"def make():\n    {body}\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "misfit", raising=False)
+    importlib.invalidate_caches()
+    with contextlib.suppress(ValueError):
+        save_file(load_factory_model("misfit:make").state_dict(), "weights.safetensors")
+    options = ["--model", "misfit:make", "--weights", "weights.safetensors", "--data", "digits", "--out", "records"]
+    for command in ("certify-shift", "certify", "attack"):
+        assert message in refused(capsys, [command, *options, "--sigma", "0.25", *SMALL])
+    wrong_width = "a logit for each of the 10 classes, got 9"
+    trained = refused(capsys, train(model="misfit:make", out="run"))
+    assert (wrong_width if "got 10 classes" in message else message) in trained
+    assert not Path("records").exists()
