@@ -2,7 +2,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import optimize, special, stats
 
@@ -70,6 +70,7 @@ def test_primal_and_dual_agree(cost):
 
 @settings(max_examples=15, deadline=None)
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=6), st.floats(0.01, 4), st.floats(0.05, 2))
+@example([0.375], 2.375, 0.34375)  # the best price is tiny, and what it buys is not
 def test_order_of_the_threats(p, eps, sigma):
     rho = np.array([0.0, eps**2 / 2, eps**2])
     curves = [worst_case_loss(p, rho, sigma, cost=cost) for cost in ("winf", "w2", "w1")]

@@ -40,8 +40,9 @@ def lowest_total(
             right = int(rising[0])
             x1 = prices[right]
             if right == 0:
-                # Between zero and the first price the total is at least the tangent's value at zero.
-                if best - (values[0] - slopes[0] * x1) > tolerance and x1 > 1e-9:
+                # Between zero and the first price the total is at least the tangent's value at zero, and at least the
+                # value at that price, from which the total there is no further than what is paid.
+                if best - (values[0] - slopes[0] * x1) > tolerance and x1 * budget > tolerance:
                     wanted.add(float(x1) / 10)
                 continue
             left = right - 1

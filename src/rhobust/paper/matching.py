@@ -132,7 +132,7 @@ def _share(told: dict[str, Any], radius: float) -> dict[str, Any]:
 
 
 def _shown(number: Number, told: dict[str, Any]) -> dict[str, Any]:
-    return {**asdict(number), "record": told["record"], "warnings": []}
+    return {**asdict(number), "record": told["record"], "warnings": told["warnings"]}
 
 
 def _fault(text: str) -> dict[str, Any]:
