@@ -28,12 +28,12 @@ from rhobust.paper.workshop import Workshop
 from rhobust.progress import silent
 from rhobust.training import TrainConfig, resolve_device
 
-EPOCHS, STEPS, DRAWS = 15, 4, 1
-"""Half the epochs and a quarter of the draws of the main setting, the same for every row."""
+EPOCHS, STEPS, DRAWS = 10, 4, 1
+"""A third of the epochs and a quarter of the draws of the main setting, the same for every row."""
 UPDATES = 391 * EPOCHS
-RADII = (0.0, 0.25, 0.5, 0.92, 1.25)
 SIGMA, CERTIFIED_SIGMA = 0.1, 0.25
 EPS = 0.92
+RADII = (0.0, 0.5, EPS)
 PRICE = 0.5
 """NAL's price where a row does not name another."""
 MEMBERS = ("NAL", "NAL, gamma 0.25")
@@ -89,25 +89,23 @@ def runs(data: str = "cifar10", model: str = "resnet18") -> dict[str, TrainConfi
 
 
 def table(images: int, named: dict[str, TrainConfig]) -> Table:
-    """Accuracy under the attack that sees all at each radius, and certified accuracy at multiples of sigma."""
+    """Accuracy under the attack that sees all, or certified accuracy where the noise is meant for it."""
     lines = []
     for name, run in named.items():
-        attack = attack_on(run, images)
-        cells = [Cell(f"{radius:g}", None, (Reading(attack, "robust", radius),)) for radius in RADII]
-        if run.sigma is not None:
-            radii = tuple(run.sigma * step for step in range(4))
-            certify = Certify(run, run.sigma, 100_000, images // 2, "grid", radii)
-            cells += [
-                Cell(f"certified at {step:g} sigma", None, (Reading(certify, "certified_at", radius),))
-                for step, radius in enumerate(radii)
-            ]
+        if run.sigma == CERTIFIED_SIGMA:
+            radii = tuple(CERTIFIED_SIGMA * step for step in range(4))
+            certify = Certify(run, CERTIFIED_SIGMA, 100_000, images // 2, "grid", radii)
+            cells = [Cell(f"certified at {at:g}", None, (Reading(certify, "certified_at", at),)) for at in radii]
+        else:
+            attack = attack_on(run, images)
+            cells = [Cell(f"{radius:g}", None, (Reading(attack, "robust", radius),)) for radius in RADII]
         lines.append(Line((name,), tuple(cells)))
     notes = (
         f"{EPOCHS} epochs, r = {DRAWS} and K = {STEPS}, gamma {PRICE:g} at sigma {SIGMA:g} and 1 at "
         f"{CERTIFIED_SIGMA:g} unless the row says otherwise, eps {EPS:g}; the rest as in the main setting.",
-        "Columns with a radius: accuracy under EOT, or PGD for networks without noise. Test images that the other "
-        "tables do not attack.",
-        f"Certified at multiples of the row's own sigma, {images // 2} images.",
+        f"Columns with a radius: accuracy under EOT, or PGD for networks without noise, on {images} test images that "
+        f"the other tables do not attack. Networks with sigma {CERTIFIED_SIGMA:g} are certified on {images // 2} of "
+        "them instead.",
     )
     return Table("table-changes", "changes of NAL that were tried", ("method",), ("ours",), tuple(lines), notes)
 

@@ -110,7 +110,7 @@ class NalAnnealed(Nal):
     """
 
     first: float = 5.0
-    updates: int = 391 * 15
+    updates: int = 391 * 10
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> Loss:
         counts = [buffer for name, buffer in model.named_buffers() if name.endswith("num_batches_tracked")]

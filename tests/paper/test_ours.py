@@ -250,7 +250,7 @@ def test_variations_change_one_setting_at_a_time():
     table = spec("table-variations")
     runs = [runs_of(line.cells[0].ours[0].job)[0] for line in table.lines]
     first = runs[0]
-    assert (first.epochs, first.model, first.activation) == (15, "resnet18", "relu")
+    assert (first.epochs, first.model, first.activation) == (10, "resnet18", "relu")
     assert (first.method.sigma, first.method.gamma, first.method.steps, first.method.draws) == (0.1, 0.5, 4, 1)
     for run in runs[1:8]:
         changed = [key for key in ("sigma", "steps", "draws") if getattr(run.method, key) != getattr(first.method, key)]
