@@ -10,7 +10,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from variants import NalAnnealed, NalConsistent, NalFloored, NalMixed, NalRho, Psi
+from variants import (
+    GaussianSteady,
+    NalAnnealed,
+    NalConsistent,
+    NalFloored,
+    NalMixed,
+    NalRho,
+    NalSteady,
+    Psi,
+    SmoothadvSteady,
+)
 
 from rhobust.attacks import Eot
 from rhobust.attacks import Pgd as PgdAttack
@@ -57,7 +67,8 @@ def runs(data: str = "cifar10", model: str = "resnet18") -> dict[str, TrainConfi
     options = {"sigma": SIGMA, "gamma": PRICE, "steps": STEPS, "draws": DRAWS}
     base, cheaper = Nal(**options), Nal(**options | {"gamma": 0.25})
     smoothadv = Smoothadv(sigma=SIGMA, eps=EPS, steps=STEPS, draws=DRAWS)
-    noisy = Nal(sigma=CERTIFIED_SIGMA, gamma=1.0, steps=STEPS, draws=DRAWS)
+    certified = {"sigma": CERTIFIED_SIGMA, "steps": STEPS, "draws": DRAWS}
+    noisy = Nal(**certified, gamma=1.0)
     plain = {
         "PGD": Pgd(eps=EPS),
         "TRADES": Trades(eps=EPS),
@@ -72,10 +83,14 @@ def runs(data: str = "cifar10", model: str = "resnet18") -> dict[str, TrainConfi
         "NAL, TRADES' loss": NalConsistent(**options),
         "NAL, gamma 0.25, TRADES' loss": NalConsistent(**options | {"gamma": 0.25}),
         "Smoothing, sigma 0.25": Gaussian(sigma=CERTIFIED_SIGMA),
-        "SmoothAdv, sigma 0.25, eps 0.5": Smoothadv(sigma=CERTIFIED_SIGMA, eps=0.5, steps=STEPS, draws=DRAWS),
+        "SmoothAdv, sigma 0.25, eps 0.5": Smoothadv(**certified, eps=0.5),
         "NAL, sigma 0.25": noisy,
         "NAL, sigma 0.25, gamma 0.5": replace(noisy, gamma=PRICE),
-        "NAL, sigma 0.25, TRADES' loss": NalConsistent(CERTIFIED_SIGMA, gamma=1.0, steps=STEPS, draws=DRAWS),
+        "NAL, sigma 0.25, TRADES' loss": NalConsistent(**certified, gamma=1.0),
+        "NAL, sigma 0.25, one draw for all steps": replace(noisy, noise="shared"),
+        "Smoothing, sigma 0.25, copies agree": GaussianSteady(sigma=CERTIFIED_SIGMA),
+        "SmoothAdv, sigma 0.25, eps 0.5, copies agree": SmoothadvSteady(**certified, eps=0.5),
+        "NAL, sigma 0.25, copies agree": NalSteady(**certified, gamma=1.0),
         "Psi, sigma 0.25": Psi(sigma=CERTIFIED_SIGMA),
     }
     trained = {

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rhobust.attacks.ascent import Move, ascend, frozen, label_losses
-from rhobust.methods import Loss, Nal
+from rhobust.attacks.ascent import Move, ascend, frozen, l2_move, label_losses
+from rhobust.attacks.losses import smoothed_loss
+from rhobust.methods import Loss, Nal, Smoothadv
 from rhobust.methods.penalised import penalised_move
 from rhobust.methods.protocol import squared_distance
 from rhobust.methods.trades import divergence
@@ -76,6 +77,56 @@ class NalConsistent(NalMixed):
         clean, moved, labels, worst = self.both(model, x, y, rng)
         value = F.cross_entropy(clean, labels) + self.beta * divergence(clean, moved).mean()
         return Loss(value, squared_distance(worst, x))
+
+
+@dataclass(frozen=True)
+class NalSteady(Nal):
+    """NAL whose noisy copies are also asked to agree with each other, as in Jeong and Shin's consistency training."""
+
+    agreement: float = 10.0
+    """Weight of the divergence of the copies from their mean."""
+    copies: int = 2
+    """Noisy copies of the maximiser that the weights see."""
+
+    def loss(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> Loss:
+        with frozen(model) as lent:
+            worst = self.maximise(lent, x, y, rng)
+        return Loss(
+            steady_loss(model, worst, y, self.sigma, self.copies, self.agreement, rng), squared_distance(worst, x)
+        )
+
+
+@dataclass(frozen=True)
+class SmoothadvSteady(Smoothadv):
+    """SmoothAdv with the same term."""
+
+    agreement: float = 10.0
+    copies: int = 2
+
+    def loss(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> Loss:
+        with frozen(model) as lent:
+            worst = ascend(
+                lambda point: smoothed_loss(lent, point, y, sigma=self.sigma, draws=self.draws, rng=rng),
+                x,
+                steps=self.steps,
+                move=l2_move(x, self.eps, self.relative_step * self.eps / self.steps),
+            )
+        return Loss(
+            steady_loss(model, worst, y, self.sigma, self.copies, self.agreement, rng), squared_distance(worst, x)
+        )
+
+
+@dataclass(frozen=True)
+class GaussianSteady:
+    """Smoothing with the same term: consistency training itself."""
+
+    sigma: float = 0.25
+    agreement: float = 20.0
+    """Its authors' weight at this noise."""
+    copies: int = 2
+
+    def loss(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> Loss:
+        return Loss(steady_loss(model, x, y, self.sigma, self.copies, self.agreement, rng), x.new_zeros(len(x)))
 
 
 @dataclass(frozen=True)
@@ -155,6 +206,22 @@ def psi(p: Tensor, kappa: float, points: int = 256) -> Tensor:
     u = torch.special.ndtri(p.clamp(1e-6, 1 - 1e-6)).clamp(-PROBIT_LIMIT, PROBIT_LIMIT)
     tau = torch.linspace(0, math.sqrt(2 / kappa), points, device=p.device)
     return (torch.special.ndtr(u[:, None] + tau) - kappa * tau.square() / 2).amax(1)
+
+
+def steady_loss(
+    model: nn.Module, x: Tensor, y: Tensor, sigma: float, copies: int, agreement: float, rng: Noise
+) -> Tensor:
+    """Cross-entropy of noisy copies, plus their divergence from their mean, plus half of the mean's entropy.
+
+    With the mean softmax q of an input's copies: agreement * mean KL(q || p_i) + H(q) / 2.
+    """
+    logits = model((x + sigma * rng.normal(x, copies)).flatten(0, 1)).float()
+    logs = logits.log_softmax(dim=1).view(copies, len(x), -1)
+    q = logs.exp().mean(0)
+    entropy = -(q * q.clamp_min(1e-12).log()).sum(1)
+    divergences = -(q * logs).sum(2).mean(0) - entropy
+    value = F.cross_entropy(logits, torch.cat([y] * copies))
+    return value + (agreement * divergences + entropy / 2).mean()
 
 
 def noisy_losses(model: nn.Module, x: Tensor, y: Tensor, sigma: float, draws: int, rng: Noise) -> Tensor:

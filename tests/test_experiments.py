@@ -50,7 +50,14 @@ def loss_of(method, network, batch):
     return method.loss(network, *batch, BatchNoise(stream(0, "test")))
 
 
-@pytest.mark.parametrize("name", ["NalRho", "NalMixed", "NalConsistent", "NalFloored", "NalAnnealed", "Psi"])
+CHANGES = [
+    "GaussianSteady",
+    *("NalAnnealed", "NalConsistent", "NalFloored", "NalMixed", "NalRho", "NalSteady"),
+    *("Psi", "SmoothadvSteady"),
+]
+
+
+@pytest.mark.parametrize("name", CHANGES)
 def test_every_change_trains(variants, counting, batch, name):
     network, method = counting, getattr(variants, name)(sigma=0.1)
     before = loss_of(method, network, batch).value
@@ -94,6 +101,30 @@ def test_a_mixture_without_the_input_is_nal_itself(variants, network, batch):
 def test_a_divergence_without_weight_leaves_the_input_alone(variants, network, batch):
     alone = loss_of(variants.NalConsistent(sigma=0.1, beta=0.0), network, batch).value
     assert torch.allclose(alone, loss_of(variants.NalMixed(sigma=0.1, share=1.0), network, batch).value)
+
+
+def test_copies_that_agree_cost_nothing_but_their_entropy(variants, network, batch):
+    x, y = batch
+    value = variants.steady_loss(network, x, y, 1e-9, 3, 1e3, BatchNoise(stream(0, "test")))
+    q = network(x).softmax(dim=1)
+    entropy = -(q * q.log()).sum(1).mean()
+    assert torch.allclose(value, nn.functional.cross_entropy(network(x), y) + entropy / 2, atol=1e-3)
+
+
+def test_copies_that_differ_pay_their_divergence_from_the_mean(variants, batch):
+    answers = torch.tensor([[2.0, 0.0, -1.0], [0.0, 1.0, 0.5]])
+
+    class Fickle(nn.Module):
+        def forward(self, x):
+            return answers.repeat_interleave(len(x) // 2, dim=0)
+
+    def value(agreement):
+        return variants.steady_loss(Fickle(), *batch, 0.1, 2, agreement, BatchNoise(stream(0, "test"))).item()
+
+    p = answers.softmax(dim=1)
+    q = p.mean(0)
+    divergence = (q * (q.log() - p.log())).sum(1).mean().item()
+    assert value(3.0) - value(1.0) == pytest.approx(2 * divergence, rel=1e-4)
 
 
 def test_the_floored_loss_is_bounded(variants, batch):
