@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rhobust.attacks.ascent import Move, ascend, frozen, l2_move, label_losses
-from rhobust.attacks.losses import smoothed_loss
+from rhobust.attacks.losses import base_loss, smoothed_loss
 from rhobust.methods import Loss, Nal, Smoothadv
 from rhobust.methods.penalised import penalised_move
 from rhobust.methods.protocol import squared_distance
@@ -77,6 +77,25 @@ class NalConsistent(NalMixed):
         clean, moved, labels, worst = self.both(model, x, y, rng)
         value = F.cross_entropy(clean, labels) + self.beta * divergence(clean, moved).mean()
         return Loss(value, squared_distance(worst, x))
+
+
+@dataclass(frozen=True)
+class NalMargin(Nal):
+    """NAL whose inputs climb the margin of the best other class instead of the cross-entropy.
+
+    Where a network is sure, cross-entropy is flat and inputs stay where they are; the margin's slope stays.
+    """
+
+    def loss(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> Loss:
+        labels = torch.cat([y] * self.draws)
+
+        def margins(point: Tensor) -> Tensor:
+            copies = (point + self.sigma * rng.normal(x, self.draws)).flatten(0, 1)
+            return base_loss(lent, copies, labels, kind="margin").view(self.draws, len(y)).mean(0)
+
+        with frozen(model) as lent:
+            worst = ascend(margins, x, steps=self.steps, move=penalised_move(x, self.gamma, 0.5 / self.gamma))
+        return trained_at(model, worst, x, y, self.sigma, self.draws, rng)
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ def loss_of(method, network, batch):
 
 CHANGES = [
     "GaussianSteady",
-    *("NalAnnealed", "NalConsistent", "NalFloored", "NalMixed", "NalRho", "NalSteady"),
+    *("NalAnnealed", "NalConsistent", "NalFloored", "NalMargin", "NalMixed", "NalRho", "NalSteady"),
     *("Psi", "SmoothadvSteady"),
 ]
 
@@ -125,6 +125,22 @@ def test_copies_that_differ_pay_their_divergence_from_the_mean(variants, batch):
     q = p.mean(0)
     divergence = (q * (q.log() - p.log())).sum(1).mean().item()
     assert value(3.0) - value(1.0) == pytest.approx(2 * divergence, rel=1e-4)
+
+
+def test_inputs_that_the_network_is_sure_of_climb_the_margin_only(variants, batch):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        sure = nn.Sequential(nn.Flatten(), nn.Linear(16, 3))
+    x, _ = batch
+    y = sure(x).argmax(1)
+    with torch.no_grad():
+        sure[1].bias.copy_(50 * (torch.arange(3) == y[0]).float())
+    where = torch.full_like(y, y[0].item())
+    still, moved = (
+        loss_of(method(sigma=0.01, gamma=2.0), sure, (x, where)).squared_distance
+        for method in (Nal, variants.NalMargin)
+    )
+    assert still.max() < 1e-12 < 1e-4 < moved.min()
 
 
 def test_the_floored_loss_is_bounded(variants, batch):
