@@ -25,6 +25,7 @@ REFUSED = [
     (bounds.failure_quantile, (10, 0.1, 0.0), {}, r"delta must lie in \(0, 1\), got 0"),
     (bounds.certified_radius, (1.1, 0.5), {}, r"p_lower must lie in \[0, 1\], got 1.1"),
     (bounds.certified_radius, (0.9, 0.0), {}, "sigma must be > 0 and finite, got 0"),
+    (bounds.certified_radius, (0.9, math.inf), {}, "sigma must be > 0 and finite, got inf"),
     (bounds.log_e_value, (1, 1, 1.0), {}, r"p0 must lie in \(0, 1\), got 1"),
     (bounds.psi, (0.5, 0.0), {}, "kappa must be > 0 and finite, got 0"),
     (bounds.psi, (NAN, 1.0), {}, r"p must lie in \[0, 1\], got nan"),

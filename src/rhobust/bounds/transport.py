@@ -8,15 +8,19 @@ from .arguments import MARGIN, Array, FloatOrArray, nonnegative, one_count, one_
 from .price import lowest_total
 from .surrogate import Cost, Surrogate
 
+FARTHEST = 1e100
+"""A distance, in units of the noise, at which every loss that can be reached is; its square is still a float."""
+
 
 def distances(rho: ArrayLike, sigma: float) -> Array:
-    """Return eps / sigma = sqrt(rho) / sigma, rounded up, zero where rho is."""
-    return np.sqrt(nonnegative("rho", rho)) / one_positive("sigma", sigma) * (1 + MARGIN)
+    """Return eps / sigma = sqrt(rho) / sigma, rounded up, zero where rho is; beyond `FARTHEST` nothing changes."""
+    return np.minimum(np.sqrt(nonnegative("rho", rho)) / one_positive("sigma", sigma) * (1 + MARGIN), FARTHEST)
 
 
 def weighted_worst_case(u: Array, weights: Array, distance: Array, surrogate: Surrogate) -> Array:
     """Return the worst mean loss when the atom with probit u_i has mass weights_i, for each distance."""
-    # The margin is for the sum: a jumping loss has none of its own.
+    # Rounded weights may add up to less than one, and a value of one has no margin of its own; nor has a jumping loss.
+    weights = weights * (1 + MARGIN / 10)
     totals = np.array([weights @ surrogate.moved(u, t) for t in distance]) + MARGIN * (surrogate.votes is None)
     moving = distance > 0
     if surrogate.cost == "winf" or not np.any(moving):
