@@ -102,6 +102,16 @@ def test_a_header_that_was_changed_is_refused(tmp_path):
         RecordWriter(tmp_path, "certify", "", {"alpha": 0.001, "radii": (0, 0.5)})
 
 
+def test_a_finished_record_that_was_changed_is_not_taken_for_an_answer(tmp_path):
+    writer = RecordWriter(tmp_path, "certify", "", {"alpha": 0.001})
+    writer.append([{"index": 0, "radius": 0.25}])
+    writer.finish({"certified_accuracy": 0.5})
+    assert RecordWriter(tmp_path, "certify", "", {"alpha": 0.001}).summary == {"certified_accuracy": 0.5}
+    writer.path.write_text(writer.path.read_text().replace("0.25", "0.75"))
+    with pytest.raises(ValueError, match="must be as it was written, but it was changed"):
+        RecordWriter(tmp_path, "certify", "", {"alpha": 0.001})
+
+
 @given(st.integers(1, 200))
 def test_a_file_cut_anywhere_is_continued(tmp_path_factory, kept):
     folder = tmp_path_factory.mktemp("cut")
