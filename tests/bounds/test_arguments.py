@@ -21,6 +21,7 @@ REFUSED = [
     (bounds.dkw_margin, (10, 0.6), {}, r"alpha must lie in \(0, 1/2\], got 0.6"),
     (bounds.dkw_margin, (10, NAN), {}, r"alpha must lie in \(0, 1/2\], got nan"),
     (bounds.survival_upper, ([1.0], [2, 1], 0.1), {}, "thresholds must be increasing"),
+    (bounds.survival_upper, ([1.0], [1, 1], 0.1), {}, "thresholds must be increasing"),
     (bounds.survival_upper, ([NAN], [1], 0.1), {}, "values must hold at least one number and no NaN"),
     (bounds.failure_quantile, (10, 0.1, 0.0), {}, r"delta must lie in \(0, 1\), got 0"),
     (bounds.certified_radius, (1.1, 0.5), {}, r"p_lower must lie in \[0, 1\], got 1.1"),
