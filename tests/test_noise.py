@@ -32,6 +32,11 @@ def test_different_names_give_different_keys():
     assert len({stream_key(*name) for name in names}) == len(names)
 
 
+def test_a_name_is_the_number_and_not_its_type():
+    # Indices come as numpy's integers too: the same example must get the same noise.
+    assert stream_key(np.int64(3), "count", np.int32(17)) == stream_key(3, "count", 17)
+
+
 def test_a_stream_is_decided_by_its_name():
     first = torch.randn(5, generator=stream(3, "order", 1))
     assert torch.equal(first, torch.randn(5, generator=stream(3, "order", 1)))
