@@ -194,7 +194,9 @@ class RecordWriter:
         if record.settings != json.loads(json.dumps(self.settings)):
             raise ValueError(f"{self.path} must hold the settings of its name, but its header was changed")
         if not record.intact:
-            raise ValueError(f"{self.path} must be as it was written, but it was changed: delete it to evaluate it again")
+            raise ValueError(
+                f"{self.path} must be as it was written, but it was changed: delete it to evaluate it again"
+            )
         self.rows, self.summary = record.rows, record.summary
 
     def part(self, name: str) -> "RecordWriter":
