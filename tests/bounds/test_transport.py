@@ -116,6 +116,14 @@ def test_a_shift_of_any_size_has_an_answer(cost, rho, sigma):
     assert majority_worst_case([0.0, 0.2], rho, sigma, cost=cost) == pytest.approx(0.5, abs=1e-11)
 
 
+@pytest.mark.parametrize("t", [0.5, 3.0, 6.0, 8.0])
+def test_distances_are_rounded_up(t):
+    # At its radius a point errs half of the time, and the majority is turned; a last digit less would hide it.
+    assert worst_case_loss(special.ndtr(-t), (0.3 * t) ** 2, 0.3, cost="winf") >= 0.5
+    for cost in ("w1", "w2", "winf"):
+        assert majority_worst_case(special.ndtr(-t), (0.3 * t) ** 2, 0.3, cost=cost) == 1.0
+
+
 def test_curve_of_many_radii_equals_single_answers_and_repeats_do_not_matter():
     rho = np.array([0.5, 0.0, 0.01, 2.0])
     curve = worst_case_loss(THREE, rho, 0.7)
