@@ -19,9 +19,9 @@ def distances(rho: ArrayLike, sigma: float) -> Array:
 
 def weighted_worst_case(u: Array, weights: Array, distance: Array, surrogate: Surrogate) -> Array:
     """Return the worst mean loss when the atom with probit u_i has mass weights_i, for each distance."""
-    # Rounded weights may add up to less than one, and a value of one has no margin of its own; nor has a jumping loss.
+    # Rounded weights may add up to less than one, and a loss of one has no margin of its own.
     weights = weights * (1 + MARGIN / 10)
-    totals = np.array([weights @ surrogate.moved(u, t) for t in distance]) + MARGIN * (surrogate.votes is None)
+    totals = np.array([weights @ surrogate.moved(u, t) for t in distance])
     moving = distance > 0
     if surrogate.cost == "winf" or not np.any(moving):
         return np.minimum(totals, 1.0)
@@ -38,7 +38,7 @@ def weighted_worst_case(u: Array, weights: Array, distance: Array, surrogate: Su
         surrogate.budgets(far),
         surrogate.prices(far),
         # Free transport brings every point to certain loss, except where the loss vanishes everywhere.
-        ceiling=float(weights @ (u > -np.inf)) + MARGIN,
+        ceiling=float(weights @ (u > -np.inf)),
         tolerance=surrogate.tolerance,
     )
     return np.minimum(totals, 1.0)
