@@ -58,6 +58,10 @@ def test_floats_on_the_grid_vote_like_the_bytes(half_space, grey_images):
     x = to_unit(grey_images.images)
     assert noise_kind(grey_images.images) == noise_kind(x) == "grid"
     assert noise_kind(x + 1e-4) == "float"
+    # One number beside the grid is enough: rounded to it, another image would be certified.
+    beside = x.clone()
+    beside[3, 0, 1, 2] += 1e-3
+    assert noise_kind(beside) == "float"
     assert torch.equal(votes(half_space, x), votes(half_space, grey_images.images))
 
 
