@@ -118,6 +118,30 @@ def test_the_concave_regime_certifies_a_flat_loss():
     assert (found < psi(value, 2 * gamma * SIGMA**2)).all()
 
 
+class Steep:
+    """Twice the slope, up to twice the bound."""
+
+    bound = 2.0
+
+    def __call__(self, logits, y):
+        return 2 * Slope()(logits, y)
+
+
+def test_a_larger_bound_is_a_larger_unit():
+    model, x, y = Ramp(20), torch.full((2, 1, 4, 5), 0.4), torch.zeros(2, dtype=torch.long)
+    low, gamma = (share * concavity_threshold(1.0, SIGMA) for share in (0.5, 3))
+    settings = {"sigma": SIGMA, "alpha": 0.01, "draws": 4000, "half": 4000}
+    once, twice = (
+        certified_surrogate(model, x, y, price * low, loss, **settings) for price, loss in ((1, Slope()), (2, Steep()))
+    )
+    assert twice == pytest.approx(2 * once, rel=1e-9)
+    t = np.linspace(0, 0.2, 20_001)
+    truth = 2 * np.max(special.ndtr((-0.1 + t) / math.sqrt(4 + SIGMA**2)) - gamma * t**2)
+    found = certified_surrogate(model, x, y, 2 * gamma, Steep(), **settings)
+    assert (truth <= found).all()
+    assert (found <= truth + 0.16).all()
+
+
 class Constant:
     """A loss that is its bound everywhere: no gradient, and the largest scores."""
 
