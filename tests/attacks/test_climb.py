@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from rhobust.attacks import Climb, Eot, Pgd
+from rhobust.attacks import Climb, Eot, Paper, Pgd
 from rhobust.attacks.ascent import frozen
 from rhobust.attacks.losses import base_loss, smoothed_loss
 from rhobust.evaluation import Target
@@ -19,6 +19,16 @@ def test_steps_fall_from_twice_the_radius_or_stay_as_they_are():
     assert sizes == pytest.approx([1.0, 0.5625, 0.25, 0.0625])
     assert [Pgd(steps=4, schedule="constant").size(0.5, number) for number in range(4)] == pytest.approx([0.25] * 4)
     assert Pgd(steps=4, relative_step=3.0).size(0.5, 0) == pytest.approx(1.5)
+
+
+def test_the_papers_attack_is_one_ascent_of_equal_steps():
+    for reading in (Paper(), Paper(sees="draw"), Paper(steps=100, gradient="raw")):
+        climber = reading.climber()
+        assert (climber.restarts, climber.random_start, climber.warm) == (0, False, False)
+        assert {climber.size(0.5, number) for number in range(reading.steps)} == {2 * 0.5 / reading.steps}
+        assert climber.gradient == reading.gradient
+    assert Paper(sees="draw").climber().draws == 1
+    assert not Paper().sees_noise
 
 
 def test_every_second_start_climbs_the_other_loss():
