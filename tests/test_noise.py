@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from itertools import pairwise
 
 import mpmath
 import numpy as np
@@ -30,6 +31,20 @@ from rhobust.noise import (
 def test_different_names_give_different_keys():
     names = [(0,), (1,), (0, "a"), (0, "a", 1), (0, "a", 11), (0, "a1", 1), (0, "a", "1"), (0, "a", 1, 1), (0, "b")]
     assert len({stream_key(*name) for name in names}) == len(names)
+
+
+def test_a_key_has_128_bits():
+    # With 32 bits, thousands of streams would collide and their noise would not be independent.
+    ones, zeros = 0, 0
+    for number in range(200):
+        ones, zeros = ones | stream_key(0, "a", number), zeros | ~stream_key(0, "a", number)
+    assert ones == 2**128 - 1
+    assert zeros & (2**128 - 1) == 2**128 - 1
+
+
+def test_a_name_is_the_number_and_not_its_type():
+    # Indices come as numpy's integers too: the same example must get the same noise.
+    assert stream_key(np.int64(3), "count", np.int32(17)) == stream_key(3, "count", 17)
 
 
 def test_a_stream_is_decided_by_its_name():
@@ -72,6 +87,16 @@ def test_every_call_draws_fresh_noise():
     first, second = noise.normal(x, 2), noise.normal(x, 2)
     assert not torch.equal(first, second)
     assert not torch.equal(first, ExampleNoise(0, "other", [4, 5]).normal(x, 2))
+
+
+def test_no_example_shares_its_noise_with_another():
+    def drawn(seed, purpose, index):
+        return ExampleNoise(seed, purpose, [index]).normal(torch.zeros(1, 3), 2)
+
+    first = drawn(0, "attack", 1)
+    assert torch.equal(first, drawn(0, "attack", 1))
+    for other in ((0, "attack", 2), (1, "attack", 1), (0, "judge", 1)):
+        assert not (first == drawn(*other)).any()
 
 
 def test_wrong_number_of_indices_is_refused():
@@ -121,6 +146,23 @@ def test_grid_table_is_exact_to_its_resolution():
     assert grid_deviation(0.25) < 1e-15
 
 
+@pytest.mark.parametrize("sigma", [0.001, 0.01, 0.1])
+def test_the_deviation_covers_the_tables_whole_distance_from_its_law(sigma):
+    from rhobust.noise import _grid_table
+
+    table = _grid_table(sigma)
+    with mpmath.workdps(40):
+        # Mass of the integers up to each threshold, in the table and in truth; beyond the table there is none.
+        edges = range(table.first, table.first + len(table.thresholds))
+        exact = [mpmath.ncdf((k + mpmath.mpf("0.5")) / (255 * mpmath.mpf(sigma))) for k in edges]
+        found = [mpmath.mpf(int(threshold)) / 2**62 for threshold in table.thresholds]
+        beyond = mpmath.ncdf((table.first - mpmath.mpf("0.5")) / (255 * mpmath.mpf(sigma)))
+        masses = [[*law, mpmath.mpf(1)] for law in (exact, found)]
+        cells = [[law[0], *(b - a for a, b in pairwise(law))] for law in masses]
+        distance = sum(abs(a - b) for a, b in zip(*cells, strict=True)) / 2 + 2 * beyond
+    assert distance <= grid_deviation(sigma) <= 2**-62 * (len(table.thresholds) + 2)
+
+
 def test_the_look_up_agrees_with_the_search():
     from rhobust.noise import _BITS, _COARSE, _grid_table
 
@@ -160,6 +202,19 @@ def test_philox_gives_its_known_answers(counter, key, words):
 def steps(names, rows, size, sigma=0.25):
     keys = torch.tensor([key_words(stream_key(0, "test", name)) for name in names])
     return grid_steps(keys, torch.tensor(rows), size, grid_thresholds(sigma, "cpu"))
+
+
+def test_all_62_bits_of_a_counter_stream_are_compared():
+    key = stream_key(0, "test", 5)
+    words = key_words(key)
+    place = torch.tensor([[3 * 2]])  # row 3 of rows of four numbers, two to a counter
+    zero = torch.zeros_like(place)
+    found = philox((place, zero, zero + words[2], zero + words[3]), tuple(torch.tensor([[w]]) for w in words[:2]))
+    for column, (high, low) in enumerate((found[:2], found[2:])):
+        uniform = (int(high) << 30) | (int(low) >> 2)
+        for threshold, passed in ((uniform, 1), (uniform + 1, 0)):
+            steps = grid_steps(torch.tensor([words]), torch.tensor([3]), 4, torch.tensor([threshold]))
+            assert int(steps[0, column]) == passed
 
 
 def test_a_row_of_a_counter_stream_is_drawn_alone():

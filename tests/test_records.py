@@ -12,6 +12,7 @@ from rhobust.records import (
     read_json,
     read_record,
     read_rows,
+    same_classifier,
     settings_hash,
     write_json,
     write_whole,
@@ -57,6 +58,15 @@ def test_a_record_without_a_digest_is_believed(tmp_path):
     assert read_record(path).intact
 
 
+@pytest.mark.parametrize("key", ["model_hash", "data", "split", "data_fingerprint", "sigma", "scored", "norm"])
+def test_records_of_another_classifier_are_not_compared(key):
+    settings = dict.fromkeys(("model_hash", "data", "split", "data_fingerprint", "sigma", "scored", "norm"), "one")
+    assert same_classifier(settings, {**settings, "seed": 3, "dtype": "bfloat16"})
+    assert not same_classifier(settings, {**settings, key: "another"})
+    # What only one of them says is no difference.
+    assert same_classifier(settings, {name: value for name, value in settings.items() if name != key})
+
+
 def test_the_name_is_decided_by_the_settings(tmp_path):
     one = RecordWriter(tmp_path, "certify", "", {"a": 1, "b": 2})
     two = RecordWriter(tmp_path, "certify", "", {"b": 2, "a": 1})
@@ -100,6 +110,16 @@ def test_a_header_that_was_changed_is_refused(tmp_path):
     path.write_text(path.read_text().replace("0.001", "0.1"))
     with pytest.raises(ValueError, match="its header was changed"):
         RecordWriter(tmp_path, "certify", "", {"alpha": 0.001, "radii": (0, 0.5)})
+
+
+def test_a_finished_record_that_was_changed_is_not_taken_for_an_answer(tmp_path):
+    writer = RecordWriter(tmp_path, "certify", "", {"alpha": 0.001})
+    writer.append([{"index": 0, "radius": 0.25}])
+    writer.finish({"certified_accuracy": 0.5})
+    assert RecordWriter(tmp_path, "certify", "", {"alpha": 0.001}).summary == {"certified_accuracy": 0.5}
+    writer.path.write_text(writer.path.read_text().replace("0.25", "0.75"))
+    with pytest.raises(ValueError, match="must be as it was written, but it was changed"):
+        RecordWriter(tmp_path, "certify", "", {"alpha": 0.001})
 
 
 @given(st.integers(1, 200))

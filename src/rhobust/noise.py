@@ -5,6 +5,7 @@ the same noise whatever the order, the batch size, the number of processes or th
 """
 
 import hashlib
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -26,8 +27,9 @@ _WORD = 2**32 - 1
 
 
 def stream_key(seed: int, *path: str | int) -> int:
-    """The 128-bit key of a named stream; different names give different keys."""
-    name = "\x1f".join(f"{type(part).__name__}:{part}" for part in (seed, *path))
+    """The 128-bit key of a named stream; different names give different keys, equal numbers of any type the same."""
+    parts = (part if isinstance(part, str) else operator.index(part) for part in (seed, *path))
+    name = "\x1f".join(f"{type(part).__name__}:{part}" for part in parts)
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=16).digest(), "little")
 
 

@@ -193,6 +193,10 @@ class RecordWriter:
         record = _record(self.path, content)
         if record.settings != json.loads(json.dumps(self.settings)):
             raise ValueError(f"{self.path} must hold the settings of its name, but its header was changed")
+        if not record.intact:
+            raise ValueError(
+                f"{self.path} must be as it was written, but it was changed: delete it to evaluate it again"
+            )
         self.rows, self.summary = record.rows, record.summary
 
     def part(self, name: str) -> "RecordWriter":

@@ -7,7 +7,7 @@ import torch
 
 from rhobust.attacks import AnyAttack, Autoattack, Eot, Paper, Pgd
 from rhobust.attacks.ascent import frozen
-from rhobust.attacks.ball import random_point
+from rhobust.attacks.ball import distances, random_point
 from rhobust.attacks.losses import base_loss, smoothed_loss
 from rhobust.attacks.smoothed import smoothed_logits
 from rhobust.data import to_unit
@@ -226,6 +226,18 @@ def test_random_points_fill_the_ball(norm):
     assert size.max() <= 0.4 + 1e-6
     # Half of a ball's volume in four dimensions lies beyond 2^(-1/4) of its radius.
     assert (size > 0.4 * 0.5**0.25).float().mean().item() == pytest.approx(0.5, abs=0.05)
+    # To all sides alike, and in [0, 1] where the ball reaches beyond it.
+    assert offset.mean(0).abs().max() < 0.03
+    corner = random_point(torch.ones(50, 1, 2, 2), 0.4, norm, ExampleNoise(0, "start", range(50)))
+    assert corner.max() <= 1
+    assert corner.min() < 1
+
+
+def test_distances_are_those_of_their_norm():
+    x = torch.zeros(2, 1, 2, 2)
+    moved = torch.tensor([[0.3, 0.0, -0.4, 0.0], [0.0, 0.0, 0.0, 0.2]]).view(2, 1, 2, 2)
+    assert distances(moved, x, "l2").tolist() == pytest.approx([0.5, 0.2])
+    assert distances(moved, x, "linf").tolist() == pytest.approx([0.4, 0.2])
 
 
 @pytest.mark.parametrize(

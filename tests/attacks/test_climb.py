@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from rhobust.attacks import Climb, Pgd
-from rhobust.attacks.losses import base_loss
+from rhobust.attacks import Climb, Eot, Paper, Pgd
+from rhobust.attacks.ascent import frozen
+from rhobust.attacks.losses import base_loss, smoothed_loss
 from rhobust.evaluation import Target
 from rhobust.evaluation.judging import Judge
 from rhobust.evaluation.sweeping import sweep
@@ -20,9 +21,46 @@ def test_steps_fall_from_twice_the_radius_or_stay_as_they_are():
     assert Pgd(steps=4, relative_step=3.0).size(0.5, 0) == pytest.approx(1.5)
 
 
+def test_the_papers_attack_is_one_ascent_of_equal_steps():
+    for reading in (Paper(), Paper(sees="draw"), Paper(steps=100, gradient="raw")):
+        climber = reading.climber()
+        assert (climber.restarts, climber.random_start, climber.warm) == (0, False, False)
+        assert {climber.size(0.5, number) for number in range(reading.steps)} == {2 * 0.5 / reading.steps}
+        assert climber.gradient == reading.gradient
+    assert Paper(sees="draw").climber().draws == 1
+    assert not Paper().sees_noise
+
+
 def test_every_second_start_climbs_the_other_loss():
     assert [Pgd().attempt(number).loss for number in range(3)] == ["cross-entropy", "margin", "cross-entropy"]
     assert Pgd(loss="margin").attempt(1).loss == "cross-entropy"
+
+
+@pytest.mark.parametrize("loss", ["cross-entropy", "margin"])
+def test_an_attack_climbs_the_loss_that_it_names(loss, network, batch):
+    x, y = batch
+
+    def noise():
+        return ExampleNoise(0, "objective", range(6))
+
+    with frozen(network) as lent:
+        base = Pgd(loss=loss).objective(lent, y, sigma=None, rng=noise())(x)
+        smoothed = Eot(loss=loss, draws=3).objective(lent, y, sigma=0.1, rng=noise())(x)
+        assert torch.allclose(base, base_loss(lent, x, y, kind=loss))
+        assert torch.allclose(smoothed, smoothed_loss(lent, x, y, sigma=0.1, draws=3, rng=noise(), kind=loss))
+
+
+def test_the_first_start_is_the_centre_and_further_ones_are_random_points(batch):
+    x, _ = batch
+    noise = ExampleNoise(0, "starts", range(6))
+    assert torch.equal(Pgd().start(x, 0.5, noise, 0), x)
+    starts = [
+        Pgd().start(x, 0.5, noise, 1),
+        Pgd().start(x, 0.5, noise, 2),
+        Pgd(random_start=True).start(x, 0.5, noise, 0),
+    ]
+    assert all((start != x).flatten(1).any(1).all() for start in starts)
+    assert not torch.equal(starts[0], starts[1])
 
 
 def test_of_several_starts_the_largest_margin_is_kept(network, batch):

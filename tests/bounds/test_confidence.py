@@ -168,6 +168,12 @@ def test_failure_quantile_is_the_smallest_that_suffices(n, alpha, delta):
     assert k == 0 or stats.binom.sf(k - 1, n, alpha) > delta
 
 
+def test_failure_quantile_a_hair_below_a_tail():
+    # scipy's quantile forgives a last digit: P(Bin(4, alpha) > 0) exceeds this delta.
+    alpha = 0.03727067720858566
+    assert failure_quantile(4, alpha, np.nextafter(stats.binom.sf(0, 4, alpha), 0)) == 1
+
+
 def test_failure_quantile_value():
     # P(Bin(10000, 0.001) > 20) = 0.00158 and P(... > 21) = 0.00069.
     assert failure_quantile(10_000, 0.001, 0.001) == 21

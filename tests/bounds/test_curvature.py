@@ -14,6 +14,9 @@ def test_constants():
     assert concavity_threshold(1.0, 1.0) == pytest.approx(PHI1, rel=2e-12)
     assert smoothness(3.0, 0.1) == pytest.approx(3 * 48.39414490382867, rel=2e-12)
     assert concavity_threshold([1.0, 2.0], 0.1) == pytest.approx([24.197072452, 48.394144904], rel=1e-10)
+    # Rounded outward, by more than float64 can be off.
+    assert smoothness(1.0, 1.0) > 2 * PHI1 * (1 + 1e-13)
+    assert concavity_threshold(1.0, 1.0) > PHI1 * (1 + 1e-13)
     # The threshold published with the method, 2 M / sigma^2, is this many times larger.
     assert 2 / concavity_threshold(1.0, 1.0) == pytest.approx(8.265463, rel=1e-7)
 

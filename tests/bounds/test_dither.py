@@ -11,6 +11,8 @@ def test_a_loss_counts_with_its_share_of_the_bound():
     losses = np.array([[0.0, 0.0, 0.0, 0.0], [3.0, 3.0, 3.0, 3.0], [0.6, 1.2, 1.5, 2.7]])
     uniform = np.array([[0.0, 0.1, 0.5, 0.9], [0.0, 0.5, 0.9, 0.999], [0.19, 0.39, 0.51, 0.89]])
     assert dithered_counts(losses, 3.0, uniform).tolist() == [0, 4, 3]
+    # A tie counts: the division may have rounded the share down.
+    assert dithered_counts([[1.5]], 3.0, [[0.5]]).tolist() == [1]
 
 
 def test_counts_are_binomial():

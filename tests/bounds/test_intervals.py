@@ -71,6 +71,12 @@ def test_uppers_by_hand_and_above_the_truth():
     assert certain <= survival_margin(50, 0.1)
 
 
+@pytest.mark.parametrize("upper", [0.01, 0.2, 0.5, 0.55, 0.97])
+def test_an_upper_bound_is_never_lowered_to_the_grid(upper):
+    found = population_loss_uppers(np.full(5000, upper), 0.0, 0.5, 0.1, interval_alpha=1e-3)
+    assert upper + 1e-3 <= found <= upper + 0.03
+
+
 def survival_margin(n, alpha):
     return np.sqrt(np.log(2 / alpha) / (2 * n)) + 1e-5
 

@@ -39,3 +39,8 @@ def test_covers():
     for draws in (1, 6):
         found = [kumar_loss(rng.binomial(draws, rng.choice(atoms, 150)), draws, 0.0, 0.5, 0.1) for _ in range(300)]
         assert np.count_nonzero(np.array(found) < atoms.mean()) <= stats.binom.isf(1e-6, 300, 0.1)
+
+
+def test_a_file_sorted_by_class_does_not_mislead_the_bets():
+    # Five hundred points that are always right stand before as many that never are.
+    assert kumar_loss(np.repeat([0, 4], 500), 4, 0.0, 1.0, 1e-3) > 0.5

@@ -3,7 +3,7 @@ import pytest
 from scipy import optimize, special, stats
 
 from rhobust.bounds.counts import CountBounds, jumps
-from rhobust.bounds.majorant import SLACK, MajorantProblem
+from rhobust.bounds.majorant import SLACK, Majorant, MajorantProblem
 from rhobust.bounds.surrogate import Surrogate
 
 
@@ -39,6 +39,26 @@ def test_majorises_between_grid_points(draws, cost, price):
     majorant, _ = problem.solve(upper, bounds_of(draws, [0.01, 0.1, 0.5], 0.05))
     assert np.all(majorant.heights >= 0)
     assert slack_off_the_grid(problem, majorant, surrogate, price) >= 1e-13
+
+
+@pytest.mark.parametrize("shift", [1.4, 1.6, 1.8])
+def test_a_tangent_between_two_grid_points_is_lifted_by_the_bend_of_the_loss(shift):
+    # With one draw h touches T at the mean error, and T is concave there: it rises above the chord of a cell.
+    surrogate = Surrogate("winf")
+    problem = MajorantProblem(1, surrogate.bend)
+    u = np.linspace(-2, 1, 30_001)
+    for mean in np.linspace(0.2, 0.35, 8):
+        known = CountBounds(np.array([mean]), mean, mean)
+        majorant, _ = problem.solve(surrogate.moved(problem.u, shift), known)
+        assert np.all(mean_of(majorant, 1, special.ndtr(u)) >= special.ndtr(u + shift))
+
+
+def test_the_span_is_no_less_than_the_range_of_h():
+    for spike in (0.0, 0.4, 3.0):
+        majorant = Majorant(0.1, np.array([0.2, 0.0, 0.3]), once=spike, slope=0.6)
+        h = mean_of(majorant, 3, [0.0, 1.0])
+        peak = 0.1 + 0.2 + 0.6 / 3 + spike
+        assert majorant.span >= max(*h, peak) - min(*h, peak)
 
 
 def test_majorises_between_chosen_jumps_and_for_votes():

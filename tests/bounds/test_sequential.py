@@ -41,6 +41,9 @@ def test_thresholds_are_those_of_the_radii_and_rounded_up():
     exact = stats.norm.cdf(np.array(RADII) / 0.25)
     assert (test.thresholds > exact).all()
     assert test.thresholds == pytest.approx(exact, abs=2e-12)
+    # Beyond six deviations too: a threshold that is too small is a radius too large.
+    far = np.array([1.5, 1.6, 1.75])
+    assert (RadiusTest(tuple(far), 0.25, 0.001, 1000).thresholds > stats.norm.cdf(far / 0.25)).all()
     assert RadiusTest((50.0,), 0.25, 0.001, 1000).thresholds[0] < 1
 
 
@@ -82,6 +85,17 @@ def test_a_look_is_what_the_definition_says(draws, data):
         failures, allowed = draws - successes, test.allowed[reached]
         left = chance_left(np.array([failures]), np.array([draws]), np.array([allowed]), 2000)[0]
         assert go_on == (left >= 0.005)
+
+
+def test_the_last_look_spends_what_early_looks_left_of_alpha():
+    # Every count at the last draw: a level of alpha instead of 0.8 alpha would claim with one or two votes less.
+    test, votes = RadiusTest(RADII, 0.25, 0.01, 4000), np.arange(4001)
+    reached, _ = test.judge(votes, np.full(4001, 4000), np.zeros(4001, dtype=int))
+    p = test.thresholds[:, None]
+    early = log_e_value(votes, 4000 - votes, p) >= math.log(1 / 0.002)
+    late = clopper_pearson(votes, 4000, 0.008, "lower") > p
+    assert (reached == np.cumprod(early | late, axis=0).sum(axis=0)).all()
+    assert set(reached.tolist()) == {0, 1, 2, 3, 4}
 
 
 @pytest.mark.parametrize("p", [0.5, 0.9, 0.99])

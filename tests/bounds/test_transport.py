@@ -101,6 +101,29 @@ def test_one_point_meets_the_closed_forms():
     assert worst_case_loss(0.01, radius**2, 0.25, cost="winf") == pytest.approx(0.5, abs=1e-10)
 
 
+@pytest.mark.parametrize("cost", ["w1", "w2", "winf"])
+@pytest.mark.parametrize(("rho", "sigma"), [(1e4, 1.0), (1.0, 1e-160), (1e300, 1e-10)])
+def test_a_shift_of_any_size_has_an_answer(cost, rho, sigma):
+    # What can err anywhere errs everywhere: not a last digit less than one, and a number however far.
+    rng = np.random.default_rng(0)
+    for points in (6, 7, 10, 13):
+        p = rng.uniform(0.1, 0.4, points)
+        assert worst_case_loss(p, rho, sigma, cost=cost) == 1.0
+        assert k_vote_worst_case(p, 2, rho, sigma, cost=cost) == 1.0
+        assert majority_worst_case(p, rho, sigma, cost=cost) == 1.0
+    # A loss that vanishes everywhere cannot be raised.
+    assert worst_case_loss([0.0, 0.2], rho, sigma, cost=cost) == pytest.approx(0.5, abs=1e-11)
+    assert majority_worst_case([0.0, 0.2], rho, sigma, cost=cost) == pytest.approx(0.5, abs=1e-11)
+
+
+@pytest.mark.parametrize("t", [0.5, 3.0, 6.0, 8.0])
+def test_distances_are_rounded_up(t):
+    # At its radius a point errs half of the time, and the majority is turned; a last digit less would hide it.
+    assert worst_case_loss(special.ndtr(-t), (0.3 * t) ** 2, 0.3, cost="winf") >= 0.5
+    for cost in ("w1", "w2", "winf"):
+        assert majority_worst_case(special.ndtr(-t), (0.3 * t) ** 2, 0.3, cost=cost) == 1.0
+
+
 def test_curve_of_many_radii_equals_single_answers_and_repeats_do_not_matter():
     rho = np.array([0.5, 0.0, 0.01, 2.0])
     curve = worst_case_loss(THREE, rho, 0.7)

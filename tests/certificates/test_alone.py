@@ -32,7 +32,7 @@ def test_a_function_of_one_input_passes(half_space, grey_images):
     assert check(half_space, grey_images.images) == []
 
 
-@pytest.mark.parametrize("dependence", [{"mean": 1.0}, {"place": 0.01}])
+@pytest.mark.parametrize("dependence", [{"mean": 1.0}, {"place": 0.01}, {"mean": 3e-3}, {"place": 3e-6}])
 def test_a_network_that_looks_at_its_neighbours_is_refused(half_space, grey_images, dependence):
     with pytest.raises(ValueError, match="must answer each input alone, but its logits depend on the other inputs"):
         check(Mixing(half_space, **dependence), grey_images.images)

@@ -6,12 +6,14 @@ import torch
 from scipy import stats
 
 from rhobust.bounds import (
+    betting_upper,
     dithered_counts,
     k_vote_worst_case,
     kumar_loss,
     majority_worst_case,
     population_loss,
     population_loss_intervals,
+    population_loss_uppers,
     sample_loss,
     worst_case_loss,
 )
@@ -204,6 +206,38 @@ def test_a_soft_loss_is_counted_by_its_own_draws(half_space, grey_images):
     assert (evidence.errors == drawn.errors).all()
     assert not (uniform == dither_noise(4, "shift", range(10, 30), 25)).any()
     assert (uniform[3] == dither_noise(3, "shift", [13], 25)[0]).all()
+    # No two points share a number: their counts must be independent.
+    assert len(np.unique(uniform)) == uniform.size
+
+
+@pytest.mark.parametrize("cost", ["w1", "winf"])
+@pytest.mark.parametrize("way", ["majorant", "intervals", "sample"])
+def test_the_ways_of_a_soft_loss_are_their_bounds(half_space, grey_images, way, cost):
+    claim = ShiftClaim(loss="cross-entropy", bound=0.7, cost=cost, way=way)
+    images, labels = grey_images.images, grey_images.labels
+    found = certify_shift(half_space, images, labels, sigma=0.25, eps=(0.1,), draws=30, alpha=0.04, claim=claim)
+    drawn = draw_losses(
+        half_space,
+        images,
+        labels,
+        ClippedCrossEntropy(0.7),
+        Smoothing(0.25, 2),
+        indices=range(40),
+        draws=30,
+        purpose="shift",
+    )
+    shift = {"rho": 0.01, "sigma": 0.25, "cost": cost}
+    if way == "majorant":
+        counts = dithered_counts(drawn.values, 0.7, dither_noise(0, "shift", range(40), 30))
+        direct = population_loss(counts, 30, alpha=0.04, **shift)
+    elif way == "intervals":
+        # One point in a thousand may exceed its bound, which is added; the population's band has all of alpha.
+        uppers = betting_upper(drawn.values / 0.7, 1e-3)
+        direct = population_loss_uppers(uppers, alpha=0.04, interval_alpha=1e-3, **shift)
+    else:
+        # Every one of the forty points must keep below its bound.
+        direct = worst_case_loss(betting_upper(drawn.values / 0.7, 0.001), **shift)
+    assert found.certified_loss[0] == pytest.approx(0.7 * direct, abs=1e-9)
 
 
 class Nan(torch.nn.Module):

@@ -7,6 +7,7 @@ import pytest
 import torch
 from scipy import stats
 
+from rhobust.bounds import measured_loss
 from rhobust.certificates import certify_measured_shift, certify_shift, measure_shift, measured_certificate
 from rhobust.certificates.measured import vote_accuracy
 from rhobust.data import to_unit
@@ -75,6 +76,19 @@ def test_the_interval_covers_the_share_of_right_votes():
         misses += not found["low"] <= 0.9 <= found["high"]
         assert found["low"] <= found["accuracy"] <= found["high"]
     assert misses <= stats.binom.isf(1e-6, 200, 0.05)
+
+
+def test_the_charge_for_images_that_move_far_is_part_of_the_loss():
+    # One image in ten moves across the whole room: at least that many answers are given up.
+    rng = np.random.default_rng(2)
+    errors, distances = rng.binomial(10, 0.05, 800), np.where(np.arange(800) % 10 == 0, 4.0, 0.02)
+    found = measured_certificate(
+        errors, distances, draws=10, sigma=SIGMA, dimension=16, alpha=0.01, seed=0, noise="float"
+    )
+    loss = measured_loss(errors, 10, distances, SIGMA, 0.01, least=1 / 255, most=4.0)
+    assert found.certified_accuracy == pytest.approx(1 - loss.loss, abs=1e-12)
+    assert found.excess > 0.1
+    assert 0.5 < found.certified_accuracy < 0.95 - 0.1
 
 
 def test_nothing_certified_is_said_so():

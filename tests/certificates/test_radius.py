@@ -4,7 +4,7 @@ from scipy import stats
 from torch import nn
 
 from rhobust.bounds import clopper_pearson
-from rhobust.certificates import SmoothedClassifier
+from rhobust.certificates import SmoothedClassifier, Smoothing, count_votes, predict_inputs
 from rhobust.data import to_unit
 from rhobust.noise import BatchNoise, noisy_copies, stream
 
@@ -87,6 +87,33 @@ def test_predict_abstains_at_the_plane_and_answers_far_from_it(smoothed, grey_im
     assert smoothed.predict(middle, n=200) == [None]
     answers = smoothed.predict(grey_images.images[[0, -1]], n=200)
     assert answers == [0, 1]
+
+
+@pytest.mark.parametrize("ask", [{}, {"radii": GRID}, {"tolerance": 0.02}], ids=["cohen", "grid", "two-stage"])
+def test_nothing_is_certified_at_the_plane(smoothed, ask):
+    middle = torch.full((4, 1, 4, 4), 0.5)
+    for certificate in smoothed.certify(middle, n=1000, **ask):
+        assert (certificate.prediction, certificate.radius) == (None, 0.0)
+        assert certificate.selected in (0, 1)
+
+
+def test_an_answer_needs_a_two_sided_test_of_the_two_largest_counts(grey_images):
+    # Three classes by brightness: the third takes votes that the test of the other two must not count.
+    class Thirds(nn.Module):
+        def forward(self, x):
+            brightness = x.flatten(1).mean(1)
+            return -(brightness[:, None] - torch.tensor([0.3, 0.5, 0.6])).abs()
+
+    smoothing = Smoothing(0.5, 3)
+    found = predict_inputs(Thirds(), grey_images.images, smoothing, indices=range(40), n=60, alpha=0.02)
+    votes = count_votes(Thirds(), grey_images.images, smoothing, indices=range(40), draws=60, purpose="predict")
+    assert (votes > 0).all(dim=1).any()
+    for answer, counts in zip(found, votes, strict=True):
+        first, second, _ = counts.sort(descending=True).values.tolist()
+        assert [number for _, number in answer.votes] == [first, second]
+        chance = min(1.0, 2 * stats.binom.sf(first - 1, first + second, 0.5))
+        assert answer.prediction == (int(counts.argmax()) if chance <= 0.02 else None)
+    assert {answer.prediction for answer in found} >= {None, 0, 2}
 
 
 def test_forward_is_the_log_of_the_mean_softmax(smoothed, grey_images):

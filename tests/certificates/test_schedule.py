@@ -23,7 +23,9 @@ def plain(model, image, index):
     def count(draws, purpose):
         return count_votes(model, image[None], SMOOTHING, indices=[index], draws=draws, purpose=purpose)[0].numpy()
 
-    chosen = count(50, "select").argmax()
+    # The class is selected by draws of their own: a count that had chosen its class would flatter it.
+    selection = count(50, "select")
+    chosen = selection.argmax()
     test = RadiusTest(RADII, 0.25, 0.01, 3000)
     reached, evidence = np.array([0]), []
     for look in looks(3000, 128):
@@ -32,7 +34,7 @@ def plain(model, image, index):
         evidence += [(int(look), int(successes))] * int(now[0] - reached[0])
         reached = now
         if not go_on[0]:
-            return chosen, int(successes), int(look), tuple(evidence)
+            return chosen, int(selection[chosen]), int(successes), int(look), tuple(evidence)
     raise AssertionError
 
 
@@ -41,8 +43,9 @@ def test_a_grid_is_decided_as_by_hand(half_space, grey_images):
     found = certify(half_space, images, WAYS[1], range(14, 26))
     assert len({certificate.n for certificate in found}) > 3
     for index, certificate in zip(range(14, 26), found, strict=True):
-        chosen, count, n, evidence = plain(half_space, grey_images.images[index], index)
-        assert (certificate.selected, certificate.count, certificate.n) == (chosen, count, n)
+        chosen, top, count, n, evidence = plain(half_space, grey_images.images[index], index)
+        assert (certificate.selected, certificate.top) == (chosen, top)
+        assert (certificate.count, certificate.n) == (count, n)
         assert certificate.evidence == evidence
         assert certificate.prediction == (chosen if evidence else None)
         assert certificate.radius == (RADII[len(evidence) - 1] if evidence else 0.0)

@@ -7,7 +7,7 @@ from scipy import special
 
 from rhobust.attacks.ascent import ascend
 from rhobust.bounds import concavity_threshold, psi
-from rhobust.certificates import ZeroOne, certified_surrogate, robust_surrogate
+from rhobust.certificates import ZeroOne, certified_surrogate, robust_surrogate, surrogate
 from rhobust.data import to_unit
 from rhobust.methods.penalised import penalised_move
 from rhobust.noise import ExampleNoise
@@ -116,6 +116,104 @@ def test_the_concave_regime_certifies_a_flat_loss():
     assert (direct >= psi(value, 2 * low * SIGMA**2)).all()
     assert (direct <= psi(value + 0.02, 2 * low * SIGMA**2)).all()
     assert (found < psi(value, 2 * gamma * SIGMA**2)).all()
+
+
+class Steep:
+    """Twice the slope, up to twice the bound."""
+
+    bound = 2.0
+
+    def __call__(self, logits, y):
+        return 2 * Slope()(logits, y)
+
+
+def test_a_larger_bound_is_a_larger_unit():
+    model, x, y = Ramp(20), torch.full((2, 1, 4, 5), 0.4), torch.zeros(2, dtype=torch.long)
+    low, gamma = (share * concavity_threshold(1.0, SIGMA) for share in (0.5, 3))
+    settings = {"sigma": SIGMA, "alpha": 0.01, "draws": 4000, "half": 4000}
+    once, twice = (
+        certified_surrogate(model, x, y, price * low, loss, **settings) for price, loss in ((1, Slope()), (2, Steep()))
+    )
+    assert twice == pytest.approx(2 * once, rel=1e-9)
+    t = np.linspace(0, 0.2, 20_001)
+    truth = 2 * np.max(special.ndtr((-0.1 + t) / math.sqrt(4 + SIGMA**2)) - gamma * t**2)
+    found = certified_surrogate(model, x, y, 2 * gamma, Steep(), **settings)
+    assert (truth <= found).all()
+    assert (found <= truth + 0.16).all()
+
+
+class Constant:
+    """A loss that is its bound everywhere: no gradient, and the largest scores."""
+
+    bound = 1.0
+
+    def __call__(self, logits, y):
+        return torch.ones(len(logits), dtype=torch.float64)
+
+
+@pytest.fixture
+def watched(monkeypatch):
+    """What `certified_surrogate` hands on: levels of confidence bounds, maximisers, products of gradients."""
+    seen = {"levels": [], "maximiser": None, "products": None}
+    bet, square, climb = surrogate.betting_upper, surrogate.squared_gradient_upper, surrogate.robust_surrogate
+
+    def betting(values, alpha):
+        seen["levels"].append(alpha)
+        return bet(values, alpha)
+
+    def squared(products, half, dimension, alpha, **settings):
+        seen["levels"].append(alpha)
+        seen["products"] = products
+        return square(products, half, dimension, alpha, **settings)
+
+    def climbed(*args, **settings):
+        found = climb(*args, **settings)
+        seen["maximiser"] = found.maximiser
+        return found
+
+    monkeypatch.setattr(surrogate, "betting_upper", betting)
+    monkeypatch.setattr(surrogate, "squared_gradient_upper", squared)
+    monkeypatch.setattr(surrogate, "robust_surrogate", climbed)
+    return seen
+
+
+def test_all_bounds_of_one_certificate_share_its_alpha(watched):
+    model, x, y = Ramp(4), torch.full((1, 1, 2, 2), 0.4), torch.zeros(1, dtype=torch.long)
+    threshold = concavity_threshold(1.0, SIGMA)
+    settings = {"sigma": SIGMA, "alpha": 0.01, "draws": 50, "half": 50}
+    certified_surrogate(model, x, y, 3 * threshold, Slope(), **settings)
+    assert len(watched["levels"]) == 3
+    assert sum(watched["levels"]) == pytest.approx(0.01)
+    watched["levels"].clear()
+    certified_surrogate(model, x, y, 0.5 * threshold, Slope(), **settings)
+    assert watched["levels"] == [0.01]
+
+
+@pytest.mark.parametrize("loss", [Slope(), Constant()], ids=["slope", "constant"])
+def test_products_of_gradients_have_the_mean_and_the_spread_that_their_bound_assumes(watched, loss):
+    dimension, half, gamma = 20, 2000, 3 * concavity_threshold(1.0, SIGMA)
+    model, x, y = Ramp(dimension), torch.full((1, 1, 4, 5), 0.4), torch.zeros(1, dtype=torch.long)
+    certified_surrogate(model, x, y, gamma, loss, sigma=SIGMA, alpha=1e-6, draws=50, half=half)
+    moved = (watched["maximiser"] - x).flatten(1)[0].double()
+    gradient = -2 * gamma * moved
+    if isinstance(loss, Slope):
+        scale = math.sqrt(4 + SIGMA**2)
+        gradient[0] += math.exp(-(((moved[0] - 0.1) / scale) ** 2) / 2) / math.sqrt(2 * math.pi) / scale
+    square, products = float(gradient @ gradient), watched["products"][0]
+    assert square > 0.01
+    variance = 1 / (4 * SIGMA**2)
+    largest = dimension * variance**2 / half**2 + 2 * variance * square / half
+    assert len(np.unique(products)) == len(products) > 30
+    # False-alarm rates over seeds below 1e-5: a mean of so many products, and their spread.
+    assert products.mean() == pytest.approx(square, abs=4.5 * math.sqrt(largest / len(products)))
+    assert products.var() < 3 * largest
+
+
+def test_the_surrogate_is_valued_under_noise_that_chose_nothing(half_space, grey_images):
+    noise = ExampleNoise(0, "test", range(10))
+    robust_surrogate(half_space, to_unit(grey_images.images[:10]), grey_images.labels[:10], 1.0, sigma=SIGMA, rng=noise)
+    # Sixteen steps, one draw to choose between the points of the way, and one to value the choice.
+    assert noise.calls == 16 + 2
 
 
 def test_nan_is_refused(grey_images):

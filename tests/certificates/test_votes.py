@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from rhobust.certificates import Smoothing, charged_alpha, count_votes, noise_kind
-from rhobust.certificates.votes import CHUNK, ROWS, VoteCounter
+from rhobust.certificates.votes import BY_ROWS, CHUNK, ROWS, VoteCounter
 from rhobust.data import to_unit
 from rhobust.noise import grid_block, normal_block, stream_key
 
@@ -58,6 +58,10 @@ def test_floats_on_the_grid_vote_like_the_bytes(half_space, grey_images):
     x = to_unit(grey_images.images)
     assert noise_kind(grey_images.images) == noise_kind(x) == "grid"
     assert noise_kind(x + 1e-4) == "float"
+    # One number beside the grid is enough: rounded to it, another image would be certified.
+    beside = x.clone()
+    beside[3, 0, 1, 2] += 1e-3
+    assert noise_kind(beside) == "float"
     assert torch.equal(votes(half_space, x), votes(half_space, grey_images.images))
 
 
@@ -88,6 +92,31 @@ def test_the_network_sees_one_shape_in_evaluation_mode(grey_images):
     votes(model, grey_images.images, draws=130)
     assert model.rows == {ROWS["cpu"]}
     assert model.training
+
+
+class Watching(nn.Module):
+    """Remembers what it was asked."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def forward(self, x):
+        self.seen.append(x.flatten(1).clone())
+        return x.flatten(1)[:, :2]
+
+
+@pytest.mark.parametrize("by_rows", [False, True], ids=["by stream", "by rows"])
+def test_no_two_draws_share_their_noise(grey_images, monkeypatch, by_rows):
+    # One image under three names, 150 draws in two chunks, for two purposes and two seeds; by rows as on a GPU.
+    monkeypatch.setitem(BY_ROWS, "cpu", by_rows)
+    image, asked = grey_images.images[18:19].repeat(3, 1, 1, 1), []
+    for purpose in ("one", "other"):
+        for seed in (0, 1):
+            model = Watching()
+            count_votes(model, image, Smoothing(0.25, 2, seed=seed), indices=[4, 5, 6], draws=150, purpose=purpose)
+            asked.append(torch.cat(model.seen)[:450])
+    assert len(torch.unique(torch.cat(asked), dim=0)) == 4 * 450
 
 
 class Broken(nn.Module):

@@ -7,6 +7,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from rhobust.certificates import loss_smoothness, wrm_surrogate
+from rhobust.methods import Wrm
 from rhobust.models import build_model
 from rhobust.models.layers import ConvNorm
 from rhobust.noise import stream
@@ -69,11 +70,55 @@ def test_the_activation_of_a_normalised_convolution_counts():
         loss_smoothness(model(nn.ReLU()), shape)
 
 
-def test_a_border_that_is_not_zero_is_refused():
-    # A replicated border counts its pixels more than once.
-    layer = made(lambda: nn.Conv2d(1, 1, 3, padding=1, padding_mode="replicate"))
-    with pytest.raises(ValueError, match="its Conv2d's norms are not known"):
-        loss_smoothness(layer, (1, 8, 8))
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        # A replicated border counts its pixels more than once, and groups have a weight of another shape.
+        (lambda: nn.Conv2d(2, 2, 3, padding=1, padding_mode="replicate"), "Conv2d"),
+        (lambda: nn.Conv2d(2, 2, 3, groups=2), "Conv2d"),
+        # Three times as steep and as bent below zero.
+        (lambda: nn.ELU(alpha=3.0), "ELU"),
+    ],
+)
+def test_layers_of_other_norms_are_refused(make, name):
+    with pytest.raises(ValueError, match=f"its {name}'s norms are not known"):
+        loss_smoothness(made(make), (2, 8, 8))
+
+
+def test_a_convolutions_norm_is_not_missed_between_the_frequencies_of_the_image():
+    # Largest at the highest frequency, which nine pixels do not have: a torus of nine would find less than the truth.
+    layer = made(lambda: nn.Conv2d(1, 1, 3, padding=1, bias=False))
+    with torch.no_grad():
+        layer.weight.copy_(torch.outer(torch.tensor([1.0, -1, 1]), torch.tensor([1.0, -1, 1])))
+    found = math.sqrt(2 * loss_smoothness(layer, (1, 9, 9)))
+    exact = float(torch.linalg.matrix_norm(matrix_of(layer, (1, 9, 9)), 2))
+    assert exact <= found <= 1.1 * exact
+
+
+def test_the_most_stretched_channel_decides():
+    def smoothness(*deviation):
+        model = build_model(
+            "cnn-small", shape=(3, 8, 8), classes=4, mean=[0.5] * 3, deviation=deviation, activation="elu", seed=0
+        )
+        return loss_smoothness(model, (3, 8, 8))
+
+    assert smoothness(0.2, 0.5, 1.0) == pytest.approx(smoothness(0.2, 0.2, 0.2), rel=1e-9)
+
+
+def test_a_point_that_is_no_maximum_is_charged_for_its_whole_gradient(monkeypatch):
+    # Far above the threshold the objective is almost a parabola: one full step reaches almost all of the gap.
+    model, noise = network(), stream(3, "test")
+    smoothness = loss_smoothness(model, (1, 8, 8))
+    gamma = 50 * smoothness
+    x, y = torch.rand(5, 1, 8, 8, generator=noise, dtype=torch.float64), torch.arange(5) % 4
+    reached = wrm_surrogate(model, x, y, gamma, smoothness=smoothness)
+    monkeypatch.setattr(Wrm, "maximise", lambda self, network, x, y: x.clone())
+    stayed = wrm_surrogate(model, x, y, gamma, smoothness=smoothness)
+    with torch.no_grad():
+        start = F.cross_entropy(network().double()(x), y, reduction="none").numpy()
+    assert (reached > start).all()
+    assert (stayed - start >= 0.999 * (reached - start)).all()
+    assert (stayed - start <= 1.1 * (reached - start)).all()
 
 
 def test_no_gradient_changes_faster():

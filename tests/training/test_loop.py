@@ -1,4 +1,5 @@
 import json
+import math
 import os
 import signal
 import subprocess
@@ -18,7 +19,7 @@ from rhobust.noise import stream
 from rhobust.progress import silent
 from rhobust.records import read_rows
 from rhobust.training import Run, TrainConfig, clean_accuracy, open_run, robust_accuracy, train
-from rhobust.training.loop import Trainer
+from rhobust.training.loop import Trainer, _split
 from rhobust.training.processes import Processes
 from rhobust.training.run import fill_weights, weights_description
 from rhobust.training.schedule import learning_rate
@@ -244,6 +245,42 @@ def test_an_interrupted_run_keeps_its_mean_and_its_best_epoch(tmp_path):
     whole = train(config, tmp_path / "whole", device=CPU, report=silent)
     assert same(weights(resumed), weights(whole))
     assert [row["accuracy"] for row in resumed.metrics()] == [row["accuracy"] for row in whole.metrics()]
+
+
+def test_no_image_that_is_measured_on_was_trained_on():
+    data = load("digits", "train")
+    numbered = replace(data, labels=torch.arange(len(data)), classes=tuple(map(str, range(len(data)))))
+    fitting, measured = (
+        set(part.labels.tolist()) for part in _split(numbered, replace(CONFIG, validation=300, keep="best-clean"))
+    )
+    assert len(measured) == 300
+    assert fitting | measured == set(range(len(data)))
+    assert not fitting & measured
+
+
+def test_an_epoch_is_measured_with_the_weights_that_would_be_saved(tmp_path):
+    # After one step a mean of 0.999 is almost the network at the start, whatever the step has made of the weights.
+    config = replace(CONFIG, epochs=1, batch_size=1000, lr=0.5, average=0.999, validation=300)
+    run = train(config, tmp_path / "mean", device=CPU, report=silent)
+    (row,) = run.metrics()
+    _, held_out = _split(load("digits", "train"), config)
+    assert row["accuracy"] == pytest.approx(clean_accuracy(run.load_model(CPU), held_out))
+
+
+def test_the_logged_loss_is_that_of_an_image(tmp_path):
+    # Before anything is learnt: an even guess among ten classes, whatever the batches.
+    for batch_size in (50, 300):
+        config = replace(CONFIG, epochs=1, lr=1e-9, batch_size=batch_size)
+        (row,) = train(config, tmp_path / str(batch_size), device=CPU, report=silent).metrics()
+        assert row["loss"] == pytest.approx(math.log(10), rel=0.3)
+
+
+def test_every_epoch_has_an_order_of_its_own(tmp_path):
+    data = load("digits", "train").select(torch.arange(60))
+    trainer = Trainer.start(Run(tmp_path, replace(CONFIG, augment=False)), data, data, CPU, Processes())
+    first, second, again = (next(trainer._batches(epoch))[0] for epoch in (1, 2, 1))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, second)
 
 
 def test_crops_are_named_by_the_epoch(tmp_path):

@@ -8,16 +8,20 @@ from .arguments import MARGIN, Array, FloatOrArray, nonnegative, one_count, one_
 from .price import lowest_total
 from .surrogate import Cost, Surrogate
 
+FARTHEST = 1e100
+"""A distance, in units of the noise, at which every loss that can be reached is; its square is still a float."""
+
 
 def distances(rho: ArrayLike, sigma: float) -> Array:
-    """Return eps / sigma = sqrt(rho) / sigma, rounded up, zero where rho is."""
-    return np.sqrt(nonnegative("rho", rho)) / one_positive("sigma", sigma) * (1 + MARGIN)
+    """Return eps / sigma = sqrt(rho) / sigma, rounded up, zero where rho is; beyond `FARTHEST` nothing changes."""
+    return np.minimum(np.sqrt(nonnegative("rho", rho)) / one_positive("sigma", sigma) * (1 + MARGIN), FARTHEST)
 
 
 def weighted_worst_case(u: Array, weights: Array, distance: Array, surrogate: Surrogate) -> Array:
     """Return the worst mean loss when the atom with probit u_i has mass weights_i, for each distance."""
-    # The margin is for the sum: a jumping loss has none of its own.
-    totals = np.array([weights @ surrogate.moved(u, t) for t in distance]) + MARGIN * (surrogate.votes is None)
+    # Rounded weights may add up to less than one, and a loss of one has no margin of its own.
+    weights = weights * (1 + MARGIN / 10)
+    totals = np.array([weights @ surrogate.moved(u, t) for t in distance])
     moving = distance > 0
     if surrogate.cost == "winf" or not np.any(moving):
         return np.minimum(totals, 1.0)
@@ -34,7 +38,7 @@ def weighted_worst_case(u: Array, weights: Array, distance: Array, surrogate: Su
         surrogate.budgets(far),
         surrogate.prices(far),
         # Free transport brings every point to certain loss, except where the loss vanishes everywhere.
-        ceiling=float(weights @ (u > -np.inf)) + MARGIN,
+        ceiling=float(weights @ (u > -np.inf)),
         tolerance=surrogate.tolerance,
     )
     return np.minimum(totals, 1.0)

@@ -151,7 +151,7 @@ def certified_surrogate(
         return direct
     noise = ExampleNoise(seed, "surrogate:ascent", names)
     worst = robust_surrogate(model, x, y, gamma, sigma=sigma, steps=steps, rng=noise).maximiser
-    moved = (worst - x).flatten(1).double()
+    moved = (worst.double() - x.double()).flatten(1)
     value = bound * upper(worst, "surrogate:end", alpha / 4) - gamma * moved.square().sum(1).cpu().numpy()
     pull = 2 * gamma * moved.cpu()
     products = np.stack(

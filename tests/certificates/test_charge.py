@@ -1,0 +1,67 @@
+"""Every certificate is made at what the sampler leaves of alpha: the draws it rests on are paid for, all of them."""
+
+import pytest
+
+from rhobust.certificates import ShiftClaim, SmoothedClassifier, certify_measured_shift, certify_shift
+
+PIXELS = 16
+
+
+def radius(model, x, y, alpha):
+    return [found.p_lower for found in SmoothedClassifier(model, 0.25, 2).certify(x, n=300, alpha=alpha)]
+
+
+def radii(model, x, y, alpha):
+    found = SmoothedClassifier(model, 0.25, 2).certify(x, n=300, radii=(0.0, 0.1, 0.2, 0.3), alpha=alpha)
+    return [number for one in found for number in (one.radius, one.n)]
+
+
+def tolerance(model, x, y, alpha):
+    found = SmoothedClassifier(model, 0.25, 2).certify(x, n0=50, n=300, tolerance=0.05, alpha=alpha)
+    return [one.p_lower for one in found]
+
+
+def prediction(model, x, y, alpha):
+    return SmoothedClassifier(model, 0.25, 2).predict(x, n=20, alpha=alpha)
+
+
+def shift(way):
+    def certify(model, x, y, alpha):
+        claim = ShiftClaim(way=way, cost="winf")
+        return certify_shift(model, x, y, sigma=0.25, eps=(0.1,), draws=10, alpha=alpha, claim=claim).certified_loss
+
+    return certify
+
+
+def soft_sample(model, x, y, alpha):
+    claim = ShiftClaim(way="sample", cost="winf", loss="cross-entropy", bound=2.0)
+    return certify_shift(model, x, y, sigma=0.25, eps=(0.1,), draws=10, alpha=alpha, claim=claim).certified_loss
+
+
+def measured(model, x, y, alpha):
+    return certify_measured_shift(model, x, y, x, x, sigma=0.25, draws=10, alpha=alpha).certified_accuracy
+
+
+@pytest.mark.parametrize(
+    ("certify", "draws"),
+    [
+        (radius, 300),
+        (radii, 300),
+        (tolerance, 300),
+        (prediction, 20),
+        (shift("majorant"), 400),
+        (shift("intervals"), 400),
+        (shift("sample"), 400),
+        (soft_sample, 400),
+        (measured, 400),
+    ],
+    ids=["radius", "radii", "tolerance", "prediction", "majorant", "intervals", "sample", "soft sample", "measured"],
+)
+def test_a_level_that_is_paid_is_gone(half_space, grey_images, monkeypatch, certify, draws):
+    arguments = half_space, grey_images.images, grey_images.labels
+    with monkeypatch.context() as dear:
+        # A sampler so far from its law that 0.09 of alpha go to it: draws, numbers in an image, deviation.
+        dear.setattr("rhobust.certificates.smoothing.grid_deviation", lambda sigma: 0.09 / (draws * PIXELS))
+        paid = certify(*arguments, 0.1)
+    assert paid == pytest.approx(certify(*arguments, 0.01), abs=1e-6)
+    assert paid != certify(*arguments, 0.1)

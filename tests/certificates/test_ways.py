@@ -1,0 +1,51 @@
+"""What an audit takes from each way to certify: counts that its test could have ended with, and no others."""
+
+import numpy as np
+import pytest
+
+from rhobust.certificates import Cohen, Grid, TwoStage
+
+RADII = (0.0, 0.25)
+
+
+@pytest.fixture
+def plan():
+    return Grid(RADII, n0=50, n=3000).plan(0.25, 0.01)
+
+
+def ended(plan, share):
+    """A course of the test in which this share of the votes is for the class: counts, draws and evidence."""
+    reached, evidence, draws = np.array([0]), [], plan.first(np.array([50]))
+    while True:
+        count = np.floor(share * draws).astype(int)
+        now, later = plan.look(count, draws, reached)
+        evidence += [(int(draws[0]), int(count[0]))] * int(now[0] - reached[0])
+        if later[0] == draws[0]:
+            return int(count[0]), int(draws[0]), evidence
+        reached, draws = now, later
+
+
+@pytest.mark.parametrize("share", [1.0, 0.9, 0.7, 0.3])
+def test_a_course_of_the_grid_passes(plan, share):
+    assert plan.audit(50, *ended(plan, share)) is None
+
+
+def test_a_grid_ends_at_a_look_and_not_before_its_time(plan):
+    count, draws, evidence = ended(plan, 0.9)
+    assert "must stop at a look" in plan.audit(50, count + 1, draws + 1, evidence)
+    # After the first radius was proved the second was neither proved nor given up.
+    first = evidence[0]
+    assert first[0] < draws
+    assert "do not end the test" in plan.audit(50, first[1], first[0], evidence[:1])
+    # Fewer radii than the votes prove, or more.
+    assert plan.audit(50, count, draws, evidence[:-1]) is not None
+    assert plan.audit(50, count, draws, [*evidence, (draws, count)]) is not None
+
+
+@pytest.mark.parametrize("way", [Cohen(n0=50, n=500), TwoStage(n0=100, n=3000)], ids=lambda way: way.name)
+def test_a_count_after_a_fixed_number_of_draws_has_no_steps(way):
+    plan = way.plan(0.25, 0.01)
+    draws = int(plan.first(np.array([way.n0]))[0])
+    assert plan.audit(way.n0, draws, draws, []) is None
+    assert "must rest on" in plan.audit(way.n0, draws, draws - 1, [])
+    assert "must have no steps" in plan.audit(way.n0, draws, draws, [(draws, draws)])
