@@ -20,7 +20,7 @@ def distances(rho: ArrayLike, sigma: float) -> Array:
 def weighted_worst_case(u: Array, weights: Array, distance: Array, surrogate: Surrogate) -> Array:
     """Return the worst mean loss when the atom with probit u_i has mass weights_i, for each distance."""
     # Rounded weights may add up to less than one, and a loss of one has no margin of its own.
-    weights = weights * (1 + MARGIN / 10)
+    weights = weights * (1 + MARGIN)
     totals = np.array([weights @ surrogate.moved(u, t) for t in distance])
     moving = distance > 0
     if surrogate.cost == "winf" or not np.any(moving):
