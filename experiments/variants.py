@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -98,6 +99,17 @@ class NalMargin(Nal):
         return trained_at(model, worst, x, y, self.sigma, self.draws, rng)
 
 
+class Steady(Protocol):
+    """A method whose noisy copies are asked to agree."""
+
+    @property
+    def sigma(self) -> float: ...
+    @property
+    def agreement(self) -> float: ...
+    @property
+    def copies(self) -> int: ...
+
+
 @dataclass(frozen=True)
 class NalSteady(Nal):
     """NAL whose noisy copies are also asked to agree with each other, as in Jeong and Shin's consistency training."""
@@ -110,9 +122,7 @@ class NalSteady(Nal):
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> Loss:
         with frozen(model) as lent:
             worst = self.maximise(lent, x, y, rng)
-        return Loss(
-            steady_loss(model, worst, y, self.sigma, self.copies, self.agreement, rng), squared_distance(worst, x)
-        )
+        return Loss(steady_loss(self, model, worst, y, rng), squared_distance(worst, x))
 
 
 @dataclass(frozen=True)
@@ -130,9 +140,7 @@ class SmoothadvSteady(Smoothadv):
                 steps=self.steps,
                 move=l2_move(x, self.eps, self.relative_step * self.eps / self.steps),
             )
-        return Loss(
-            steady_loss(model, worst, y, self.sigma, self.copies, self.agreement, rng), squared_distance(worst, x)
-        )
+        return Loss(steady_loss(self, model, worst, y, rng), squared_distance(worst, x))
 
 
 @dataclass(frozen=True)
@@ -145,7 +153,7 @@ class GaussianSteady:
     copies: int = 2
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> Loss:
-        return Loss(steady_loss(model, x, y, self.sigma, self.copies, self.agreement, rng), x.new_zeros(len(x)))
+        return Loss(steady_loss(self, model, x, y, rng), x.new_zeros(len(x)))
 
 
 @dataclass(frozen=True)
@@ -227,20 +235,18 @@ def psi(p: Tensor, kappa: float, points: int = 256) -> Tensor:
     return (torch.special.ndtr(u[:, None] + tau) - kappa * tau.square() / 2).amax(1)
 
 
-def steady_loss(
-    model: nn.Module, x: Tensor, y: Tensor, sigma: float, copies: int, agreement: float, rng: Noise
-) -> Tensor:
+def steady_loss(method: Steady, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> Tensor:
     """Cross-entropy of noisy copies, plus their divergence from their mean, plus half of the mean's entropy.
 
     With the mean softmax q of an input's copies: agreement * mean KL(q || p_i) + H(q) / 2.
     """
-    logits = model((x + sigma * rng.normal(x, copies)).flatten(0, 1)).float()
-    logs = logits.log_softmax(dim=1).view(copies, len(x), -1)
+    logits = model((x + method.sigma * rng.normal(x, method.copies)).flatten(0, 1)).float()
+    logs = logits.log_softmax(dim=1).view(method.copies, len(x), -1)
     q = logs.exp().mean(0)
     entropy = -(q * q.clamp_min(1e-12).log()).sum(1)
     divergences = -(q * logs).sum(2).mean(0) - entropy
-    value = F.cross_entropy(logits, torch.cat([y] * copies))
-    return value + (agreement * divergences + entropy / 2).mean()
+    value = F.cross_entropy(logits, torch.cat([y] * method.copies))
+    return value + (method.agreement * divergences + entropy / 2).mean()
 
 
 def noisy_losses(model: nn.Module, x: Tensor, y: Tensor, sigma: float, draws: int, rng: Noise) -> Tensor:

@@ -105,7 +105,9 @@ def test_a_divergence_without_weight_leaves_the_input_alone(variants, network, b
 
 def test_copies_that_agree_cost_nothing_but_their_entropy(variants, network, batch):
     x, y = batch
-    value = variants.steady_loss(network, x, y, 1e-9, 3, 1e3, BatchNoise(stream(0, "test")))
+    value = variants.steady_loss(
+        variants.GaussianSteady(1e-9, agreement=1e3, copies=3), network, x, y, BatchNoise(stream(0, "test"))
+    )
     q = network(x).softmax(dim=1)
     entropy = -(q * q.log()).sum(1).mean()
     assert torch.allclose(value, nn.functional.cross_entropy(network(x), y) + entropy / 2, atol=1e-3)
@@ -119,7 +121,8 @@ def test_copies_that_differ_pay_their_divergence_from_the_mean(variants, batch):
             return answers.repeat_interleave(len(x) // 2, dim=0)
 
     def value(agreement):
-        return variants.steady_loss(Fickle(), *batch, 0.1, 2, agreement, BatchNoise(stream(0, "test"))).item()
+        method = variants.GaussianSteady(0.1, agreement=agreement)
+        return loss_of(method, Fickle(), batch).value.item()
 
     p = answers.softmax(dim=1)
     q = p.mean(0)
