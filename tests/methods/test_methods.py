@@ -1,5 +1,6 @@
 """Every method of the union goes through the same checks; then each meets a known answer."""
 
+import math
 from collections import Counter
 from typing import get_args
 
@@ -328,6 +329,27 @@ def test_the_divergence_of_equal_and_of_impossible_predictions():
     logits = torch.tensor([[2.0, -1.0, 0.5], [500.0, 0.0, -500.0]])
     assert (divergence(logits, logits) == 0).all()
     assert divergence(logits, -logits).isfinite().all()
+
+
+def test_the_divergence_is_from_the_clean_prediction():
+    sure, unsure = torch.tensor([[math.log(9.0), 0.0]]), torch.zeros(1, 2)
+    assert divergence(sure, unsure).item() == pytest.approx(0.9 * math.log(1.8) + 0.1 * math.log(0.2), rel=1e-5)
+    assert divergence(unsure, sure).item() == pytest.approx(-0.5 * math.log(1.8) - 0.5 * math.log(0.2), rel=1e-5)
+
+
+@pytest.mark.parametrize("inner", ["damped", "paper"])
+def test_nal_trains_on_noisy_copies_of_its_maximiser(inner, network, batch):
+    x, y = batch
+    method = Nal(sigma=0.2, gamma=0.05, draws=3, inner=inner)
+    value, squared_distance = method.loss(network, x, y, BatchNoise(stream(7, "noise")))
+    noise = BatchNoise(stream(7, "noise"))
+    worst = method.maximise(network, x, y, noise)
+    drawn = noise.normal(x, 3)
+    copies = [F.cross_entropy(network(worst + 0.2 * one), y).item() for one in drawn]
+    at_home = [F.cross_entropy(network(x + 0.2 * one), y).item() for one in drawn]
+    assert value.item() == pytest.approx(sum(copies) / 3, rel=1e-5)
+    assert value.item() > sum(at_home) / 3 + 1e-3
+    assert torch.allclose(squared_distance, (worst - x).flatten(1).square().sum(1), rtol=1e-5)
 
 
 class Counted:
