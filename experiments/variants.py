@@ -8,13 +8,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rhobust.attacks.ascent import Move, ascend, frozen, l2_move, label_losses
-from rhobust.attacks.losses import base_loss, smoothed_loss
+from rhobust.attacks.ascent import Move, ascend, frozen, label_losses
+from rhobust.attacks.losses import base_loss
 from rhobust.methods import Loss, Nal, Smoothadv
 from rhobust.methods.penalised import penalised_move
 from rhobust.methods.protocol import squared_distance
 from rhobust.methods.trades import divergence
-from rhobust.noise import Noise
+from rhobust.noise import DrawnNoise, Noise
 
 PROBIT_LIMIT = 4.0
 """Psi's slope is taken at most so many standard deviations out: beyond, a few draws know nothing of p."""
@@ -133,13 +133,9 @@ class SmoothadvSteady(Smoothadv):
     copies: int = 2
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> Loss:
+        drawn = DrawnNoise(rng.normal(x, self.draws))
         with frozen(model) as lent:
-            worst = ascend(
-                lambda point: smoothed_loss(lent, point, y, sigma=self.sigma, draws=self.draws, rng=rng),
-                x,
-                steps=self.steps,
-                move=l2_move(x, self.eps, self.relative_step * self.eps / self.steps),
-            )
+            worst = self.maximise(lent, x, y, drawn)
         return Loss(steady_loss(self, model, worst, y, rng), squared_distance(worst, x))
 
 

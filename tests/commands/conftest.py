@@ -17,8 +17,13 @@ SMALL = ["--limit", "20", "--quiet"]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
+    return trained(tmp_path_factory, "method:gaussian --method.sigma 0.25")
+
+
+def trained(tmp_path_factory, method):
+    """The folder of a network that was trained for an epoch."""
     out = tmp_path_factory.mktemp("cli") / "run"
-    assert run([*train("method:gaussian --method.sigma 0.25", lr=0.002, out=out), "--quiet"]) == 0
+    assert run([*train(method, lr=0.002, out=out), "--quiet"]) == 0
     return out
 
 

@@ -13,7 +13,7 @@ import rhobust
 from rhobust.cli import COMMANDS, run
 from rhobust.records import compress
 
-from .conftest import SMALL, document, refused, train
+from .conftest import SMALL, document, refused, train, trained
 
 
 def test_help_lists_every_command(capsys):
@@ -97,9 +97,7 @@ def test_train_attack_certify_report(folder, capsys):
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory):
     """A network trained without noise."""
-    out = tmp_path_factory.mktemp("cli") / "plain"
-    assert run([*train("method:erm", lr=0.002, out=out), "--quiet"]) == 0
-    return out
+    return trained(tmp_path_factory, "method:erm")
 
 
 def test_a_run_without_noise_needs_sigma_to_be_attacked_through_it(plain, capsys):

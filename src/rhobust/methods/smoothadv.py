@@ -43,11 +43,15 @@ class Smoothadv:
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> Loss:
         drawn = DrawnNoise(rng.normal(x, self.draws))
         with frozen(model) as lent:
-            worst = ascend(
-                lambda point: smoothed_loss(lent, point, y, sigma=self.sigma, draws=self.draws, rng=drawn),
-                x,
-                steps=self.steps,
-                move=beside(lent, l2_move(x, self.eps, self.relative_step * self.eps / self.steps)),
-            )
+            worst = self.maximise(lent, x, y, drawn)
         copies = noisy_copies(worst, self.sigma, self.draws, drawn)
         return Loss(F.cross_entropy(model(copies), torch.cat([y] * self.draws)), squared_distance(worst, x))
+
+    def maximise(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> Tensor:
+        """The end of the attack on the smoothed classifier."""
+        return ascend(
+            lambda point: smoothed_loss(model, point, y, sigma=self.sigma, draws=self.draws, rng=rng),
+            x,
+            steps=self.steps,
+            move=beside(model, l2_move(x, self.eps, self.relative_step * self.eps / self.steps)),
+        )
