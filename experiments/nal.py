@@ -87,12 +87,14 @@ def runs(data: str = "cifar10", model: str = "resnet18") -> dict[str, TrainConfi
         "SmoothAdv, sigma 0.25, eps 0.5": Smoothadv(**certified, eps=0.5),
         "NAL, sigma 0.25": noisy,
         "NAL, sigma 0.25, gamma 0.5": replace(noisy, gamma=PRICE),
+        "NAL, sigma 0.25, gamma 0.25": replace(noisy, gamma=0.25),
         "NAL, sigma 0.25, TRADES' loss": NalConsistent(**certified, gamma=1.0),
         "NAL, sigma 0.25, one draw for all steps": replace(noisy, noise="shared"),
         "NAL, sigma 0.25, gamma 2, climbs the margin": NalMargin(**certified, gamma=2.0),
         "Smoothing, sigma 0.25, copies agree": GaussianSteady(sigma=CERTIFIED_SIGMA),
         "SmoothAdv, sigma 0.25, eps 0.5, copies agree": SmoothadvSteady(**certified, eps=0.5),
         "NAL, sigma 0.25, copies agree": NalSteady(**certified, gamma=1.0),
+        "NAL, sigma 0.25, gamma 0.5, copies agree": NalSteady(**certified, gamma=PRICE),
         "Psi, sigma 0.25": Psi(sigma=CERTIFIED_SIGMA),
     }
     trained = {
