@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from rhobust.attacks.ascent import Move, ascend, frozen, label_losses
 from rhobust.attacks.losses import base_loss
 from rhobust.methods import Loss, Nal, Smoothadv
+from rhobust.methods.agreement import disagreement
 from rhobust.methods.penalised import penalised_move
 from rhobust.methods.protocol import squared_distance
 from rhobust.methods.trades import divergence
@@ -112,12 +113,17 @@ class Steady(Protocol):
 
 @dataclass(frozen=True)
 class NalSteady(Nal):
-    """NAL whose noisy copies are also asked to agree with each other, as in Jeong and Shin's consistency training."""
+    """NAL with `agreement` at little cost: it climbs on its draws, and copies of their own are asked to agree."""
 
     agreement: float = 10.0
     """Weight of the divergence of the copies from their mean."""
     copies: int = 2
     """Noisy copies of the maximiser that the weights see."""
+
+    def __post_init__(self) -> None:
+        # Nal wants two draws for its agreement; here one is enough to climb on.
+        if self.copies < 2:
+            raise ValueError(f"copies must be >= 2 to agree, got {self.copies}")
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> Loss:
         with frozen(model) as lent:
@@ -232,17 +238,10 @@ def psi(p: Tensor, kappa: float, points: int = 256) -> Tensor:
 
 
 def steady_loss(method: Steady, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> Tensor:
-    """Cross-entropy of noisy copies, plus their divergence from their mean, plus half of the mean's entropy.
-
-    With the mean softmax q of an input's copies: agreement * mean KL(q || p_i) + H(q) / 2.
-    """
-    logits = model((x + method.sigma * rng.normal(x, method.copies)).flatten(0, 1)).float()
-    logs = logits.log_softmax(dim=1).view(method.copies, len(x), -1)
-    q = logs.exp().mean(0)
-    entropy = -(q * q.clamp_min(1e-12).log()).sum(1)
-    divergences = -(q * logs).sum(2).mean(0) - entropy
+    """Cross-entropy of noisy copies, and what they disagree by."""
+    logits = model((x + method.sigma * rng.normal(x, method.copies)).flatten(0, 1))
     value = F.cross_entropy(logits, torch.cat([y] * method.copies))
-    return value + (method.agreement * divergences + entropy / 2).mean()
+    return value + disagreement(logits, method.copies, method.agreement)
 
 
 def noisy_losses(model: nn.Module, x: Tensor, y: Tensor, sigma: float, draws: int, rng: Noise) -> Tensor:

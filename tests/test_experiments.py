@@ -12,10 +12,17 @@ from torch import nn
 
 from rhobust import bounds
 from rhobust.methods import Nal
+from rhobust.methods.agreement import disagreement
 from rhobust.noise import BatchNoise, stream
+from rhobust.paper.filling import told_from
+from rhobust.paper.pages import places, shown
+from rhobust.paper.reproduce import documents
+from rhobust.paper.workshop import Workshop
+from rhobust.records import read_json, read_rows
 from rhobust.training import config_from_json, config_to_json
 
 FOLDER = Path(__file__).parent.parent / "experiments"
+RESULTS = FOLDER.parent / "results"
 
 
 @pytest.fixture(scope="module")
@@ -25,6 +32,13 @@ def variants():
 
     yield variants
     sys.path.remove(str(FOLDER))
+
+
+@pytest.fixture(scope="module")
+def nal(variants):
+    import nal
+
+    return nal
 
 
 @pytest.fixture
@@ -103,31 +117,15 @@ def test_a_divergence_without_weight_leaves_the_input_alone(variants, network, b
     assert torch.allclose(alone, loss_of(variants.NalMixed(sigma=0.1, share=1.0), network, batch).value)
 
 
-def test_copies_that_agree_cost_nothing_but_their_entropy(variants, network, batch):
-    x, y = batch
-    value = variants.steady_loss(
-        variants.GaussianSteady(1e-9, agreement=1e3, copies=3), network, x, y, BatchNoise(stream(0, "test"))
-    )
-    q = network(x).softmax(dim=1)
-    entropy = -(q * q.log()).sum(1).mean()
-    assert torch.allclose(value, nn.functional.cross_entropy(network(x), y) + entropy / 2, atol=1e-3)
-
-
-def test_copies_that_differ_pay_their_divergence_from_the_mean(variants, batch):
-    answers = torch.tensor([[2.0, 0.0, -1.0], [0.0, 1.0, 0.5]])
-
-    class Fickle(nn.Module):
-        def forward(self, x):
-            return answers.repeat_interleave(len(x) // 2, dim=0)
-
+def test_copies_are_asked_to_agree(variants, network, batch):
     def value(agreement):
-        method = variants.GaussianSteady(0.1, agreement=agreement)
-        return loss_of(method, Fickle(), batch).value.item()
+        return loss_of(variants.GaussianSteady(0.1, agreement=agreement), network, batch).value.item()
 
-    p = answers.softmax(dim=1)
-    q = p.mean(0)
-    divergence = (q * (q.log() - p.log())).sum(1).mean().item()
-    assert value(3.0) - value(1.0) == pytest.approx(2 * divergence, rel=1e-4)
+    with torch.no_grad():
+        noise = BatchNoise(stream(0, "test")).normal(batch[0], 2)
+        logits = network((batch[0] + 0.1 * noise).flatten(0, 1))
+    expected = disagreement(logits, 2, 3.0) - disagreement(logits, 2, 1.0)
+    assert value(3.0) - value(1.0) == pytest.approx(expected.item(), rel=1e-4)
 
 
 def test_inputs_that_the_network_is_sure_of_climb_the_margin_only(variants, batch):
@@ -168,9 +166,7 @@ def test_psi_and_its_slope_are_those_of_the_bound(variants, kappa):
     )
 
 
-def test_the_rows_differ_and_can_be_written_down(variants):
-    import nal
-
+def test_the_rows_differ_and_can_be_written_down(nal):
     runs = nal.runs()
     assert len({run.run_id for run in runs.values()}) == len(runs)
     for run in runs.values():
@@ -180,3 +176,22 @@ def test_the_rows_differ_and_can_be_written_down(variants):
     columns = {line.keys[0]: [cell.column for cell in line.cells] for line in table.lines}
     assert columns["NAL"] == columns["PGD"] == ["0", "0.5", "0.92"]
     assert columns["Psi, sigma 0.25"] == [f"certified at {radius}" for radius in ("0", "0.25", "0.5", "0.75")]
+
+
+def test_the_tables_of_changes_are_what_the_records_give(nal):
+    plan = nal.plan_of(nal.IMAGES, nal.runs())
+    page = places(RESULTS.parent / "docs" / "results.md")
+    made = documents(plan, Workshop(RESULTS / "changes", torch.device("cpu")), -math.inf)
+    for spec, filled in made:
+        document = told_from(filled, RESULTS / "changes")
+        told = "is stale: docs/results.md says how to make it again"
+        assert read_json(RESULTS / "changes" / f"{spec.name}.json") == document, f"{spec.name} {told}"
+        shown_there = shown(document, RESULTS / "changes", RESULTS.parent / "docs" / "results.md")
+        assert page[spec.name] == shown_there, f"{spec.name} {told}"
+
+
+def test_every_run_of_a_change_is_one_that_the_table_asks_for(nal):
+    asked = {run.run_id: run.epochs for run in nal.runs().values()}
+    for folder in (RESULTS / "changes" / "runs").iterdir():
+        assert len(read_rows(folder / "metrics.jsonl")) == asked[folder.name]
+        assert read_json(folder / "environment.json")["device"] == "cuda"

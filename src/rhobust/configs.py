@@ -3,13 +3,16 @@
 import sys
 from dataclasses import dataclass, fields, is_dataclass
 from functools import lru_cache
-from types import UnionType
+from types import MappingProxyType, UnionType
 from typing import Any, TypeVar, get_args
 
 import cattrs
+from cattrs.gen import make_dict_unstructure_fn, override
 from cattrs.strategies import configure_tagged_union
 
 T = TypeVar("T")
+LATER = MappingProxyType({"later": True})
+"""Metadata of a setting that came after runs had been named by theirs: while it has its default it is not written."""
 
 
 @dataclass(frozen=True)
@@ -83,10 +86,24 @@ def _converter(*unions: UnionType) -> cattrs.Converter:
     converter.register_structure_hook(float, _exactly((float, int), "a number"))
     converter.register_structure_hook(bool, _exactly((bool,), "true or false"))
     converter.register_structure_hook(str, _exactly((str,), "a string"))
+    converter.register_unstructure_hook_factory(_has_later, lambda cls: _without_defaults(cls, converter))
     for union in unions:
         configure_tagged_union(union, converter, tag_generator=kind_of, tag_name="kind")
         _admit_foreign(converter, union)
     return converter
+
+
+def _later(cls: type) -> list[str]:
+    return [field.name for field in fields(cls) if field.metadata.get("later")]
+
+
+def _has_later(cls: Any) -> bool:
+    return isinstance(cls, type) and is_dataclass(cls) and bool(_later(cls))
+
+
+def _without_defaults(cls: type, converter: cattrs.Converter) -> Any:
+    omitted: dict[str, Any] = {name: override(omit_if_default=True) for name in _later(cls)}
+    return make_dict_unstructure_fn(cls, converter, **omitted)
 
 
 def _admit_foreign(converter: cattrs.Converter, union: UnionType) -> None:
@@ -116,8 +133,7 @@ def _admit_foreign(converter: cattrs.Converter, union: UnionType) -> None:
         cls = type(value)
         if not is_dataclass(cls):
             raise ValueError(f"a value must be a dataclass or one of {', '.join(kinds)}, got {cls.__name__}")
-        own = {field.name: converter.unstructure(getattr(value, field.name)) for field in fields(cls)}
-        return {"kind": f"{cls.__module__}:{cls.__qualname__}", **own}
+        return {"kind": f"{cls.__module__}:{cls.__qualname__}", **converter.unstructure(value)}
 
     converter.register_structure_hook(union, structure)
     converter.register_unstructure_hook(union, unstructure)

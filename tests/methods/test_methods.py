@@ -16,7 +16,12 @@ from rhobust.methods import AnyMethod, Erm, Gaussian, Nal, Pgd, Smoothadv, Stn, 
 from rhobust.methods.trades import divergence
 from rhobust.noise import BatchNoise, ExampleNoise, stream
 
-METHODS = [*(method() for method in get_args(AnyMethod)), Nal(inner="paper"), Nal(noise="shared")]
+METHODS = [
+    *(method() for method in get_args(AnyMethod)),
+    Nal(inner="paper"),
+    Nal(noise="shared"),
+    Nal(noise="shared", agreement=10.0),
+]
 NOISELESS = (Erm, Pgd, Wrm)
 
 

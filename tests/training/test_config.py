@@ -76,6 +76,15 @@ class MyNal(Nal):
     share: float = 0.5
 
 
+@pytest.mark.parametrize("cls", [Nal, MyNal])
+def test_a_setting_that_came_later_is_written_only_where_it_is_used(cls):
+    plain, used = config_to_json(config(method=cls())), config(method=cls(agreement=2.0))
+    assert "agreement" not in plain["method"], "runs that were named before keep their names"
+    assert config_to_json(used)["method"]["agreement"] == 2.0
+    assert config_from_json(config_to_json(used), "config.json") == used
+    assert used.run_id != config(method=cls()).run_id
+
+
 def test_a_users_subclass_of_our_method_round_trips_with_its_own_fields():
     document = config_to_json(config(method=MyNal(gamma=2.0, share=0.25)))
     assert document["method"]["kind"] == f"{MyNal.__module__}:MyNal"

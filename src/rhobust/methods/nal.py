@@ -1,6 +1,6 @@
 """Noisy adversarial learning: Algorithm 1 of the paper, and the solver that converges."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
@@ -8,8 +8,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rhobust.attacks.ascent import ascend, frozen, label_losses
+from rhobust.configs import LATER
 from rhobust.noise import Noise
 
+from .agreement import disagreement
 from .penalised import penalised_move
 from .protocol import Loss, squared_distance
 
@@ -33,6 +35,8 @@ class Nal:
     """New noise at each inner step and for the weights, or one draw for all of them."""
     step_size: float | None = None
     """The first inner step, the paper's eta1; 0.5 / gamma where none is given."""
+    agreement: float = field(default=0.0, metadata=LATER)
+    """Weight of what the draws of an input disagree by; 10 certifies more at larger radii, and less at 0."""
 
     def __post_init__(self) -> None:
         for name in ("sigma", "gamma"):
@@ -43,13 +47,20 @@ class Nal:
                 raise ValueError(f"{name} must be >= 1, got {getattr(self, name)}")
         if self.step_size is not None and not self.step_size > 0:
             raise ValueError(f"step_size must be > 0, got {self.step_size}")
+        if not self.agreement >= 0:
+            raise ValueError(f"agreement must be >= 0, got {self.agreement}")
+        if self.agreement and self.draws < 2:
+            raise ValueError(f"draws must be >= 2 to agree, got {self.draws}")
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> Loss:
         shared = self.sigma * rng.normal(x, self.draws) if self.noise == "shared" else None
         with frozen(model) as lent:
             worst = self.maximise(lent, x, y, rng, shared)
         noise = self.sigma * rng.normal(x, self.draws) if shared is None else shared
-        value = F.cross_entropy(model((worst + noise).flatten(0, 1)), torch.cat([y] * self.draws))
+        logits = model((worst + noise).flatten(0, 1))
+        value = F.cross_entropy(logits, torch.cat([y] * self.draws))
+        if self.agreement:
+            value = value + disagreement(logits, self.draws, self.agreement)
         return Loss(value, squared_distance(worst, x))
 
     def maximise(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise, shared: Tensor | None = None) -> Tensor:
