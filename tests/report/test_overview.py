@@ -84,6 +84,34 @@ def test_a_name_with_a_hash_gives_way_to_the_method(tmp_path):
     assert (entry(0, named, at).label, entry(0, named, at).method) == ("nal-best-20261115", nal)
 
 
+def test_models_of_the_same_method_are_told_apart_by_what_differs(tmp_path):
+    def run(number, method=(), **changes):
+        folder = unnamed(tmp_path / f"nal-digits-{changes.get('model', 'cnn-small')}-{number:08x}")
+        config = json.loads((folder / "config.json").read_text())
+        config["method"] |= dict(method)
+        (folder / "config.json").write_text(json.dumps(config | changes))
+        return folder
+
+    folders = [
+        run(0, seed=0),
+        run(1, seed=1),
+        run(2, seed=0, data="mnist", model="cnn"),
+        run(3, seed=0, data="mnist", model="resnet18"),
+        run(4, seed=0, method={"agreement": 10.0}),
+        run(5, seed=0, method={"gamma": 1.0}),
+    ]
+    nal = "NAL, σ 0.25, γ 0.5"
+    assert [run.label for run in gather(folders).runs] == [
+        f"{nal}, digits, seed 0",
+        f"{nal}, digits, seed 1",
+        f"{nal}, mnist, cnn",
+        f"{nal}, mnist, resnet18",
+        f"{nal}, digits, agreement 10",
+        "NAL, σ 0.25, γ 1, digits",
+    ]
+    assert [run.label for run in gather(folders[4:]).runs] == [nal, "NAL, σ 0.25, γ 1"]
+
+
 def test_a_symbol_stays_with_its_value():
     assert unbroken("NAL, σ 0.25, γ 0.5") == "NAL, σ\u00a00.25, γ\u00a00.5"
 

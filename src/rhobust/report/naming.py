@@ -12,6 +12,9 @@ from rhobust.rounding import plain
 _NAMES = {"gaussian": "Gaussian", "smoothadv": "SmoothAdv", "trades": "TRADES"}
 _SYMBOLS = {"sigma": "σ", "gamma": "γ", "eps": "ε", "beta": "β", "lam": "λ"}
 
+_NOT_TOLD = {*_SYMBOLS, "kind", "inner", "method", "rhobust", "seed", "weights", "witness"}
+"""Settings that a label tells already, or that are none of the training."""
+
 
 def method_name(run: Run) -> str:
     """The training method with its main settings, such as "NAL, σ 0.25, γ 0.5"; the user's own network by its name."""
@@ -38,15 +41,41 @@ def unbroken(label: str) -> str:
 def named(runs: Sequence[Run]) -> tuple[Run, ...]:
     """The runs with labels that people can read: a name that a user gave stays, a name with a hash gives way.
 
-    In its place stands the method with its settings, and the hash behind it where another model has the same.
+    In its place stands the method with its main settings. Models that have these in common are told apart by the other
+    settings in which they differ, and by the hash where they differ in none.
     """
     hashes = [_hash(run) for run in runs]
     words = [method_name(run) if found else run.label for run, found in zip(runs, hashes, strict=True)]
+    settings = [_settings(run) if found else {} for run, found in zip(runs, hashes, strict=True)]
+    every = dict.fromkeys(key for settled in settings for key in settled)
+    for setting in sorted(every, key=lambda key: key == "seed"):
+        # A page about several data sets says of every model which is its own.
+        rivals = [setting if setting == "data" else word for word in words]
+        values: dict[str, set[str]] = {}
+        for rival, settled in zip(rivals, settings, strict=True):
+            if settled:
+                values.setdefault(rival, set()).add(settled.get(setting, ""))
+        words = [
+            f"{word}, {settled[setting]}" if setting in settled and len(values[rival]) > 1 else word
+            for word, rival, settled in zip(words, rivals, settings, strict=True)
+        ]
     times = Counter(words)
     labels = [
         f"{word}, {found}" if found and times[word] > 1 else word for word, found in zip(words, hashes, strict=True)
     ]
     return tuple(replace(run, label=label) for run, label in zip(runs, labels, strict=True))
+
+
+def _settings(run: Run) -> dict[str, str]:
+    """What a label may tell beside the method's main settings, the most telling first."""
+    told = {key: str(run.config.get(key)) for key in ("data", "model", "activation")}
+    for place in (run.method, run.config):
+        told |= {
+            key: f"{key.replace('_', ' ')} {plain(value) if isinstance(value, float) else value}"
+            for key, value in place.items()
+            if key not in told and key not in _NOT_TOLD
+        }
+    return told | {"seed": f"seed {run.config.get('seed')}"}
 
 
 def _hash(run: Run) -> str | None:
