@@ -4,7 +4,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from rhobust.models import build_model
-from rhobust.models.layers import ConvNorm, Folded, InputConv, Residual, StandIn, convolve_relu, product_relu
+from rhobust.models.layers import ConvNorm, Folded, InputConv, Residual, StandIn, WholeConv, convolve_relu, product_relu
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -121,18 +121,32 @@ def test_a_shortcut_leaves_its_bias_to_the_convolution_it_is_added_to():
     assert torch.allclose(stand_in.network.double()(x), model.double()(x), atol=1e-9)
 
 
-@pytest.mark.parametrize(("channels", "kernel", "stride", "padding"), [(1, 8, 2, 3), (3, 3, 1, 1), (2, 5, 3, 0)])
-def test_the_input_convolution_is_a_convolution_with_and_without_gradients(channels, kernel, stride, padding):
-    with torch.random.fork_rng(devices=[]):
-        layer = InputConv(channels, 6, kernel, stride=stride, padding=padding).double()
-    x = torch.rand(3, channels, 14, 17, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    expected = F.conv2d(x, layer.weight, layer.bias, stride, padding)
-    assert torch.allclose(layer(x), expected, atol=1e-12)
+def check_as_convolution(layer, x):
+    """The layer's answers, and their gradients in the input and the weights, are those of torch's convolution."""
+    geometry = layer.stride, layer.padding
+    assert torch.allclose(layer(x), F.conv2d(x, layer.weight, layer.bias, *geometry), atol=1e-12)
     moving, plain = x.clone().requires_grad_(), x.clone().requires_grad_()
-    found, reference = layer(moving), F.conv2d(plain, layer.weight, layer.bias, stride, padding)
+    found, reference = layer(moving), F.conv2d(plain, layer.weight, layer.bias, *geometry)
     assert torch.allclose(found, reference, atol=1e-12)
     wanted = torch.autograd.grad(reference.sin().sum(), [plain, layer.weight, layer.bias])
     for ours, theirs in zip(
         torch.autograd.grad(found.sin().sum(), [moving, layer.weight, layer.bias]), wanted, strict=True
     ):
         assert torch.allclose(ours, theirs, atol=1e-10)
+
+
+@pytest.mark.parametrize(("channels", "kernel", "stride", "padding"), [(1, 8, 2, 3), (3, 3, 1, 1), (2, 5, 3, 0)])
+def test_the_input_convolution_is_a_convolution_with_and_without_gradients(channels, kernel, stride, padding):
+    with torch.random.fork_rng(devices=[]):
+        layer = InputConv(channels, 6, kernel, stride=stride, padding=padding).double()
+    x = torch.rand(3, channels, 14, 17, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    check_as_convolution(layer, x)
+
+
+@pytest.mark.parametrize("side", [5, 7])
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_a_convolution_over_all_of_its_input_is_one(side, layout):
+    with torch.random.fork_rng(devices=[]):
+        layer = WholeConv(4, 6, 5).double()
+    x = torch.rand(3, 4, side, side, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    check_as_convolution(layer, x.contiguous(memory_format=layout))

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rhobust.methods import Nal, Pgd, Smoothadv, Trades, Wrm
-from rhobust.models.layers import ConvNorm, InputConv
+from rhobust.models.layers import ConvNorm, InputConv, WholeConv
 from rhobust.noise import Noise
 
 
@@ -19,9 +19,9 @@ def textbook_network(model: nn.Module) -> nn.Module:
     for name, child in model.named_children():
         if isinstance(child, ConvNorm):
             setattr(model, name, _TextbookConv(child))
-        elif isinstance(child, InputConv):
-            kernel, stride, padding = child.geometry
-            plain = nn.utils.skip_init(nn.Conv2d, child.in_channels, child.out_channels, kernel, stride, padding)
+        elif isinstance(child, InputConv | WholeConv):
+            sizes = child.in_channels, child.out_channels, child.kernel_size, child.stride, child.padding
+            plain = nn.utils.skip_init(nn.Conv2d, *sizes)
             plain.load_state_dict(child.state_dict())
             setattr(model, name, plain.to(child.weight.device))
         else:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from torch import nn
 
-from rhobust.models.layers import InputConv
+from rhobust.models.layers import InputConv, WholeConv
 
 
 def cnn(channels: int, height: int, width: int, classes: int, activation: Callable[[], nn.Module]) -> nn.Module:
@@ -20,7 +20,7 @@ def cnn(channels: int, height: int, width: int, classes: int, activation: Callab
         activation(),
         nn.Conv2d(64, 128, 6, stride=2),
         activation(),
-        nn.Conv2d(128, 128, 5),
+        WholeConv(128, 128, 5),
         activation(),
         nn.Flatten(),
         nn.Linear(128 * side_h * side_w, classes),

