@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from rhobust.attacks.ascent import output_width
 from rhobust.data import Dataset, augment, channel_statistics, epoch_batches, load, to_unit
 from rhobust.methods import Wrm
-from rhobust.models import MODELS, build_model
+from rhobust.models import build_model
 from rhobust.noise import BatchNoise, stream, stream_key
 from rhobust.progress import Report, silent, telling
 from rhobust.progress import Step as Told
@@ -126,11 +126,11 @@ class Trainer:
             activation=config.activation,
             seed=config.seed,
         ).to(device)
-        if config.model not in MODELS:
+        if config.factory is not None:
             width = output_width(model, fitting.images[:1].to(device))
             if width != fitting.num_classes:
                 raise ValueError(
-                    f"{config.model} must return a logit for each of the {fitting.num_classes} classes, got {width}"
+                    f"{config.factory} must return a logit for each of the {fitting.num_classes} classes, got {width}"
                 )
         optimizer = _optimizer(config, model, device)
         noise = ShardNoise(BatchNoise(stream(config.seed, "noise", device=device)), processes)
