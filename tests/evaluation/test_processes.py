@@ -16,16 +16,6 @@ CERTIFY = ["--radii", "0", "0.25", "0.5", "--n", "5000", "--limit", "150", "--qu
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    out = tmp_path_factory.mktemp("processes") / "run"
-    options = (
-        "method:gaussian --method.sigma 0.25 --data digits --model cnn-small --epochs 2 --lr 0.002 --batch-size 100"
-    )
-    assert run(["train", *options.split(), "--out", str(out), "--quiet"]) == 0
-    return out
-
-
-@pytest.fixture(scope="module")
 def rows(folder):
     assert run(["certify", str(folder), *CERTIFY]) == 0
     (path,) = folder.glob("certify-grid-*.jsonl")
