@@ -83,14 +83,28 @@ def test_standard_breaks_what_the_package_breaks(norm, network, batch):
     assert torch.equal(broken, expected)
 
 
+@pytest.fixture
+def starts(monkeypatch):
+    """APGD finds nothing; every start that it is given."""
+    from pyautoattack import autopgd_base
+
+    given = []
+
+    def blind(self, x, y, x_init=None):
+        given.append((x_init - x).flatten(1))
+        return x, None, None, x
+
+    for kind in (autopgd_base.APGDAttack, autopgd_base.APGDAttack_targeted):
+        monkeypatch.setattr(kind, "attack_single_run", blind)
+    return given
+
+
+@pytest.mark.usefixtures("starts")
 def test_a_later_part_gets_what_the_first_left(network, batch, monkeypatch):
     """With a blind APGD, FAB has to do it; with a blind FAB as well, Square."""
-    from pyautoattack import autopgd_base, fab_pt, square
+    from pyautoattack import fab_pt, square
 
     asked = []
-    for kind in (autopgd_base.APGDAttack, autopgd_base.APGDAttack_targeted):
-        blind = lambda self, x, y, x_init=None: (x, None, None, x)  # noqa: E731
-        monkeypatch.setattr(kind, "attack_single_run", blind)
     attack = Autoattack("standard", steps=10, queries=200)
     moved = attacked(attack, network, *batch, eps=1.5, sigma=None)
     assert (network(moved).argmax(1) != batch[1]).all()
@@ -100,6 +114,29 @@ def test_a_later_part_gets_what_the_first_left(network, batch, monkeypatch):
     assert (network(moved).argmax(1) != batch[1]).any()
     monkeypatch.setattr(square.SquareAttack, "perturb", lambda self, x, y: x)
     assert torch.equal(attacked(attack, network, *batch, eps=1.5, sigma=None), batch[0])
+
+
+@pytest.mark.parametrize("version", ["rand", "standard"])
+@pytest.mark.parametrize(("norm", "order"), [("l2", 2), ("linf", torch.inf)])
+def test_every_start_lies_on_the_balls_surface(version, norm, order, network, batch, starts):
+    attacked(Autoattack(version, norm, steps=1, draws=2, queries=1), network, *batch)
+    assert len(starts) == {"rand": 2, "standard": 10}[version]
+    for offset in starts:
+        assert offset.norm(order, dim=1) == pytest.approx([0.3] * 12, abs=1e-5)
+
+
+@pytest.mark.usefixtures("starts")
+def test_all_points_are_judged_under_the_same_draws(network, batch):
+    """A point that is no worse must not win by its noise: five times the draws of a gradient, drawn once."""
+    asked = []
+    with network.register_forward_pre_hook(lambda _, args: asked.append(args[0].clone())):
+        attacked(Autoattack(draws=20), network, *batch, sigma=0.1)
+    judged = [x for x in asked if len(x) > 12]
+    # The input itself, and what APGD brings twice, on cross-entropy and on DLR.
+    assert [len(x) for x in judged] == [5 * 20 * 12] * 5
+    assert all(torch.equal(x, judged[0]) for x in judged)
+    noise = judged[0].unflatten(0, (100, 12)) - batch[0]
+    assert noise.std().item() == pytest.approx(0.1, rel=0.02)
 
 
 def test_rand_climbs_the_smoothed_loss_of_a_half_space(half_space):

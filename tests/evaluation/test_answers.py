@@ -1,6 +1,7 @@
 """A folder's records are about one network, also where the user's code changes and the weights do not."""
 
 from dataclasses import replace
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -8,8 +9,12 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from rhobust.evaluation import check_answers, target_from_folder, target_from_weights
+from rhobust.attacks import Pgd
+from rhobust.evaluation import attack_target, check_answers, source_from_run, target_from_folder, target_from_weights
 from rhobust.evaluation.answers import ANSWERS
+from rhobust.methods import Erm
+from rhobust.progress import silent
+from rhobust.training import TrainConfig, train
 
 from .networks import Randomised
 
@@ -96,3 +101,21 @@ def test_a_folder_of_records_stands_for_its_network(mine, tmp_path):
     with pytest.raises(ValueError, match="one network"):
         own_target(tmp_path, "images.npz", "mine_answers:other")
     assert (tmp_path / "records" / "config.json").read_text() == config
+
+
+def test_a_source_whose_code_changed_is_refused(mine, tmp_path, monkeypatch):
+    """A record names its source by the weights, so the answer of another network would pass for that of this one."""
+    np.savez("train.npz", x=np.eye(12, 16, dtype=np.uint8).reshape(12, 4, 4), y=np.arange(12) % 3)
+    config = TrainConfig(Erm(), data="train.npz", model="mine_answers:make", epochs=1, batch_size=6)
+    run = train(config, tmp_path / "source", device=CPU, report=silent)
+    target = own_target(tmp_path, mine([0, 1, 2]))
+
+    def attacked():
+        source = source_from_run(run.folder, target)
+        return attack_target(target, Pgd(steps=1), (0.0, 0.5), source=source, report=silent)
+
+    first = attacked()
+    assert attacked().path == first.path
+    monkeypatch.setattr("mine_answers.make", import_module("mine_answers").other)
+    with pytest.raises(ValueError, match=r"source must hold records of one network, but .* answers otherwise"):
+        attacked()

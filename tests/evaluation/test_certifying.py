@@ -4,24 +4,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
-from torch import nn
 
 from rhobust.bounds import failure_quantile, lecuyer_radius, li_radius
 from rhobust.certificates import votes
 from rhobust.data import to_unit
-from rhobust.evaluation import Target, certify_target, read_tsv, write_tsv
+from rhobust.evaluation import certify_target, read_tsv, write_tsv
 from rhobust.evaluation import walk as walks
 from rhobust.evaluation.certified import certified_summary
 from rhobust.progress import silent
 from rhobust.records import read_record
 
 RADII = (0.0, 0.25, 0.5, 1.0)
-
-
-@pytest.fixture
-def target(half_space, grey_images, tmp_path):
-    return Target("half-space", half_space, "0" * 16, 0.25, grey_images, tmp_path, torch.device("cpu"))
 
 
 def certify(target, **settings):
@@ -154,20 +147,6 @@ def test_other_noise_than_in_training_is_told(target):
     other = replace(target, trained_sigma=0.5)
     (warning,) = certify(other, limit=2, seed=1).summary["warnings"]
     assert warning == "the network was trained with noise 0.5 and is smoothed with 0.25"
-
-
-class Mixing(nn.Module):
-    def __init__(self, base):
-        super().__init__()
-        self.base = base
-
-    def forward(self, x):
-        return self.base(x - x.mean(0) + 0.5)
-
-
-def test_a_network_that_looks_at_its_neighbours_is_not_certified(target, half_space):
-    with pytest.raises(ValueError, match="must answer each input alone"):
-        certify(replace(target, model=Mixing(half_space)))
 
 
 @pytest.mark.parametrize(

@@ -8,17 +8,12 @@ import torch
 
 from rhobust.attacks import Eot, Paper, Pgd
 from rhobust.data import to_unit
-from rhobust.evaluation import Target, attack_target
+from rhobust.evaluation import attack_target
 from rhobust.evaluation.examples import KEPT
 from rhobust.evaluation.judging import Judge
 from rhobust.progress import silent
 
 RADII = (0.0, 0.25, 0.5, 1.0)
-
-
-@pytest.fixture
-def target(half_space, grey_images, tmp_path):
-    return Target("half-space", half_space, "0" * 16, 0.25, grey_images, tmp_path, torch.device("cpu"))
 
 
 def kept(record) -> dict[str, np.ndarray]:

@@ -8,14 +8,9 @@ import torch
 
 from rhobust.certificates import measured_certificate, measured_shift
 from rhobust.data import Pairs, pair_distances
-from rhobust.evaluation import Target, measure_pairs, measure_target, record_pairs
+from rhobust.evaluation import measure_pairs, measure_target, record_pairs
 from rhobust.progress import silent
 from rhobust.records import read_record
-
-
-@pytest.fixture
-def target(half_space, grey_images, tmp_path):
-    return Target("half-space", half_space, "0" * 16, 0.25, grey_images, tmp_path, torch.device("cpu"))
 
 
 @pytest.fixture

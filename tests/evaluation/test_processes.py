@@ -1,28 +1,16 @@
 """Certificates in two processes and after a kill, as a user would run them."""
 
-import os
-import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
 from rhobust.cli import run
 from rhobust.records import read_record
 
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+from .killing import ENVIRONMENT, killed
+
 CERTIFY = ["--radii", "0", "0.25", "0.5", "--n", "5000", "--limit", "150", "--quiet", "--json"]
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    out = tmp_path_factory.mktemp("processes") / "run"
-    options = (
-        "method:gaussian --method.sigma 0.25 --data digits --model cnn-small --epochs 2 --lr 0.002 --batch-size 100"
-    )
-    assert run(["train", *options.split(), "--out", str(out), "--quiet"]) == 0
-    return out
 
 
 @pytest.fixture(scope="module")
@@ -58,12 +46,7 @@ def test_two_processes_count_the_same_votes(folder, rows):
 @pytest.mark.slow
 def test_a_killed_certification_goes_on(folder, rows):
     command = [sys.executable, "-m", "rhobust", "certify", str(folder), *CERTIFY]
-    certify = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE)
-    while not (found := list(folder.glob("certify-grid-*.jsonl"))) or found[0].read_bytes().count(b"\n") < 2:
-        assert certify.poll() is None
-        time.sleep(0.01)
-    certify.send_signal(signal.SIGKILL)
-    certify.communicate(timeout=60)
-    assert 0 < len(read_record(found[0]).rows) < 150
+    path = killed(command, folder, "certify-grid-*.jsonl")
+    assert 0 < len(read_record(path).rows) < 150
     assert subprocess.run(command, env=ENVIRONMENT, capture_output=True, timeout=300).returncode == 0
-    assert read_record(found[0]).rows == rows
+    assert read_record(path).rows == rows

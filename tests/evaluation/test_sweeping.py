@@ -85,6 +85,19 @@ def test_rows_do_not_depend_on_how_examples_are_batched(folder: Path, attack, mo
     assert len({row["broken"] for row in whole}) == 2
 
 
+@pytest.mark.parametrize(("attack", "rows"), [(Pgd(steps=1), 32), (Eot(steps=1, draws=5), 7), (Eot(draws=40), 1)])
+def test_few_examples_are_filled_up_so_that_a_pass_has_32_rows(target, monkeypatch, attack, rows):
+    seen = []
+
+    def noted(self, model, x, *_, **__):
+        seen.append(len(x))
+        return x
+
+    monkeypatch.setattr(type(attack), "climb", noted)
+    sweep(target, attack, (0.1,), [Judge(target, "base", 1)], [3], 0)
+    assert set(seen) == {rows}
+
+
 def test_a_second_judge_changes_nothing(target, half_space):
     noisy, plain = Judge(target, "smoothed", 50), Judge(target, "base", 1)
     both = sweep(target, Pgd(steps=3), RADII, [noisy, plain], list(range(40)), 0)

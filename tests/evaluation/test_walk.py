@@ -1,11 +1,8 @@
 """The walk: what a kill leaves is taken up, and several processes write the record of one."""
 
 import json
-import os
-import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -14,6 +11,8 @@ from rhobust.evaluation import walk as walks
 from rhobust.evaluation.walk import walk
 from rhobust.progress import silent
 from rhobust.records import RecordWriter, read_record
+
+from .killing import ENVIRONMENT, killed
 
 
 class Doubling:
@@ -78,7 +77,6 @@ def test_more_rows_than_promised_are_refused(tmp_path):
 
 ATTACK = ["attack:eot", "--attack.steps", "3", "--attack.draws", "2", "--votes", "10", "--limit", "150"]
 RADII = ["--radii", "0", "0.25", "0.5", "0.75", "1", "1.25", "1.5", "1.75"]
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
 
 
 def without_time(path):
@@ -96,20 +94,14 @@ def uninterrupted(folder):
 
 def test_an_attack_that_was_killed_ends_as_the_uninterrupted_one(folder, uninterrupted):
     command = [sys.executable, "-m", "rhobust", "attack", str(folder), *ATTACK, *RADII, "--json", "--quiet"]
-    attack = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE)
-    while not (found := list(folder.glob("attack-eot-*.jsonl"))) or found[0].read_bytes().count(b"\n") < 2:
-        assert attack.poll() is None
-        time.sleep(0.01)
-    attack.send_signal(signal.SIGKILL)
-    attack.communicate(timeout=60)
-    assert attack.returncode == -signal.SIGKILL
-    assert read_record(found[0]).summary is None
+    path = killed(command, folder, "attack-eot-*.jsonl")
+    assert read_record(path).summary is None
     result = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=600)
     assert result.returncode == 0, result.stderr[-2000:]
     settings, rows, summary = without_time(uninterrupted)
-    assert without_time(found[0]) == (settings, rows, summary)
+    assert without_time(path) == (settings, rows, summary)
     assert {**json.loads(result.stdout)["summary"], "seconds": None} == summary
-    found[0].unlink()
+    path.unlink()
 
 
 def test_two_processes_write_the_record_of_one(folder, uninterrupted):

@@ -9,7 +9,7 @@ import pytest
 
 from rhobust.attacks import Paper
 from rhobust.cli import run as rhobust
-from rhobust.paper import seeds
+from rhobust.paper import seeds, short
 from rhobust.paper.drawing import draw
 from rhobust.paper.jobs import Training, runs_of
 from rhobust.paper.plan import BEYOND, plan
@@ -280,6 +280,17 @@ def test_tiny_imagenet_is_short_and_says_which_part():
         "sees all at 0.5",
         "sees all at 0.93",
     ]
+
+
+@pytest.mark.parametrize(("name", "part"), [("table-variations", "VARIED_PART"), ("table-tiny", "TINY_PART")])
+@pytest.mark.parametrize(
+    ("one_of", "epochs", "words"), [(2, 15, "Half the epochs of"), (3, 10, "A third of the epochs")]
+)
+def test_the_note_says_the_part_of_the_epochs_that_is_trained(name, part, one_of, epochs, words, monkeypatch):
+    monkeypatch.setattr(short, part, one_of)
+    table = spec(name)
+    assert {job.run.epochs for job in table.jobs} == {epochs}
+    assert table.notes[0].startswith(words)
 
 
 def test_attacks_cross_every_pair_of_networks():

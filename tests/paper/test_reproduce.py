@@ -170,7 +170,7 @@ def test_a_missing_and_an_unfinished_record_are_named_when_nothing_may_be_evalua
 
 def test_what_another_device_left_unfinished_does_not_hide_a_finished_record(copied, tiny):
     for path in attack_records(copied):
-        header = path.read_text().splitlines()[0].replace('"device": "cpu"', '"device": "cuda"')
+        header = path.read_text().splitlines()[0].replace('"device": "cpu"', '"device": "cuda", "climbed": "bfloat16"')
         path.with_name(f"attack-{path.name.split('-')[1]}-00000000.jsonl").write_text(header + "\n")
     assert len(attack_records(copied)) == 16
     assert faulty(copied, tiny, draw_only=True) == ((), [])

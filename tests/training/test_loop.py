@@ -258,6 +258,17 @@ def test_no_image_that_is_measured_on_was_trained_on():
     assert not fitting & measured
 
 
+@pytest.mark.parametrize("validation", [0, 300])
+def test_the_seed_decides_which_images_are_measured_on(validation, monkeypatch):
+    monkeypatch.setattr("rhobust.training.loop.MEASURED", 300)
+    data = load("digits", "train")
+    first, again, other = (
+        _split(data, replace(CONFIG, validation=validation, seed=seed))[1].images for seed in (1, 1, 2)
+    )
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+
+
 def test_an_epoch_is_measured_with_the_weights_that_would_be_saved(tmp_path):
     # After one step a mean of 0.999 is almost the network at the start, whatever the step has made of the weights.
     config = replace(CONFIG, epochs=1, batch_size=1000, lr=0.5, average=0.999, validation=300)

@@ -68,9 +68,7 @@ def bench_attacks(setting: Setting) -> dict[str, Any]:
                     times[name].append((time.perf_counter() - start, time.process_time() - worked))
     best = {name: [min(kind) for kind in zip(*rounds, strict=True)] for name, rounds in times.items()}
     return {
-        "device": setting.device.type,
-        "torch": torch.__version__,
-        "threads": torch.get_num_threads(),
+        **setting.machine(),
         "data": test.name,
         "images": len(x),
         "radii": list(RADII),

@@ -29,6 +29,14 @@ class Setting:
     report: Report | None = None
     """Told of progress; None shows it on stderr."""
 
+    def machine(self) -> dict[str, Any]:
+        """What times depend on and no setting says."""
+        return {
+            "device": torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "cpu",
+            "torch": torch.__version__,
+            "threads": torch.get_num_threads(),
+        }
+
 
 @dataclass(frozen=True)
 class Table:

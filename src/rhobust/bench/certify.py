@@ -59,9 +59,7 @@ def bench_certify(setting: Setting) -> dict[str, Any]:
         sigma, shape = target.smoothing(), target.data.shape
         images = target.data.images[: max(count, scale.fixed)].to(device)
         result: dict[str, Any] = {
-            "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
-            "torch": torch.__version__,
-            "threads": torch.get_num_threads(),
+            **setting.machine(),
             "network": target.name,
             "data": target.data.name,
             "shape": list(shape),

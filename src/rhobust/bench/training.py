@@ -53,9 +53,7 @@ def bench_training(setting: Setting) -> dict[str, Any]:
             tell(f"bench training: {kind_of(type(method))}")
             rows.append(_compare(method, scale, device, ceiling))
         result: dict[str, Any] = {
-            "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
-            "torch": torch.__version__,
-            "threads": torch.get_num_threads(),
+            **setting.machine(),
             "model": scale.model,
             "shape": list(scale.shape),
             "batch": scale.batch,

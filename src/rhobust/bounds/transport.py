@@ -21,10 +21,9 @@ def weighted_worst_case(u: Array, weights: Array, distance: Array, surrogate: Su
     """Return the worst mean loss when the atom with probit u_i has mass weights_i, for each distance."""
     # Rounded weights may add up to less than one, and a loss of one has no margin of its own.
     weights = weights * (1 + MARGIN)
-    totals = np.array([weights @ surrogate.moved(u, t) for t in distance])
     moving = distance > 0
     if surrogate.cost == "winf" or not np.any(moving):
-        return np.minimum(totals, 1.0)
+        return np.minimum([weights @ surrogate.moved(u, t) for t in distance], 1.0)
     if surrogate.votes is None:
         return _knapsack(u, weights, distance, surrogate)
 
@@ -33,6 +32,7 @@ def weighted_worst_case(u: Array, weights: Array, distance: Array, surrogate: Su
         return weights @ values, -(weights @ spent)
 
     far = distance[moving]
+    totals = np.full(distance.size, weights @ surrogate.moved(u, 0.0))
     totals[moving] = lowest_total(
         evaluate,
         surrogate.budgets(far),

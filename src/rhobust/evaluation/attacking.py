@@ -16,6 +16,7 @@ from rhobust.data import to_unit
 from rhobust.progress import Report
 from rhobust.records import Record, RecordWriter, Row
 
+from .answers import check_answers
 from .climbing import FastCopy, with_fast_climbs
 from .examples import keep_examples
 from .judging import VOTE_LEVEL, Judge, Scored, robust_accuracy
@@ -77,6 +78,9 @@ def attack_target(
     if attack.sees_noise:
         origin.smoothing()
     check_pair(origin, target)
+    if source is not None:
+        # The record names the source by its weights alone.
+        check_answers(source)
     if fast:
         copy = FastCopy(origin.model)
         origin = with_fast_climbs(origin, copy)

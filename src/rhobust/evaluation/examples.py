@@ -9,7 +9,7 @@ import numpy as np
 
 from rhobust.records import Row, write_whole
 
-from .probing import Evaluation, spread
+from .probing import Evaluation, first_broken, spread
 from .sweeping import first_breaks
 
 KEPT = 6
@@ -30,10 +30,7 @@ def keep_examples(evaluation: Evaluation, rows: Sequence[Row], path: Path, *, ne
         path: The record.
         nested: Whether what is broken stayed broken.
     """
-    first: dict[int, float] = {}
-    for row in rows:
-        if row["broken"]:
-            first.setdefault(row["index"], row["radius"])
+    first = first_broken(rows)
     chosen = spread(sorted(index for index, radius in first.items() if radius > 0), KEPT)
     if not chosen:
         return

@@ -88,15 +88,15 @@ class Judge:
         return logits.argmax(1).tolist()
 
 
-def undecided(rows: Sequence[Row], level: float = VOTE_LEVEL) -> list[bool]:
-    """For each row whether its vote is too close to tell the label from its rival at a level (two-sided test).
+def undecided(rows: Sequence[Row]) -> list[bool]:
+    """For each row whether its vote is too close to tell the label from its rival at `VOTE_LEVEL` (two-sided test).
 
     An answer of the base network is always decided.
     """
     ours, theirs = (np.array([row.get(key, 0) for row in rows]) for key in ("label_votes", "rival_votes"))
     p = 2 * stats.binom.cdf(np.minimum(ours, theirs), ours + theirs, 0.5)
     voted = np.array(["votes" in row for row in rows], dtype=bool)
-    return (voted & (p > level)).tolist()
+    return (voted & (p > VOTE_LEVEL)).tolist()
 
 
 def robust_accuracy(rows: Sequence[Row]) -> dict[str, Any]:

@@ -91,11 +91,7 @@ def probe_stronger(evaluation: Evaluation, rows: Sequence[Row]) -> tuple[list[st
 def probe_larger(evaluation: Evaluation, rows: Sequence[Row]) -> tuple[list[str], Row]:
     """Attack anew, at the largest radius, examples that broke at a smaller one: there they must break as well."""
     largest = evaluation.radii[-1]
-    first: dict[int, float] = {}
-    for row in rows:
-        if row["broken"]:
-            first.setdefault(row["index"], row["radius"])
-    earlier = [index for index, radius in first.items() if 0 < radius < largest]
+    earlier = [index for index, radius in first_broken(rows).items() if 0 < radius < largest]
     if not earlier:
         return [], {}
     chosen = spread(sorted(earlier), probe_size(len(rows) // len(evaluation.radii)))
@@ -125,6 +121,15 @@ def _middle(evaluation: Evaluation, rows: Sequence[Row]) -> float | None:
         return None
     right = max(sum(not row["broken"] for row in rows if row["radius"] == radius) for radius in evaluation.radii)
     return min(possible, key=lambda radius: abs(possible[radius] - right / 2))
+
+
+def first_broken(rows: Sequence[Row]) -> dict[int, float]:
+    """The smallest radius at which each example broke."""
+    first: dict[int, float] = {}
+    for row in rows:
+        if row["broken"]:
+            first.setdefault(row["index"], row["radius"])
+    return first
 
 
 def spread(indices: Sequence[int], count: int) -> list[int]:

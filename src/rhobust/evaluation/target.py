@@ -9,7 +9,7 @@ from torch import nn
 from rhobust.attacks.ascent import output_width
 from rhobust.certificates import native_dtype
 from rhobust.data import Dataset, load
-from rhobust.models import MODELS, load_factory_model
+from rhobust.models import load_factory_model
 from rhobust.progress import Report
 from rhobust.records import read_json, write_json
 from rhobust.training import describe_environment
@@ -96,7 +96,7 @@ def target_from_run(
         folder=folder,
         device=device,
         trained_sigma=run.config.sigma,
-        factory=None if run.config.model in MODELS else run.config.model,
+        factory=run.config.factory,
     )
 
 
@@ -116,8 +116,16 @@ def source_from_run(folder: Path, target: Target) -> Target:
     """The network of a run folder, attacked in a target's place: on its data, with its noise where it has none."""
     run = open_run(folder)
     sigma = target.sigma if run.config.sigma is None else run.config.sigma
-    model = run.load_model(target.device)
-    return Target(run.config.run_id, model, run.model_hash, sigma, target.data, folder, target.device)
+    return Target(
+        name=run.config.run_id,
+        model=run.load_model(target.device),
+        model_hash=run.model_hash,
+        sigma=sigma,
+        data=target.data,
+        folder=folder,
+        device=target.device,
+        factory=run.config.factory,
+    )
 
 
 def target_from_folder(

@@ -3,7 +3,10 @@
 import math
 from pathlib import Path
 
+import torch
+
 from rhobust.attacks import AnyAttack
+from rhobust.certificates import Dtype, native_dtype
 from rhobust.configs import to_json
 from rhobust.evaluation import (
     Ascent,
@@ -25,6 +28,8 @@ from .workshop import Workshop, finished, read_finished
 
 SEED = 0
 """Names all noise of the evaluations."""
+FAST: Dtype = "bfloat16"
+"""The arithmetic of certificates and ascents where it pays."""
 CLAIMS = "claims"
 """Folder of what is checked without a network."""
 
@@ -82,7 +87,8 @@ def find(job: Job, workshop: Workshop) -> Path | None:
             path = _counterexample_writer(job, workshop).path
             return path if path.exists() else None
         case _:
-            return workshop.find(job.run, _kind(job), _settings(job, workshop))
+            settings = _settings(job, workshop)
+            return workshop.find(job.run, _kind(job), lambda fast: {**settings, **_arithmetic(job, fast=fast)})
 
 
 def _word(job: Job) -> str:
@@ -131,6 +137,17 @@ def _settings(job: Job, workshop: Workshop) -> Row:
     raise ValueError(f"a {_word(job)} must have settings, but it has none")
 
 
+def _arithmetic(job: Job, *, fast: bool) -> Row:
+    """What the header of the job's record says of the arithmetic; records made by hand may say otherwise."""
+    match job:
+        case Attack():
+            return {"climbed": FAST if fast else None}
+        case Certify() if fast:
+            return {"dtype": FAST}
+        case _:
+            return {"dtype": native_dtype(torch.device("cuda" if fast else "cpu"))}
+
+
 def _evaluate(job: Job, workshop: Workshop) -> Record:
     report = workshop.report
     match job:
@@ -159,7 +176,7 @@ def _evaluate(job: Job, workshop: Workshop) -> Record:
                 radii=job.radii or [job.sigma * step / 4 for step in range(17)],
                 way=job.way,
                 n=job.n,
-                dtype="bfloat16" if workshop.fast else None,
+                dtype=FAST if workshop.fast else None,
                 compiled=workshop.fast,
                 alpha=ALPHA,
                 limit=job.images,

@@ -21,12 +21,16 @@ PRICE = 0.5
 """The price of the solver that converges, in every row of NAL and of WRM."""
 DRAWS = 1
 """r: a quarter of the main setting's cost."""
+VARIED_PART, TINY_PART = 3, 2
+"""One epoch of so many of the main setting's."""
+EPOCHS = {2: "Half the epochs", 3: "A third of the epochs"}
+"""A part in words."""
 TINY_ROWS = ("Smoothing", "TRADES", "SmoothAdv", "NAL", OURS)
 NETWORKS = {CIFAR_R: "ResNet-18", CIFAR_V: "VGG-16"}
 
 
 def short(run: TrainConfig, part: int) -> TrainConfig:
-    """The same training in this part of the epochs: 3 is a third."""
+    """The same training in a part of its epochs: one of so many."""
     return replace(run, epochs=max(1, run.epochs // part))
 
 
@@ -53,12 +57,12 @@ def table_variations(scale: Scale) -> Table:
     for setup, activation, method in variations():
         if stand_in := scale.stand_in(setup):
             base = run_of(scale, stand_in, "Undefended", activation=activation)
-            run = short(replace(base, method=method), 3)
+            run = short(replace(base, method=method), VARIED_PART)
             lines.append(
                 Line((NETWORKS[setup], activation, *_words(method)), _cells(scale, run, setup, COMPARED_RADII))
             )
     notes = (
-        f"A third of the epochs of the main setting; gamma {PRICE:g} for NAL, damped, and for WRM.",
+        f"{EPOCHS[VARIED_PART]} of the main setting; gamma {PRICE:g} for NAL, damped, and for WRM.",
         "sees all: EOT for networks that vote under noise; else PGD on the network with falling steps and two losses.",
     )
     return Table(
@@ -78,9 +82,9 @@ def table_tiny(scale: Scale) -> Table:
     if stand_in := scale.stand_in(TINY):
         for row in TINY_ROWS:
             run = run_of(scale, stand_in, row, gamma=PRICE if row == OURS else GAMMA, draws=DRAWS)
-            lines.append(Line((row,), _tiny_cells(scale, row, short(run, 2))))
+            lines.append(Line((row,), _tiny_cells(scale, row, short(run, TINY_PART))))
     notes = (
-        f"Half the epochs of the main setting, and r = {DRAWS} in NAL and SmoothAdv; NAL is Algorithm 1 at gamma "
+        f"{EPOCHS[TINY_PART]} of the main setting, and r = {DRAWS} in NAL and SmoothAdv; NAL is Algorithm 1 at gamma "
         f"{GAMMA:g}, NAL, damped, has gamma {PRICE:g}. The paper trains all 200 classes for 100 epochs with r = 4.",
     )
     return Table(

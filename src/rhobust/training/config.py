@@ -6,7 +6,7 @@ from typing import Any, Literal, get_args
 
 from rhobust.configs import from_json, kind_of, to_json
 from rhobust.methods import AnyMethod
-from rhobust.models import Activation, check_model_name
+from rhobust.models import MODELS, Activation, check_model_name
 from rhobust.records import settings_hash
 
 
@@ -79,6 +79,11 @@ class TrainConfig:
     def sigma(self) -> float | None:
         """The smoothing noise that the method trains for; None for a method without one."""
         return getattr(self.method, "sigma", None)
+
+    @property
+    def factory(self) -> str | None:
+        """The user's own code that builds the network; None for a network of ours."""
+        return None if self.model in MODELS else self.model
 
     @property
     def run_id(self) -> str:

@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from torch.nn import functional as F
 from rhobust.attacks.ascent import output_width
 from rhobust.data import Dataset, augment, channel_statistics, epoch_batches, load, to_unit
 from rhobust.methods import Wrm
-from rhobust.models import MODELS, build_model
+from rhobust.models import build_model
 from rhobust.noise import BatchNoise, stream, stream_key
 from rhobust.progress import Report, silent, telling
 from rhobust.progress import Step as Told
@@ -24,7 +25,7 @@ from rhobust.training.environment import describe_environment
 from rhobust.training.fast import FastStep
 from rhobust.training.measure import clean_accuracy, robust_accuracy
 from rhobust.training.processes import Processes, ShardNoise, join_processes
-from rhobust.training.run import RESUME, WEIGHTS, Run, create_run, save_weights
+from rhobust.training.run import CONFIG, RESUME, WEIGHTS, Run, begun, check_folder, save_weights
 from rhobust.training.schedule import learning_rate
 from rhobust.training.step import Step
 
@@ -45,6 +46,8 @@ def train(
 ) -> Run:
     """Train a network into a run folder; a finished run of the same config is returned as it is.
 
+    What fails before an epoch is done leaves no folder behind, and one that was there as it was.
+
     Every random choice is a stream named by (seed, purpose, epoch), so an epoch is the same whether the run was
     interrupted before it or not, and whether one process trains or several that torchrun started.
 
@@ -60,18 +63,19 @@ def train(
         ValueError: The config does not fit the data or the folder.
         FloatingPointError: The loss became infinite or not a number.
     """
-    if (out / WEIGHTS).exists():
-        return create_run(out, config, {}, resume=True)
+    run = Run(out, config)
+    if run.finished:
+        check_folder(run, resume=resume)
+        return run
     processes = join_processes(device)
+    if processes.first and (out / CONFIG).exists():
+        check_folder(run, resume=resume)
     data = load(config.data, "train", root=root, report=report)
     fitting, measured = _split(data, config)
-    run = Run(out, config)
-    if processes.first:
-        environment = {**describe_environment(device), "command": train_command(config)}
-        run = create_run(out, config, environment, resume=resume)
-    processes.wait()
     trainer = Trainer.start(run, fitting.to(device), measured.to(device), device, processes)
-    with telling(report if processes.first else silent) as tell:
+    environment = {**describe_environment(device), "command": train_command(config)}
+    folder = begun(run, environment) if processes.first else nullcontext()
+    with folder, telling(report if processes.first else silent) as tell:
         if isinstance(config.method, Wrm) and config.activation != "elu":
             tell("warning: WRM's theory needs a smooth network; --activation elu is the paper's choice")
         while len(trainer.metrics) < config.epochs:
@@ -122,11 +126,11 @@ class Trainer:
             activation=config.activation,
             seed=config.seed,
         ).to(device)
-        if config.model not in MODELS:
+        if config.factory is not None:
             width = output_width(model, fitting.images[:1].to(device))
             if width != fitting.num_classes:
                 raise ValueError(
-                    f"{config.model} must return a logit for each of the {fitting.num_classes} classes, got {width}"
+                    f"{config.factory} must return a logit for each of the {fitting.num_classes} classes, got {width}"
                 )
         optimizer = _optimizer(config, model, device)
         noise = ShardNoise(BatchNoise(stream(config.seed, "noise", device=device)), processes)

@@ -3,6 +3,8 @@
 import hashlib
 import json
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -101,28 +103,39 @@ def open_run(folder: Path | str) -> Run:
     return Run(folder, config_from_json(document, str(path)))
 
 
-def create_run(folder: Path, config: TrainConfig, environment: dict[str, Any], *, resume: bool) -> Run:
-    """Make a run folder, or take up the one that is there if it holds the same config.
+def check_folder(run: Run, *, resume: bool) -> None:
+    """Refuse a folder that holds a run of another config, or an unfinished one unless it is to go on."""
+    theirs, ours = config_to_json(open_run(run.folder).config), config_to_json(run.config)
+    if theirs != ours:
+        keys = ", ".join(key for key in ours if ours[key] != theirs[key])
+        raise ValueError(
+            f"{run.folder} must hold a run of the same config, but it differs in {keys}: choose another --out"
+        )
+    if not run.finished and not resume:
+        raise ValueError(f"{run.folder} must be empty or finished, but holds an unfinished run: add --resume")
 
-    Raises:
-        ValueError: The folder holds another config, or an unfinished run and resume is off.
-    """
-    if (folder / CONFIG).exists():
-        run = open_run(folder)
-        if run.config != config:
-            theirs, ours = config_to_json(run.config), config_to_json(config)
-            keys = ", ".join(key for key in ours if ours[key] != theirs[key])
-            raise ValueError(
-                f"{folder} must hold a run of the same config, but it differs in {keys}: choose another --out"
-            )
-        if not run.finished and not resume:
-            raise ValueError(f"{folder} must be empty or finished, but holds an unfinished run: add --resume")
-        return run
-    folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / ENVIRONMENT, environment)
-    # The config comes last: a folder with a config has everything before it.
-    write_json(folder / CONFIG, {"rhobust": environment["rhobust"], **config_to_json(config)})
-    return Run(folder, config)
+
+@contextmanager
+def begun(run: Run, environment: dict[str, Any]) -> Iterator[None]:
+    """Make a run folder, or take the one that is there; one made here goes again if no epoch is saved in it."""
+    if (run.folder / CONFIG).exists():
+        yield
+        return
+    there = run.folder.exists()
+    run.folder.mkdir(parents=True, exist_ok=True)
+    try:
+        write_json(run.folder / ENVIRONMENT, environment)
+        # The config comes last: a folder with a config has everything before it.
+        write_json(run.folder / CONFIG, {"rhobust": environment["rhobust"], **config_to_json(run.config)})
+        yield
+    except BaseException:
+        if not (run.folder / METRICS).exists():
+            for name in (CONFIG, ENVIRONMENT):
+                (run.folder / name).unlink(missing_ok=True)
+            if not there:
+                with suppress(OSError):  # it holds what somebody else put there
+                    run.folder.rmdir()
+        raise
 
 
 def save_weights(path: Path, model: nn.Module, data: Dataset, config: TrainConfig) -> None:

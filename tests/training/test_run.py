@@ -1,0 +1,102 @@
+"""A training that is refused leaves the disk as it was."""
+
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+from torch import nn
+
+from rhobust.methods import Gaussian, Loss
+from rhobust.progress import silent
+from rhobust.training import TrainConfig, train
+
+CONFIG = TrainConfig(Gaussian(sigma=0.2), data="digits", model="cnn-small", epochs=2, batch_size=500, lr=2e-3)
+
+
+def narrow():
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
+
+
+@dataclass(frozen=True)
+class Picky:
+    """A user's own method, which finds out in its first step that it cannot go on."""
+
+    sigma: float = 0.1
+
+    def loss(self, model, x, y, rng):
+        raise ValueError("x must be in colour, got grey")
+
+
+@dataclass(frozen=True)
+class Diverging:
+    sigma: float = 0.1
+
+    def loss(self, model, x, y, rng):
+        return Loss(model(x).sum() * float("inf"), x.new_zeros(len(x)))
+
+
+@dataclass(frozen=True)
+class Interrupted:
+    sigma: float = 0.1
+
+    def loss(self, model, x, y, rng):
+        raise KeyboardInterrupt("stopped")
+
+
+REFUSED = {
+    "data": ({"data": "nothing-of-this-name"}, ValueError, "must be"),
+    "validation": ({"validation": 1000}, ValueError, "must leave images"),
+    "network": ({"model": f"{__name__}:narrow"}, ValueError, "each of the 10 classes, got 3"),
+    "factory": ({"model": "rhobust.models:absent"}, ValueError, "absent"),
+    "first step": ({"method": Picky()}, ValueError, "in colour"),
+    "diverging": ({"method": Diverging()}, FloatingPointError, "in epoch 1"),
+    "interrupted": ({"method": Interrupted()}, KeyboardInterrupt, "stopped"),
+}
+
+
+def trained(folder, resume=False, **change):
+    return train(replace(CONFIG, **change), folder, device=torch.device("cpu"), resume=resume, report=silent)
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize(("change", "error", "message"), REFUSED.values(), ids=REFUSED.keys())
+def test_what_is_refused_leaves_no_folder(tmp_path, change, error, message):
+    with pytest.raises(error, match=message):
+        trained(tmp_path / "run", **change)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("change", [{"model": "rhobust.models:absent"}, {"method": Picky()}])
+def test_a_folder_that_was_there_stays_as_it_was(tmp_path, change):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(ValueError, match="must"):
+        trained(tmp_path, **change)
+    assert contents(tmp_path) == {"notes.txt": b"mine"}
+
+
+def test_an_unfinished_run_stays_as_it_was(tmp_path):
+    def interrupt(_):
+        raise KeyboardInterrupt("stopped")
+
+    with pytest.raises(KeyboardInterrupt):
+        train(CONFIG, tmp_path, device=torch.device("cpu"), report=interrupt)
+    before = contents(tmp_path)
+    assert sorted(before) == ["config.json", "environment.json", "metrics.jsonl", "resume.pt"]
+    for change, message in (({"lr": 0.5}, "it differs in lr"), ({}, "add --resume")):
+        with pytest.raises(ValueError, match=message):
+            trained(tmp_path, **change)
+        assert contents(tmp_path) == before
+    (tmp_path / "resume.pt").write_bytes(b"cut off")
+    with pytest.raises(ValueError, match="must be a checkpoint of this run"):
+        trained(tmp_path, resume=True)
+    assert contents(tmp_path) == {**before, "resume.pt": b"cut off"}
+
+
+def test_weights_without_a_config_are_no_finished_run(tmp_path):
+    (tmp_path / "model.safetensors").write_bytes(b"somebody's")
+    with pytest.raises(ValueError, match=r"must be a run folder, but it holds no config\.json"):
+        trained(tmp_path)
+    assert contents(tmp_path) == {"model.safetensors": b"somebody's"}
