@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from rhobust.declared import check_declared
 from rhobust.noise import DrawnNoise, Noise, stream
 
 from .ascent import frozen, unit
@@ -56,6 +57,7 @@ class Autoattack:
     """standard: answers that Square asks for."""
 
     def __post_init__(self) -> None:
+        check_declared(self)
         for name in ("steps", "draws", "queries"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be >= 1, got {getattr(self, name)}")

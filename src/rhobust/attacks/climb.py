@@ -7,6 +7,7 @@ from typing import Literal, Self
 import torch
 from torch import Tensor, nn
 
+from rhobust.declared import check_declared
 from rhobust.noise import Noise
 
 from .ascent import Objective, ascend, beside, frozen, output_width
@@ -46,6 +47,7 @@ class Climb(ABC):
     """Further starts at random points of the ball; in a sweep over radii only for what still stands."""
 
     def __post_init__(self) -> None:
+        check_declared(self)
         if self.steps < 1:
             raise ValueError(f"steps must be >= 1, got {self.steps}")
         if not self.relative_step > 0:

@@ -17,6 +17,8 @@ from rhobust.bounds import (
     worst_case_loss,
 )
 
+from rhobust.declared import check_declared
+
 from .alone import check_network
 from .claim import ShiftClaim
 from .losses import ClippedCrossEntropy, dither_noise, draw_losses
@@ -111,6 +113,7 @@ class ShiftSurvey:
     """Probability that the whole statement is false."""
 
     def __post_init__(self) -> None:
+        check_declared(self)
         if not 0 < self.alpha < 1:
             raise ValueError(f"alpha must lie in (0, 1), got {self.alpha}")
 

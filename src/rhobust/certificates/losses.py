@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rhobust.attacks.ascent import frozen
+from rhobust.declared import check_count
 from rhobust.noise import stream_key
 
 from .smoothing import Smoothing, arithmetic
@@ -88,8 +89,7 @@ def draw_losses(
     Raises:
         ValueError: The network's logits are not numbers, or a loss lies outside [0, bound].
     """
-    if draws < 1:
-        raise ValueError(f"draws must be >= 1, got {draws}")
+    check_count("draws", draws)
     values: list[Tensor] = []
     wrong = torch.zeros(len(images), dtype=torch.int64, device=images.device)
     finite = torch.ones((), dtype=torch.bool, device=images.device)

@@ -8,6 +8,8 @@ import torch
 from scipy.stats import binomtest
 from torch import Tensor, nn
 
+from rhobust.declared import check_count
+
 from .alone import check_alone
 from .schedule import Case, Schedule
 from .smoothing import Dtype, NoiseKind, Smoothing, charged_alpha
@@ -144,6 +146,7 @@ def predict_inputs(
     """
     if not 0 < alpha < 1:
         raise ValueError(f"alpha must lie in (0, 1), got {alpha}")
+    check_count("n", n)
     level = charged_alpha(alpha, sigma=smoothing.sigma, dimension=images[0].numel(), draws=n, noise=smoothing.noise)
     counts = count_votes(model, images, smoothing, indices=indices, draws=n, purpose="predict").cpu()
     top = torch.topk(counts, 2, dim=1)

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from rhobust.attacks.smoothed import smoothed_logits
 from rhobust.data import to_unit
+from rhobust.declared import check_count
 from rhobust.noise import BatchNoise, stream
 
 from .radius import Certificate, certify_inputs, predict_inputs
@@ -44,8 +45,7 @@ class SmoothedClassifier(nn.Module):
     ) -> None:
         super().__init__()
         Smoothing(sigma, num_classes)
-        if draws < 1:
-            raise ValueError(f"draws must be >= 1, got {draws}")
+        check_count("draws", draws)
         self.model, self.sigma, self.num_classes, self.draws, self.seed = (
             model,
             sigma,

@@ -1,5 +1,6 @@
 """Which smoothed classifier is meant: its noise, and the arithmetic of its network."""
 
+import math
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -8,6 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from rhobust.declared import check_declared
 from rhobust.noise import LEVELS, grid_deviation
 
 NoiseKind = Literal["grid", "float"]
@@ -36,8 +38,9 @@ class Smoothing:
     """Whether the network is compiled, which changes how it rounds."""
 
     def __post_init__(self) -> None:
-        if not self.sigma > 0:
-            raise ValueError(f"sigma must be > 0, got {self.sigma}")
+        check_declared(self)
+        if not 0 < self.sigma < math.inf:
+            raise ValueError(f"sigma must be > 0 and finite, got {self.sigma}")
         if self.num_classes < 2:
             raise ValueError(f"num_classes must be >= 2, got {self.num_classes}")
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from rhobust.attacks.ascent import frozen
 from rhobust.data import to_unit
+from rhobust.declared import check_count
 from rhobust.models.layers import StandIn
 from rhobust.noise import (
     LEVELS,
@@ -322,8 +323,7 @@ def count_votes(
     Raises:
         ValueError: The network's logits are not numbers, or of the wrong shape.
     """
-    if draws < 1:
-        raise ValueError(f"draws must be >= 1, got {draws}")
+    check_count("draws", draws)
     if len(indices) != len(images):
         raise ValueError(f"indices must name every image ({len(images)}), got {len(indices)}")
     source = _Fixed(indices, draws, purpose, smoothing.num_classes)

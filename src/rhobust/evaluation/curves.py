@@ -25,6 +25,7 @@ from rhobust.certificates import (
 )
 from rhobust.certificates.claim import LossName
 from rhobust.data import to_unit
+from rhobust.declared import check_declared
 from rhobust.noise import LEVELS, ExampleNoise
 from rhobust.progress import Report
 from rhobust.records import Record, RecordWriter, Row
@@ -50,6 +51,7 @@ class Ascent:
     """Noise draws an input and a step."""
 
     def __post_init__(self) -> None:
+        check_declared(self)
         if len(self.gammas) == 0 or not all(0 < gamma < math.inf for gamma in self.gammas):
             shown = " ".join(f"{gamma:g}" for gamma in self.gammas)
             raise ValueError(f"gammas must be > 0 and finite, at least one, got {shown or 'none'}")

@@ -5,6 +5,7 @@ from dataclasses import MISSING, dataclass, fields
 from typing import Any, Literal, get_args
 
 from rhobust.configs import from_json, kind_of, to_json
+from rhobust.declared import check_declared
 from rhobust.methods import AnyMethod
 from rhobust.models import Activation, check_model_name
 from rhobust.records import settings_hash
@@ -54,6 +55,7 @@ class TrainConfig:
     """Decides initial weights, order, augmentation and noise."""
 
     def __post_init__(self) -> None:
+        check_declared(self)
         check_model_name(self.model)
         for name in ("epochs", "batch_size"):
             if getattr(self, name) < 1:

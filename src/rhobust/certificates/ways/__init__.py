@@ -29,6 +29,8 @@ def choose_way(
     """
     if name is None:
         name = "two-stage" if tolerance is not None else "cohen" if radii is None else "grid"
+    if name not in WAYS:
+        raise ValueError(f"way must be one of {', '.join(WAYS)}, got {name!r}")
     if tolerance is not None and name != "two-stage":
         raise ValueError(f"tolerance must come with the way two-stage, got the way {name}")
     draws = {key: value for key, value in (("n0", n0), ("n", n)) if value is not None}
