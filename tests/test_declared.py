@@ -6,6 +6,7 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 import torch
+
 from rhobust.attacks import Autoattack, Eot, Paper, Pgd
 from rhobust.certificates import Cohen, Grid, ShiftClaim, Smoothing, TwoStage, choose_way
 from rhobust.declared import check_count, check_declared

@@ -16,7 +16,6 @@ from rhobust.bounds import (
     sample_loss,
     worst_case_loss,
 )
-
 from rhobust.declared import check_declared
 
 from .alone import check_network
