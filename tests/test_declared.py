@@ -9,7 +9,7 @@ import torch
 
 from rhobust.attacks import Autoattack, Eot, Paper, Pgd
 from rhobust.certificates import Cohen, Grid, ShiftClaim, Smoothing, TwoStage, choose_way
-from rhobust.declared import check_count, check_declared
+from rhobust.declared import check_count, check_declared, sizes
 from rhobust.evaluation import Ascent
 from rhobust.methods import Erm
 from rhobust.training import TrainConfig
@@ -101,3 +101,26 @@ def test_a_count_is_whole_and_at_least_one() -> None:
     for value, message in [(0, "n must be >= 1, got 0"), (2.0, r"n must be an int, got 2\.0")]:
         with pytest.raises(ValueError, match=message):
             check_count("n", value)
+
+
+@pytest.mark.parametrize("values", [[0, 0.5], (0.0, 0.5), np.array([0, 0.5]), torch.tensor([0, 0.5])], ids=repr)
+def test_sizes_come_as_floats_from_any_list_of_numbers(values: Any) -> None:
+    assert sizes("eps", values) == (0.0, 0.5)
+    assert {type(size) for size in sizes("eps", values)} == {float}
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (0.1, r"eps must be a list of numbers, got 0\.1"),
+        (["wide"], r"eps must be a list of numbers, got \['wide'\]"),
+        (None, "eps must be a list of numbers, got None"),
+        ([[0.1]], r"eps must be a list of numbers, got \[\[0\.1\]\]"),
+        ([], "eps must hold at least one number, got none"),
+        ([0.1, float("inf")], r"eps must be finite, got 0\.1 inf"),
+        ([-1], r"eps must be >= 0, got -1\.0"),
+    ],
+)
+def test_what_is_no_list_of_sizes_is_refused(values: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        sizes("eps", values)

@@ -1,5 +1,7 @@
 """Settings must hold what they declare: the command line and the config files look, Python itself does not."""
 
+import math
+from collections.abc import Iterable
 from dataclasses import fields
 from numbers import Integral, Real
 from types import NoneType, UnionType
@@ -38,6 +40,21 @@ def check_count(name: str, value: int) -> None:
         raise ValueError(f"{name} must be an int, got {value!r}")
     if value < 1:
         raise ValueError(f"{name} must be >= 1, got {value}")
+
+
+def sizes(name: str, values: Iterable[float]) -> tuple[float, ...]:
+    """Radii, or sizes of a shift, as floats; what is no list of finite numbers >= 0 is refused."""
+    try:
+        found = tuple(float(value) for value in values)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must be a list of numbers, got {values!r}") from None
+    if not found:
+        raise ValueError(f"{name} must hold at least one number, got none")
+    if not all(math.isfinite(size) for size in found):
+        raise ValueError(f"{name} must be finite, got {' '.join(f'{size:g}' for size in found)}")
+    if min(found) < 0:
+        raise ValueError(f"{name} must be >= 0, got {min(found)}")
+    return found
 
 
 def _wanted(kind: Any) -> str | None:

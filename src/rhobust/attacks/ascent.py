@@ -78,6 +78,7 @@ def frozen(model: nn.Module) -> Iterator[nn.Module]:
     if isinstance(model, Lender):
         yield model.lend()
         return
+    check_module(model)
     modes = [(module, module.training) for module in model.modules()]
     grads = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
     model.eval()
@@ -90,6 +91,12 @@ def frozen(model: nn.Module) -> Iterator[nn.Module]:
             module.training = mode
         for parameter, needed in grads:
             parameter.requires_grad_(needed)
+
+
+def check_module(model: nn.Module) -> None:
+    """Refuse a plain function, or a class in the place of a network."""
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"the network must be a torch.nn.Module, got a {type(model).__name__}")
 
 
 def output_width(model: nn.Module, x: Tensor) -> int:

@@ -14,7 +14,7 @@ from rhobust.noise import DrawnNoise, Noise, stream
 
 from .ascent import frozen, unit
 from .ball import Norm
-from .climb import check_arguments
+from .climb import checked_labels
 from .padding import padded
 from .smoothed import smoothed_logits
 
@@ -70,7 +70,7 @@ class Autoattack:
     def __call__(
         self, model: nn.Module, x: Tensor, y: Tensor, *, eps: float, sigma: float | None, rng: Noise
     ) -> Tensor:
-        check_arguments(model, x, y, eps)
+        y = checked_labels(model, x, y, eps=eps, sigma=sigma)
         if eps == 0:
             return x
         # pyautoattack seeds torch's global generators, those of every GPU included.

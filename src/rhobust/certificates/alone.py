@@ -48,8 +48,8 @@ def check_alone(counter: VoteCounter) -> list[str]:
     gap = max(_largest(other - usual[::2]), _largest(moved - usual)) / float(scale)
     if gap > TOLERANCE[counter.smoothing.dtype]:
         raise ValueError(
-            "the network must answer each input alone, but its logits depend on the other inputs of the batch"
-            f" (by {gap:.2g} of the largest)"
+            "the network must answer each input alone, but its logits depend on the other inputs of the batch, or on"
+            f" chance (by {gap:.2g} of the largest)"
         )
     if gap == 0:
         return []

@@ -156,7 +156,7 @@ class VoteCounter:
 
     def logits(self, noisy: Tensor) -> Tensor:
         """What the network answers to a batch; one that fails on it says so in one line."""
-        return self._answers(self.model, noisy)
+        return self._checked(self._answers(self.model, noisy))
 
     def fill(self, lots: Sequence[Lot]) -> Tensor:
         """The noisy images of the lots, row by row, then padding."""
@@ -247,13 +247,19 @@ class VoteCounter:
     def _vote(self, noisy: Tensor, owner: Tensor) -> Tensor:
         """Votes of each lot; a last column counts answers that are not a number, a last row the padding."""
         width = self.smoothing.num_classes
-        logits = self.model(noisy)
-        if logits.dim() != 2 or logits.shape[1] != width:
-            raise ValueError(f"logits must have the shape (n, {width}), got {tuple(logits.shape)}")
+        logits = self._checked(self.model(noisy))
         answer = torch.where(logits.isnan().any(1), width, logits.argmax(1))
         cell = owner * (width + 1) + answer
         votes = torch.zeros((self.rows + 1) * (width + 1), dtype=torch.int64, device=self.device)
         return votes.scatter_add(0, cell, torch.ones_like(cell)).view(-1, width + 1)
+
+    def _checked(self, logits: Tensor) -> Tensor:
+        width = self.smoothing.num_classes
+        if not isinstance(logits, Tensor):
+            raise ValueError(f"logits must be a tensor of shape (n, {width}), got a {type(logits).__name__}")
+        if logits.dim() != 2 or logits.shape[1] != width:
+            raise ValueError(f"logits must have the shape (n, {width}), got {tuple(logits.shape)}")
+        return logits
 
     def _answers(self, ask: Callable[..., Tensor], *arguments: Tensor) -> Tensor:
         try:

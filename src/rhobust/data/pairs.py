@@ -85,7 +85,7 @@ def pair_distances(before: Tensor, after: Tensor) -> np.ndarray:
         (one.to(wide) - other.to(wide)).square().flatten(1).sum(1)
         for one, other in zip(before.split(_CHUNK), after.split(_CHUNK), strict=True)
     ]
-    return torch.cat(squares).cpu().to(torch.float64).sqrt().numpy() / levels
+    return torch.cat(squares).detach().cpu().to(torch.float64).sqrt().numpy() / levels
 
 
 def load_pairs(

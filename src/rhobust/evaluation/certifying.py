@@ -71,7 +71,7 @@ def certify_target(
         report: Told of progress; None shows it on stderr.
     """
     if radii is not None:
-        check_radii(radii)
+        radii = check_radii(radii)
     chosen = choose_way(way, radii=radii, tolerance=tolerance, n0=n0, n=n)
     smoothing = Smoothing(
         target.smoothing(),

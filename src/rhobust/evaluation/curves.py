@@ -104,7 +104,7 @@ def curves_target(
         seed: Names the noise.
         report: Told of progress; None shows it on stderr.
     """
-    check_radii(eps, "eps")
+    eps = check_radii(eps, "eps")
     ascent = ascent or Ascent()
     indices = target.data.places(limit, stride)
     claim = ShiftClaim(loss=loss, bound=bound).settled(target.data.num_classes)

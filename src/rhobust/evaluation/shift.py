@@ -57,7 +57,7 @@ def certify_shift_target(
         seed: Names the noise.
         report: Told of progress; None shows it on stderr.
     """
-    check_radii(eps, "eps")
+    eps = check_radii(eps, "eps")
     sigma = target.smoothing()
     indices = target.data.places(limit, stride)
     claim = (claim or ShiftClaim()).settled(target.data.num_classes)

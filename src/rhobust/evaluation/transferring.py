@@ -47,7 +47,7 @@ def transfer_matrix(
         seed: Names the noise.
         report: Told of progress; None shows it on stderr.
     """
-    check_radii(radii)
+    radii = check_radii(radii)
     if len(targets) < 2:
         raise ValueError(f"a transfer attack needs at least two runs, got {len(targets)}")
     if len({target.model_hash for target in targets}) < len(targets):

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Literal
 
+from rhobust.declared import sizes
+
 from .cohen import Cohen as Cohen
 from .grid import Grid as Grid
 from .protocol import Claims as Claims
@@ -40,4 +42,4 @@ def choose_way(
         return TwoStage(**draws) if tolerance is None else TwoStage(**draws, tolerance=tolerance)
     if radii is None:
         raise ValueError("radii must be given for the way grid, got none")
-    return Grid(tuple(radii), **draws)
+    return Grid(sizes("radii", radii), **draws)
