@@ -30,8 +30,13 @@ class Normalised(nn.Module):
     def __init__(self, network: nn.Module, mean: Sequence[float], deviation: Sequence[float]) -> None:
         super().__init__()
         self.network = network
-        self.register_buffer("mean", torch.tensor(mean, dtype=torch.float32).view(1, -1, 1, 1))
-        self.register_buffer("deviation", torch.tensor(deviation, dtype=torch.float32).view(1, -1, 1, 1))
+        for name, values in (("mean", mean), ("deviation", deviation)):
+            self.register_buffer(name, torch.as_tensor(values, dtype=torch.float32).clone().view(1, -1, 1, 1))
+        if self.mean.shape != self.deviation.shape or not (self.deviation > 0).all():
+            raise ValueError(
+                "mean and deviation must hold a number a channel, deviations > 0, got"
+                f" {self.mean.flatten().tolist()} and {self.deviation.flatten().tolist()}"
+            )
 
     def forward(self, x: Tensor) -> Tensor:
         return self.network((x - self.mean) / self.deviation)
