@@ -27,7 +27,7 @@ def test_a_run_is_trained_and_read_by_its_name(run):
     assert rhobust.train(CONFIG, str(run.folder), device="cpu") == run
     for device in ("cpu", torch.device("cpu")):
         assert next(run.load_model(device).parameters()).device.type == "cpu"
-    with pytest.raises(ValueError, match="device must be auto, cpu, or a CUDA device .*, got meta"):
+    with pytest.raises(ValueError, match=r"device must be auto, cpu, or a CUDA device .*, got meta"):
         run.load_model("meta")
 
 

@@ -214,6 +214,14 @@ def test_labels_may_be_integers_of_any_width(attack, network, batch):
         assert torch.equal(attacked(y.to(dtype)), attacked(y))
 
 
+@pytest.mark.parametrize("attack", [Pgd(steps=2), Eot(steps=2, draws=2), Autoattack(steps=2, draws=2)], ids=repr)
+def test_noise_is_named_by_the_places_where_none_is_given(attack, network, batch):
+    sigma = 0.25 if attack.sees_noise else None
+    noise = ExampleNoise(0, "attack", range(6))
+    expected = attack(network, *batch, eps=0.5, sigma=sigma, rng=noise)
+    assert torch.equal(attack(network, *batch, eps=0.5, sigma=sigma), expected)
+
+
 def test_a_function_is_no_network(network, batch):
     with pytest.raises(ValueError, match=r"the network must be a torch\.nn\.Module, got a function"):
         Pgd()(lambda x: network(x), *batch, eps=0.5, sigma=None, rng=ExampleNoise(0, "test", range(6)))

@@ -106,3 +106,8 @@ def test_a_normaliser_takes_arrays_and_refuses_to_divide_by_zero():
     for mean, deviation in [([0.4], [0.0]), ([0.4], [float("nan")]), ([0.4, 0.4], [0.2])]:
         with pytest.raises(ValueError, match="mean and deviation must hold a number a channel, deviations > 0"):
             Normalised(nn.Identity(), mean, deviation)
+
+
+def test_an_unknown_activation_is_refused():
+    with pytest.raises(ValueError, match="activation must be one of relu, elu, got 'gelu'"):
+        build("cnn-small", activation="gelu")

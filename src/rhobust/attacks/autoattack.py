@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from rhobust.declared import check_declared
-from rhobust.noise import DrawnNoise, Noise, stream
+from rhobust.noise import DrawnNoise, ExampleNoise, Noise, stream
 
 from .ascent import frozen, unit
 from .ball import Norm
@@ -68,9 +68,17 @@ class Autoattack:
         return self.version == "rand"
 
     def __call__(
-        self, model: nn.Module, x: Tensor, y: Tensor, *, eps: float, sigma: float | None, rng: Noise
+        self,
+        model: nn.Module,
+        x: Tensor,
+        y: Tensor,
+        *,
+        eps: float,
+        sigma: float | None = None,
+        rng: Noise | None = None,
     ) -> Tensor:
         y = checked_labels(model, x, y, eps=eps, sigma=sigma)
+        rng = rng or ExampleNoise(0, "attack", range(len(x)))
         if eps == 0:
             return x
         # pyautoattack seeds torch's global generators, those of every GPU included.

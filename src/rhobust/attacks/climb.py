@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from rhobust.data import check_images, check_labels, class_numbers
 from rhobust.declared import check_declared
-from rhobust.noise import Noise
+from rhobust.noise import ExampleNoise, Noise
 
 from .ascent import Objective, ascend, beside, frozen, output_width
 from .ball import Gradient, Norm, random_point, steps_within
@@ -94,10 +94,18 @@ class Climb(ABC):
         return random_point(x, eps, self.norm, rng) if self.random_start or attempt > 0 else x
 
     def __call__(
-        self, model: nn.Module, x: Tensor, y: Tensor, *, eps: float, sigma: float | None, rng: Noise
+        self,
+        model: nn.Module,
+        x: Tensor,
+        y: Tensor,
+        *,
+        eps: float,
+        sigma: float | None = None,
+        rng: Noise | None = None,
     ) -> Tensor:
         """The end of the ascent; of several starts the end with the largest margin for each example."""
         y = checked_labels(model, x, y, eps=eps, sigma=sigma)
+        rng = rng or ExampleNoise(0, "attack", range(len(x)))
         ends = [
             self.attempt(number).climb(
                 model, x, y, eps=eps, sigma=sigma, rng=rng, start=self.start(x, eps, rng, number)

@@ -59,6 +59,13 @@ class Paper:
         }
 
     def __call__(
-        self, model: nn.Module, x: Tensor, y: Tensor, *, eps: float, sigma: float | None, rng: Noise
+        self,
+        model: nn.Module,
+        x: Tensor,
+        y: Tensor,
+        *,
+        eps: float,
+        sigma: float | None = None,
+        rng: Noise | None = None,
     ) -> Tensor:
         return self.climber()(model, x, y, eps=eps, sigma=sigma, rng=rng)

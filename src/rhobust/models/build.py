@@ -5,7 +5,7 @@ import inspect
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -74,6 +74,8 @@ def build_model(
         seed: Decides the initial weights.
     """
     check_model_name(name)
+    if activation not in get_args(Activation):
+        raise ValueError(f"activation must be one of {', '.join(get_args(Activation))}, got {activation!r}")
     make = {"relu": nn.ReLU, "elu": nn.ELU}[activation]
     # torch initialises from its global generator and nothing else: lend it a seed and give its state back.
     with torch.random.fork_rng(devices=[]):
