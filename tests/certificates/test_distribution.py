@@ -61,6 +61,11 @@ def test_the_statement_is_rounded_down(half_space, grey_images):
     assert "W2 distance 0.1" in statement
     with pytest.raises(ValueError, match=r"eps must be one of 0, 0\.1, 0\.5, got 0\.3"):
         certificate.statement(0.3)
+    single = certify_shift(
+        half_space, grey_images.images, grey_images.labels, sigma=0.25, eps=np.array([0.1], np.float32)
+    )
+    with pytest.raises(ValueError, match=r"eps must be one of 0\.10000000149011612, got 0\.1"):
+        single.statement(0.1)
 
 
 @pytest.mark.parametrize(

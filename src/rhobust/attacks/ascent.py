@@ -106,7 +106,8 @@ def output_width(model: nn.Module, x: Tensor) -> int:
         model: From inputs in [0, 1] to logits.
         x: Inputs, uint8 or float in [0, 1]; the first one is asked about.
     """
-    first = x[:1] if x.is_floating_point() else to_unit(x[:1])
+    # A copy: a network that works in place would change the caller's image.
+    first = x[:1].clone() if x.is_floating_point() else to_unit(x[:1])
     try:
         with torch.no_grad(), frozen(model) as lent:
             logits = lent(first)

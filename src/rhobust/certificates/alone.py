@@ -39,7 +39,7 @@ def check_alone(counter: VoteCounter) -> list[str]:
     with torch.no_grad(), frozen(counter.model), arithmetic(counter.smoothing.dtype, counter.device):
         batch = counter.fill(lots)
         batch = batch[torch.arange(counter.rows) % len(lots)]
-        usual = counter.logits(batch).float()
+        usual = counter.logits(batch.clone()).float()
         scale = usual.abs().max().clamp_min(1e-6)
         moved = counter.logits(batch.flip(0)).float().flip(0)
         company = batch.clone()

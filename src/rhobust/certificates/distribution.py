@@ -18,6 +18,7 @@ from rhobust.bounds import (
 )
 from rhobust.data import check_images, check_labels, class_numbers
 from rhobust.declared import check_declared, sizes
+from rhobust.rounding import exact
 
 from .alone import check_network
 from .claim import ShiftClaim
@@ -87,7 +88,7 @@ class ShiftCertificate:
     def statement(self, eps: float) -> str:
         """The guarantee at one eps, in words, rounded to the safe side."""
         if eps not in self.eps:
-            raise ValueError(f"eps must be one of {', '.join(f'{known:g}' for known in self.eps)}, got {eps:g}")
+            raise ValueError(f"eps must be one of {', '.join(map(exact, self.eps))}, got {eps}")
         value = (self.certified_accuracy if self.claim.loss == "0-1" else self.certified_loss)[self.eps.index(eps)]
         return self.claim.in_words(
             value, eps=eps, alpha=self.alpha, sigma=self.sigma, points=self.points, noise=self.noise

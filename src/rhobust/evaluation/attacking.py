@@ -13,7 +13,7 @@ from rhobust.configs import kind_of, to_json
 from rhobust.data import check_labels, to_unit
 from rhobust.declared import sizes
 from rhobust.progress import Report
-from rhobust.records import Record, RecordWriter, Row
+from rhobust.records import Record, Row
 
 from .climbing import FastCopy, with_fast_climbs
 from .examples import keep_examples
@@ -99,7 +99,7 @@ def attack_target(
         "dtype": judge.dtype,
     }
     kind = kind_of(type(attack))
-    writer = RecordWriter(target.folder, "attack", kind, settings)
+    writer = target.writer("attack", kind, settings)
 
     def summarise(rows: list[Row]) -> dict[str, Any]:
         evaluation = Evaluation(origin, judge, attack, tuple(radii), seed)

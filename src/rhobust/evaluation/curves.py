@@ -28,7 +28,7 @@ from rhobust.data import to_unit
 from rhobust.declared import check_declared
 from rhobust.noise import LEVELS, ExampleNoise
 from rhobust.progress import Report
-from rhobust.records import Record, RecordWriter, Row
+from rhobust.records import Record, Row
 
 from .attacking import check_radii
 from .shift import check_target, survey_of
@@ -196,7 +196,7 @@ def curves_target(
                 point["wrm"] = float(value)
         return summary
 
-    writer = RecordWriter(target.folder, "curves", loss, settings)
+    writer = target.writer("curves", loss, settings)
     if writer.summary is None:
         check_target(target, survey.smoothing)
     return walk(writer, indices, evaluate, summarise, task=f"curves {target.name}", report=report)

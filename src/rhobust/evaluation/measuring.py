@@ -144,7 +144,7 @@ def measure_target(
             "warnings": target.sigma_warnings(),
         }
 
-    writer = RecordWriter(target.folder, "measure-shift", "", settings)
+    writer = target.writer("measure-shift", "", settings)
     if writer.summary is None:
         check_target(target, Smoothing(sigma, target.data.num_classes, dtype=dtype))
     indices = range(max(len(pairs), len(points)))

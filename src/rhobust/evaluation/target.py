@@ -11,7 +11,7 @@ from rhobust.certificates import native_dtype
 from rhobust.data import Dataset, load
 from rhobust.models import MODELS, load_factory_model
 from rhobust.progress import Report
-from rhobust.records import read_json, write_json
+from rhobust.records import RecordWriter, Row, read_json, write_json
 from rhobust.training import describe_environment, resolve_device
 from rhobust.training.run import CONFIG, ENVIRONMENT, file_hash, fill_weights, open_run
 from rhobust.version import VERSION
@@ -58,6 +58,11 @@ class Target:
             return []
         return [f"the network was trained with noise {self.trained_sigma:g} and is smoothed with {self.sigma:g}"]
 
+    def writer(self, kind: str, label: str, settings: Row) -> RecordWriter:
+        """Where an evaluation of this network is recorded; its folder must not be about another one."""
+        check_answers(self)
+        return RecordWriter(self.folder, kind, label, settings)
+
     def identity(self) -> dict[str, object]:
         """What every record says of its target."""
         return {
@@ -96,8 +101,13 @@ def target_from_run(
         folder=run.folder,
         device=device,
         trained_sigma=run.config.sigma,
-        factory=None if run.config.model in MODELS else run.config.model,
+        factory=None if _is_ours(run.config.model) else run.config.model,
     )
+
+
+def _is_ours(model: str) -> bool:
+    """Whether the code of a network comes with this package."""
+    return model in MODELS or model.startswith("rhobust.")
 
 
 def _in_classes_of(data: Dataset, classes: tuple[str, ...], folder: Path) -> Dataset:

@@ -1,7 +1,7 @@
 """What decides a training run."""
 
 import shlex
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import Any, Literal, get_args
 
 from rhobust.configs import from_json, kind_of, to_json
@@ -56,6 +56,8 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         check_declared(self)
+        if is_dataclass(self.method):
+            check_declared(self.method)
         check_model_name(self.model)
         for name in ("epochs", "batch_size"):
             if getattr(self, name) < 1:
