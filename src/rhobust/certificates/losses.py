@@ -14,7 +14,7 @@ from rhobust.declared import check_count
 from rhobust.noise import stream_key
 
 from .smoothing import Smoothing, arithmetic
-from .votes import Lot, VoteCounter, next_lot
+from .votes import Lot, VoteCounter, check_names, next_lot
 
 
 class BoundedLoss(Protocol):
@@ -90,6 +90,7 @@ def draw_losses(
         ValueError: The network's logits are not numbers, or a loss lies outside [0, bound].
     """
     check_count("draws", draws)
+    check_names(indices, images)
     values: list[Tensor] = []
     wrong = torch.zeros(len(images), dtype=torch.int64, device=images.device)
     finite = torch.ones((), dtype=torch.bool, device=images.device)

@@ -13,7 +13,7 @@ from rhobust.declared import check_count
 from .alone import check_alone
 from .schedule import Case, Schedule
 from .smoothing import Dtype, NoiseKind, Smoothing, charged_alpha
-from .votes import VoteCounter, conduct, count_votes
+from .votes import VoteCounter, check_names, conduct, count_votes
 from .ways import AnyWay, Plan
 
 
@@ -74,6 +74,7 @@ def certify_inputs(
         indices: The examples' names in their data set, one an image.
         alpha: Probability that a certificate is false.
     """
+    check_names(indices, images)
     counter = VoteCounter(model, images, smoothing)
     check_alone(counter)
     return list(certify_stream(counter, way, list(enumerate(indices)), alpha=alpha))

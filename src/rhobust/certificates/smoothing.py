@@ -46,15 +46,15 @@ class Smoothing:
 
 
 def noise_kind(images: Tensor) -> NoiseKind:
-    """The noise that fits images: "grid" on the 1/255 grid (uint8, or floats equal to k / 255), else "float".
+    """The noise that fits images: "grid" for 8-bit ones (uint8, or floats equal to k / 255 in [0, 1]), else "float".
 
     Half precision never is on the grid: its floats lie up to a five-hundredth from the k / 255 that they round.
     """
     if images.dtype == torch.uint8:
         return "grid"
-    if images.element_size() < 4:
+    if not images.is_floating_point() or images.element_size() < 4:
         return "float"
-    on_grid = (images * LEVELS).round() / LEVELS == images
+    on_grid = ((images * LEVELS).round() / LEVELS == images) & (images >= 0) & (images <= 1)
     return "grid" if bool(on_grid.all()) else "float"
 
 

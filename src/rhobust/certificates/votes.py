@@ -104,7 +104,9 @@ class VoteCounter:
     def __init__(self, model: nn.Module, images: Tensor, smoothing: Smoothing) -> None:
         check_dtype(smoothing.dtype, images.device)
         if smoothing.noise == "grid" and noise_kind(images) != "grid":
-            raise ValueError("images must hold multiples of 1/255 for grid noise, got others: take float noise")
+            raise ValueError(
+                "images must be uint8, or hold multiples of 1/255 in [0, 1], for grid noise, got others: take float noise"
+            )
         self.model, self.smoothing, self.device = model, smoothing, images.device
         self.shape = tuple(images.shape[1:])
         self.rows = batch_rows(self.device, self.shape)
@@ -330,8 +332,7 @@ def count_votes(
         ValueError: The network's logits are not numbers, or of the wrong shape.
     """
     check_count("draws", draws)
-    if len(indices) != len(images):
-        raise ValueError(f"indices must name every image ({len(images)}), got {len(indices)}")
+    check_names(indices, images)
     source = _Fixed(indices, draws, purpose, smoothing.num_classes)
     for _ in conduct(VoteCounter(model, images, smoothing), source):
         pass
@@ -359,6 +360,12 @@ class _Fixed:
 
     def take(self, lots: Sequence[Lot], votes: np.ndarray) -> None:
         np.add.at(self.votes, [lot.position for lot in lots], votes)
+
+
+def check_names(indices: Sequence[int], images: Tensor) -> None:
+    """Refuse names of the noise that are not one an image."""
+    if len(indices) != len(images):
+        raise ValueError(f"indices must name every image ({len(images)}), got {len(indices)}")
 
 
 def batch_rows(device: torch.device, shape: Sequence[int]) -> int:
