@@ -75,9 +75,7 @@ def test_floats_on_the_grid_vote_like_the_bytes(half_space, grey_images):
 
 
 def test_images_beside_the_grid_are_not_certified_as_if_on_it(half_space, grey_images):
-    with pytest.raises(
-        ValueError, match=r"images must be uint8, or hold multiples of 1/255 in \[0, 1\], for grid noise"
-    ):
+    with pytest.raises(ValueError, match=r"images must be uint8, or multiples of 1/255 in \[0, 1\], for grid noise"):
         votes(half_space, to_unit(grey_images.images) + 1e-3)
     # The nearest bfloat16 of k / 255 is another image.
     assert noise_kind(to_unit(grey_images.images).bfloat16()) == "float"

@@ -105,7 +105,7 @@ class VoteCounter:
         check_dtype(smoothing.dtype, images.device)
         if smoothing.noise == "grid" and noise_kind(images) != "grid":
             raise ValueError(
-                "images must be uint8, or hold multiples of 1/255 in [0, 1], for grid noise, got others: take float noise"
+                "images must be uint8, or multiples of 1/255 in [0, 1], for grid noise, got others: take float noise"
             )
         self.model, self.smoothing, self.device = model, smoothing, images.device
         self.shape = tuple(images.shape[1:])
