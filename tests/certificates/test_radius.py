@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 import torch
 from scipy import stats
@@ -228,3 +229,9 @@ def test_a_forward_pass_is_that_of_the_certified_classifier(half_space):
 
 def test_the_noise_is_seen_in_the_repr(half_space):
     assert "sigma=0.25, num_classes=2, draws=16" in repr(SmoothedClassifier(half_space, 0.25, 2))
+
+
+def test_the_noise_may_be_a_number_of_numpys(half_space, grey_images):
+    sigma = np.float32(0.3)
+    found = SmoothedClassifier(half_space, sigma, 2).certify(grey_images.images[-1:], n=200)
+    assert found == SmoothedClassifier(half_space, float(sigma), 2).certify(grey_images.images[-1:], n=200)
