@@ -206,7 +206,7 @@ def _grid_table(sigma: float) -> _GridTable:
         raise ValueError(f"sigma must lie in (0, 10] for noise on the pixel grid, got {sigma}")
     last = int(9.2 * LEVELS * sigma) + 1  # Phi(-9.2) < 2^-65: beyond the sampler's resolution
     with mpmath.workdps(40):
-        scale = LEVELS * mpmath.mpf(sigma)
+        scale = LEVELS * mpmath.mpf(float(sigma))  # mpmath knows no float32 of numpy
         upper = [int(mpmath.nint(mpmath.ncdf((k + 0.5) / scale) * 2**_BITS)) for k in range(last)]
     # Phi(-t) = 1 - Phi(t) makes the table symmetric, so the draws are too.
     thresholds = np.array([2**_BITS - value for value in reversed(upper)] + upper, dtype=np.uint64)

@@ -102,9 +102,9 @@ def _rows(path: Path, content: bytes) -> list[Row]:
     return rows
 
 
-def record_paths(folder: Path, kind: str = "*") -> list[Path]:
+def record_paths(folder: Path | str, kind: str = "*") -> list[Path]:
     """The record files in a folder, plain or compressed, of one kind or of all."""
-    return sorted(path for ending in (PLAIN, COMPRESSED) for path in folder.glob(f"{kind}-*{ending}"))
+    return sorted(path for ending in (PLAIN, COMPRESSED) for path in Path(folder).glob(f"{kind}-*{ending}"))
 
 
 def compress(path: Path, folder: Path) -> Path:
@@ -114,8 +114,9 @@ def compress(path: Path, folder: Path) -> Path:
     return target
 
 
-def read_record(path: Path) -> Record:
+def read_record(path: Path | str) -> Record:
     """Read a record file, finished or not, plain or compressed."""
+    path = Path(path)
     return _record(path, _content(path))
 
 
@@ -175,6 +176,7 @@ class RecordWriter:
     """
 
     def __init__(self, folder: Path, kind: str, label: str, settings: Row) -> None:
+        settings = json.loads(json.dumps(settings, default=_number))
         name = "-".join(part for part in (kind, label, settings_hash(settings)) if part)
         self.path = folder / f"{name}{PLAIN}"
         if not self.path.exists() and (compressed := folder / f"{name}{COMPRESSED}").exists():
@@ -191,7 +193,7 @@ class RecordWriter:
         if b"\n" not in content:
             return
         record = _record(self.path, content)
-        if record.settings != json.loads(json.dumps(self.settings)):
+        if record.settings != self.settings:
             raise ValueError(f"{self.path} must hold the settings of its name, but its header was changed")
         if not record.intact:
             raise ValueError(
@@ -223,6 +225,7 @@ class RecordWriter:
         content = self._held()
         end = content.rfind(b"\n") + 1
         if end == 0:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
             write_whole(self.path, self._header())
         elif end < len(content):
             with self.path.open("r+b") as file:
@@ -260,6 +263,13 @@ class RecordWriter:
             file.write(text.encode())
             file.flush()
             os.fsync(file.fileno())
+
+
+def _number(value: Any) -> int | float:
+    """A number of numpy's or torch's as Python's own: a seed of `np.arange` names the same record."""
+    if not hasattr(value, "item"):
+        raise ValueError(f"settings must hold what JSON can, got {value!r}")
+    return value.item()
 
 
 def _lines(rows: Iterable[Row]) -> str:

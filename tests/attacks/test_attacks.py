@@ -2,6 +2,7 @@
 
 from typing import get_args
 
+import numpy as np
 import pytest
 import torch
 
@@ -175,19 +176,55 @@ def test_the_margin_is_the_best_other_class_minus_the_label(network, batch):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"eps": -0.5}, "eps must be >= 0, got -0.5"),
-        ({"eps": float("nan")}, "eps must be >= 0, got nan"),
-        ({"x": torch.full((1, 1, 8, 8), 1.5)}, r"inputs must lie in \[0, 1\], got values from 1.5 to 1.5"),
-        ({"x": torch.full((1, 1, 8, 8), float("nan"))}, "inputs must lie in"),
-        ({"y": torch.tensor([4])}, r"labels must lie in 0\.\.3, got 4\.\.4"),
-        ({"y": torch.tensor([-1])}, r"labels must lie in 0\.\.3, got -1\.\.-1"),
+        ({"eps": -0.5}, "eps must be >= 0 and finite, got -0.5"),
+        ({"eps": float("nan")}, "eps must be >= 0 and finite, got nan"),
+        ({"eps": float("inf")}, "eps must be >= 0 and finite, got inf"),
+        ({"sigma": -1.0}, "sigma must be > 0 and finite, got -1.0"),
+        ({"sigma": float("nan")}, "sigma must be > 0 and finite, got nan"),
+        ({"x": np.full((1, 1, 8, 8), 0.5)}, "x must be a tensor, got a ndarray"),
+        ({"x": torch.full((0, 1, 8, 8), 0.5)}, "x must be a batch of inputs"),
+        (
+            {"x": torch.zeros(1, 1, 8, 8, dtype=torch.uint8)},
+            "x must be floating point to be attacked",
+        ),
+        ({"y": [0]}, r"y must be a tensor of one label an input \(1\), a class number, got a list"),
+        ({"y": torch.tensor([0.0])}, r"got torch\.float32 of shape \(1,\)"),
+        ({"y": torch.tensor([[0, 1, 0, 0]])}, r"got torch\.int64 of shape \(1, 4\)"),
+        ({"x": torch.full((1, 1, 8, 8), 1.5)}, r"x must lie in \[0, 1\], got values from 1.5 to 1.5"),
+        ({"x": torch.full((1, 1, 8, 8), float("nan"))}, r"x must lie in \[0, 1\]"),
+        ({"y": torch.tensor([4])}, r"labels must lie in \[0, 4\), got 4 to 4"),
+        ({"y": torch.tensor([-1])}, r"labels must lie in \[0, 4\), got -1 to -1"),
     ],
 )
 @pytest.mark.parametrize("attack", [Pgd(), Eot(), Paper(), Autoattack()], ids=repr)
 def test_what_no_attack_can_take_is_refused(attack, change, message, network):
-    given = {"x": torch.full((1, 1, 8, 8), 0.5), "y": torch.tensor([0]), "eps": 0.5} | change
+    given = {"x": torch.full((1, 1, 8, 8), 0.5), "y": torch.tensor([0]), "eps": 0.5, "sigma": 0.25} | change
     with pytest.raises(ValueError, match=message):
-        attack(network, **given, sigma=0.25, rng=ExampleNoise(0, "test", [0]))
+        attack(network, **given, rng=ExampleNoise(0, "test", [0]))
+
+
+@pytest.mark.parametrize("attack", [Pgd(steps=2), Eot(steps=2, draws=2), Autoattack(steps=2, draws=2)], ids=repr)
+def test_labels_may_be_integers_of_any_width(attack, network, batch):
+    x, y = batch
+
+    def attacked(labels):
+        return attack(network, x, labels, eps=0.5, sigma=0.25, rng=ExampleNoise(0, "test", range(6)))
+
+    for dtype in (torch.int32, torch.uint8):
+        assert torch.equal(attacked(y.to(dtype)), attacked(y))
+
+
+@pytest.mark.parametrize("attack", [Pgd(steps=2), Eot(steps=2, draws=2), Autoattack(steps=2, draws=2)], ids=repr)
+def test_noise_is_named_by_the_places_where_none_is_given(attack, network, batch):
+    sigma = 0.25 if attack.sees_noise else None
+    noise = ExampleNoise(0, "attack", range(6))
+    expected = attack(network, *batch, eps=0.5, sigma=sigma, rng=noise)
+    assert torch.equal(attack(network, *batch, eps=0.5, sigma=sigma), expected)
+
+
+def test_a_function_is_no_network(network, batch):
+    with pytest.raises(ValueError, match=r"the network must be a torch\.nn\.Module, got a function"):
+        Pgd()(lambda x: network(x), *batch, eps=0.5, sigma=None, rng=ExampleNoise(0, "test", range(6)))
 
 
 def test_eot_needs_sigma(network, batch):

@@ -2,6 +2,7 @@ import math
 
 import numpy as np
 import pytest
+import torch
 
 from rhobust import bounds
 
@@ -62,3 +63,8 @@ def test_a_number_gives_a_number_and_an_array_an_array():
     assert shaped.shape == (2, 2)
     assert shaped.dtype == np.float64
     assert np.shape(bounds.psi([[0.1], [0.2]], [0.3, 0.4, 0.5])) == (2, 3)
+
+
+def test_a_tensor_with_a_gradient_is_named() -> None:
+    with pytest.raises(ValueError, match="p must be a number or an array of numbers, got tensor"):
+        bounds.psi(torch.tensor([0.5], requires_grad=True), 1.0)

@@ -10,6 +10,7 @@ from rhobust.certificates import (
     certify_shift,
     check_alone,
 )
+from rhobust.data import to_unit
 
 
 class Mixing(nn.Module):
@@ -69,3 +70,22 @@ def test_batch_norm_is_asked_in_evaluation_mode(half_space, grey_images):
     model = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(16), half_space).train()
     assert check(model, grey_images.images) == []
     assert model.training
+
+
+class InPlace(nn.Module):
+    """Shifts its input in place before it answers."""
+
+    def __init__(self, network):
+        super().__init__()
+        self.network = network
+
+    def forward(self, x):
+        x -= 0.1
+        return self.network(x + 0.1)
+
+
+def test_a_network_that_works_in_place_leaves_the_images_as_they_were(half_space, grey_images):
+    x, y = to_unit(grey_images.images), grey_images.labels
+    found = certify_shift(InPlace(half_space), x, y, sigma=0.25, eps=[0.1])
+    assert found == certify_shift(half_space, x, y, sigma=0.25, eps=[0.1])
+    assert torch.equal(x, to_unit(grey_images.images))

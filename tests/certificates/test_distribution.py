@@ -61,6 +61,11 @@ def test_the_statement_is_rounded_down(half_space, grey_images):
     assert "W2 distance 0.1" in statement
     with pytest.raises(ValueError, match=r"eps must be one of 0, 0\.1, 0\.5, got 0\.3"):
         certificate.statement(0.3)
+    single = certify_shift(
+        half_space, grey_images.images, grey_images.labels, sigma=0.25, eps=np.array([0.1], np.float32)
+    )
+    with pytest.raises(ValueError, match=r"eps must be one of 0\.10000000149011612, got 0\.1"):
+        single.statement(0.1)
 
 
 @pytest.mark.parametrize(
@@ -68,6 +73,10 @@ def test_the_statement_is_rounded_down(half_space, grey_images):
     [
         ({"eps": (-0.1, 0.2)}, "eps must be >= 0, got -0.1"),
         ({"eps": ()}, "eps must hold at least one"),
+        ({"eps": 0.1}, r"eps must be a list of numbers, got 0\.1"),
+        ({"draws": 20.0}, r"draws must be an int, got 20\.0"),
+        ({"dtype": "float64"}, "dtype must be one of float32"),
+        ({"sigma": torch.tensor(0.25)}, r"sigma must be a number, got tensor\(0\.25"),
         ({"draws": 0}, "draws must be >= 1, got 0"),
         ({"alpha": 2.0}, r"alpha must lie in \(0, 1\)"),
         ({"sigma": 0.0}, "sigma must be > 0"),
@@ -79,13 +88,44 @@ def test_bad_settings_are_refused(half_space, grey_images, settings, message):
 
 
 def test_bad_labels_are_refused(half_space, grey_images):
-    for labels in (grey_images.labels[:3], None, grey_images.labels.float()):
-        with pytest.raises(ValueError, match="y must hold one label an input"):
+    for labels in (grey_images.labels[:3], None, grey_images.labels.float(), grey_images.labels.tolist()):
+        with pytest.raises(ValueError, match="y must be a tensor of one label an input"):
             certify_shift(half_space, grey_images.images, labels, sigma=0.25, eps=EPS)
     labels = grey_images.labels.clone()
     labels[-1] = 2
     with pytest.raises(ValueError, match=r"labels must lie in \[0, 2\), got 0 to 2"):
         certify_shift(half_space, grey_images.images, labels, sigma=0.25, eps=EPS)
+
+
+@pytest.mark.parametrize("claim", [ShiftClaim(), ShiftClaim(loss="cross-entropy")], ids=["0-1", "cross-entropy"])
+def test_labels_and_images_may_be_of_any_width(half_space, grey_images, claim):
+    def certified(x, y):
+        return certify_shift(half_space, x, y, sigma=0.25, eps=EPS, claim=claim)
+
+    x, y = grey_images.images, grey_images.labels
+    for dtype in (torch.int32, torch.uint8, torch.bool):
+        assert certified(x, y.to(dtype)) == certified(x, y)
+    assert certified(x.double() / 255, y) == certified(x, y)
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (lambda x: x, r"the network must be a torch\.nn\.Module, got a function"),
+        (torch.nn.Linear, r"the network must be a torch\.nn\.Module, got a type"),
+    ],
+)
+def test_what_is_no_network_is_refused(model, message, grey_images):
+    with pytest.raises(ValueError, match=message):
+        certify_shift(model, grey_images.images, grey_images.labels, sigma=0.25, eps=EPS)
+
+
+def test_eps_is_looked_at_before_anything_is_drawn(half_space, grey_images):
+    asked = []
+    half_space.register_forward_hook(lambda *_: asked.append(1))
+    with pytest.raises(ValueError, match="eps must be finite"):
+        certify_shift(half_space, grey_images.images, grey_images.labels, sigma=0.25, eps=[float("nan")])
+    assert not asked
 
 
 def test_more_errors_never_certify_more():

@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 import torch
 from scipy import stats
@@ -138,6 +139,10 @@ def test_forward_is_the_log_of_the_mean_softmax(smoothed, grey_images):
         ({"n": 10, "n0": 20}, "n must be >= n0 >= 1, got n=10 and n0=20"),
         ({"n0": 0}, "n must be >= n0 >= 1"),
         ({"radii": (0.5, 0.25)}, "radii must increase"),
+        ({"radii": 0.5}, r"radii must be a list of numbers, got 0\.5"),
+        ({"n": 1e4}, r"n must be an int, got 10000\.0"),
+        ({"n": 100, "n0": float("nan")}, "n0 must be an int, got nan"),
+        ({"seed": 1.5}, r"seed must be an int, got 1\.5"),
         ({"radii": (0.5,), "tolerance": 0.1}, "radii or tolerance must be given, got both"),
         ({"tolerance": -1.0}, "tolerance must be > 0"),
     ],
@@ -154,6 +159,7 @@ def test_bad_settings_are_refused(smoothed, grey_images, settings, message):
         (torch.full((1, 1, 4, 4), float("nan")), r"x must lie in \[0, 1\]"),
         (torch.zeros(1, 1, 4, 4, dtype=torch.int64), "x must be uint8 or floating point"),
         (torch.zeros(0, 1, 4, 4), "x must be a batch"),
+        (torch.zeros(1, 1, 4, 4, device="meta"), "x must be on a cpu or cuda device, got meta"),
     ],
 )
 def test_bad_inputs_are_refused(smoothed, x, message):
@@ -179,6 +185,53 @@ def test_bfloat16_is_certified_as_such(half_space, grey_images):
 
 
 def test_bad_classifiers_are_refused(half_space):
-    for settings, message in [((0.0, 2), "sigma must be > 0"), ((0.1, 1), "num_classes must be >= 2")]:
+    for settings, message in [
+        ((0.0, 2), "sigma must be > 0"),
+        ((0.1, 1), "num_classes must be >= 2"),
+        (("0.1", 2), "sigma must be a number, got '0.1'"),
+    ]:
         with pytest.raises(ValueError, match=message):
             SmoothedClassifier(half_space, *settings)
+    with pytest.raises(ValueError, match=r"the network must be a torch\.nn\.Module, got a function"):
+        SmoothedClassifier(lambda x: half_space(x), 0.1, 2)
+    with pytest.raises(ValueError, match=r"n must be an int, got 10\.0"):
+        SmoothedClassifier(half_space, 0.1, 2).predict(torch.zeros(1, 1, 4, 4), n=10.0)
+
+
+class Pair(torch.nn.Module):
+    """Logits and something else, as networks with auxiliary heads return them."""
+
+    def forward(self, x):
+        return x.flatten(1)[:, :2], x
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda smoothed, x: smoothed.certify(x, n=100),
+        lambda smoothed, x: smoothed.predict(x, n=100),
+        lambda smoothed, x: smoothed(x),
+    ],
+)
+def test_a_network_that_returns_a_tuple_is_refused_in_one_line(ask):
+    with pytest.raises(ValueError, match="got a tuple"):
+        ask(SmoothedClassifier(Pair(), 0.25, 2), torch.zeros(3, 1, 4, 4))
+
+
+def test_a_forward_pass_is_that_of_the_certified_classifier(half_space):
+    x = torch.zeros(3, 1, 4, 4)
+    with pytest.raises(ValueError, match="the network must return 3 logits, num_classes, got 2"):
+        SmoothedClassifier(half_space, 0.25, 3)(x)
+    for wrong, given in [(x.long(), "torch.int64"), (x.numpy(), "a ndarray")]:
+        with pytest.raises(ValueError, match=f"x must be a tensor, uint8 or floating point, got {given}"):
+            SmoothedClassifier(half_space, 0.25, 2)(wrong)
+
+
+def test_the_noise_is_seen_in_the_repr(half_space):
+    assert "sigma=0.25, num_classes=2, draws=16" in repr(SmoothedClassifier(half_space, 0.25, 2))
+
+
+def test_the_noise_may_be_a_number_of_numpys(half_space, grey_images):
+    sigma = np.float32(0.3)
+    found = SmoothedClassifier(half_space, sigma, 2).certify(grey_images.images[-1:], n=200)
+    assert found == SmoothedClassifier(half_space, float(sigma), 2).certify(grey_images.images[-1:], n=200)

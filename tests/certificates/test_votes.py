@@ -2,7 +2,16 @@ import pytest
 import torch
 from torch import nn
 
-from rhobust.certificates import Smoothing, charged_alpha, count_votes, noise_kind
+from rhobust.certificates import (
+    Cohen,
+    Smoothing,
+    ZeroOne,
+    certify_inputs,
+    charged_alpha,
+    count_votes,
+    draw_losses,
+    noise_kind,
+)
 from rhobust.certificates.votes import BY_ROWS, CHUNK, ROWS, VoteCounter
 from rhobust.data import to_unit
 from rhobust.noise import grid_block, normal_block, stream_key
@@ -66,7 +75,7 @@ def test_floats_on_the_grid_vote_like_the_bytes(half_space, grey_images):
 
 
 def test_images_beside_the_grid_are_not_certified_as_if_on_it(half_space, grey_images):
-    with pytest.raises(ValueError, match="images must hold multiples of 1/255 for grid noise"):
+    with pytest.raises(ValueError, match=r"images must be uint8, or multiples of 1/255 in \[0, 1\], for grid noise"):
         votes(half_space, to_unit(grey_images.images) + 1e-3)
     # The nearest bfloat16 of k / 255 is another image.
     assert noise_kind(to_unit(grey_images.images).bfloat16()) == "float"
@@ -146,6 +155,24 @@ def test_nan_is_an_error_never_a_vote(grey_images):
 def test_bad_arguments_are_refused(half_space, grey_images, change, message):
     with pytest.raises(ValueError, match=message):
         votes(half_space, grey_images.images, **change)
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.int64])
+def test_what_is_no_8_bit_image_is_not_certified_with_grid_noise(half_space, grey_images, kind):
+    # 255.0 is a multiple of 1/255, but not below one: its steps would not fit into the sampler's integers.
+    x = grey_images.images.to(kind)
+    assert noise_kind(x) == "float"
+    with pytest.raises(ValueError, match="for grid noise, got others"):
+        certify_inputs(half_space, x, Smoothing(0.25, 2), Cohen(n=100), indices=range(len(x)), alpha=0.01)
+
+
+def test_every_image_has_a_name(half_space, grey_images):
+    x, y = grey_images.images, grey_images.labels
+    for indices in (range(3), range(50)):
+        with pytest.raises(ValueError, match=r"indices must name every image \(40\)"):
+            certify_inputs(half_space, x, Smoothing(0.25, 2), Cohen(n=100), indices=indices, alpha=0.01)
+        with pytest.raises(ValueError, match=r"indices must name every image \(40\)"):
+            draw_losses(half_space, x, y, ZeroOne(), Smoothing(0.25, 2), indices=indices, draws=2, purpose="test")
 
 
 def test_the_sampler_is_charged_to_alpha():

@@ -167,3 +167,12 @@ def test_kinks_and_small_prices_are_refused():
         wrm_surrogate(
             network(), torch.rand(1, 1, 8, 8, generator=stream(0, "x")), torch.zeros(1).long(), 4.0, smoothness=10.0
         )
+
+
+def test_bytes_are_images_in_the_unit_of_one():
+    model, x = network(), torch.randint(256, (4, 1, 8, 8), generator=stream(0, "x"), dtype=torch.uint8)
+    y, smoothness = torch.arange(4), loss_smoothness(model, (1, 8, 8))
+    found = wrm_surrogate(model, x, y.to(torch.uint8), smoothness, smoothness=smoothness)
+    assert (found == wrm_surrogate(model, x.float() / 255, y, smoothness, smoothness=smoothness)).all()
+    with pytest.raises(ValueError, match=r"x must lie in \[0, 1\], got values from"):
+        wrm_surrogate(model, x.float(), y, smoothness, smoothness=smoothness)

@@ -139,14 +139,11 @@ def test_a_choice_hands_its_options_to_the_run(monkeypatch):
     seen = []
     choice = "rhobust.commands.choice"
     monkeypatch.setattr(f"{choice}.target_from_folder", lambda folder, **more: seen.append((folder, more)) or "target")
-    checked = []
-    monkeypatch.setattr(f"{choice}.check_answers", checked.append)
     common = Common(device="cpu", quiet=True)
     options = {"sigma": 0.5, "data": "d", "root": Path("r")}
     Choice(run=Path("run"), **options).target(common)
     Several(runs=(Path("run"),), **options).targets(common)
     assert [folder for folder, _ in seen] == [Path("run")] * 2
-    assert checked == ["target"] * 2, "records go into the folder: it must be about this network"
     for _, more in seen:
         assert more | {"device": str(more["device"])} == {**options, "report": silent, "device": "cpu"}
 

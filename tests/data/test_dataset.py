@@ -1,5 +1,6 @@
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -33,6 +34,8 @@ def test_shape_and_size() -> None:
         ({"labels": torch.zeros(6)}, "labels must be int64"),
         ({"labels": torch.full((6,), 3)}, r"labels must be in 0\.\.2, got 3\.\.3"),
         ({"labels": torch.full((6,), -1)}, "labels must be in"),
+        ({"images": np.zeros((6, 3, 4, 5), np.uint8)}, "images must be a tensor, got a ndarray"),
+        ({"labels": [0] * 6}, "labels must be a tensor, got a list"),
         ({"split": "val"}, "split must be 'train' or 'test', got 'val'"),
         ({"crop": 4}, "crop must be"),
     ],
@@ -40,6 +43,15 @@ def test_shape_and_size() -> None:
 def test_refuses_what_is_no_data_set(changes: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         small(**changes)
+
+
+def test_the_repr_says_what_it_is_and_not_every_pixel() -> None:
+    assert repr(small()) == "Dataset('small', 'train', 6 images of 3x4x5, 3 classes)"
+
+
+def test_places_may_be_a_list() -> None:
+    data = small()
+    assert torch.equal(data.select([4, 1]).images, data.images[torch.tensor([4, 1])])
 
 
 def test_take_says_where_images_came_from() -> None:

@@ -10,7 +10,17 @@ from safetensors.torch import save_file
 from torch import nn
 
 from rhobust.attacks import Pgd
-from rhobust.evaluation import attack_target, check_answers, source_from_run, target_from_folder, target_from_weights
+from rhobust.evaluation import (
+    attack_target,
+    certify_shift_target,
+    certify_target,
+    check_answers,
+    curves_target,
+    source_from_run,
+    target_from_folder,
+    target_from_weights,
+    transfer_matrix,
+)
 from rhobust.evaluation.answers import ANSWERS
 from rhobust.methods import Erm
 from rhobust.progress import silent
@@ -43,6 +53,25 @@ def test_a_network_whose_code_changed_is_refused(own):
         check_answers(replace(own, model=Scaled(own.model, 1.05)))
     with pytest.raises(ValueError, match="its code or its weights were changed"):
         check_answers(replace(own, model_hash="1" * 16))
+
+
+@pytest.mark.parametrize(
+    "evaluate",
+    [
+        lambda own: certify_target(own, n=200, limit=2, report=silent),
+        lambda own: certify_shift_target(own, eps=[0.1], limit=2, report=silent),
+        lambda own: curves_target(own, eps=[0.1], limit=2, report=silent),
+        lambda own: attack_target(own, Pgd(steps=1), [0.0], limit=2, probe=False, report=silent),
+        lambda own: transfer_matrix(
+            [replace(own, model_hash="2" * 16, factory=None), own], Pgd(steps=1), [0.0], limit=2, report=silent
+        ),
+    ],
+    ids=["certify", "shift", "curves", "attack", "transfer"],
+)
+def test_an_old_record_is_no_answer_for_changed_code(own, evaluate):
+    evaluate(own)
+    with pytest.raises(ValueError, match="must hold records of one network"):
+        evaluate(replace(own, model=Scaled(own.model, -1.0)))
 
 
 def test_networks_of_ours_and_random_ones_are_let_through(target, own):

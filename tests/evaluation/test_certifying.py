@@ -5,10 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from rhobust.attacks import Pgd
 from rhobust.bounds import failure_quantile, lecuyer_radius, li_radius
 from rhobust.certificates import votes
 from rhobust.data import to_unit
-from rhobust.evaluation import certify_target, read_tsv, write_tsv
+from rhobust.evaluation import attack_target, certified_curve, certify_target, read_tsv, write_tsv
 from rhobust.evaluation import walk as walks
 from rhobust.evaluation.certified import certified_summary
 from rhobust.progress import silent
@@ -207,3 +208,11 @@ def test_an_empty_claim_is_summed_up_too(target):
     summary = certified_summary(rows, settings)
     assert summary["average_certified_radius"] == 0.0
     assert all(point["accuracy"] == point["at_least"] == 0 for point in summary["certified_accuracy"])
+
+
+def test_what_an_attack_leaves_standing_is_not_certified(target):
+    attacked = attack_target(target, Pgd(steps=1), [0.0, 0.25], limit=4, probe=False, report=silent)
+    with pytest.raises(ValueError, match="rows must be those of certificates, got those of an attack"):
+        certified_curve(attacked.rows, [0.0, 0.25])
+    with pytest.raises(ValueError, match="rows must be those of certificates, got none"):
+        certified_curve([], [0.0])

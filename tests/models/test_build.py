@@ -1,10 +1,11 @@
 import sys
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from rhobust.models import MODELS, build_model, load_factory_model
+from rhobust.models import MODELS, Normalised, build_model, load_factory_model
 
 COUNTS = {
     ("cnn", (1, 28, 28), 10): 710_218,
@@ -97,3 +98,16 @@ def test_the_users_own_factory(tmp_path, monkeypatch):
             build(f"{module}:f")
     with pytest.raises(ValueError, match="must have the form"):
         build("mine_factory:")
+
+
+def test_a_normaliser_takes_arrays_and_refuses_to_divide_by_zero():
+    given = torch.tensor([0.4]), np.array([0.2])
+    assert Normalised(nn.Identity(), *given)(torch.full((1, 1, 1, 1), 0.6)).item() == pytest.approx(1.0)
+    for mean, deviation in [([0.4], [0.0]), ([0.4], [float("nan")]), ([0.4, 0.4], [0.2])]:
+        with pytest.raises(ValueError, match="mean and deviation must hold a number a channel, deviations > 0"):
+            Normalised(nn.Identity(), mean, deviation)
+
+
+def test_an_unknown_activation_is_refused():
+    with pytest.raises(ValueError, match="activation must be one of relu, elu, got 'gelu'"):
+        build("cnn-small", activation="gelu")

@@ -28,16 +28,23 @@ class Attack(Protocol):
         ...
 
     def __call__(
-        self, model: nn.Module, x: Tensor, y: Tensor, *, eps: float, sigma: float | None, rng: Noise
+        self,
+        model: nn.Module,
+        x: Tensor,
+        y: Tensor,
+        *,
+        eps: float,
+        sigma: float | None = None,
+        rng: Noise | None = None,
     ) -> Tensor:
         """The attacked inputs.
 
         Args:
             model: The base network, from inputs in [0, 1] to logits.
-            x: Inputs, `(n, ...)`.
+            x: Inputs, float in [0, 1], `(n, ...)`.
             y: True labels, `(n,)`.
             eps: Radius of the ball.
             sigma: Noise of the smoothed classifier under attack; None where there is none.
-            rng: Noise for random starts and for expectations.
+            rng: Noise for random starts and for expectations; streams named by the inputs' places where none is given.
         """
         ...

@@ -78,6 +78,7 @@ def frozen(model: nn.Module) -> Iterator[nn.Module]:
     if isinstance(model, Lender):
         yield model.lend()
         return
+    check_module(model)
     modes = [(module, module.training) for module in model.modules()]
     grads = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
     model.eval()
@@ -92,6 +93,12 @@ def frozen(model: nn.Module) -> Iterator[nn.Module]:
             parameter.requires_grad_(needed)
 
 
+def check_module(model: nn.Module) -> None:
+    """Refuse a plain function, or a class in the place of a network."""
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"the network must be a torch.nn.Module, got a {type(model).__name__}")
+
+
 def output_width(model: nn.Module, x: Tensor) -> int:
     """The number of classes a network answers with; one that cannot take the inputs, or gives no logits, is refused.
 
@@ -99,7 +106,8 @@ def output_width(model: nn.Module, x: Tensor) -> int:
         model: From inputs in [0, 1] to logits.
         x: Inputs, uint8 or float in [0, 1]; the first one is asked about.
     """
-    first = x[:1] if x.is_floating_point() else to_unit(x[:1])
+    # A copy: a network that works in place would change the caller's image.
+    first = x[:1].clone() if x.is_floating_point() else to_unit(x[:1])
     try:
         with torch.no_grad(), frozen(model) as lent:
             logits = lent(first)

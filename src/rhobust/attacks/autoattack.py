@@ -9,11 +9,12 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from rhobust.noise import DrawnNoise, Noise, stream
+from rhobust.declared import check_declared
+from rhobust.noise import DrawnNoise, ExampleNoise, Noise, stream
 
 from .ascent import frozen, unit
 from .ball import Norm
-from .climb import check_arguments
+from .climb import checked_labels
 from .padding import padded
 from .smoothed import smoothed_logits
 
@@ -56,6 +57,7 @@ class Autoattack:
     """standard: answers that Square asks for."""
 
     def __post_init__(self) -> None:
+        check_declared(self)
         for name in ("steps", "draws", "queries"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be >= 1, got {getattr(self, name)}")
@@ -66,9 +68,17 @@ class Autoattack:
         return self.version == "rand"
 
     def __call__(
-        self, model: nn.Module, x: Tensor, y: Tensor, *, eps: float, sigma: float | None, rng: Noise
+        self,
+        model: nn.Module,
+        x: Tensor,
+        y: Tensor,
+        *,
+        eps: float,
+        sigma: float | None = None,
+        rng: Noise | None = None,
     ) -> Tensor:
-        check_arguments(model, x, y, eps)
+        y = checked_labels(model, x, y, eps=eps, sigma=sigma)
+        rng = rng or ExampleNoise(0, "attack", range(len(x)))
         if eps == 0:
             return x
         # pyautoattack seeds torch's global generators, those of every GPU included.

@@ -1,5 +1,6 @@
 """What gradient attacks share: an ascent within a ball from one start or several."""
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import Literal, Self
@@ -7,7 +8,9 @@ from typing import Literal, Self
 import torch
 from torch import Tensor, nn
 
-from rhobust.noise import Noise
+from rhobust.data import check_images, check_labels, class_numbers
+from rhobust.declared import check_declared
+from rhobust.noise import ExampleNoise, Noise
 
 from .ascent import Objective, ascend, beside, frozen, output_width
 from .ball import Gradient, Norm, random_point, steps_within
@@ -46,6 +49,7 @@ class Climb(ABC):
     """Further starts at random points of the ball; in a sweep over radii only for what still stands."""
 
     def __post_init__(self) -> None:
+        check_declared(self)
         if self.steps < 1:
             raise ValueError(f"steps must be >= 1, got {self.steps}")
         if not self.relative_step > 0:
@@ -90,10 +94,18 @@ class Climb(ABC):
         return random_point(x, eps, self.norm, rng) if self.random_start or attempt > 0 else x
 
     def __call__(
-        self, model: nn.Module, x: Tensor, y: Tensor, *, eps: float, sigma: float | None, rng: Noise
+        self,
+        model: nn.Module,
+        x: Tensor,
+        y: Tensor,
+        *,
+        eps: float,
+        sigma: float | None = None,
+        rng: Noise | None = None,
     ) -> Tensor:
         """The end of the ascent; of several starts the end with the largest margin for each example."""
-        check_arguments(model, x, y, eps)
+        y = checked_labels(model, x, y, eps=eps, sigma=sigma)
+        rng = rng or ExampleNoise(0, "attack", range(len(x)))
         ends = [
             self.attempt(number).climb(
                 model, x, y, eps=eps, sigma=sigma, rng=rng, start=self.start(x, eps, rng, number)
@@ -108,17 +120,15 @@ class Climb(ABC):
         return torch.stack(ends)[worst, torch.arange(len(x), device=x.device)]
 
 
-def check_arguments(model: nn.Module, x: Tensor, y: Tensor, eps: float) -> None:
-    """Refuse a radius, inputs or labels that no attack can take."""
-    if not eps >= 0:
-        raise ValueError(f"eps must be >= 0, got {eps}")
-    if x.isnan().any() or x.min() < 0 or x.max() > 1:
-        raise ValueError(f"inputs must lie in [0, 1], got values from {x.min().item():.4g} to {x.max().item():.4g}")
-    check_labels(model, x, y)
-
-
-def check_labels(model: nn.Module, x: Tensor, y: Tensor) -> None:
-    """Refuse labels that the network has no class for."""
-    classes = output_width(model, x)
-    if y.min() < 0 or y.max() >= classes:
-        raise ValueError(f"labels must lie in 0..{classes - 1}, got {int(y.min())}..{int(y.max())}")
+def checked_labels(model: nn.Module, x: Tensor, y: Tensor, *, eps: float, sigma: float | None) -> Tensor:
+    """The labels as int64; a radius, a noise, inputs or labels that no attack can take are refused."""
+    if not 0 <= eps < math.inf:
+        raise ValueError(f"eps must be >= 0 and finite, got {eps}")
+    if sigma is not None and not 0 < sigma < math.inf:
+        raise ValueError(f"sigma must be > 0 and finite, got {sigma}")
+    check_images(x)
+    if not x.is_floating_point():
+        raise ValueError(f"x must be floating point to be attacked, got {x.dtype}: to_unit of rhobust.data makes it so")
+    y = class_numbers(y, x)
+    check_labels(y, output_width(model, x))
+    return y

@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from torch import Tensor, nn
 
+from rhobust.declared import check_declared
 from rhobust.noise import Noise
 
 from .ball import Gradient
@@ -33,6 +34,7 @@ class Paper:
     """Follow the gradient's direction, or the gradient as it is."""
 
     def __post_init__(self) -> None:
+        check_declared(self)
         self.climber()  # checks the number of steps
 
     @property
@@ -57,6 +59,13 @@ class Paper:
         }
 
     def __call__(
-        self, model: nn.Module, x: Tensor, y: Tensor, *, eps: float, sigma: float | None, rng: Noise
+        self,
+        model: nn.Module,
+        x: Tensor,
+        y: Tensor,
+        *,
+        eps: float,
+        sigma: float | None = None,
+        rng: Noise | None = None,
     ) -> Tensor:
         return self.climber()(model, x, y, eps=eps, sigma=sigma, rng=rng)

@@ -22,7 +22,7 @@ def _require(name: str, array: Array, valid: NDArray[np.bool_], condition: str) 
 def _as_floats(name: str, value: ArrayLike) -> Array:
     try:
         return np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RuntimeError):  # the last is torch's, for a tensor with a gradient
         raise ValueError(f"{name} must be a number or an array of numbers, got {value!r}") from None
 
 

@@ -39,7 +39,7 @@ def check_alone(counter: VoteCounter) -> list[str]:
     with torch.no_grad(), frozen(counter.model), arithmetic(counter.smoothing.dtype, counter.device):
         batch = counter.fill(lots)
         batch = batch[torch.arange(counter.rows) % len(lots)]
-        usual = counter.logits(batch).float()
+        usual = counter.logits(batch.clone()).float()
         scale = usual.abs().max().clamp_min(1e-6)
         moved = counter.logits(batch.flip(0)).float().flip(0)
         company = batch.clone()
@@ -48,8 +48,8 @@ def check_alone(counter: VoteCounter) -> list[str]:
     gap = max(_largest(other - usual[::2]), _largest(moved - usual)) / float(scale)
     if gap > TOLERANCE[counter.smoothing.dtype]:
         raise ValueError(
-            "the network must answer each input alone, but its logits depend on the other inputs of the batch"
-            f" (by {gap:.2g} of the largest)"
+            "the network must answer each input alone, but its logits depend on the other inputs of the batch, or on"
+            f" chance (by {gap:.2g} of the largest)"
         )
     if gap == 0:
         return []

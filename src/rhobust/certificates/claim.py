@@ -2,9 +2,10 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Literal
 
 from rhobust.bounds import Cost
+from rhobust.declared import check_declared
 from rhobust.rounding import confidence, exact, percent, plain, rounded
 
 from .smoothing import NoiseKind
@@ -50,14 +51,7 @@ class ShiftClaim:
     point; sample: the test points themselves."""
 
     def __post_init__(self) -> None:
-        for name, value, known in (
-            ("classifier", self.classifier, Classifier),
-            ("loss", self.loss, LossName),
-            ("cost", self.cost, Cost),
-            ("way", self.way, Way),
-        ):
-            if value not in get_args(known):
-                raise ValueError(f"{name} must be one of {', '.join(get_args(known))}, got {value!r}")
+        check_declared(self)
         if self.votes is not None and self.classifier != "k-vote":
             raise ValueError(f"votes must be left out for the {self.classifier} classifier, got {self.votes}")
         if self.votes is not None and self.votes < 1:

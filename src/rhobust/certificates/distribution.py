@@ -16,11 +16,13 @@ from rhobust.bounds import (
     sample_loss,
     worst_case_loss,
 )
+from rhobust.data import check_images, check_labels, class_numbers
+from rhobust.declared import check_declared, sizes
+from rhobust.rounding import exact
 
 from .alone import check_network
 from .claim import ShiftClaim
 from .losses import ClippedCrossEntropy, dither_noise, draw_losses
-from .smoothed import check_images
 from .smoothing import Dtype, NoiseKind, Smoothing, charged_alpha, native_dtype, noise_kind
 from .votes import count_votes
 
@@ -86,7 +88,7 @@ class ShiftCertificate:
     def statement(self, eps: float) -> str:
         """The guarantee at one eps, in words, rounded to the safe side."""
         if eps not in self.eps:
-            raise ValueError(f"eps must be one of {', '.join(f'{known:g}' for known in self.eps)}, got {eps:g}")
+            raise ValueError(f"eps must be one of {', '.join(map(exact, self.eps))}, got {eps}")
         value = (self.certified_accuracy if self.claim.loss == "0-1" else self.certified_loss)[self.eps.index(eps)]
         return self.claim.in_words(
             value, eps=eps, alpha=self.alpha, sigma=self.sigma, points=self.points, noise=self.noise
@@ -111,6 +113,7 @@ class ShiftSurvey:
     """Probability that the whole statement is false."""
 
     def __post_init__(self) -> None:
+        check_declared(self)
         if not 0 < self.alpha < 1:
             raise ValueError(f"alpha must lie in (0, 1), got {self.alpha}")
 
@@ -149,10 +152,7 @@ class ShiftSurvey:
 
     def certificate(self, evidence: Evidence, eps: Sequence[float]) -> ShiftCertificate:
         """The certificate that the draws at all the points give, for these sizes of the shift."""
-        if len(eps) == 0:
-            raise ValueError("eps must hold at least one radius, got none")
-        if min(eps) < 0:
-            raise ValueError(f"eps must be >= 0, got {min(eps)}")
+        eps = sizes("eps", eps)
         if len(evidence.errors) != self.points:
             raise ValueError(f"evidence must be that of all {self.points} points, got {len(evidence.errors)}")
         claim, smoothing, draws = self.claim, self.smoothing, self.draws
@@ -162,7 +162,7 @@ class ShiftSurvey:
         worst = (_soft_loss if soft else _error)(evidence, claim, draws, rho, smoothing.sigma, self.level())
         return ShiftCertificate(
             claim=claim,
-            eps=tuple(float(value) for value in eps),
+            eps=eps,
             certified_loss=tuple(worst.tolist()),
             accuracy_under_noise=float(1 - evidence.errors.mean() / draws),
             loss_under_noise=float(mean),
@@ -231,10 +231,8 @@ def certify_shift(
         seed: Names the noise.
     """
     check_images(x)
-    if not isinstance(y, Tensor) or y.shape != (len(x),) or y.is_floating_point():
-        given = f"{y.dtype} of shape {tuple(y.shape)}" if isinstance(y, Tensor) else type(y).__name__
-        raise ValueError(f"y must hold one label an input ({len(x)}), a class number, got {given}")
-    classes = output_width(model, x)
+    y, eps = class_numbers(y, x), sizes("eps", eps)
+    classes = voting_width(model, x)
     survey = ShiftSurvey(
         (claim or ShiftClaim()).settled(classes),
         Smoothing(sigma, classes, noise=noise_kind(x), seed=seed, dtype=dtype or native_dtype(x.device)),
@@ -262,7 +260,7 @@ def count_errors(
     """Wrong votes of each point out of `draws`, and the kind of noise they were taken with."""
     noise = noise_kind(x)
     if num_classes is None:
-        num_classes = output_width(model, x)
+        num_classes = voting_width(model, x)
     smoothing = Smoothing(sigma, num_classes, noise=noise, seed=seed, dtype=dtype or native_dtype(x.device))
     return _wrong_votes(model, x, y, smoothing, indices=indices, draws=draws), noise
 
@@ -276,7 +274,6 @@ def _wrong_votes(
     return (draws - right).cpu().numpy()
 
 
-def check_labels(y: Tensor, num_classes: int) -> None:
-    """Refuse labels that are not class numbers."""
-    if y.min() < 0 or y.max() >= num_classes:
-        raise ValueError(f"labels must lie in [0, {num_classes}), got {int(y.min())} to {int(y.max())}")
+def voting_width(model: nn.Module, x: Tensor) -> int:
+    """The number of classes a network votes for: under noise it sees float32, whatever the images are."""
+    return output_width(model, x[:1].float() if x.is_floating_point() else x)

@@ -10,10 +10,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rhobust.attacks.ascent import frozen
+from rhobust.declared import check_count
 from rhobust.noise import stream_key
 
 from .smoothing import Smoothing, arithmetic
-from .votes import Lot, VoteCounter, next_lot
+from .votes import Lot, VoteCounter, check_names, next_lot
 
 
 class BoundedLoss(Protocol):
@@ -88,8 +89,8 @@ def draw_losses(
     Raises:
         ValueError: The network's logits are not numbers, or a loss lies outside [0, bound].
     """
-    if draws < 1:
-        raise ValueError(f"draws must be >= 1, got {draws}")
+    check_count("draws", draws)
+    check_names(indices, images)
     values: list[Tensor] = []
     wrong = torch.zeros(len(images), dtype=torch.int64, device=images.device)
     finite = torch.ones((), dtype=torch.bool, device=images.device)

@@ -7,14 +7,13 @@ import numpy as np
 from torch import Tensor, nn
 
 from rhobust.bounds import betting_upper, eps_upper, measured_loss, shuffled
-from rhobust.data import pair_distances
+from rhobust.data import check_images, class_numbers, pair_distances
 from rhobust.noise import LEVELS
 from rhobust.rounding import confidence, exact, percent, rounded
 
 from .alone import check_network
 from .claim import proviso
-from .distribution import count_errors, output_width
-from .smoothed import check_images
+from .distribution import count_errors, voting_width
 from .smoothing import Dtype, NoiseKind, Smoothing, charged_alpha, native_dtype, noise_kind
 
 
@@ -226,13 +225,12 @@ def certify_measured_shift(
     """
     for images in (x, before, after):
         check_images(images)
-    if y.shape != (len(x),):
-        raise ValueError(f"y must hold one label an input ({len(x)}), got the shape {tuple(y.shape)}")
+    y = class_numbers(y, x)
     if before.shape[1:] != x.shape[1:]:
         raise ValueError(f"before must have the shape of x, {tuple(x.shape[1:])}, got {tuple(before.shape[1:])}")
     if noise_kind(after) != noise_kind(x):
         raise ValueError(f"after must hold 8-bit values where x does, got {noise_kind(after)} and {noise_kind(x)}")
-    classes, dtype = output_width(model, x), dtype or native_dtype(x.device)
+    classes, dtype = voting_width(model, x), dtype or native_dtype(x.device)
     check_network(model, x, Smoothing(sigma, classes, noise=noise_kind(x), seed=seed, dtype=dtype))
     wrong, noise = count_errors(
         model, x, y, indices=range(len(x)), sigma=sigma, draws=draws, seed=seed, num_classes=classes, dtype=dtype

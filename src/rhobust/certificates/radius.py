@@ -8,10 +8,12 @@ import torch
 from scipy.stats import binomtest
 from torch import Tensor, nn
 
+from rhobust.declared import check_count
+
 from .alone import check_alone
 from .schedule import Case, Schedule
 from .smoothing import Dtype, NoiseKind, Smoothing, charged_alpha
-from .votes import VoteCounter, conduct, count_votes
+from .votes import VoteCounter, check_names, conduct, count_votes
 from .ways import AnyWay, Plan
 
 
@@ -72,6 +74,7 @@ def certify_inputs(
         indices: The examples' names in their data set, one an image.
         alpha: Probability that a certificate is false.
     """
+    check_names(indices, images)
     counter = VoteCounter(model, images, smoothing)
     check_alone(counter)
     return list(certify_stream(counter, way, list(enumerate(indices)), alpha=alpha))
@@ -144,6 +147,7 @@ def predict_inputs(
     """
     if not 0 < alpha < 1:
         raise ValueError(f"alpha must lie in (0, 1), got {alpha}")
+    check_count("n", n)
     level = charged_alpha(alpha, sigma=smoothing.sigma, dimension=images[0].numel(), draws=n, noise=smoothing.noise)
     counts = count_votes(model, images, smoothing, indices=indices, draws=n, purpose="predict").cpu()
     top = torch.topk(counts, 2, dim=1)

@@ -5,8 +5,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from rhobust.attacks.ascent import check_module, output_width
 from rhobust.attacks.smoothed import smoothed_logits
-from rhobust.data import to_unit
+from rhobust.data import as_float, check_images
+from rhobust.declared import check_count
 from rhobust.noise import BatchNoise, stream
 
 from .radius import Certificate, certify_inputs, predict_inputs
@@ -43,9 +45,9 @@ class SmoothedClassifier(nn.Module):
         compiled: bool = False,
     ) -> None:
         super().__init__()
+        check_module(model)
         Smoothing(sigma, num_classes)
-        if draws < 1:
-            raise ValueError(f"draws must be >= 1, got {draws}")
+        check_count("draws", draws)
         self.model, self.sigma, self.num_classes, self.draws, self.seed = (
             model,
             sigma,
@@ -57,11 +59,17 @@ class SmoothedClassifier(nn.Module):
         self.dtype, self.compiled = dtype, compiled
         self._noise: dict[torch.device, BatchNoise] = {}
 
+    def extra_repr(self) -> str:
+        return f"sigma={self.sigma:g}, num_classes={self.num_classes}, draws={self.draws}"
+
     def forward(self, x: Tensor) -> Tensor:
         """Log of the mean softmax over fresh noise draws, `(n, num_classes)`."""
-        if x.dtype == torch.uint8:
-            x = to_unit(x)
+        x = as_float(x)
         if x.device not in self._noise:
+            # Asked once: a network with other outputs would be attacked as another classifier than is certified.
+            width = output_width(self.model, x)
+            if width != self.num_classes:
+                raise ValueError(f"the network must return {self.num_classes} logits, num_classes, got {width}")
             self._noise[x.device] = BatchNoise(stream(self.seed, "forward", device=x.device))
         return smoothed_logits(self.model, x, sigma=self.sigma, draws=self.draws, rng=self._noise[x.device])
 
@@ -114,17 +122,3 @@ class SmoothedClassifier(nn.Module):
             dtype=self.dtype or native_dtype(x.device),
             compiled=self.compiled,
         )
-
-
-def check_images(x: Tensor) -> None:
-    """Refuse what is not a batch of images, uint8 or float in [0, 1]."""
-    if not isinstance(x, Tensor):
-        raise ValueError(f"x must be a tensor, got a {type(x).__name__}")
-    if x.dim() < 2 or len(x) == 0:
-        raise ValueError(f"x must be a batch of inputs (n, ...), got the shape {tuple(x.shape)}")
-    if x.dtype == torch.uint8:
-        return
-    if not x.is_floating_point():
-        raise ValueError(f"x must be uint8 or floating point, got {x.dtype}")
-    if x.isnan().any() or x.min() < 0 or x.max() > 1:
-        raise ValueError(f"x must lie in [0, 1], got values from {x.min().item():.4g} to {x.max().item():.4g}")

@@ -1,5 +1,6 @@
 """Which smoothed classifier is meant: its noise, and the arithmetic of its network."""
 
+import math
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -8,6 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from rhobust.declared import check_declared
 from rhobust.noise import LEVELS, grid_deviation
 
 NoiseKind = Literal["grid", "float"]
@@ -36,22 +38,23 @@ class Smoothing:
     """Whether the network is compiled, which changes how it rounds."""
 
     def __post_init__(self) -> None:
-        if not self.sigma > 0:
-            raise ValueError(f"sigma must be > 0, got {self.sigma}")
+        check_declared(self)
+        if not 0 < self.sigma < math.inf:
+            raise ValueError(f"sigma must be > 0 and finite, got {self.sigma}")
         if self.num_classes < 2:
             raise ValueError(f"num_classes must be >= 2, got {self.num_classes}")
 
 
 def noise_kind(images: Tensor) -> NoiseKind:
-    """The noise that fits images: "grid" on the 1/255 grid (uint8, or floats equal to k / 255), else "float".
+    """The noise that fits images: "grid" for 8-bit ones (uint8, or floats equal to k / 255 in [0, 1]), else "float".
 
     Half precision never is on the grid: its floats lie up to a five-hundredth from the k / 255 that they round.
     """
     if images.dtype == torch.uint8:
         return "grid"
-    if images.element_size() < 4:
+    if not images.is_floating_point() or images.element_size() < 4:
         return "float"
-    on_grid = (images * LEVELS).round() / LEVELS == images
+    on_grid = ((images * LEVELS).round() / LEVELS == images) & (images >= 0) & (images <= 1)
     return "grid" if bool(on_grid.all()) else "float"
 
 

@@ -1,7 +1,7 @@
 """The robust surrogate sup_x E l(x + z) - gamma ||x - x0||^2: what ascent reaches, and what is certain."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from rhobust.bounds import (
     psi,
     squared_gradient_upper,
 )
+from rhobust.data import as_float, check_images, check_labels, class_numbers
 from rhobust.methods import Nal, Wrm
 from rhobust.noise import ExampleNoise, Noise, normal_block, stream_key
 
@@ -35,7 +36,7 @@ class RobustSurrogate:
 
     phi: Tensor
     """E l(x + z) - gamma ||x - x0||^2 at the maximiser, `(n,)`."""
-    maximiser: Tensor
+    maximiser: Tensor = field(repr=False)
     """The best point found, of the inputs' shape."""
     distance: Tensor
     """How far that is from the input in L2, `(n,)`."""
@@ -62,7 +63,7 @@ def robust_surrogate(
 
     Args:
         model: The base network, from inputs in [0, 1] to logits.
-        x: Inputs, float in [0, 1].
+        x: Inputs, uint8 or float in [0, 1].
         y: Their labels.
         gamma: Price of moving an input by one unit of squared distance.
         sigma: Noise of the smoothed loss, maximised as damped NAL does; None for WRM's surrogate of the base network.
@@ -71,6 +72,7 @@ def robust_surrogate(
         loss: The loss that is valued, from logits and labels to one number a row; cross-entropy where none is given.
         rng: Noise; streams named by the inputs' places where none is given.
     """
+    x, y, _ = _checked(model, x, y)
     rng = rng or ExampleNoise(0, "surrogate", range(len(x)))
     valued = loss or (lambda logits, labels: F.cross_entropy(logits, labels, reduction="none"))
     with frozen(model) as lent:
@@ -98,6 +100,15 @@ def robust_surrogate(
     return RobustSurrogate(phi, worst, (worst - x).flatten(1).norm(dim=1))
 
 
+def _checked(model: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, int]:
+    """The inputs as floats, their labels, and the number of classes."""
+    check_images(x)
+    x, y = as_float(x), class_numbers(y, x)
+    classes = output_width(model, x)
+    check_labels(y, classes)
+    return x, y, classes
+
+
 def certified_surrogate(
     model: nn.Module,
     x: Tensor,
@@ -123,7 +134,7 @@ def certified_surrogate(
 
     Args:
         model: The base network, from inputs in [0, 1] to logits.
-        x: Inputs, float in [0, 1].
+        x: Inputs, uint8 or float in [0, 1].
         y: Their labels.
         gamma: Price of moving an input by one unit of squared distance.
         loss: A loss with values in [0, bound].
@@ -135,10 +146,11 @@ def certified_surrogate(
         indices: The inputs' names for the noise; their places where none are given.
         seed: Names the noise.
     """
+    x, y, classes = _checked(model, x, y)
     names = range(len(x)) if indices is None else indices
     bound = loss.bound
     dtype = native_dtype(x.device)
-    smoothing = Smoothing(sigma, output_width(model, x), noise="float", seed=seed, dtype=dtype)
+    smoothing = Smoothing(sigma, classes, noise="float", seed=seed, dtype=dtype)
     concave = gamma > concavity_threshold(bound, sigma)
 
     def upper(points: Tensor, purpose: str, level: float) -> np.ndarray:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from rhobust.attacks.ascent import frozen
 from rhobust.data import to_unit
+from rhobust.declared import check_count
 from rhobust.models.layers import StandIn
 from rhobust.noise import (
     LEVELS,
@@ -103,7 +104,9 @@ class VoteCounter:
     def __init__(self, model: nn.Module, images: Tensor, smoothing: Smoothing) -> None:
         check_dtype(smoothing.dtype, images.device)
         if smoothing.noise == "grid" and noise_kind(images) != "grid":
-            raise ValueError("images must hold multiples of 1/255 for grid noise, got others: take float noise")
+            raise ValueError(
+                "images must be uint8, or multiples of 1/255 in [0, 1], for grid noise, got others: take float noise"
+            )
         self.model, self.smoothing, self.device = model, smoothing, images.device
         self.shape = tuple(images.shape[1:])
         self.rows = batch_rows(self.device, self.shape)
@@ -155,7 +158,7 @@ class VoteCounter:
 
     def logits(self, noisy: Tensor) -> Tensor:
         """What the network answers to a batch; one that fails on it says so in one line."""
-        return self._answers(self.model, noisy)
+        return self._checked(self._answers(self.model, noisy))
 
     def fill(self, lots: Sequence[Lot]) -> Tensor:
         """The noisy images of the lots, row by row, then padding."""
@@ -246,13 +249,19 @@ class VoteCounter:
     def _vote(self, noisy: Tensor, owner: Tensor) -> Tensor:
         """Votes of each lot; a last column counts answers that are not a number, a last row the padding."""
         width = self.smoothing.num_classes
-        logits = self.model(noisy)
-        if logits.dim() != 2 or logits.shape[1] != width:
-            raise ValueError(f"logits must have the shape (n, {width}), got {tuple(logits.shape)}")
+        logits = self._checked(self.model(noisy))
         answer = torch.where(logits.isnan().any(1), width, logits.argmax(1))
         cell = owner * (width + 1) + answer
         votes = torch.zeros((self.rows + 1) * (width + 1), dtype=torch.int64, device=self.device)
         return votes.scatter_add(0, cell, torch.ones_like(cell)).view(-1, width + 1)
+
+    def _checked(self, logits: Tensor) -> Tensor:
+        width = self.smoothing.num_classes
+        if not isinstance(logits, Tensor):
+            raise ValueError(f"logits must be a tensor of shape (n, {width}), got a {type(logits).__name__}")
+        if logits.dim() != 2 or logits.shape[1] != width:
+            raise ValueError(f"logits must have the shape (n, {width}), got {tuple(logits.shape)}")
+        return logits
 
     def _answers(self, ask: Callable[..., Tensor], *arguments: Tensor) -> Tensor:
         try:
@@ -322,10 +331,8 @@ def count_votes(
     Raises:
         ValueError: The network's logits are not numbers, or of the wrong shape.
     """
-    if draws < 1:
-        raise ValueError(f"draws must be >= 1, got {draws}")
-    if len(indices) != len(images):
-        raise ValueError(f"indices must name every image ({len(images)}), got {len(indices)}")
+    check_count("draws", draws)
+    check_names(indices, images)
     source = _Fixed(indices, draws, purpose, smoothing.num_classes)
     for _ in conduct(VoteCounter(model, images, smoothing), source):
         pass
@@ -353,6 +360,12 @@ class _Fixed:
 
     def take(self, lots: Sequence[Lot], votes: np.ndarray) -> None:
         np.add.at(self.votes, [lot.position for lot in lots], votes)
+
+
+def check_names(indices: Sequence[int], images: Tensor) -> None:
+    """Refuse names of the noise that are not one an image."""
+    if len(indices) != len(images):
+        raise ValueError(f"indices must name every image ({len(images)}), got {len(indices)}")
 
 
 def batch_rows(device: torch.device, shape: Sequence[int]) -> int:

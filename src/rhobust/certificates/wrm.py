@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rhobust.attacks.ascent import frozen
+from rhobust.data import as_float, check_images, class_numbers
 from rhobust.methods import Wrm
 from rhobust.models.build import Normalised
 from rhobust.models.layers import ConvNorm
@@ -112,12 +113,14 @@ def wrm_surrogate(
 
     Args:
         model: The base network, smooth, from inputs in [0, 1] to logits.
-        x: Inputs, float in [0, 1].
+        x: Inputs, uint8 or float in [0, 1].
         y: Their labels.
         gamma: Price of moving an input by one unit of squared distance.
         smoothness: L, as `loss_smoothness` gives it.
         steps: Damped steps of the ascent after the first one.
     """
+    check_images(x)
+    x, y = as_float(x), class_numbers(y, x)
     modulus = 2 * gamma - smoothness
     if not modulus > 0:
         raise ValueError(f"gamma must exceed half the smoothness, {smoothness / 2:.6g}, got {gamma:.6g}")

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import tyro
 
 from rhobust.commands.options import Common
-from rhobust.evaluation import Target, check_answers, target_from_folder, target_from_weights
+from rhobust.evaluation import Target, target_from_folder, target_from_weights
 from rhobust.training import resolve_device
 
 
@@ -85,8 +85,7 @@ class Several(Sample):
 
 
 def _target_from_folder(folder: Path, of: Sample, common: Common) -> Target:
-    """The network that a folder is about; records go there, so it must be the one of the records that are there."""
-    target = target_from_folder(
+    return target_from_folder(
         folder,
         device=resolve_device(common.device),
         sigma=of.sigma,
@@ -94,8 +93,6 @@ def _target_from_folder(folder: Path, of: Sample, common: Common) -> Target:
         root=of.root,
         report=common.report,
     )
-    check_answers(target)
-    return target
 
 
 ChoiceOptions = Annotated[Choice, tyro.conf.arg(name="")]

@@ -14,6 +14,10 @@ from .dataset import Split as Split
 from .dataset import channel_statistics as channel_statistics
 from .images import SUFFIXES as SUFFIXES
 from .images import read_image as read_image
+from .inputs import as_float as as_float
+from .inputs import check_images as check_images
+from .inputs import check_labels as check_labels
+from .inputs import class_numbers as class_numbers
 from .pairs import Pairs as Pairs
 from .pairs import load_pairs as load_pairs
 from .pairs import pair_distances as pair_distances

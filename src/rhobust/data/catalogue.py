@@ -66,14 +66,14 @@ def source(name: str) -> Source:
     )
 
 
-def available(root: Path | None = None) -> list[Entry]:
+def available(root: Path | str | None = None) -> list[Entry]:
     """Every known data set, and where it lies."""
     folder = data_root(root)
     places = [(known, known.locate(folder)) for known in KNOWN]
     return [Entry(known.name, known.description, where is not None, where) for known, where in places]
 
 
-def get(name: str, *, root: Path | None = None, report: Report | None = None) -> Fetched:
+def get(name: str, *, root: Path | str | None = None, report: Report | None = None) -> Fetched:
     """Bring a known data set under the root, unless it is there.
 
     Args:
@@ -87,7 +87,7 @@ def get(name: str, *, root: Path | None = None, report: Report | None = None) ->
     return Fetched(chosen.name, chosen.locate(folder) or folder, origin)
 
 
-def check(name: str, *, root: Path | None = None, report: Report | None = None) -> Checked:
+def check(name: str, *, root: Path | str | None = None, report: Report | None = None) -> Checked:
     """Verify every file of a data set and count what is there; damage is a ValueError of one line.
 
     Args:
@@ -100,7 +100,7 @@ def check(name: str, *, root: Path | None = None, report: Report | None = None) 
         return chosen.check(folder, tell)
 
 
-def load(name: str, split: Split, *, root: Path | None = None, report: Report | None = None) -> Dataset:
+def load(name: str, split: Split, *, root: Path | str | None = None, report: Report | None = None) -> Dataset:
     """One split of a data set, its files verified; nothing is downloaded.
 
     Args:

@@ -3,7 +3,7 @@
 import dataclasses
 import hashlib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,7 +16,7 @@ Split = Literal["train", "test"]
 _CHUNK = 4096
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
     """One split of a data set, whole in memory and on one device."""
 
@@ -39,6 +39,9 @@ class Dataset:
         images, labels = self.images, self.labels
         if self.split not in ("train", "test"):
             raise ValueError(f"split must be 'train' or 'test', got {self.split!r}")
+        for name, given in (("images", images), ("labels", labels)):
+            if not isinstance(given, Tensor):
+                raise ValueError(f"{name} must be a tensor, got a {type(given).__name__}")
         if images.dtype != torch.uint8 or images.ndim != 4:
             raise ValueError(f"images must be uint8 (n, channels, height, width), got {_kind(images)}")
         if 0 in images.shape:
@@ -52,6 +55,10 @@ class Dataset:
             raise ValueError(f"labels must be in 0..{len(self.classes) - 1}, got {low}..{high}")
         if not 0 <= self.crop < min(images.shape[2:]):
             raise ValueError(f"crop must be >= 0 and less than the image's side, got {self.crop}")
+
+    def __repr__(self) -> str:
+        size = "x".join(map(str, self.shape))
+        return f"Dataset({self.name!r}, {self.split!r}, {len(self)} images of {size}, {self.num_classes} classes)"
 
     def __len__(self) -> int:
         return len(self.images)
@@ -71,9 +78,9 @@ class Dataset:
         """The same data set on another device."""
         return dataclasses.replace(self, images=self.images.to(device), labels=self.labels.to(device))
 
-    def select(self, indices: Tensor) -> "Dataset":
+    def select(self, indices: Tensor | Sequence[int]) -> "Dataset":
         """The images at these places, in this order; the classes stay."""
-        indices = indices.to(self.images.device)
+        indices = torch.as_tensor(indices, device=self.images.device)
         return dataclasses.replace(self, images=self.images[indices], labels=self.labels[indices])
 
     def take(self, limit: int | None = None, stride: int = 1) -> tuple[Tensor, "Dataset"]:

@@ -73,13 +73,14 @@ def decode_image(content: bytes, path: Path, channels: int) -> np.ndarray:
     return pixels[None] if channels == 1 else np.ascontiguousarray(pixels.transpose(2, 0, 1))
 
 
-def read_image(path: Path, channels: int | None = None) -> Tensor:
+def read_image(path: Path | str, channels: int | None = None) -> Tensor:
     """One image file as uint8 (channels, height, width).
 
     Args:
         path: the file.
         channels: 1 for grey, 3 for colour; None for what the file has.
     """
+    path = Path(path)
     if not path.is_file():
         found = "it is a folder" if path.is_dir() else "there is no such file"
         raise ValueError(f"{path} must be an image file, but {found}")

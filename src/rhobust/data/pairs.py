@@ -85,14 +85,14 @@ def pair_distances(before: Tensor, after: Tensor) -> np.ndarray:
         (one.to(wide) - other.to(wide)).square().flatten(1).sum(1)
         for one, other in zip(before.split(_CHUNK), after.split(_CHUNK), strict=True)
     ]
-    return torch.cat(squares).cpu().to(torch.float64).sqrt().numpy() / levels
+    return torch.cat(squares).detach().cpu().to(torch.float64).sqrt().numpy() / levels
 
 
 def load_pairs(
-    before: Path,
-    after: Path,
+    before: Path | str,
+    after: Path | str,
     *,
-    labels: Path | None = None,
+    labels: Path | str | None = None,
     channels: int | None = None,
     report: Report | None = None,
 ) -> Pairs:
@@ -109,6 +109,7 @@ def load_pairs(
         channels: 1 for grey, 3 for colour; None for colour unless all images are grey.
         report: told of progress; None shows it on stderr.
     """
+    before, after = Path(before), Path(after)
     name = f"{before} and {after}"
     if before.is_dir() and after.is_dir():
         if labels is not None:
@@ -120,7 +121,7 @@ def load_pairs(
             raise ValueError(f"before and after must be two folders, or two .npy or .npz files, got {name}")
     (x, y), (moved, _) = (_from_file(path) for path in (before, after))
     if labels is not None:
-        y = read_arrays(labels, bare="y").get("y")
+        y = read_arrays(Path(labels), bare="y").get("y")
         if y is None:
             raise ValueError(f"{labels} must hold an array y, but it has none")
     numbers = None if y is None else tuple(whole_labels(y, len(x), f"labels of {before}").tolist())

@@ -70,10 +70,10 @@ def checked(name: str, where: Path, files: int, train: Dataset | None, test: Dat
     )
 
 
-def data_root(root: Path | None) -> Path:
+def data_root(root: Path | str | None) -> Path:
     """The folder data sets lie in: the one given, else $RHOBUST_DATA, else the platform's cache folder."""
     if root is not None:
-        return root.expanduser()
+        return Path(root).expanduser()
     if named := os.environ.get("RHOBUST_DATA"):
         return Path(named).expanduser()
     import platformdirs

@@ -1,7 +1,6 @@
 """Walk a test set through an attack over nested radii."""
 
 import itertools
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -9,12 +8,12 @@ from typing import Any
 import torch
 
 from rhobust.attacks import AnyAttack, Paper
-from rhobust.attacks.ascent import frozen
-from rhobust.attacks.climb import check_labels
+from rhobust.attacks.ascent import frozen, output_width
 from rhobust.configs import kind_of, to_json
-from rhobust.data import to_unit
+from rhobust.data import check_labels, to_unit
+from rhobust.declared import sizes
 from rhobust.progress import Report
-from rhobust.records import Record, RecordWriter, Row
+from rhobust.records import Record, Row
 
 from .answers import check_answers
 from .climbing import FastCopy, with_fast_climbs
@@ -72,7 +71,7 @@ def attack_target(
         seed: Names the noise.
         report: Told of progress; None shows it on stderr.
     """
-    check_radii(radii)
+    radii = check_radii(radii)
     judge = Judge(target, scored or _seen(attack, target), votes)
     origin = target if source is None else source
     if attack.sees_noise:
@@ -104,7 +103,7 @@ def attack_target(
         "dtype": judge.dtype,
     }
     kind = kind_of(type(attack))
-    writer = RecordWriter(target.folder, "attack", kind, settings)
+    writer = target.writer("attack", kind, settings)
 
     def summarise(rows: list[Row]) -> dict[str, Any]:
         evaluation = Evaluation(origin, judge, attack, tuple(radii), seed)
@@ -130,16 +129,12 @@ def attack_target(
     )
 
 
-def check_radii(radii: Sequence[float], name: str = "radii") -> None:
-    """Refuse radii that are negative, not sorted, or none at all."""
-    if len(radii) == 0:
-        raise ValueError(f"{name} must hold at least one radius, got none")
-    if not all(math.isfinite(radius) for radius in radii):
-        raise ValueError(f"{name} must be finite, got {' '.join(f'{radius:g}' for radius in radii)}")
-    if min(radii) < 0:
-        raise ValueError(f"{name} must be >= 0, got {min(radii)}")
-    if any(later <= earlier for earlier, later in itertools.pairwise(radii)):
-        raise ValueError(f"{name} must increase, got {' '.join(f'{radius:g}' for radius in radii)}")
+def check_radii(radii: Sequence[float], name: str = "radii") -> tuple[float, ...]:
+    """The radii as floats; those that are negative, not sorted, or none at all are refused."""
+    found = sizes(name, radii)
+    if any(later <= earlier for earlier, later in itertools.pairwise(found)):
+        raise ValueError(f"{name} must increase, got {' '.join(f'{radius:g}' for radius in found)}")
+    return found
 
 
 def check_pair(source: Target, target: Target) -> None:
@@ -147,7 +142,7 @@ def check_pair(source: Target, target: Target) -> None:
     image, labels = to_unit(target.data.images[:1]), target.data.labels
     for network in (source, target):
         try:
-            check_labels(network.model, image.to(network.device), labels)
+            check_labels(labels, output_width(network.model, image.to(network.device)))
         except ValueError as error:
             raise ValueError(f"{network.name}: {error}") from error
     with frozen(source.model) as lent, torch.enable_grad():

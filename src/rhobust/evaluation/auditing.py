@@ -20,6 +20,7 @@ from rhobust.certificates import (
 )
 from rhobust.progress import Report, Step, telling
 from rhobust.records import COMPRESSED, PLAIN, Record, Row, read_record, settings_hash
+from rhobust.training import resolve_device
 
 from .certified import certified_summary
 from .certifying import certificate_row
@@ -30,13 +31,13 @@ EXACT = 1e-9
 
 
 def audit_record(
-    path: Path,
+    path: Path | str,
     *,
-    device: torch.device,
+    device: torch.device | str,
     share: float = 0.05,
     seed: int = 0,
     data: str | None = None,
-    root: Path | None = None,
+    root: Path | str | None = None,
     report: Report | None = None,
 ) -> Row:
     """Audit one record of `certify`.
@@ -59,6 +60,7 @@ def audit_record(
     """
     if not 0 <= share <= 1:
         raise ValueError(f"share must lie in [0, 1], got {share}")
+    path, device = Path(path), resolve_device(device)
     record = read_record(path)
     if record.kind != "certify":
         raise ValueError(f"{path} must be a record of certify, got one of {record.kind}")

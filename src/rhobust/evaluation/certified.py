@@ -21,6 +21,9 @@ def certified_curve(rows: Sequence[Row], radii: Sequence[float]) -> Row:
     The certified accuracy at a radius is the share of examples that are right and certified there; at 0, the share
     that is right and certified at all. An abstention and a wrong answer count as radius 0 in the average.
     """
+    if not rows or any("broken" in row for row in rows):
+        given = "those of an attack, which proves nothing of what it leaves standing" if rows else "none"
+        raise ValueError(f"rows must be those of certificates, got {given}")
     right, radius = _right(rows), np.array([row["radius"] for row in rows])
     hits = [int(np.sum(right & (radius >= at))) for at in radii]
     return {

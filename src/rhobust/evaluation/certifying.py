@@ -18,7 +18,7 @@ from rhobust.certificates import (
     plan_for,
 )
 from rhobust.progress import Report
-from rhobust.records import Record, RecordWriter, Row
+from rhobust.records import Record, Row
 from rhobust.rounding import duration
 
 from .attacking import check_radii
@@ -71,7 +71,7 @@ def certify_target(
         report: Told of progress; None shows it on stderr.
     """
     if radii is not None:
-        check_radii(radii)
+        radii = check_radii(radii)
     chosen = choose_way(way, radii=radii, tolerance=tolerance, n0=n0, n=n)
     smoothing = Smoothing(
         target.smoothing(),
@@ -95,7 +95,7 @@ def certify_target(
         **dataclasses.asdict(smoothing),
         "dimension": math.prod(target.data.shape),
     }
-    writer = RecordWriter(target.folder, "certify", chosen.name, settings)
+    writer = target.writer("certify", chosen.name, settings)
     if writer.summary is not None:
         return writer.record()
     counter = VoteCounter(target.model, target.data.images.to(target.device), smoothing)

@@ -25,9 +25,10 @@ from rhobust.certificates import (
 )
 from rhobust.certificates.claim import LossName
 from rhobust.data import to_unit
+from rhobust.declared import check_declared
 from rhobust.noise import LEVELS, ExampleNoise
 from rhobust.progress import Report
-from rhobust.records import Record, RecordWriter, Row
+from rhobust.records import Record, Row
 
 from .attacking import check_radii
 from .shift import check_target, survey_of
@@ -50,6 +51,7 @@ class Ascent:
     """Noise draws an input and a step."""
 
     def __post_init__(self) -> None:
+        check_declared(self)
         if len(self.gammas) == 0 or not all(0 < gamma < math.inf for gamma in self.gammas):
             shown = " ".join(f"{gamma:g}" for gamma in self.gammas)
             raise ValueError(f"gammas must be > 0 and finite, at least one, got {shown or 'none'}")
@@ -102,7 +104,7 @@ def curves_target(
         seed: Names the noise.
         report: Told of progress; None shows it on stderr.
     """
-    check_radii(eps, "eps")
+    eps = check_radii(eps, "eps")
     ascent = ascent or Ascent()
     indices = target.data.places(limit, stride)
     claim = ShiftClaim(loss=loss, bound=bound).settled(target.data.num_classes)
@@ -194,7 +196,7 @@ def curves_target(
                 point["wrm"] = float(value)
         return summary
 
-    writer = RecordWriter(target.folder, "curves", loss, settings)
+    writer = target.writer("curves", loss, settings)
     if writer.summary is None:
         check_target(target, survey.smoothing)
     return walk(writer, indices, evaluate, summarise, task=f"curves {target.name}", report=report)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from rhobust.attacks.ascent import frozen
 from rhobust.attacks.padding import padded
 from rhobust.certificates import Dtype, Smoothing, count_votes, native_dtype
+from rhobust.declared import check_count, check_declared
 from rhobust.records import Row
 from rhobust.rounding import share
 
@@ -34,8 +35,8 @@ class Judge:
     """A bf16 copy of the network that votes in its place: the smoothed classifier is the one in that arithmetic."""
 
     def __post_init__(self) -> None:
-        if self.votes < 1:
-            raise ValueError(f"votes must be >= 1, got {self.votes}")
+        check_declared(self)
+        check_count("votes", self.votes)
         if self.scored == "smoothed":
             self.target.smoothing()
 

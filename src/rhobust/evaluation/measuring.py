@@ -30,8 +30,9 @@ def measure_pairs(pairs: Pairs, *, alpha: float = 1e-3) -> Row:
     return _shift(pair_distances(pairs.before, pairs.after), pairs, alpha)
 
 
-def record_pairs(pairs: Pairs, folder: Path, *, alpha: float = 1e-3) -> Record:
+def record_pairs(pairs: Pairs, folder: Path | str, *, alpha: float = 1e-3) -> Record:
     """`measure_pairs` as a record in a folder, with a row for each pair."""
+    folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     writer = RecordWriter(folder, "measure-shift", "", {**_identity(pairs), "alpha": alpha})
     if writer.summary is None:
@@ -143,7 +144,7 @@ def measure_target(
             "warnings": target.sigma_warnings(),
         }
 
-    writer = RecordWriter(target.folder, "measure-shift", "", settings)
+    writer = target.writer("measure-shift", "", settings)
     if writer.summary is None:
         check_target(target, Smoothing(sigma, target.data.num_classes, dtype=dtype))
     indices = range(max(len(pairs), len(points)))

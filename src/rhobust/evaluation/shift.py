@@ -19,7 +19,7 @@ from rhobust.certificates import (
 )
 from rhobust.certificates.alone import IMAGES
 from rhobust.progress import Report
-from rhobust.records import Record, RecordWriter, Row
+from rhobust.records import Record, Row
 
 from .attacking import check_radii
 from .target import Target
@@ -57,7 +57,7 @@ def certify_shift_target(
         seed: Names the noise.
         report: Told of progress; None shows it on stderr.
     """
-    check_radii(eps, "eps")
+    eps = check_radii(eps, "eps")
     sigma = target.smoothing()
     indices = target.data.places(limit, stride)
     claim = (claim or ShiftClaim()).settled(target.data.num_classes)
@@ -120,7 +120,7 @@ def certify_shift_target(
             summary["beside"] = [{**asdict(other), "eps": list(eps)} for other in others]
         return summary
 
-    writer = RecordWriter(target.folder, "certify-shift", "", settings)
+    writer = target.writer("certify-shift", "", settings)
     if writer.summary is None:
         check_target(target, survey.smoothing)
     return walk(writer, indices, evaluate, summarise, task=f"certify-shift {target.name}", report=report)

@@ -11,8 +11,8 @@ from rhobust.certificates import native_dtype
 from rhobust.data import Dataset, load
 from rhobust.models import load_factory_model
 from rhobust.progress import Report
-from rhobust.records import read_json, write_json
-from rhobust.training import describe_environment
+from rhobust.records import RecordWriter, Row, read_json, write_json
+from rhobust.training import describe_environment, resolve_device
 from rhobust.training.run import CONFIG, ENVIRONMENT, file_hash, fill_weights, open_run
 from rhobust.version import VERSION
 
@@ -58,6 +58,11 @@ class Target:
             return []
         return [f"the network was trained with noise {self.trained_sigma:g} and is smoothed with {self.sigma:g}"]
 
+    def writer(self, kind: str, label: str, settings: Row) -> RecordWriter:
+        """Where an evaluation of this network is recorded; its folder must not be about another one."""
+        check_answers(self)
+        return RecordWriter(self.folder, kind, label, settings)
+
     def identity(self) -> dict[str, object]:
         """What every record says of its target."""
         return {
@@ -72,16 +77,16 @@ class Target:
 
 
 def target_from_run(
-    folder: Path,
+    folder: Path | str,
     *,
-    device: torch.device,
+    device: torch.device | str,
     sigma: float | None = None,
     data: str | None = None,
-    root: Path | None = None,
+    root: Path | str | None = None,
     report: Report | None = None,
 ) -> Target:
     """The network of a run folder, with its own noise and test data unless others are given."""
-    run = open_run(folder)
+    run, device = open_run(folder), resolve_device(device)
     model = run.load_model(device)
     test = load(data or run.config.data, "test", root=root, report=report)
     if test.shape != run.shape:
@@ -92,8 +97,8 @@ def target_from_run(
         model=model,
         model_hash=run.model_hash,
         sigma=run.config.sigma if sigma is None else sigma,
-        data=_in_classes_of(test, run.classes, folder),
-        folder=folder,
+        data=_in_classes_of(test, run.classes, run.folder),
+        folder=run.folder,
         device=device,
         trained_sigma=run.config.sigma,
         factory=run.config.factory,
@@ -112,7 +117,7 @@ def _in_classes_of(data: Dataset, classes: tuple[str, ...], folder: Path) -> Dat
     return replace(data, labels=places[data.labels], classes=classes)
 
 
-def source_from_run(folder: Path, target: Target) -> Target:
+def source_from_run(folder: Path | str, target: Target) -> Target:
     """The network of a run folder, attacked in a target's place: on its data, with its noise where it has none."""
     run = open_run(folder)
     sigma = target.sigma if run.config.sigma is None else run.config.sigma
@@ -122,22 +127,23 @@ def source_from_run(folder: Path, target: Target) -> Target:
         model_hash=run.model_hash,
         sigma=sigma,
         data=target.data,
-        folder=folder,
+        folder=run.folder,
         device=target.device,
         factory=run.config.factory,
     )
 
 
 def target_from_folder(
-    folder: Path,
+    folder: Path | str,
     *,
-    device: torch.device,
+    device: torch.device | str,
     sigma: float | None = None,
     data: str | None = None,
-    root: Path | None = None,
+    root: Path | str | None = None,
     report: Report | None = None,
 ) -> Target:
     """The network that a folder of records is about: that of the run, or the user's own that its config names."""
+    folder, device = Path(folder), resolve_device(device)
     config = _own_config(folder)
     if config is None:
         return target_from_run(folder, device=device, sigma=sigma, data=data, root=root, report=report)
@@ -147,19 +153,20 @@ def target_from_folder(
 
 def target_from_weights(
     factory: str,
-    weights: Path,
+    weights: Path | str,
     *,
     data: str,
-    folder: Path,
-    device: torch.device,
+    folder: Path | str,
+    device: torch.device | str,
     sigma: float | None = None,
-    root: Path | None = None,
+    root: Path | str | None = None,
     report: Report | None = None,
 ) -> Target:
     """The user's own network: `package.module:factory` and a safetensors file.
 
     The folder gets a small `config.json` that says so, which the report reads.
     """
+    weights, folder, device = Path(weights), Path(folder), resolve_device(device)
     if (folder / CONFIG).exists() and _own_config(folder) is None:
         raise ValueError(f"{folder} must not be the folder of a training run: choose another --out")
     test = load(data, "test", root=root, report=report)

@@ -7,7 +7,7 @@ from typing import Any
 from rhobust.attacks import AnyAttack
 from rhobust.configs import kind_of, to_json
 from rhobust.progress import Report
-from rhobust.records import Record, RecordWriter, Row
+from rhobust.records import Record, Row
 from rhobust.rounding import percent, plain
 
 from .attacking import check_pair, check_radii, curve, source_identity
@@ -47,7 +47,7 @@ def transfer_matrix(
         seed: Names the noise.
         report: Told of progress; None shows it on stderr.
     """
-    check_radii(radii)
+    radii = check_radii(radii)
     if len(targets) < 2:
         raise ValueError(f"a transfer attack needs at least two runs, got {len(targets)}")
     if len({target.model_hash for target in targets}) < len(targets):
@@ -110,7 +110,7 @@ def _from(
         }
 
     return walk(
-        RecordWriter(source.folder, "transfer", kind, settings),
+        source.writer("transfer", kind, settings),
         source.data.places(limit, stride),
         evaluate,
         summarise,

@@ -11,7 +11,7 @@ DIGITS = 6
 """Digits of a radius; it is rounded down."""
 
 
-def write_tsv(record: Record, path: Path) -> None:
+def write_tsv(record: Record, path: Path | str) -> None:
     """Write the rows of a finished `certify` record as a table of Cohen et al.
 
     An abstention is -1 there. The time of an example is its share, by draws, of the time of all.
@@ -25,15 +25,15 @@ def write_tsv(record: Record, path: Path) -> None:
         took = timedelta(seconds=seconds * row["n"])
         cells = (row["index"], row["label"], predict, rounded(row["radius"], DIGITS, "down"))
         lines.append("\t".join(map(str, (*cells, int(predict == row["label"]), took))))
-    write_whole(path, "\n".join(lines) + "\n")
+    write_whole(Path(path), "\n".join(lines) + "\n")
 
 
-def read_tsv(path: Path) -> list[Row]:
+def read_tsv(path: Path | str) -> list[Row]:
     """Read a table of Cohen et al. into rows with index, label, prediction and radius.
 
     The column `correct` is not believed: some programs write a running total there.
     """
-    lines = path.read_text(encoding="utf-8").splitlines()
+    lines = Path(path).read_text(encoding="utf-8").splitlines()
     if not lines or tuple(lines[0].split("\t")[:4]) != COLUMNS[:4]:
         raise ValueError(f"{path} must start with the columns {' '.join(COLUMNS)}, but it does not")
     rows: list[Row] = []

@@ -5,7 +5,7 @@ import inspect
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -30,8 +30,13 @@ class Normalised(nn.Module):
     def __init__(self, network: nn.Module, mean: Sequence[float], deviation: Sequence[float]) -> None:
         super().__init__()
         self.network = network
-        self.register_buffer("mean", torch.tensor(mean, dtype=torch.float32).view(1, -1, 1, 1))
-        self.register_buffer("deviation", torch.tensor(deviation, dtype=torch.float32).view(1, -1, 1, 1))
+        for name, values in (("mean", mean), ("deviation", deviation)):
+            self.register_buffer(name, torch.as_tensor(values, dtype=torch.float32).clone().view(1, -1, 1, 1))
+        if self.mean.shape != self.deviation.shape or not (self.deviation > 0).all():
+            raise ValueError(
+                "mean and deviation must hold a number a channel, deviations > 0, got"
+                f" {self.mean.flatten().tolist()} and {self.deviation.flatten().tolist()}"
+            )
 
     def forward(self, x: Tensor) -> Tensor:
         return self.network((x - self.mean) / self.deviation)
@@ -69,6 +74,8 @@ def build_model(
         seed: Decides the initial weights.
     """
     check_model_name(name)
+    if activation not in get_args(Activation):
+        raise ValueError(f"activation must be one of {', '.join(get_args(Activation))}, got {activation!r}")
     make = {"relu": nn.ReLU, "elu": nn.ELU}[activation]
     # torch initialises from its global generator and nothing else: lend it a seed and give its state back.
     with torch.random.fork_rng(devices=[]):

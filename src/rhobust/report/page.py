@@ -34,7 +34,7 @@ class Written:
     """One line for each run, record or file that is missing, unfinished, changed or damaged."""
 
 
-def write_report(runs: Sequence[Path], out: Path, *, title: str = "Robustness report") -> Written:
+def write_report(runs: Sequence[Path | str], out: Path | str, *, title: str = "Robustness report") -> Written:
     """Write one self-contained HTML page about some runs.
 
     The page asks nothing of the network. The same records give the same bytes.
@@ -47,7 +47,9 @@ def write_report(runs: Sequence[Path], out: Path, *, title: str = "Robustness re
     Raises:
         ValueError: No folder is given, or none has a readable config.json.
     """
-    gathered = gather(runs)
+    if isinstance(runs, Path | str):
+        raise ValueError(f"runs must be a list of run folders, got {str(runs)!r}")
+    gathered, out = gather([Path(run) for run in runs]), Path(out)
     page = render(gathered, title=title)
     out.parent.mkdir(parents=True, exist_ok=True)
     # A name from a file may hold half a surrogate pair, which UTF-8 cannot.

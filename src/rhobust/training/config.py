@@ -1,10 +1,11 @@
 """What decides a training run."""
 
 import shlex
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import Any, Literal, get_args
 
 from rhobust.configs import from_json, kind_of, to_json
+from rhobust.declared import check_declared
 from rhobust.methods import AnyMethod
 from rhobust.models import MODELS, Activation, check_model_name
 from rhobust.records import settings_hash
@@ -54,6 +55,9 @@ class TrainConfig:
     """Decides initial weights, order, augmentation and noise."""
 
     def __post_init__(self) -> None:
+        check_declared(self)
+        if is_dataclass(self.method):
+            check_declared(self.method)
         check_model_name(self.model)
         for name in ("epochs", "batch_size"):
             if getattr(self, name) < 1:
@@ -82,8 +86,8 @@ class TrainConfig:
 
     @property
     def factory(self) -> str | None:
-        """The user's own code that builds the network; None for a network of ours."""
-        return None if self.model in MODELS else self.model
+        """The user's own code that builds the network; None for a network that comes with this package."""
+        return None if self.model in MODELS or self.model.startswith("rhobust.") else self.model
 
     @property
     def run_id(self) -> str:

@@ -9,8 +9,8 @@ import torch
 from rhobust.version import VERSION
 
 
-def resolve_device(device: str) -> torch.device:
-    """The device of a name: "auto" is the GPU where there is one, else the CPU.
+def resolve_device(device: torch.device | str) -> torch.device:
+    """The device of a name, if torch can use it: "auto" is the GPU where there is one, else the CPU.
 
     Of several processes that torchrun started each takes its own GPU.
     """

@@ -19,9 +19,10 @@ from rhobust.models import build_model
 from rhobust.noise import BatchNoise, stream, stream_key
 from rhobust.progress import Report, silent, telling
 from rhobust.progress import Step as Told
+from rhobust.records import settings_hash
 from rhobust.training.checkpoint import load_checkpoint, save_checkpoint, save_metrics
-from rhobust.training.config import TrainConfig, train_command
-from rhobust.training.environment import describe_environment
+from rhobust.training.config import TrainConfig, config_to_json, train_command
+from rhobust.training.environment import describe_environment, resolve_device
 from rhobust.training.fast import FastStep
 from rhobust.training.measure import clean_accuracy, robust_accuracy
 from rhobust.training.processes import Processes, ShardNoise, join_processes
@@ -37,10 +38,10 @@ MEASURED = 2000
 
 def train(
     config: TrainConfig,
-    out: Path,
+    out: Path | str,
     *,
-    device: torch.device,
-    root: Path | None = None,
+    device: torch.device | str = "auto",
+    root: Path | str | None = None,
     resume: bool = False,
     report: Report | None = None,
 ) -> Run:
@@ -54,7 +55,7 @@ def train(
     Args:
         config: What decides the weights.
         out: The run folder.
-        device: Where to train.
+        device: Where to train; "auto" is the GPU where there is one.
         root: Where the data sets lie.
         resume: Go on with an unfinished run in the folder.
         report: Told of progress; None shows it on stderr.
@@ -63,10 +64,12 @@ def train(
         ValueError: The config does not fit the data or the folder.
         FloatingPointError: The loss became infinite or not a number.
     """
+    out, device = Path(out), resolve_device(device)
     run = Run(out, config)
     if run.finished:
         check_folder(run, resume=resume)
         return run
+    _check_method(config)
     processes = join_processes(device)
     if processes.first and (out / CONFIG).exists():
         check_folder(run, resume=resume)
@@ -88,6 +91,17 @@ def train(
         (run.folder / RESUME).unlink(missing_ok=True)
     processes.wait()
     return run
+
+
+def _check_method(config: TrainConfig) -> None:
+    """Refuse a method of the user's own that cannot train, or that config.json cannot hold."""
+    method = config.method
+    if isinstance(method, type) or not callable(getattr(method, "loss", None)):
+        raise ValueError(f"method must be a dataclass's object with a function loss(model, x, y, rng), got {method!r}")
+    try:
+        settings_hash(config_to_json(config))
+    except TypeError as error:
+        raise ValueError(f"method must hold what JSON can, for config.json, but {error}") from None
 
 
 @dataclass

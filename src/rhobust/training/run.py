@@ -20,6 +20,7 @@ from rhobust.models import build_model
 from rhobust.records import read_json, read_rows, write_json, write_whole
 
 from .config import TrainConfig, config_from_json, config_to_json
+from .environment import resolve_device
 
 CONFIG, WEIGHTS, METRICS = "config.json", "model.safetensors", "metrics.jsonl"
 ENVIRONMENT, RESUME = "environment.json", "resume.pt"
@@ -59,7 +60,7 @@ class Run:
             activation=self.config.activation,
             seed=self.config.seed,
         )
-        return fill_weights(model, self.folder / WEIGHTS).to(device).eval()
+        return fill_weights(model, self.folder / WEIGHTS).to(resolve_device(device)).eval()
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -175,8 +176,9 @@ def write_witness(folder: Path, to: Path) -> None:
     write_json(witness, document)
 
 
-def fill_weights(model: nn.Module, path: Path) -> nn.Module:
+def fill_weights(model: nn.Module, path: Path | str) -> nn.Module:
     """Load a safetensors file into a network; names and shapes must agree."""
+    path = Path(path)
     weights_description(path)
     saved, wanted = load_file(path), model.state_dict()
     missing, strange = sorted(wanted.keys() - saved.keys()), sorted(saved.keys() - wanted.keys())

@@ -32,7 +32,7 @@ class Step:
             share: This process's share of the whole batch, a scalar; 1 for a single process.
         """
         self.optimizer.zero_grad(set_to_none=True)
-        loss = self.loss(x, y)
+        loss = _checked(self.loss(x, y))
         (loss.value * share).backward()
         self.processes.add_gradients(self.model)
         if self.clip is not None:
@@ -43,3 +43,13 @@ class Step:
     def loss(self, x: torch.Tensor, y: torch.Tensor) -> Loss:
         """The method's loss of a batch."""
         return self.method.loss(self.model, x, y, self.noise)
+
+
+def _checked(loss: Loss) -> Loss:
+    """Refuse what a method of the user's own may return in the place of a loss."""
+    if not isinstance(loss, Loss):
+        raise ValueError(f"a method's loss must return a rhobust.methods.Loss, got a {type(loss).__name__}")
+    if loss.value.dim() or not loss.value.requires_grad:
+        shape = f"the shape {tuple(loss.value.shape)}" if loss.value.dim() else "one without a gradient"
+        raise ValueError(f"a loss's value must be a scalar that depends on the weights, got {shape}")
+    return loss

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Literal
 
+from rhobust.declared import sizes
+
 from .cohen import Cohen as Cohen
 from .grid import Grid as Grid
 from .protocol import Claims as Claims
@@ -29,6 +31,8 @@ def choose_way(
     """
     if name is None:
         name = "two-stage" if tolerance is not None else "cohen" if radii is None else "grid"
+    if name not in WAYS:
+        raise ValueError(f"way must be one of {', '.join(WAYS)}, got {name!r}")
     if tolerance is not None and name != "two-stage":
         raise ValueError(f"tolerance must come with the way two-stage, got the way {name}")
     draws = {key: value for key, value in (("n0", n0), ("n", n)) if value is not None}
@@ -38,4 +42,4 @@ def choose_way(
         return TwoStage(**draws) if tolerance is None else TwoStage(**draws, tolerance=tolerance)
     if radii is None:
         raise ValueError("radii must be given for the way grid, got none")
-    return Grid(tuple(radii), **draws)
+    return Grid(sizes("radii", radii), **draws)

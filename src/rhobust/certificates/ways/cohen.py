@@ -8,7 +8,7 @@ import numpy as np
 from rhobust.bounds import certified_radius, clopper_pearson
 from rhobust.bounds.sequential import Whole
 
-from .protocol import Claims, check_draws
+from .protocol import Claims, check_way
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Cohen:
     """Draws that count it."""
 
     def __post_init__(self) -> None:
-        check_draws(self.n0, self.n)
+        check_way(self)
 
     def plan(self, sigma: float, level: float) -> "FixedPlan":
         return FixedPlan(sigma, level, self.n)

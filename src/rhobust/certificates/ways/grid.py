@@ -9,7 +9,7 @@ import numpy as np
 from rhobust.bounds.sequential import RadiusTest, Whole, looks
 from rhobust.certificates.votes import CHUNK
 
-from .protocol import Claims, check_draws
+from .protocol import Claims, check_way
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Grid:
     """The chance that a radius is still proved below which it is given up."""
 
     def __post_init__(self) -> None:
-        check_draws(self.n0, self.n)
+        check_way(self)
         self.test(1.0, 0.5)
 
     def test(self, sigma: float, level: float) -> RadiusTest:

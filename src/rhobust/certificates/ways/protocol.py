@@ -1,13 +1,14 @@
 """What a way to certify is: how many draws it takes, and what they prove."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rhobust.bounds.arguments import Array
 from rhobust.bounds.sequential import Whole
+from rhobust.declared import check_declared
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,8 @@ class Way(Protocol):
         ...
 
 
-def check_draws(n0: int, n: int) -> None:
+def check_way(way: Any) -> None:
     """Refuse a counting stage that is smaller than the selection: its radius could only be worse than worthless."""
-    if n0 < 1 or n < n0:
-        raise ValueError(f"n must be >= n0 >= 1, got n={n} and n0={n0}")
+    check_declared(way)
+    if way.n0 < 1 or way.n < way.n0:
+        raise ValueError(f"n must be >= n0 >= 1, got n={way.n} and n0={way.n0}")

@@ -7,7 +7,7 @@ from rhobust.bounds.sequential import Whole
 from rhobust.bounds.tolerance import draws_for_tolerance
 
 from .cohen import FixedPlan
-from .protocol import check_draws
+from .protocol import check_way
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class TwoStage:
     """How much smaller the radius may be expected to be than with n draws."""
 
     def __post_init__(self) -> None:
-        check_draws(self.n0, self.n)
+        check_way(self)
         if not self.tolerance > 0:
             raise ValueError(f"tolerance must be > 0, got {self.tolerance}")
 

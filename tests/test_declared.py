@@ -1,0 +1,128 @@
+"""Settings of every kind refuse what they do not declare, in one line and before anything is done with them."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+import torch
+
+from rhobust.attacks import Autoattack, Eot, Paper, Pgd
+from rhobust.certificates import Cohen, Grid, ShiftClaim, Smoothing, TwoStage, choose_way
+from rhobust.declared import check_count, check_declared, sizes
+from rhobust.evaluation import Ascent
+from rhobust.methods import Erm, Nal
+from rhobust.training import TrainConfig
+
+
+@dataclass(frozen=True)
+class Settings:
+    count: int = 1
+    size: float = 1.0
+    word: Literal["one", "two"] = "one"
+    wide: bool = False
+    perhaps: float | None = None
+    choice: Literal["a", "b"] | None = None
+    free: tuple[float, ...] = ()
+    name: str = "x"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"count": np.int64(3)},
+        {"size": 2},
+        {"size": np.float32(0.5)},
+        {"word": "two"},
+        {"perhaps": 1},
+        {"choice": "b"},
+        {"free": "anything"},
+    ],
+)
+def test_what_a_field_declares_is_taken(given: dict[str, Any]) -> None:
+    check_declared(Settings(**given))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"count": 1.0}, r"count must be an int, got 1\.0"),
+        ({"count": True}, "count must be an int, got True"),
+        ({"size": "1"}, "size must be a number, got '1'"),
+        ({"size": torch.tensor(1.0)}, r"size must be a number, got tensor\(1\.\)"),
+        ({"size": True}, "size must be a number, got True"),
+        ({"word": "three"}, "word must be one of one, two, got 'three'"),
+        ({"wide": 1}, "wide must be True or False, got 1"),
+        ({"perhaps": "no"}, "perhaps must be a number or None, got 'no'"),
+        ({"choice": "c"}, "choice must be one of a, b or None, got 'c'"),
+        ({"name": 3}, "name must be a string, got 3"),
+    ],
+)
+def test_what_it_does_not_is_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        check_declared(Settings(**given))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Eot(norm="L2"), "norm must be one of l2, linf, got 'L2'"),  # was taken for linf
+        (lambda: Pgd(schedule="cosine"), "schedule must be one of falling, constant, got 'cosine'"),
+        (lambda: Pgd(gradient="sign"), "gradient must be one of normalised, raw, got 'sign'"),
+        (lambda: Eot(loss="ce"), "loss must be one of cross-entropy, margin, got 'ce'"),
+        (lambda: Eot(draws=2.5), r"draws must be an int, got 2\.5"),
+        (lambda: Autoattack(norm="Linf"), "norm must be one of l2, linf, got 'Linf'"),
+        (lambda: Autoattack(version="plus"), "version must be one of rand, standard, got 'plus'"),
+        (lambda: Paper(sees="noise"), "sees must be one of base, draw, got 'noise'"),
+        (lambda: Smoothing("0.25", 10), "sigma must be a number, got '0.25'"),
+        (lambda: Smoothing(float("inf"), 10), "sigma must be > 0 and finite, got inf"),
+        (lambda: Smoothing(0.25, 10, dtype="float64"), "dtype must be one of float32, .*, got 'float64'"),
+        (lambda: Smoothing(0.25, 10, noise="uniform"), "noise must be one of grid, float, got 'uniform'"),
+        (lambda: ShiftClaim(way="fast"), "way must be one of majorant, intervals, sample, got 'fast'"),
+        (lambda: ShiftClaim("k-vote", votes=2.5), r"votes must be an int or None, got 2\.5"),
+        (lambda: Cohen(n=1e4), r"n must be an int, got 10000\.0"),
+        (lambda: Grid((0.1,), n0=float("nan")), "n0 must be an int, got nan"),
+        (lambda: TwoStage(tolerance=[0.1]), r"tolerance must be a number, got \[0\.1\]"),
+        (lambda: choose_way("fast"), "way must be one of cohen, grid, two-stage, got 'fast'"),
+        (lambda: Ascent(steps=1.5), r"steps must be an int, got 1\.5"),
+        (lambda: TrainConfig(Erm(), "digits", "cnn", optimizer="adamw"), "optimizer must be one of adam, sgd"),
+        (lambda: TrainConfig(Erm(), "digits", "cnn", epochs=1.5), r"epochs must be an int, got 1\.5"),
+        (lambda: TrainConfig(Erm(), "digits", "cnn", activation="gelu"), "activation must be one of relu, elu"),
+        (lambda: TrainConfig(Nal(inner="fast"), "digits", "cnn"), "inner must be one of damped, paper, got 'fast'"),
+        (lambda: TrainConfig(Nal(draws=2.5), "digits", "cnn"), r"draws must be an int, got 2\.5"),
+        (lambda: TrainConfig(Erm(), 3, "cnn"), "data must be a string, got 3"),
+    ],
+)
+def test_every_kind_of_settings_looks_at_its_own(make: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_a_count_is_whole_and_at_least_one() -> None:
+    check_count("n", np.int64(1))
+    for value, message in [(0, "n must be >= 1, got 0"), (2.0, r"n must be an int, got 2\.0")]:
+        with pytest.raises(ValueError, match=message):
+            check_count("n", value)
+
+
+@pytest.mark.parametrize("values", [[0, 0.5], (0.0, 0.5), np.array([0, 0.5]), torch.tensor([0, 0.5])], ids=repr)
+def test_sizes_come_as_floats_from_any_list_of_numbers(values: Any) -> None:
+    assert sizes("eps", values) == (0.0, 0.5)
+    assert {type(size) for size in sizes("eps", values)} == {float}
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (0.1, r"eps must be a list of numbers, got 0\.1"),
+        (["wide"], r"eps must be a list of numbers, got \['wide'\]"),
+        (None, "eps must be a list of numbers, got None"),
+        ([[0.1]], r"eps must be a list of numbers, got \[\[0\.1\]\]"),
+        ([], "eps must hold at least one number, got none"),
+        ([0.1, float("inf")], r"eps must be finite, got 0\.1 inf"),
+        ([-1], r"eps must be >= 0, got -1\.0"),
+    ],
+)
+def test_what_is_no_list_of_sizes_is_refused(values: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        sizes("eps", values)
