@@ -11,7 +11,7 @@ from rhobust.attacks import Autoattack, Eot, Paper, Pgd
 from rhobust.certificates import Cohen, Grid, ShiftClaim, Smoothing, TwoStage, choose_way
 from rhobust.declared import check_count, check_declared, sizes
 from rhobust.evaluation import Ascent
-from rhobust.methods import Erm, Nal
+from rhobust.methods import Erm, Nal, Wrm
 from rhobust.training import TrainConfig
 
 
@@ -25,6 +25,13 @@ class Settings:
     choice: Literal["a", "b"] | None = None
     free: tuple[float, ...] = ()
     name: str = "x"
+
+
+@dataclass(frozen=True)
+class Own(Erm):
+    """A method of the user's own, which does not look itself."""
+
+    draws: int = 1
 
 
 @pytest.mark.parametrize(
@@ -88,8 +95,9 @@ def test_what_it_does_not_is_refused(given: dict[str, Any], message: str) -> Non
         (lambda: TrainConfig(Erm(), "digits", "cnn", optimizer="adamw"), "optimizer must be one of adam, sgd"),
         (lambda: TrainConfig(Erm(), "digits", "cnn", epochs=1.5), r"epochs must be an int, got 1\.5"),
         (lambda: TrainConfig(Erm(), "digits", "cnn", activation="gelu"), "activation must be one of relu, elu"),
-        (lambda: TrainConfig(Nal(inner="fast"), "digits", "cnn"), "inner must be one of damped, paper, got 'fast'"),
-        (lambda: TrainConfig(Nal(draws=2.5), "digits", "cnn"), r"draws must be an int, got 2\.5"),
+        (lambda: Nal(inner="fast"), "inner must be one of damped, paper, got 'fast'"),
+        (lambda: Wrm(steps=1.5), "steps must be an int, got 1.5"),
+        (lambda: TrainConfig(Own(draws=2.5), "digits", "cnn"), r"draws must be an int, got 2\.5"),
         (lambda: TrainConfig(Erm(), 3, "cnn"), "data must be a string, got 3"),
     ],
 )

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from rhobust.declared import check_declared
 from rhobust.noise import Noise, noisy_copies
 
 from .protocol import Loss
@@ -21,6 +22,7 @@ class Gaussian:
     """Noisy copies of each input."""
 
     def __post_init__(self) -> None:
+        check_declared(self)
         if not self.sigma > 0:
             raise ValueError(f"sigma must be > 0, got {self.sigma}")
         if self.draws < 1:

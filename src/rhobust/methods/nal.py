@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from rhobust.attacks.ascent import ascend, frozen, label_losses
 from rhobust.configs import LATER
+from rhobust.declared import check_declared
 from rhobust.noise import Noise
 
 from .agreement import disagreement
@@ -39,6 +40,7 @@ class Nal:
     """Weight of what the draws of an input disagree by; 10 certifies more at larger radii, and less at 0."""
 
     def __post_init__(self) -> None:
+        check_declared(self)
         for name in ("sigma", "gamma"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be > 0, got {getattr(self, name)}")

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rhobust import attacks
+from rhobust.declared import check_declared
 from rhobust.noise import Noise
 
 from .protocol import Loss, squared_distance
@@ -27,6 +28,7 @@ class Pgd:
     """Step size times steps, in units of eps."""
 
     def __post_init__(self) -> None:
+        check_declared(self)
         for name in ("eps", "relative_step"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be > 0, got {getattr(self, name)}")

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from rhobust.declared import check_declared
 from rhobust.noise import Noise, noisy_copies
 
 from .protocol import Loss
@@ -21,6 +22,7 @@ class Stn:
     """Weight of the stability term; the paper does not state its own."""
 
     def __post_init__(self) -> None:
+        check_declared(self)
         for name in ("sigma", "weight"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be > 0, got {getattr(self, name)}")

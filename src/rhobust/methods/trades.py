@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rhobust.attacks.ascent import ascend, beside, frozen, l2_move
+from rhobust.declared import check_declared
 from rhobust.noise import Noise
 
 from .protocol import Loss, squared_distance
@@ -33,6 +34,7 @@ class Trades:
     """Step size times steps, in units of eps."""
 
     def __post_init__(self) -> None:
+        check_declared(self)
         for name in ("eps", "beta", "relative_step"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be > 0, got {getattr(self, name)}")

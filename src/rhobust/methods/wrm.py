@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rhobust.attacks.ascent import ascend, frozen, label_losses
+from rhobust.declared import check_declared
 from rhobust.noise import Noise
 
 from .penalised import penalised_move
@@ -22,6 +23,7 @@ class Wrm:
     """Damped inner steps after the first, full one, as Sinha et al. count them."""
 
     def __post_init__(self) -> None:
+        check_declared(self)
         if not self.gamma > 0:
             raise ValueError(f"gamma must be > 0, got {self.gamma}")
         if self.steps < 1:
