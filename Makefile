@@ -10,9 +10,9 @@ OUT ?= quickstart
 quickstart: $(VENV)/.core
 	$(BIN)/rhobust quickstart --out $(OUT)
 
-# One thread a worker: two workers with two threads each would fight over two cores. Tests of a group share a worker.
+# One thread a worker: two workers with two threads each would fight over two cores. Tests of a file share what it sets up.
 test: lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 slow: $(VENV)/.test
 	$(BIN)/python -m pytest -m slow

@@ -150,10 +150,6 @@ CHANGES = {path.stem for path in (ROOT / "results" / "changes").glob("*.json")}
 """Tables that experiments/nal.py makes; its tests look at them."""
 
 
-# The records are read once: what looks at them shares a worker.
-shared = pytest.mark.xdist_group("results")
-
-
 @pytest.fixture(scope="module")
 def made():
     """What reproduce makes of the records now, by name."""
@@ -162,7 +158,6 @@ def made():
     return {spec.name: told_from(filled, GPU) for spec, filled in documents(whole, workshop, -math.inf)}
 
 
-@shared
 def test_the_tables_in_the_results_are_what_the_records_give(made):
     for name, document in made.items():
         assert read_json(GPU / f"{name}.json") == document, (
@@ -170,7 +165,6 @@ def test_the_tables_in_the_results_are_what_the_records_give(made):
         )
 
 
-@shared
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_the_places_in_a_page_hold_what_the_records_give(page, made):
     there = places(page)
@@ -186,7 +180,6 @@ def test_the_pages_show_all_of_ours():
     assert shown_somewhere == BEYOND.keys() | CHANGES
 
 
-@shared
 def test_the_pictures_are_drawn_from_the_records(made):
     """Only the version that drew them draws the same bytes."""
     from rhobust.paper.drawing import draw, to_bytes
@@ -213,7 +206,6 @@ def test_a_run_says_where_and_how_it_was_made(folder):
     assert not (folder / "model.safetensors").exists()
 
 
-@shared
 def test_our_attack_leaves_no_more_standing_than_autoattack(made):
     """docs/results.md says so."""
     cells = [cell["ours"] for line in made["table-autoattack"]["lines"] for cell in line["cells"]]
@@ -224,7 +216,6 @@ def test_our_attack_leaves_no_more_standing_than_autoattack(made):
         assert ours["value"] <= auto["value"]
 
 
-@shared
 def test_every_evaluation_says_what_it_took(made):
     works = [work for work in made["ledger"]["works"].values() if "fault" not in work]
     assert {work["run"] for work in works} <= {folder.name for folder in RUNS}

@@ -26,14 +26,10 @@ from .folders import write_losses, write_run, write_transfer
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 DRIVER = shutil.which("chromedriver")
 
-pytestmark = [
-    pytest.mark.skipif(
-        BROWSER is None or DRIVER is None,
-        reason="needs chromium and chromedriver (Debian: apt-get install chromium chromium-driver)",
-    ),
-    # One worker starts one browser for all of them.
-    pytest.mark.xdist_group("browser"),
-]
+pytestmark = pytest.mark.skipif(
+    BROWSER is None or DRIVER is None,
+    reason="needs chromium and chromedriver (Debian: apt-get install chromium chromium-driver)",
+)
 
 DESKTOP, PHONE = (1280, 900), (390, 844)
 
