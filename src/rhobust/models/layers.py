@@ -28,9 +28,10 @@ class InputConv(nn.Conv2d):
         if input.device.type != "cpu" or not input.requires_grad:
             return super().forward(input)
         kernel, stride, padding = self.geometry
-        windows = F.pad(input, (padding,) * 4).unfold(2, kernel, stride).unfold(3, kernel, stride)
-        patches = windows.permute(0, 2, 3, 1, 4, 5).flatten(3)
-        return F.linear(patches, self.weight.flatten(1), self.bias).permute(0, 3, 1, 2)
+        patches = F.unfold(input, kernel, padding=padding, stride=stride).transpose(1, 2)
+        flat = F.linear(patches, self.weight.flatten(1), self.bias)
+        height = (input.shape[2] + 2 * padding - kernel) // stride + 1
+        return flat.unflatten(1, (height, -1)).permute(0, 3, 1, 2)
 
 
 class WholeConv(nn.Conv2d):
