@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from rhobust.declared import check_declared
-from rhobust.noise import DrawnNoise, ExampleNoise, Noise, stream
+from rhobust.noise import DrawnNoise, Noise, stream
 
 from .ascent import frozen, unit
 from .ball import Norm
-from .climb import checked_labels
+from .climb import prepared
 from .padding import padded
 from .smoothed import smoothed_logits
 
@@ -77,8 +77,7 @@ class Autoattack:
         sigma: float | None = None,
         rng: Noise | None = None,
     ) -> Tensor:
-        y = checked_labels(model, x, y, eps=eps, sigma=sigma)
-        rng = rng or ExampleNoise(0, "attack", range(len(x)))
+        y, rng = prepared(model, x, y, eps=eps, sigma=sigma, rng=rng)
         if eps == 0:
             return x
         # pyautoattack seeds torch's global generators, those of every GPU included.

@@ -104,8 +104,7 @@ class Climb(ABC):
         rng: Noise | None = None,
     ) -> Tensor:
         """The end of the ascent; of several starts the end with the largest margin for each example."""
-        y = checked_labels(model, x, y, eps=eps, sigma=sigma)
-        rng = rng or ExampleNoise(0, "attack", range(len(x)))
+        y, rng = prepared(model, x, y, eps=eps, sigma=sigma, rng=rng)
         ends = [
             self.attempt(number).climb(
                 model, x, y, eps=eps, sigma=sigma, rng=rng, start=self.start(x, eps, rng, number)
@@ -120,8 +119,10 @@ class Climb(ABC):
         return torch.stack(ends)[worst, torch.arange(len(x), device=x.device)]
 
 
-def checked_labels(model: nn.Module, x: Tensor, y: Tensor, *, eps: float, sigma: float | None) -> Tensor:
-    """The labels as int64; a radius, a noise, inputs or labels that no attack can take are refused."""
+def prepared(
+    model: nn.Module, x: Tensor, y: Tensor, *, eps: float, sigma: float | None, rng: Noise | None
+) -> tuple[Tensor, Noise]:
+    """The labels as int64, and the noise; a radius, a sigma, inputs or labels that no attack can take are refused."""
     if not 0 <= eps < math.inf:
         raise ValueError(f"eps must be >= 0 and finite, got {eps}")
     if sigma is not None and not 0 < sigma < math.inf:
@@ -131,4 +132,4 @@ def checked_labels(model: nn.Module, x: Tensor, y: Tensor, *, eps: float, sigma:
         raise ValueError(f"x must be floating point to be attacked, got {x.dtype}: to_unit of rhobust.data makes it so")
     y = class_numbers(y, x)
     check_labels(y, output_width(model, x))
-    return y
+    return y, rng or ExampleNoise(0, "attack", range(len(x)))

@@ -108,7 +108,7 @@ def check_folder(run: Run, *, resume: bool) -> None:
     """Refuse a folder that holds a run of another config, or an unfinished one unless it is to go on."""
     theirs, ours = config_to_json(open_run(run.folder).config), config_to_json(run.config)
     if theirs != ours:
-        keys = ", ".join(key for key in ours if ours[key] != theirs[key])
+        keys = ", ".join(key for key in ours | theirs if ours.get(key) != theirs.get(key))
         raise ValueError(
             f"{run.folder} must hold a run of the same config, but it differs in {keys}: choose another --out"
         )
