@@ -1,13 +1,13 @@
 """Walks over a half space, where every answer is known."""
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from rhobust.attacks import Eot, Pgd
+from rhobust.attacks import Attack, Eot, Pgd
 from rhobust.data import Dataset, to_unit
 from rhobust.evaluation import attack_target, certify_shift_target, certify_target, target_from_run
 from rhobust.evaluation.target import _in_classes_of
@@ -37,6 +37,31 @@ def test_what_breaks_is_what_lies_within_the_radius(target, distance, attack):
     assert all(point["low"] <= point["accuracy"] <= point["high"] for point in curve)
     assert all(point["n"] == 40 for point in curve)
     assert read_record(record.path) == record
+
+
+@dataclass(frozen=True)
+class Grey(Attack):
+    """An attack of one's own: towards the other side of grey, as far as it is told to."""
+
+    share: float = 1.0
+
+    @property
+    def sees_noise(self):
+        return False
+
+    def moved(self, model, x, y, *, eps, sigma, rng):
+        side = 1 - 2 * y.view(-1, *[1] * (x.dim() - 1))
+        return (x + self.share * eps / x[0].numel() ** 0.5 * side).clamp(0, 1)
+
+
+def test_an_attack_of_ones_own_is_asked_the_same_questions_and_walks_like_any_other(target, distance):
+    record = attack_target(target, Grey(), RADII, report=silent)
+    assert all(row["broken"] == (distance[row["index"]].item() < row["radius"]) for row in record.rows)
+    assert attack_target(target, Grey(share=0.5), RADII, report=silent).path != record.path
+    x, y = to_unit(target.data.images), target.data.labels
+    assert torch.equal(Grey()(target.model, x, y.int(), eps=0.5), Grey()(target.model, x, y, eps=0.5))
+    with pytest.raises(ValueError, match="eps must be >= 0 and finite, got -1"):
+        Grey()(target.model, x, y, eps=-1)
 
 
 def test_what_is_broken_stays_broken(target):

@@ -13,8 +13,8 @@ from rhobust.declared import check_declared
 from rhobust.noise import DrawnNoise, Noise, stream
 
 from .ascent import frozen, unit
+from .attack import Attack
 from .ball import Norm
-from .climb import prepared
 from .padding import padded
 from .smoothed import smoothed_logits
 
@@ -31,7 +31,7 @@ TARGETS = 9
 
 
 @dataclass(frozen=True)
-class Autoattack:
+class Autoattack(Attack):
     """AutoAttack: of the points that its parts find, the one that the classifier gets most wrong.
 
     "rand" attacks the smoothed classifier by APGD on cross-entropy and on DLR. The draws of a step go through the
@@ -64,20 +64,9 @@ class Autoattack:
 
     @property
     def sees_noise(self) -> bool:
-        """Whether the attack is one on the smoothed classifier, and needs its sigma."""
         return self.version == "rand"
 
-    def __call__(
-        self,
-        model: nn.Module,
-        x: Tensor,
-        y: Tensor,
-        *,
-        eps: float,
-        sigma: float | None = None,
-        rng: Noise | None = None,
-    ) -> Tensor:
-        y, rng = prepared(model, x, y, eps=eps, sigma=sigma, rng=rng)
+    def moved(self, model: nn.Module, x: Tensor, y: Tensor, *, eps: float, sigma: float | None, rng: Noise) -> Tensor:
         if eps == 0:
             return x
         # pyautoattack seeds torch's global generators, those of every GPU included.

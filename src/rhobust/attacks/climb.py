@@ -1,18 +1,17 @@
 """What gradient attacks share: an ascent within a ball from one start or several."""
 
-import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass, replace
 from typing import Literal, Self
 
 import torch
 from torch import Tensor, nn
 
-from rhobust.data import check_images, check_labels, class_numbers
 from rhobust.declared import check_declared
-from rhobust.noise import ExampleNoise, Noise
+from rhobust.noise import Noise
 
-from .ascent import Objective, ascend, beside, frozen, output_width
+from .ascent import Objective, ascend, beside, frozen
+from .attack import Attack
 from .ball import Gradient, Norm, random_point, steps_within
 from .losses import OTHER, LossKind
 
@@ -21,7 +20,7 @@ Schedule = Literal["falling", "constant"]
 
 
 @dataclass(frozen=True)
-class Climb(ABC):
+class Climb(Attack):
     """An attack that climbs a loss by projected gradient steps.
 
     Restarts climb the two losses in turn: cross-entropy and margin break different examples, so two ascents find more
@@ -57,11 +56,6 @@ class Climb(ABC):
         if self.restarts < 0:
             raise ValueError(f"restarts must be >= 0, got {self.restarts}")
 
-    @property
-    @abstractmethod
-    def sees_noise(self) -> bool:
-        """Whether the attack is one on the smoothed classifier, and needs its sigma."""
-
     @abstractmethod
     def objective(self, model: nn.Module, y: Tensor, *, sigma: float | None, rng: Noise) -> Objective:
         """The loss that is climbed, of a network in evaluation mode."""
@@ -93,18 +87,8 @@ class Climb(ABC):
         """Where an attempt begins on its own: the first at the centre unless told otherwise, the others at random."""
         return random_point(x, eps, self.norm, rng) if self.random_start or attempt > 0 else x
 
-    def __call__(
-        self,
-        model: nn.Module,
-        x: Tensor,
-        y: Tensor,
-        *,
-        eps: float,
-        sigma: float | None = None,
-        rng: Noise | None = None,
-    ) -> Tensor:
+    def moved(self, model: nn.Module, x: Tensor, y: Tensor, *, eps: float, sigma: float | None, rng: Noise) -> Tensor:
         """The end of the ascent; of several starts the end with the largest margin for each example."""
-        y, rng = prepared(model, x, y, eps=eps, sigma=sigma, rng=rng)
         ends = [
             self.attempt(number).climb(
                 model, x, y, eps=eps, sigma=sigma, rng=rng, start=self.start(x, eps, rng, number)
@@ -117,19 +101,3 @@ class Climb(ABC):
             margin = replace(self, loss="margin").objective(lent, y, sigma=sigma, rng=rng)
             worst = torch.stack([margin(end) for end in ends]).argmax(0)
         return torch.stack(ends)[worst, torch.arange(len(x), device=x.device)]
-
-
-def prepared(
-    model: nn.Module, x: Tensor, y: Tensor, *, eps: float, sigma: float | None, rng: Noise | None
-) -> tuple[Tensor, Noise]:
-    """The labels as int64, and the noise; a radius, a sigma, inputs or labels that no attack can take are refused."""
-    if not 0 <= eps < math.inf:
-        raise ValueError(f"eps must be >= 0 and finite, got {eps}")
-    if sigma is not None and not 0 < sigma < math.inf:
-        raise ValueError(f"sigma must be > 0 and finite, got {sigma}")
-    check_images(x)
-    if not x.is_floating_point():
-        raise ValueError(f"x must be floating point to be attacked, got {x.dtype}: to_unit of rhobust.data makes it so")
-    y = class_numbers(y, x)
-    check_labels(y, output_width(model, x))
-    return y, rng or ExampleNoise(0, "attack", range(len(x)))

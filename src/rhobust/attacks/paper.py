@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from rhobust.declared import check_declared
 from rhobust.noise import Noise
 
+from .attack import Attack
 from .ball import Gradient
 from .climb import Climb
 from .eot import Eot
@@ -17,7 +18,7 @@ Sees = Literal["base", "draw"]
 
 
 @dataclass(frozen=True)
-class Paper:
+class Paper(Attack):
     """L2 PGD with steps of 2 eps / steps, as the paper states it; its readings are options.
 
     The paper gives the number of steps (20 or 100) and their size. It does not say whether the gradient is that of the
@@ -58,14 +59,5 @@ class Paper:
             "restarts": 0,
         }
 
-    def __call__(
-        self,
-        model: nn.Module,
-        x: Tensor,
-        y: Tensor,
-        *,
-        eps: float,
-        sigma: float | None = None,
-        rng: Noise | None = None,
-    ) -> Tensor:
-        return self.climber()(model, x, y, eps=eps, sigma=sigma, rng=rng)
+    def moved(self, model: nn.Module, x: Tensor, y: Tensor, *, eps: float, sigma: float | None, rng: Noise) -> Tensor:
+        return self.climber().moved(model, x, y, eps=eps, sigma=sigma, rng=rng)
