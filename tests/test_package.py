@@ -61,3 +61,28 @@ def test_no_pickle_is_read_anywhere():
         for call in re.findall(r"torch\.load\([^)]*\)", text):
             assert "weights_only=True" in call, (path, call)
         assert "allow_pickle=True" not in text, path
+
+
+def sentences(tree):
+    """The strings of a module but for its docstrings, those of an f-string in one."""
+    left = [tree]
+    while left:
+        node = left.pop()
+        if isinstance(node, ast.JoinedStr):
+            yield "".join(str(part.value) if isinstance(part, ast.Constant) else "_" for part in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+        elif not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
+            left += ast.iter_child_nodes(node)
+
+
+def test_what_python_callers_are_told_names_no_option_of_the_command_line():
+    package, told = ROOT / "src" / "rhobust", []
+    for room in ("attacks", "bounds", "certificates", "data", "evaluation", "methods", "models", "training"):
+        for path in (package / room).rglob("*.py"):
+            told += [
+                (path, text) for text in sentences(ast.parse(path.read_text())) if re.search(r"[ (`]--[a-z]", text)
+            ]
+    # A whole command can be run by either.
+    assert [found for found in told if "`rhobust data get " not in found[1]] == []
+    assert told

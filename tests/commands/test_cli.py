@@ -102,7 +102,7 @@ def plain(tmp_path_factory):
 
 
 def test_a_run_without_noise_needs_sigma_to_be_attacked_through_it(plain, capsys):
-    assert "without noise, or nobody knows, so --sigma must be given" in refused(capsys, ["attack", str(plain), *SMALL])
+    assert "without noise, or nobody knows, so sigma must be given" in refused(capsys, ["attack", str(plain), *SMALL])
     assert document(capsys, ["attack", str(plain), "--sigma", "0.25", "--radii", "0", "--votes", "5", *SMALL])
 
 

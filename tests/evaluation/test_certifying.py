@@ -125,8 +125,8 @@ def test_long_work_is_told_beforehand_for_the_images_that_are_left(target, monke
     steps = []
     whole = certify(target, limit=30, report=steps.append)
     assert steps[0] == (
-        "30 images with 1,100 draws each take about 6 min: --radii or --tolerance stop drawing early,"
-        " --limit or --stride take fewer images, --n fewer draws"
+        "30 images with 1,100 draws each take about 6 min: radii or a tolerance stop drawing early,"
+        " a limit or a stride takes fewer images, a smaller n fewer draws"
     )
     lines = whole.path.read_text().splitlines(keepends=True)
     whole.path.write_text("".join(lines[:11]))

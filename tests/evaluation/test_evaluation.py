@@ -179,7 +179,7 @@ def test_a_plain_network_needs_a_sigma_to_be_smoothed(target):
         lambda: certify_target(plain, radii=(0.0,)),
         lambda: certify_shift_target(plain, eps=(0.0,)),
     ):
-        with pytest.raises(ValueError, match="--sigma must be given"):
+        with pytest.raises(ValueError, match="so sigma must be given"):
             walk()
 
 

@@ -91,7 +91,7 @@ def test_other_images_are_other_records(target, pairs):
 
 
 def test_mistakes_are_refused(target, pairs):
-    with pytest.raises(ValueError, match="--sigma must be given"):
+    with pytest.raises(ValueError, match="so sigma must be given"):
         measure_target(replace(target, sigma=None), pairs)
     small = Pairs("small", pairs.before[:, :, :2], pairs.after[:, :, :2], None)
     with pytest.raises(

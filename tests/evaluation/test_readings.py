@@ -47,5 +47,5 @@ def test_with_and_without_noise(target):
     )
     assert noisy.settings["attack"] == plain.settings["attack"]
     assert [record.settings["scored"] for record in (noisy, plain)] == ["smoothed", "base"]
-    with pytest.raises(ValueError, match="--sigma must be given"):
+    with pytest.raises(ValueError, match="so sigma must be given"):
         with_and_without_noise([replace(target, sigma=None)], RADII)

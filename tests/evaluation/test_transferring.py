@@ -81,7 +81,7 @@ def test_a_record_with_a_source_names_it(networks):
     record = attack_target(other, Eot(steps=2, draws=2), RADII, source=target, scored="base", report=silent)
     assert record.settings["source"] == {"name": "half-space", "model_hash": "0" * 16, "sigma": 0.25}
     assert record.settings["model_hash"] == "1" * 16
-    with pytest.raises(ValueError, match="tilted was trained without noise, or nobody knows, so --sigma must be given"):
+    with pytest.raises(ValueError, match="tilted was trained without noise, or nobody knows, so sigma must be given"):
         attack_target(target, Eot(), RADII, source=other)
 
 

@@ -80,7 +80,7 @@ def test_a_finished_run_is_returned_as_it_is(trained):
 
 
 def test_a_folder_with_another_config_is_refused(trained):
-    with pytest.raises(ValueError, match="it differs in lr, seed: choose another --out"):
+    with pytest.raises(ValueError, match="it differs in lr, seed: choose another folder"):
         train(replace(CONFIG, seed=4, lr=0.5), trained.folder, device=CPU, report=silent)
 
 
@@ -99,7 +99,7 @@ def test_a_run_killed_by_sigkill_resumes_to_the_same_weights(trained, tmp_path):
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert not (out / "model.safetensors").exists(), "the run must be killed before its end for this test to mean much"
-    with pytest.raises(ValueError, match="add --resume"):
+    with pytest.raises(ValueError, match="set resume to go on"):
         train(CONFIG, out, device=CPU, report=silent)
     resumed = train(CONFIG, out, device=CPU, resume=True, report=silent)
     assert same(weights(trained), weights(resumed))

@@ -85,7 +85,7 @@ def test_an_unfinished_run_stays_as_it_was(tmp_path):
         train(CONFIG, tmp_path, device=torch.device("cpu"), report=interrupt)
     before = contents(tmp_path)
     assert sorted(before) == ["config.json", "environment.json", "metrics.jsonl", "resume.pt"]
-    for change, message in (({"lr": 0.5}, "it differs in lr"), ({}, "add --resume")):
+    for change, message in (({"lr": 0.5}, "it differs in lr"), ({}, "set resume to go on")):
         with pytest.raises(ValueError, match=message):
             trained(tmp_path, **change)
         assert contents(tmp_path) == before

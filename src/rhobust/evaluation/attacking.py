@@ -64,8 +64,8 @@ def attack_target(
             radius.
         probe: Attack a few examples again, harder, to see whether the attack was strong enough.
         fast: Let ascents climb a bf16 copy of the network, which pays on a GPU. Under noise it votes, too: judged is
-            the smoothed classifier in that arithmetic, as `certify --dtype bfloat16` certifies it. Without noise the
-            network itself is judged.
+            the smoothed classifier in that arithmetic, the one that `certify_target` speaks of with dtype "bfloat16".
+            Without noise the network itself is judged.
         limit: Examples at most.
         stride: Take every stride-th example.
         seed: Names the noise.

@@ -77,7 +77,7 @@ def audit_record(
     if share and not problems:
         if record.settings["device"] != device.type:
             raise ValueError(
-                f"{path} must be drawn again on a {record.settings['device']}, got {device.type}: or give --share 0"
+                f"{path} must be drawn again on a {record.settings['device']}, got {device.type}: or set share to 0"
             )
         target = target_from_folder(path.parent, device=device, sigma=smoothing.sigma, data=data, root=root)
         problems += _target(record, target)

@@ -116,8 +116,8 @@ def certify_target(
         if seconds < LONG:
             return None
         return (
-            f"{count:,} images with {draws:,} draws each take about {duration(seconds)}: --radii or"
-            " --tolerance stop drawing early, --limit or --stride take fewer images, --n fewer draws"
+            f"{count:,} images with {draws:,} draws each take about {duration(seconds)}: radii or a"
+            " tolerance stop drawing early, a limit or a stride takes fewer images, a smaller n fewer draws"
         )
 
     return walk(

@@ -32,7 +32,7 @@ def contradictions(record: Record) -> list[str]:
 def close_votes(record: Record) -> list[str]:
     """One warning for each certificate above what the attack left, where its votes are too few to refute it."""
     return [
-        f"{pair.text}: too few votes to tell (--votes)"
+        f"{pair.text}: too few votes to tell"
         for pair in _pairs(record)
         if pair.refuted <= pair.allowed and pair.certified > pair.standing
     ]

@@ -49,7 +49,7 @@ class Target:
     def smoothing(self) -> float:
         """The smoothing noise, or a plain refusal where the network has none."""
         if self.sigma is None:
-            raise ValueError(f"{self.name} was trained without noise, or nobody knows, so --sigma must be given")
+            raise ValueError(f"{self.name} was trained without noise, or nobody knows, so sigma must be given")
         return self.sigma
 
     def sigma_warnings(self) -> list[str]:
@@ -168,7 +168,7 @@ def target_from_weights(
     """
     weights, folder, device = Path(weights), Path(folder), resolve_device(device)
     if (folder / CONFIG).exists() and _own_config(folder) is None:
-        raise ValueError(f"{folder} must not be the folder of a training run: choose another --out")
+        raise ValueError(f"{folder} must not be the folder of a training run: choose another")
     test = load(data, "test", root=root, report=report)
     target = _own_target(factory, weights, test, folder, device, sigma)
     folder.mkdir(parents=True, exist_ok=True)

@@ -53,7 +53,7 @@ def transfer_matrix(
     if len({target.model_hash for target in targets}) < len(targets):
         raise ValueError("the runs of a transfer attack must have different weights, but two have the same")
     if len({target.data.fingerprint() for target in targets}) > 1:
-        raise ValueError("the runs of a transfer attack must have the same test data: give --data")
+        raise ValueError("the runs of a transfer attack must have the same test data: name it as data for all")
     judges = [Judge(one, scored or ("base" if one.sigma is None else "smoothed"), votes) for one in targets]
     for target in targets:
         check_pair(target, target)

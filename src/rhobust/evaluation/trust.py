@@ -55,7 +55,7 @@ def inspect(evaluation: Evaluation, indices: Sequence[int]) -> list[str]:
         if ((one - two).abs() > 1e-3 * (1 + one.abs())).any():
             warnings.append(
                 f"randomised outputs: {who} answers the same input differently each time, so a single answer decides"
-                " nothing; smooth it (--sigma) or make it deterministic"
+                " nothing; smooth it (with a sigma) or make it deterministic"
             )
         if (one >= 0).all() and ((one.sum(1) - 1).abs() < 1e-3).all():
             warnings.append(

@@ -80,7 +80,7 @@ def train(
     folder = begun(run, environment) if processes.first else nullcontext()
     with folder, telling(report if processes.first else silent) as tell:
         if isinstance(config.method, Wrm) and config.activation != "elu":
-            tell("warning: WRM's theory needs a smooth network; --activation elu is the paper's choice")
+            tell("warning: WRM's theory needs a smooth network; activation elu is the paper's choice")
         while len(trainer.metrics) < config.epochs:
             row = trainer.epoch()
             note = f"loss {row['loss']:.4f}  accuracy {row['accuracy']:.3f}"

@@ -76,9 +76,7 @@ class Run:
     def _said(self, key: str) -> Any:
         path = self.folder / WEIGHTS
         if not path.exists():
-            raise ValueError(
-                f"{self.folder} must hold a finished run, but {WEIGHTS} is missing: train it with --resume"
-            )
+            raise ValueError(f"{self.folder} must hold a finished run, but {WEIGHTS} is missing: train it with resume")
         description = weights_description(path)
         if key not in description:
             raise ValueError(f"{path} must say the {key} it was trained for, but does not")
@@ -98,7 +96,7 @@ def open_run(folder: Path | str) -> Run:
         if document.get("weights") is not None:
             raise ValueError(
                 f"{folder} must be a training run, but it holds records of {document.get('model')}:"
-                " give --model and --weights"
+                " give its model and weights"
             )
         document.pop("rhobust", None)
     return Run(folder, config_from_json(document, str(path)))
@@ -110,10 +108,12 @@ def check_folder(run: Run, *, resume: bool) -> None:
     if theirs != ours:
         keys = ", ".join(key for key in ours | theirs if ours.get(key) != theirs.get(key))
         raise ValueError(
-            f"{run.folder} must hold a run of the same config, but it differs in {keys}: choose another --out"
+            f"{run.folder} must hold a run of the same config, but it differs in {keys}: choose another folder"
         )
     if not run.finished and not resume:
-        raise ValueError(f"{run.folder} must be empty or finished, but holds an unfinished run: add --resume")
+        raise ValueError(
+            f"{run.folder} must be empty or finished, but holds an unfinished run: set resume to go on with it"
+        )
 
 
 @contextmanager
