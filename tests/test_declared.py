@@ -9,7 +9,7 @@ import torch
 
 from rhobust.attacks import Autoattack, Eot, Paper, Pgd
 from rhobust.certificates import Cohen, Grid, ShiftClaim, Smoothing, TwoStage, choose_way
-from rhobust.declared import check_count, check_declared, sizes
+from rhobust.declared import check_count, check_declared, check_number, sizes
 from rhobust.evaluation import Ascent
 from rhobust.methods import Erm, Nal, Wrm
 from rhobust.training import TrainConfig
@@ -57,6 +57,7 @@ def test_what_a_field_declares_is_taken(given: dict[str, Any]) -> None:
         ({"count": True}, "count must be an int, got True"),
         ({"size": "1"}, "size must be a number, got '1'"),
         ({"size": torch.tensor(1.0)}, r"size must be a number, got tensor\(1\.\)"),
+        ({"size": torch.ones(2, 2)}, "size must be a number, got a Tensor$"),
         ({"size": True}, "size must be a number, got True"),
         ({"word": "three"}, "word must be one of one, two, got 'three'"),
         ({"wide": 1}, "wide must be True or False, got 1"),
@@ -111,6 +112,18 @@ def test_a_count_is_whole_and_at_least_one() -> None:
     for value, message in [(0, "n must be >= 1, got 0"), (2.0, r"n must be an int, got 2\.0")]:
         with pytest.raises(ValueError, match=message):
             check_count("n", value)
+
+
+def test_a_number_is_one_and_finite() -> None:
+    for value in (0, -1.5, np.float32(0.5)):
+        check_number("gamma", value)
+    for value, message in [
+        ("1", "a number, got '1'"),
+        (np.ones((2, 2)), "a number, got a ndarray"),
+        (np.nan, "finite"),
+    ]:
+        with pytest.raises(ValueError, match=f"gamma must be {message}"):
+            check_number("gamma", value)
 
 
 @pytest.mark.parametrize("values", [[0, 0.5], (0.0, 0.5), np.array([0, 0.5]), torch.tensor([0, 0.5])], ids=repr)

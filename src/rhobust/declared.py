@@ -31,15 +31,23 @@ def check_declared(settings: "DataclassInstance") -> None:
         kinds = get_args(field.type) if union else (field.type,)
         wanted = [_wanted(kind) for kind in kinds]
         if None not in wanted and not any(_fits(value, kind) for kind in kinds):
-            raise ValueError(f"{field.name} must be {' or '.join(map(str, wanted))}, got {value!r}")
+            raise ValueError(f"{field.name} must be {' or '.join(map(str, wanted))}, got {_shown(value)}")
 
 
 def check_count(name: str, value: int) -> None:
     """Refuse what is not a whole number of at least one."""
     if not _fits(value, int):
-        raise ValueError(f"{name} must be an int, got {value!r}")
+        raise ValueError(f"{name} must be an int, got {_shown(value)}")
     if value < 1:
         raise ValueError(f"{name} must be >= 1, got {value}")
+
+
+def check_number(name: str, value: float) -> None:
+    """Refuse what is not one finite number."""
+    if not _fits(value, float):
+        raise ValueError(f"{name} must be a number, got {_shown(value)}")
+    if not math.isfinite(value):
+        raise ValueError(f"{name} must be finite, got {value}")
 
 
 def sizes(name: str, values: Iterable[float]) -> tuple[float, ...]:
@@ -47,7 +55,7 @@ def sizes(name: str, values: Iterable[float]) -> tuple[float, ...]:
     try:
         found = tuple(float(value) for value in values)
     except (TypeError, ValueError):
-        raise ValueError(f"{name} must be a list of numbers, got {values!r}") from None
+        raise ValueError(f"{name} must be a list of numbers, got {_shown(values)}") from None
     if not found:
         raise ValueError(f"{name} must hold at least one number, got none")
     if not all(math.isfinite(size) for size in found):
@@ -62,6 +70,11 @@ def _wanted(kind: Any) -> str | None:
     if get_origin(kind) is Literal:
         return f"one of {', '.join(map(str, get_args(kind)))}"
     return _KINDS[kind][1] if kind in _KINDS else None
+
+
+def _shown(value: object) -> str:
+    """A value as Python writes it; an array or a tensor that takes more than one line by its type alone."""
+    return f"a {type(value).__name__}" if "\n" in repr(value) else repr(value)
 
 
 def _fits(value: object, kind: Any) -> bool:

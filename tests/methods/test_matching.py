@@ -1,7 +1,9 @@
 """The pairing of gamma and eps meets closed forms on a half space."""
 
 import math
+from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from scipy.optimize import brentq
@@ -19,6 +21,14 @@ def half_space_rho(half_space, data, gamma):
     far = 0.5 / gamma + 1e-9
     roots = [brentq(lambda t, m=m: 1 / (1 + math.exp(m - t)) - 2 * gamma * t, 0, far) for m in margins]
     return sum(root**2 for root in roots) / len(roots)
+
+
+def three_classes(data):
+    return replace(data, labels=torch.arange(len(data)) % 3, classes=("dark", "grey", "bright"))
+
+
+def wrong_size():
+    return torch.nn.utils.skip_init(torch.nn.Linear, 3, 2)
 
 
 @pytest.mark.parametrize("gamma", [0.25, 1.5, 5.0])
@@ -84,10 +94,29 @@ def test_an_eps_out_of_reach_is_refused(half_space, grey_images):
         (lambda *given: rho_of(*given, 1.0, sigma=-0.1), "sigma must be > 0, got -0.1"),
         (lambda *given: rho_of(*given, 1.0, limit=0), "limit must be >= 1, got 0"),
         (lambda *given: rho_of(*given, 1.0, batch_size=0), "batch_size must be >= 1, got 0"),
+        (lambda *given: rho_of(*given, torch.tensor(1.0)), r"gamma must be a number, got tensor\(1\.\)"),
+        (lambda *given: rho_of(*given, torch.ones(2, 2)), "gamma must be a number, got a Tensor"),
+        (lambda *given: rho_of(*given, math.inf), "gamma must be finite, got inf"),
+        (lambda *given: rho_of(*given, 1.0, sigma=np.array([0.1, 0.2])), "sigma must be a number, got array"),
+        (lambda *given: rho_of(*given, 1.0, sigma=0.1, steps="3"), "steps must be an int, got '3'"),
+        (lambda *given: rho_of(*given, 1.0, sigma=0.1, steps=0), "steps must be >= 1, got 0"),
+        (lambda *given: rho_of(*given, 1.0, limit=5.5), "limit must be an int, got 5.5"),
+        (lambda *given: rho_of(*given, 1.0, batch_size="a"), "batch_size must be an int, got 'a'"),
+        (lambda model, data: rho_of(model, data.images, 1.0), "data must be a Dataset, got a Tensor"),
+        (lambda model, data: gamma_of(model, (data.images, data.labels), 1.0), "data must be a Dataset, got a tuple"),
+        (lambda model, data: rho_of(model, three_classes(data), 1.0), r"labels must lie in \[0, 2\), got 0 to 2"),
+        (
+            lambda _, data: rho_of(wrong_size(), data, 1.0),
+            "the network must take float32 images of shape 1x4x4",
+        ),
+        (lambda *given: gamma_of(*given, "1"), "eps must be a number, got '1'"),
+        (lambda *given: gamma_of(*given, None), "eps must be a number, got None"),
+        (lambda *given: gamma_of(*given, 1.0, precision="1"), "precision must be a number, got '1'"),
         (lambda *given: gamma_of(*given, 0.0), "eps must be > 0, got 0"),
         (lambda *given: gamma_of(*given, 1.0, precision=0.0), "precision must be > 0, got 0"),
     ],
 )
 def test_bad_arguments_are_refused(call, message, half_space, grey_images):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=message) as refusal:
         call(half_space, grey_images)
+    assert "\n" not in str(refusal.value)

@@ -6,8 +6,9 @@ from functools import partial
 import torch
 from torch import nn
 
-from rhobust.attacks.ascent import frozen
-from rhobust.data import Dataset, to_unit
+from rhobust.attacks.ascent import frozen, output_width
+from rhobust.data import Dataset, check_labels, to_unit
+from rhobust.declared import check_count, check_number
 from rhobust.noise import ExampleNoise
 
 from .nal import Nal
@@ -48,10 +49,13 @@ def rho_of(
         seed: Names the noise: an image gets the same whatever the gamma, the limit and the batch size.
         batch_size: Images looked at together.
     """
-    if limit is not None and limit < 1:
-        raise ValueError(f"limit must be >= 1, got {limit}")
-    if batch_size < 1:
-        raise ValueError(f"batch_size must be >= 1, got {batch_size}")
+    if not isinstance(data, Dataset):
+        raise ValueError(f"data must be a Dataset, got a {type(data).__name__}: rhobust.Dataset makes one of tensors")
+    for name, number in (("gamma", gamma), ("sigma", 0.0 if sigma is None else sigma)):
+        check_number(name, number)
+    for name, count in (("steps", steps), ("limit", 1 if limit is None else limit), ("batch_size", batch_size)):
+        check_count(name, count)
+    check_labels(data.labels, output_width(model, data.images))
     method = Nal(sigma=sigma, gamma=gamma, steps=steps + 1, draws=draws) if sigma else Wrm(gamma=gamma, steps=steps)
     indices, chosen = data.take(limit, stride=1 if limit is None else max(1, len(data) // limit))
     total = torch.zeros((), dtype=torch.float64, device=data.images.device)
@@ -102,6 +106,7 @@ def gamma_of(
         ValueError: An argument is out of range, or no gamma from 4^-10 to 4^10 gives this eps.
     """
     for name, value in (("eps", eps), ("precision", precision)):
+        check_number(name, value)
         if not value > 0:
             raise ValueError(f"{name} must be > 0, got {value}")
     rho = partial(
