@@ -88,7 +88,8 @@ def find(job: Job, workshop: Workshop) -> Path | None:
             return path if path.exists() else None
         case _:
             settings = _settings(job, workshop)
-            return workshop.find(job.run, _kind(job), lambda fast: {**settings, **_arithmetic(job, fast=fast)})
+            choices = [{**settings, "device": device, **_arithmetic(job, device)} for device in ("cpu", "cuda")]
+            return workshop.find(job.run, _kind(job), choices)
 
 
 def _word(job: Job) -> str:
@@ -137,15 +138,15 @@ def _settings(job: Job, workshop: Workshop) -> Row:
     raise ValueError(f"a {_word(job)} must have settings, but it has none")
 
 
-def _arithmetic(job: Job, *, fast: bool) -> Row:
-    """What the header of the job's record says of the arithmetic; records made by hand may say otherwise."""
+def _arithmetic(job: Job, device: str) -> Row:
+    """What the header of the job's record says of a device's arithmetic; records made by hand may say otherwise."""
     match job:
         case Attack():
-            return {"climbed": FAST if fast else None}
-        case Certify() if fast:
+            return {"climbed": FAST if device == "cuda" else None}
+        case Certify() if device == "cuda":
             return {"dtype": FAST}
         case _:
-            return {"dtype": native_dtype(torch.device("cuda" if fast else "cpu"))}
+            return {"dtype": native_dtype(torch.device(device))}
 
 
 def _evaluate(job: Job, workshop: Workshop) -> Record:

@@ -1,7 +1,7 @@
 """Where the runs and records of a reproduction lie, and how a job's record is found there."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ class Workshop:
     @property
     def fast(self) -> bool:
         """Whether networks are evaluated in bf16, which pays on a GPU."""
-        return fast_on(self.device.type)
+        return self.device.type == "cuda"
 
     def folder(self, run: TrainConfig) -> Path:
         """The run folder of a config."""
@@ -63,22 +63,19 @@ class Workshop:
             self._target = (name, target)
         return self._target[1]
 
-    def find(self, run: TrainConfig, kind: str, settings: Callable[[bool], Row]) -> Path | None:
-        """The record of a run whose header names the weights that lie there now, and has the settings.
+    def find(self, run: TrainConfig, kind: str, choices: Sequence[Row]) -> Path | None:
+        """The record of a run whose header names the weights that lie there now, and has the settings of one choice.
 
-        Those depend on whether its device is one where networks are evaluated in bf16. Of several a finished one.
+        Of several a finished one.
         """
-        wanted = {
-            fast: json.loads(json.dumps({**settings(fast), "model_hash": self.model_hash(run)}))
-            for fast in (False, True)
-        }
+        wanted = json.loads(json.dumps([{**choice, "model_hash": self.model_hash(run)} for choice in choices]))
         heads = {path: read_head(path) for path in record_paths(self.folder(run), kind)}
         found = [
             path
             for path, head in heads.items()
             if head.get("kind") == kind
             and isinstance(own := head.get("settings"), dict)
-            and _holds(own, wanted[fast_on(own.get("device"))])
+            and any(_holds(own, choice) for choice in wanted)
         ]
         # One that another device left unfinished does not stand before a finished one.
         return next(filter(finished, found), found[0] if found else None)
@@ -97,11 +94,6 @@ class Workshop:
     def training_record(self, run: TrainConfig) -> Record:
         """The epochs of a run, as a record."""
         return Record(self.folder(run) / METRICS, "training", {}, Run(self.folder(run), run).metrics(), {})
-
-
-def fast_on(device: str | None) -> bool:
-    """Whether a reproduction evaluates networks in bf16 on this type of device."""
-    return device == "cuda"
 
 
 def finished(path: Path) -> bool:
