@@ -1,6 +1,7 @@
 """The top of the page: where the models are quoted, what they are called, and what is no problem."""
 
 import json
+import re
 
 import numpy as np
 
@@ -8,6 +9,7 @@ from rhobust.records import RecordWriter
 from rhobust.report.gather import gather
 from rhobust.report.naming import method_name, unbroken
 from rhobust.report.overview import entry, headline
+from rhobust.report.page import render
 
 from .folders import change_summary, write_attack, write_certificate, write_run
 
@@ -112,8 +114,15 @@ def test_models_of_the_same_method_are_told_apart_by_what_differs(tmp_path):
     assert [run.label for run in gather(folders[4:]).runs] == [nal, "NAL, σ 0.25, γ 1"]
 
 
-def test_a_symbol_stays_with_its_value():
-    assert unbroken("NAL, σ 0.25, γ 0.5") == "NAL, σ\u00a00.25, γ\u00a00.5"
+def test_a_symbol_stays_with_its_value_in_a_name_and_below_it(tmp_path):
+    shown = "NAL, σ\u00a00.25, γ\u00a00.5"
+    assert unbroken("NAL, σ 0.25, γ 0.5") == shown
+    called, nameless = unnamed(tmp_path / "best"), unnamed(tmp_path / "nal-digits-cnn-small-0123abcd")
+    page = render(gather([called, nameless]), title="Two models")
+    assert f'<span class="method">{shown}</span>' in page
+    # The choice of a model and the table of all numbers are searched: there a plain space is a plain space.
+    searched = r"<(script|svg|select).*?</\1>|<tr data-run=[^\n]*"
+    assert "σ 0.25" not in re.sub(searched, "", page, flags=re.DOTALL)
 
 
 def test_the_papers_solver_is_named(tmp_path):
