@@ -1,4 +1,4 @@
-"""The one ascent loop: every inner maximisation, in training and in attacks, goes through `ascend`."""
+"""The one ascent loop: every inner maximisation but AutoAttack's, in training and in attacks, goes through `ascend`."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

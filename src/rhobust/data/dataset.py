@@ -84,7 +84,7 @@ class Dataset:
         return dataclasses.replace(self, images=self.images[indices], labels=self.labels[indices])
 
     def take(self, limit: int | None = None, stride: int = 1) -> tuple[Tensor, "Dataset"]:
-        """The images at `places(limit, stride)`, and those places."""
+        """The places of `places(limit, stride)`, and the images there."""
         indices = torch.tensor(self.places(limit, stride))
         return indices, self.select(indices)
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
 from rhobust.bounds import attained_loss, moved_loss
@@ -212,7 +211,7 @@ def _smoothness(target: Target) -> tuple[float | None, str | None]:
 
 def _limit(gamma: float, survey: ShiftSurvey) -> float:
     """The largest squared distance an attacked point may have; beyond sqrt(bound / gamma) moving cannot pay."""
-    rounding = math.sqrt(survey.dimension) / (2 * LEVELS) if survey.smoothing.noise == "grid" else 0.0
+    rounding = math.sqrt(survey.dimension) / (2 * LEVELS)
     return (math.sqrt(survey.claim.largest / gamma) + rounding) ** 2 * (1 + 1e-6)
 
 
@@ -227,7 +226,7 @@ def _attack(
     block: list[int],
 ) -> dict[str, np.ndarray]:
     """Where the ascent ends at one price: phi, and cost and loss of a point on the images' own grid beside it."""
-    x = to_unit(images) if images.dtype == torch.uint8 else images
+    x = to_unit(images)
     smoothing = survey.smoothing
     found = robust_surrogate(
         model,
@@ -242,13 +241,9 @@ def _attack(
     )
     reach = math.sqrt(loss.bound / gamma)
     shrink = (reach / found.distance.clamp_min(1e-12)).clamp_max(1.0).view(-1, *[1] * (x.dim() - 1))
-    moved = (x + shrink * (found.maximiser - x)).clamp(0, 1)
-    if smoothing.noise == "grid":
-        # A point of the grid takes the same exact noise as the images, and lies within the claim.
-        levels = (moved * LEVELS).round()
-        moved, offset = levels / LEVELS, (levels - (x * LEVELS).round()).double() / LEVELS
-    else:
-        offset = moved.double() - x.double()
+    # A point of the images' grid takes the same exact noise as they do, and lies within the claim.
+    levels = ((x + shrink * (found.maximiser - x)).clamp(0, 1) * LEVELS).round()
+    moved, offset = levels / LEVELS, (levels - images).double() / LEVELS
     purpose = f"curves:fresh:{gamma!r}"
     drawn = draw_losses(model, moved, y, loss, smoothing, indices=block, draws=survey.draws, purpose=purpose)
     return {

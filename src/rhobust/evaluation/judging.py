@@ -108,7 +108,7 @@ def robust_accuracy(rows: Sequence[Row]) -> dict[str, Any]:
     broken, open_votes = [row["broken"] for row in rows], undecided(rows)
     standing = len(rows) - sum(broken)
     curve: dict[str, Any] = share(standing, len(rows)).as_row()
-    if rows and "votes" in rows[0]:
+    if "votes" in rows[0]:
         against = sum(o and not b for o, b in zip(open_votes, broken, strict=True))
         for_label = sum(o and b for o, b in zip(open_votes, broken, strict=True))
         curve["undecided"] = sum(open_votes)
