@@ -113,6 +113,15 @@ def test_the_sharper_bound_is_its_record():
     assert all(curve[eps] >= intervals[eps] for eps in (0.0, 0.01, 0.02, 0.03, 0.04, 0.05))
 
 
+def test_the_first_images_of_mnist_are_harder_by_what_the_page_says():
+    (path,) = record_paths(ROOT / "results" / "shift-mnist-nal", "certify-shift")
+    shares = {row["index"]: row["errors"] / row["draws"] for row in read_record(path).rows}
+    errors = [shares[index] for index in range(10_000)]
+    parts = [f"{100 * mean(errors[part]):.2f}%" for part in map(slice, (0, 0, 5000, 0), (2000, 5000, 10_000, 10_000))]
+    told = "{} of the first 2,000, on {} of the first 5,000, on {} of the last 5,000, and on {} of all".format(*parts)
+    assert f"errs on {told}" in (ROOT / "docs" / "results.md").read_text()
+
+
 def test_the_bound_of_a_curve_is_the_record():
     bound = record("shift-bound-cpu.json")["bound"]
     for one in bound:
