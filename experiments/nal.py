@@ -34,7 +34,7 @@ from rhobust.paper.plan import Plan
 from rhobust.paper.publishing import publish
 from rhobust.paper.reproduce import reproduce
 from rhobust.paper.scales import SCALES
-from rhobust.paper.specs import Cell, Front, Line, Reading, Table
+from rhobust.paper.specs import Cell, Differences, Front, Line, Pair, Reading, Table
 from rhobust.paper.workshop import Workshop
 from rhobust.progress import silent
 from rhobust.training import TrainConfig, resolve_device
@@ -49,6 +49,15 @@ PRICE = 0.5
 """NAL's price where a row does not name another."""
 MEMBERS = ("NAL", "NAL, gamma 0.25")
 """NAL without a change, at two prices."""
+CYCLE = {"schedule": "onecycle", "lr": 2e-3}
+"""The rate rises from zero to twice that of the other rows, and falls again."""
+CYCLED = (
+    *("PGD", "TRADES", "SmoothAdv", "NAL", "NAL, gamma 0.25"),
+    *("SmoothAdv, sigma 0.25, eps 0.5", "NAL, sigma 0.25, one draw for all steps"),
+)
+"""Rows that are also trained with one cycle."""
+COMPARED = {SIGMA: "NAL", CERTIFIED_SIGMA: "NAL, sigma 0.25"}
+"""Which row the others of a noise are compared with, image by image; those without noise with that at the smaller."""
 IMAGES = 1000
 """Test images that are attacked; half of them are certified."""
 ASIDE = 2000
@@ -77,7 +86,9 @@ def runs(data: str = "cifar10", model: str = "resnet18") -> dict[str, TrainConfi
         "TRADES": Trades(eps=EPS),
         "SmoothAdv": smoothadv,
         "NAL": base,
+        "NAL, gamma 1": replace(base, gamma=1.0),
         "NAL, gamma 0.25": cheaper,
+        "NAL, gamma 0.15": replace(base, gamma=0.15),
         "NAL, one draw for all steps": replace(base, noise="shared"),
         "NAL, rho of the batch": NalRho(sigma=SIGMA, rho=0.61, steps=STEPS, draws=DRAWS),
         "NAL, gamma from 5 to 0.5": NalAnnealed(**options, first=5.0, updates=UPDATES),
@@ -108,30 +119,54 @@ def runs(data: str = "cifar10", model: str = "resnet18") -> dict[str, TrainConfi
     }
     trained["NAL, weights averaged"] = replace(trained["NAL"], average=0.999)
     trained["SmoothAdv, weights averaged"] = replace(trained["SmoothAdv"], average=0.999)
-    trained["NAL, one cycle"] = replace(trained["NAL"], schedule="onecycle", lr=2e-3)
+    trained["NAL, rate 0.002"] = replace(trained["NAL"], lr=CYCLE["lr"])
+    for name in CYCLED:
+        trained[f"{name}, one cycle"] = replace(trained[name], **CYCLE)
     return trained
 
 
 def table(images: int, named: dict[str, TrainConfig]) -> Table:
     """Accuracy under the attack that sees all, or certified accuracy where the noise is meant for it."""
-    lines = []
-    for name, run in named.items():
-        if run.sigma == CERTIFIED_SIGMA:
-            radii = tuple(CERTIFIED_SIGMA * step for step in range(4))
-            certify = Certify(run, CERTIFIED_SIGMA, 100_000, images // 2, "grid", radii)
-            cells = [Cell(f"certified at {at:g}", None, (Reading(certify, "certified_at", at),)) for at in radii]
-        else:
-            attack = attack_on(run, images)
-            cells = [Cell(f"{radius:g}", None, (Reading(attack, "robust", radius),)) for radius in RADII]
-        lines.append(Line((name,), tuple(cells)))
+    lines = [
+        Line((name,), tuple(Cell(column, None, (reading,)) for column, reading in readings(run, images).items()))
+        for name, run in named.items()
+    ]
     notes = (
         f"{EPOCHS} epochs, r = {DRAWS} and K = {STEPS}, gamma {PRICE:g} at sigma {SIGMA:g} and 1 at "
         f"{CERTIFIED_SIGMA:g} unless the row says otherwise, eps {EPS:g}; the rest as in the main setting.",
         f"Columns with a radius: accuracy under EOT, or PGD for networks without noise, on {images} test images that "
-        f"the other tables do not attack. Networks with sigma {CERTIFIED_SIGMA:g} are certified on {images // 2} of "
-        "them instead, spread over all of them, so that one in five is also among those that the other tables certify.",
+        f"the other tables do not attack. Networks with sigma {CERTIFIED_SIGMA:g} are certified instead, on "
+        f"{images // 2} images spread over all that no table attacks; one in five is also among those that the other "
+        "tables certify.",
+        "copies agree: two draws for the weights, fresh ones, and a term that asks their answers to agree; one cycle: "
+        f"a rate that rises from zero to {CYCLE['lr']:g} and falls to zero.",
     )
     return Table("table-changes", "changes of NAL that were tried", ("method",), ("ours",), tuple(lines), notes)
+
+
+def readings(run: TrainConfig, images: int) -> dict[str, Reading]:
+    """What is looked at in a row, by column."""
+    if run.sigma == CERTIFIED_SIGMA:
+        radii = tuple(CERTIFIED_SIGMA * step for step in range(4))
+        certify = Certify(run, CERTIFIED_SIGMA, 100_000, images // 2, "grid", radii)
+        return {f"certified at {radius:g}": Reading(certify, "certified_at", radius) for radius in radii}
+    return {f"{radius:g}": Reading(attack_on(run, images), "robust", radius) for radius in RADII}
+
+
+def differences(images: int, named: dict[str, TrainConfig]) -> Differences:
+    """Every row against NAL without a change at the same noise, image by image."""
+    lines = []
+    for name, run in named.items():
+        rival = COMPARED[run.sigma or SIGMA]
+        if name != rival:
+            ours, theirs = readings(run, images), readings(named[rival], images)
+            pairs = tuple(Pair(column, ours[column], theirs[column]) for column in ours)
+            lines.append(((name,), pairs))
+    notes = (
+        f"Compared with {COMPARED[CERTIFIED_SIGMA]} where the noise is that, else with {COMPARED[SIGMA]}. "
+        "Above 0 the row is better. The interval is over the images, the same for both; each was trained once.",
+    )
+    return Differences("table-changes-pairs", "changes of NAL, image by image", ("method",), tuple(lines), notes)
 
 
 def attack_on(run: TrainConfig, images: int) -> Attack:
@@ -142,7 +177,7 @@ def attack_on(run: TrainConfig, images: int) -> Attack:
 
 def front(images: int, named: dict[str, TrainConfig]) -> Front:
     """NAL without a change against every other row at the smaller noise, at that row's natural accuracy."""
-    readings = {
+    standing = {
         name: Reading(attack_on(run, images), "standing") for name, run in named.items() if run.sigma in (None, SIGMA)
     }
     notes = ("A difference below 0 says that the row is better than NAL at another price.",)
@@ -150,17 +185,18 @@ def front(images: int, named: dict[str, TrainConfig]) -> Front:
         "table-changes-front",
         "changes of NAL at equal natural accuracy",
         "NAL",
-        tuple((name, readings[name]) for name in MEMBERS),
-        tuple((name, reading) for name, reading in readings.items() if name not in MEMBERS),
+        tuple((name, standing[name]) for name in MEMBERS),
+        tuple((name, reading) for name, reading in standing.items() if name not in MEMBERS),
         (0.5, EPS),
         notes,
     )
 
 
 def plan_of(images: int, named: dict[str, TrainConfig]) -> Plan:
-    """Both tables and the work that they ask for."""
+    """The tables and the work that they ask for."""
     spec = table(images, named)
-    return Plan(SCALES["gpu"], (spec, front(images, named)), spec.jobs, tuple(named.values()))
+    specs = (spec, differences(images, named), front(images, named))
+    return Plan(SCALES["gpu"], specs, spec.jobs, tuple(named.values()))
 
 
 def main() -> int:
@@ -177,7 +213,7 @@ def main() -> int:
         type=Path,
         nargs="*",
         default=[],
-        help="pages with places <!-- table-changes --> and <!-- table-changes-front -->",
+        help="pages with places <!-- table-changes --> and so on",
     )
     parser.add_argument("--data", default="cifar10")
     parser.add_argument("--model", default="resnet18")

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -163,6 +164,16 @@ def test_predict_compare_and_audit(folder, capsys, tmp_path):
     curves = document(capsys, ["compare", record, table, "--radii", "0", "0.25"])["files"]
     assert [curve["standing"] for curve in curves] == ["proved", "claimed"]
     assert curves[0]["certified_accuracy"] == curves[1]["certified_accuracy"]
+    assert "against_first" not in curves[0]
+    assert [(point["radius"], point["difference"]) for point in curves[1]["against_first"]] == [(0, 0), (0.25, 0)]
+    fewer = tmp_path / "fewer.tsv"
+    fewer.write_text("\n".join(Path(table).read_text().splitlines()[:-1]))
+    assert document(capsys, ["compare", record, str(fewer)])["files"][1]["against_first"] is None
+    digits = rhobust.load("digits", "test")
+    np.savez(tmp_path / "paler.npz", x_test=digits.images.numpy() // 2, y_test=digits.labels.numpy())
+    paler = ["certify", str(folder), "--data", str(tmp_path / "paler.npz"), "--n", "200", *SMALL]
+    other = document(capsys, paler)["record"]
+    assert document(capsys, ["compare", record, other])["files"][1]["against_first"] is None, "the same labels"
     again = tmp_path / "again.tsv"
     assert run(["compare", record, "--tsv", str(again)]) == 0
     assert again.read_text() == (tmp_path / "table.tsv").read_text()

@@ -11,6 +11,8 @@ from rhobust.certificates import proviso
 from rhobust.records import Row
 from rhobust.rounding import confidence, percent, plain, share
 
+from .pairing import share_difference
+
 OTHERS: dict[str, Callable[..., object]] = {"cohen": certified_radius, "lecuyer": lecuyer_radius, "li": li_radius}
 """Theorems that turn the same lower bound of a probability into a radius."""
 
@@ -32,6 +34,24 @@ def certified_curve(rows: Sequence[Row], radii: Sequence[float]) -> Row:
         ],
         "average_certified_radius": float(np.where(right, radius, 0.0).mean()),
     }
+
+
+def certified_differences(ours: Sequence[Row], theirs: Sequence[Row], radii: Sequence[float]) -> list[Row]:
+    """How far the certified accuracy of ours lies above that of theirs at each radius, on the same images.
+
+    Raises:
+        ValueError: They are not certificates of the same images.
+    """
+    images = [{row["index"]: row["label"] for row in rows} for rows in (ours, theirs)]
+    if images[0] != images[1]:
+        raise ValueError("certificates must be of the same images to be compared one by one, and they are not")
+    held = [sorted(rows, key=lambda row: row["index"]) for rows in (ours, theirs)]
+    rights, reaches = [_right(rows) for rows in held], [np.array([row["radius"] for row in rows]) for rows in held]
+    found = []
+    for at in radii:
+        one, other = (right & (reach >= at) for right, reach in zip(rights, reaches, strict=True))
+        found.append({"radius": at, **share_difference(one.tolist(), other.tolist()).as_row()})
+    return found
 
 
 def certified_summary(rows: Sequence[Row], settings: Row) -> Row:

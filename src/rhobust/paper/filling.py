@@ -9,10 +9,11 @@ from typing import Any
 
 from rhobust.records import Record
 
+from .differences import difference_lines, outcomes
 from .jobs import job_id
 from .matching import front_lines, standing
 from .readings import number, trace
-from .specs import Curve, Figure, Front, Ledger, Matrix, Reading, Seeds, Spec, Table, bill
+from .specs import Curve, Differences, Figure, Front, Ledger, Matrix, Reading, Seeds, Spec, Table, bill
 from .spent import cost
 
 
@@ -28,7 +29,7 @@ class Gap:
 
 @dataclass(frozen=True)
 class Question:
-    """A reading, and what is made of it: a number, a curve, the images left standing, or what the work cost."""
+    """A reading, and what is made of it: a number, a curve, what it says of each image, or what the work cost."""
 
     read: Callable[[Reading, Record], Any]
     reading: Reading
@@ -40,7 +41,14 @@ Answers = Mapping[Question, dict[str, Any]]
 
 def questions(spec: Spec) -> tuple[Question, ...]:
     """All that is to be read for a table or figure."""
-    read = {Table: number, Matrix: number, Figure: trace, Front: standing, Ledger: cost}[type(spec)]
+    read = {
+        Table: number,
+        Matrix: number,
+        Figure: trace,
+        Front: standing,
+        Differences: outcomes,
+        Ledger: cost,
+    }[type(spec)]
     return tuple(Question(read, reading) for reading in spec.readings)
 
 
@@ -96,6 +104,9 @@ def fill(spec: Spec, found: Answers) -> dict[str, Any]:
         case Front():
             told = {reading: found[Question(standing, reading)] for reading in spec.readings}
             body = {"keys": ["method"], "sources": ["ours"], "lines": front_lines(spec, told), "flat": True}
+        case Differences():
+            told = {reading: found[Question(outcomes, reading)] for reading in spec.readings}
+            body = {"keys": list(spec.keys), "sources": ["ours"], "lines": difference_lines(spec, told), "flat": True}
         case Ledger():
             works = {job_id(reading.job): found[Question(cost, reading)] for reading in spec.readings}
             tables = {table.name: [job_id(reading.job) for reading in bill(table)] for table in spec.tables}

@@ -1,7 +1,7 @@
 """Methods compared where they cost the same: at equal natural accuracy, on the same images."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from rhobust.records import Record
 from rhobust.rounding import share
 
+from .cells import cell, fault, shown
 from .readings import Number, robust_shares
 from .specs import Front, Reading
 
@@ -84,12 +85,12 @@ def front_lines(spec: Front, found: Mapping[Reading, dict[str, Any]]) -> list[di
 
 def _cells(spec: Front, members: Sequence[dict[str, Any]], rival: dict[str, Any]) -> list[dict[str, Any]]:
     """The natural accuracy of a rival, then for each radius its accuracy, the family's, and the difference."""
-    cells = [_cell("natural", _share(rival, 0.0))]
+    cells = [cell("natural", _share(rival, 0.0))]
     for radius in spec.radii:
         ours, difference = _compared(members, rival, radius)
-        cells.append(_cell(f"at {radius:g}", _share(rival, radius)))
-        cells.append(_cell(f"{spec.family}, at {radius:g}", ours))
-        cells.append(_cell(f"difference at {radius:g}", difference))
+        cells.append(cell(f"at {radius:g}", _share(rival, radius)))
+        cells.append(cell(f"{spec.family}, at {radius:g}", ours))
+        cells.append(cell(f"difference at {radius:g}", difference))
     return cells
 
 
@@ -99,12 +100,12 @@ def _compared(members: Sequence[dict[str, Any]], rival: dict[str, Any], radius: 
         if "fault" in told:
             return [told, told]
     if any(member["images"] != rival["images"] for member in members):
-        return [_fault("methods must be attacked on the same images to be compared, and they were not")] * 2
+        return [fault("methods must be attacked on the same images to be compared, and they were not")] * 2
     try:
         value, difference = matched([_outcomes(member, radius) for member in members], _outcomes(rival, radius))
     except ValueError as error:
-        return [_fault(str(error))] * 2
-    return [_shown(Number(value, value, value, difference.n), rival), _shown(difference, rival)]
+        return [fault(str(error))] * 2
+    return [shown(Number(value, value, value, difference.n), rival), shown(difference, rival)]
 
 
 def _outcomes(told: dict[str, Any], radius: float) -> Outcomes:
@@ -127,16 +128,4 @@ def _share(told: dict[str, Any], radius: float) -> dict[str, Any]:
         return told
     left = told["standing"][radius]
     counted = share(sum(left), len(left))
-    return _shown(Number(counted.value, counted.low, counted.high, counted.n), told)
-
-
-def _shown(number: Number, told: dict[str, Any]) -> dict[str, Any]:
-    return {**asdict(number), "record": told["record"], "warnings": told["warnings"]}
-
-
-def _fault(text: str) -> dict[str, Any]:
-    return {"fault": text, "absent": False}
-
-
-def _cell(column: str, ours: dict[str, Any]) -> dict[str, Any]:
-    return {"column": column, "printed": None, "ours": [{"source": "ours", **ours}], "notes": []}
+    return shown(Number(counted.value, counted.low, counted.high, counted.n), told)

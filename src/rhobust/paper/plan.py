@@ -37,6 +37,7 @@ BEYOND: dict[str, Callable[[Scale], Spec]] = {
     "table-main": main_row.table_main,
     "table-autoattack": main_row.table_autoattack,
     "table-certified": certified.table_certified,
+    "table-ahead": certified.table_ahead,
     "table-mnist": seeds.table_mnist,
     "table-variations": short.table_variations,
     "fig-across": across.fig_across,

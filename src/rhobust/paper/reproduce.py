@@ -16,7 +16,7 @@ from .evaluate import AbsentError, perform, read
 from .filling import Gap, Question, answers, faults, fill, questions, told_from
 from .jobs import Job, runs_of
 from .plan import Plan
-from .specs import Front, Ledger, Spec, Table
+from .specs import Differences, Front, Ledger, Spec, Table
 from .workshop import Workshop
 from .writing import comma_separated, markdown
 
@@ -106,7 +106,7 @@ def _result(job: Job, workshop: Workshop, lost: dict[TrainConfig, Gap], end: flo
 
 def write(spec: Spec, document: dict[str, Any], out: Path) -> list[Path]:
     """Write a document and what people look at: Markdown and CSV of a table, SVG and PDF of a figure."""
-    if isinstance(spec, Table | Front | Ledger):
+    if isinstance(spec, Table | Front | Differences | Ledger):
         contents: dict[str, str | bytes] = {"md": markdown(document), "csv": comma_separated(document)}
     else:
         figure = draw(document)

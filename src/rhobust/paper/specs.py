@@ -181,6 +181,39 @@ class Front:
 
 
 @dataclass(frozen=True)
+class Pair:
+    """The same number of two networks, which were looked at on the same images."""
+
+    column: str
+    ours: Reading
+    theirs: Reading
+
+
+@dataclass(frozen=True)
+class Differences:
+    """A table of how far networks lie above others, image by image."""
+
+    name: str
+    title: str
+    keys: tuple[str, ...]
+    """Titles of the columns that name a row."""
+    lines: tuple[tuple[tuple[str, ...], tuple[Pair, ...]], ...]
+    """What names a row, and what is compared in it."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def readings(self) -> tuple[Reading, ...]:
+        """What is compared, each once."""
+        pairs = [pair for _, pairs in self.lines for pair in pairs]
+        return tuple(dict.fromkeys(reading for pair in pairs for reading in (pair.ours, pair.theirs)))
+
+    @property
+    def jobs(self) -> tuple[Job, ...]:
+        """What the table rests on, each job once."""
+        return _jobs(self.readings)
+
+
+@dataclass(frozen=True)
 class Ledger:
     """What tables cost, from the records of their trainings and evaluations."""
 
@@ -200,7 +233,7 @@ class Ledger:
         return _jobs(self.readings)
 
 
-Spec = Table | Figure | Matrix | Front | Ledger
+Spec = Table | Figure | Matrix | Front | Differences | Ledger
 
 
 def bill(table: Table) -> tuple[Reading, ...]:

@@ -1,0 +1,91 @@
+"""Two networks on the same images: the difference, and how often its interval holds the truth."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from rhobust.evaluation import certified_differences, mean_difference, share_difference
+
+
+def split(n, ours_alone, theirs_alone, both=0):
+    """Outcomes of two networks on n images, by how many only one of them has right, and both."""
+    kinds = [(True, False)] * ours_alone + [(False, True)] * theirs_alone + [(True, True)] * both
+    kinds += [(False, False)] * (n - len(kinds))
+    return tuple(zip(*kinds, strict=True))
+
+
+def test_a_difference_of_shares():
+    found = share_difference(*split(100, 12, 4, both=50))
+    assert (found.value, found.n) == (pytest.approx(0.08), 100)
+    p, q = 13 / 102, 5 / 102
+    half = 1.96 * math.sqrt((p + q - (p - q) ** 2) / 102)
+    assert (found.low, found.high) == pytest.approx((p - q - half, p - q + half))
+    turned = share_difference(*reversed(split(100, 12, 4, both=50)))
+    assert (turned.value, turned.low, turned.high) == pytest.approx((-found.value, -found.high, -found.low))
+
+
+def test_images_on_which_two_networks_agree_leave_room_for_others():
+    found = share_difference(*split(20, 0, 0, both=15))
+    assert found.value == 0.0
+    assert -0.2 < found.low < -0.05
+    assert 0.05 < found.high < 0.2
+
+
+def test_the_ends_of_an_interval_are_differences_of_shares():
+    assert share_difference(*split(2, 2, 0)).high <= 1.0
+    assert share_difference(*split(2, 0, 2)).low >= -1.0
+
+
+@pytest.mark.parametrize(("p", "q"), [(0.05, 0.05), (0.2, 0.1), (0.3, 0.02), (0.02, 0.02)])
+def test_the_interval_holds_the_truth_nineteen_times_in_twenty(p, q):
+    """Its coverage, summed exactly over every sample of 40 images."""
+    n, held = 40, 0.0
+    for b, c in itertools.product(range(n + 1), repeat=2):
+        if b + c <= n:
+            rest = n - b - c
+            ways = math.factorial(n) // (math.factorial(b) * math.factorial(c) * math.factorial(rest))
+            found = share_difference(*split(n, b, c))
+            held += ways * p**b * q**c * (1 - p - q) ** rest * (found.low <= p - q <= found.high)
+    assert held > 0.94
+
+
+def test_a_difference_of_means():
+    ours, theirs = [0.5, 0.75, 0.0, 0.25], [0.25, 0.75, 0.25, 0.0]
+    found = mean_difference(ours, theirs)
+    apart = np.subtract(ours, theirs)
+    half = 1.96 * apart.std(ddof=1) / 2
+    assert (found.value, found.low, found.high) == pytest.approx(
+        (apart.mean(), *(apart.mean() + half * np.array([-1, 1])))
+    )
+
+
+def test_what_has_no_difference():
+    for compare in (share_difference, mean_difference):
+        with pytest.raises(ValueError, match="must have the same images, one at least, got 2 and 1"):
+            compare([1, 0], [1])
+        with pytest.raises(ValueError, match="one at least, got 0 and 0"):
+            compare([], [])
+    with pytest.raises(ValueError, match="two images at least for an interval, got 1"):
+        mean_difference([0.5], [0.25])
+
+
+def rows(*radii, wrong=(), labels=3):
+    return [
+        {"index": 10 * place, "label": labels, "prediction": labels + (place in wrong), "radius": radius}
+        for place, radius in enumerate(radii)
+    ]
+
+
+def test_certificates_are_compared_image_by_image():
+    ours, theirs = rows(0.5, 0.25, 0.75, 0.5, wrong=(3,)), rows(0.25, 0.25, 0.75, 0.0)
+    theirs[3]["prediction"] = None
+    found = certified_differences(ours, list(reversed(theirs)), [0.0, 0.5])
+    assert [point["radius"] for point in found] == [0.0, 0.5]
+    assert [point["difference"] for point in found] == [0.0, 0.25]
+    assert found[1]["low"] < 0 < found[1]["high"]
+    assert found[0]["n"] == 4
+    for others in (rows(0.5, 0.25, 0.75), rows(0.5, 0.25, 0.75, 0.5, labels=4)):
+        with pytest.raises(ValueError, match="must be of the same images"):
+            certified_differences(ours, others, [0.0])
