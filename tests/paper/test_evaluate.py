@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from rhobust.attacks import Eot
+from rhobust.attacks import Eot, Pgd
 from rhobust.evaluation import certify_shift_target
 from rhobust.methods import Gaussian
 from rhobust.paper.evaluate import find, perform
@@ -19,19 +19,27 @@ from .conftest import workshop_in
 RUN = TrainConfig(Gaussian(sigma=0.25), data="digits", model="cnn-small", epochs=1, batch_size=500, lr=2e-3)
 JOBS = {
     "attack": Attack(RUN, Eot(steps=1, draws=2), (0.0, 0.5), "smoothed", None, votes=5, limit=4, probe=False),
+    "attack, no noise": Attack(RUN, Pgd(steps=1), (0.0, 0.5), "base", None, votes=5, limit=4, probe=False),
     "certify": Certify(RUN, 0.25, n=200, images=4, way="grid", radii=(0.25,)),
     "shift": Shift(RUN, 0.25, (0.0, 0.1), draws=2),
     "curves": Curves(RUN, 0.25, (0.0, 0.1), (1.0,), draws=2, images=4),
 }
 PLAIN = {"device": "cpu", "dtype": "float32"}
 MADE = {
-    "attack": [PLAIN, {"device": "cuda", "climbed": "bfloat16"}],
+    "attack": [PLAIN, {"device": "cuda", "climbed": "bfloat16", "dtype": "bfloat16"}],
+    "attack, no noise": [PLAIN, {"device": "cuda", "climbed": "bfloat16", "dtype": "tf32"}],
     "certify": [PLAIN, {"device": "cuda", "dtype": "bfloat16"}],
     "shift": [PLAIN, {"device": "cuda", "dtype": "tf32"}],
     "curves": [PLAIN, {"device": "cuda", "dtype": "tf32"}],
 }
 BY_HAND = {
-    "attack": [{"device": "cpu", "climbed": "bfloat16"}, {"device": "cuda"}],
+    "attack": [
+        {"device": "cpu", "climbed": "bfloat16"},
+        {"device": "cpu", "dtype": "bfloat16"},
+        {"device": "cuda", "dtype": "bfloat16"},
+        {"device": "cuda", "climbed": "bfloat16", "dtype": "tf32"},
+    ],
+    "attack, no noise": [{"device": "cuda", "climbed": "bfloat16", "dtype": "bfloat16"}, {"device": "cuda"}],
     "certify": [{"device": "cpu", "dtype": "bfloat16"}, {"device": "cuda", "dtype": "tf32"}],
     "shift": [{"device": "cpu", "dtype": "bfloat16"}, {"device": "cuda", "dtype": "bfloat16"}],
     "curves": [{"device": "cpu", "dtype": "bfloat16"}, {"device": "cuda", "dtype": "float32"}],

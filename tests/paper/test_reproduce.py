@@ -170,8 +170,10 @@ def test_a_missing_and_an_unfinished_record_are_named_when_nothing_may_be_evalua
 
 def test_what_another_device_left_unfinished_does_not_hide_a_finished_record(copied, tiny):
     for path in attack_records(copied):
-        header = path.read_text().splitlines()[0].replace('"device": "cpu"', '"device": "cuda", "climbed": "bfloat16"')
-        path.with_name(f"attack-{path.name.split('-')[1]}-00000000.jsonl").write_text(header + "\n")
+        header = json.loads(path.read_text().splitlines()[0])
+        votes = "bfloat16" if header["settings"]["scored"] == "smoothed" else "tf32"
+        header["settings"] |= {"device": "cuda", "climbed": "bfloat16", "dtype": votes}
+        path.with_name(f"attack-{path.name.split('-')[1]}-00000000.jsonl").write_text(json.dumps(header) + "\n")
     assert len(attack_records(copied)) == 16
     assert faulty(copied, tiny, draw_only=True) == ((), [])
 
