@@ -36,11 +36,13 @@ def kind_of(cls: type) -> str:
 
 
 def to_json(value: object, *unions: UnionType) -> Any:
-    """A dataclass as plain JSON values; members of the given unions carry their `kind`."""
-    for union in unions:
-        if isinstance(value, union):
-            return _converter(*unions).unstructure(value, unstructure_as=union)
+    """A dataclass as plain JSON values; where a field is one of the given unions, its value carries its `kind`."""
     return _converter(*unions).unstructure(value)
+
+
+def member_to_json(value: object, union: UnionType) -> Any:
+    """A member of a union, or a user's own dataclass in its place, as plain JSON values with its `kind`."""
+    return _converter(union).unstructure(value, unstructure_as=union)
 
 
 def from_json(cls: type[T], document: Any, where: str, *unions: UnionType) -> T:

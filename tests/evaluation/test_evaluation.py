@@ -58,6 +58,8 @@ def test_an_attack_of_ones_own_is_asked_the_same_questions_and_walks_like_any_ot
     record = attack_target(target, Grey(), RADII, report=silent)
     assert all(row["broken"] == (distance[row["index"]].item() < row["radius"]) for row in record.rows)
     assert attack_target(target, Grey(share=0.5), RADII, report=silent).path != record.path
+    named = {"kind": f"{__name__}:Grey", "share": 1.0}
+    assert record.settings["attack"] == named, "a class of this name in another module has another record"
     x, y = to_unit(target.data.images), target.data.labels
     assert torch.equal(Grey()(target.model, x, y.int(), eps=0.5), Grey()(target.model, x, y, eps=0.5))
     with pytest.raises(ValueError, match="eps must be >= 0 and finite, got -1"):

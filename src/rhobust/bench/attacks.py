@@ -16,7 +16,7 @@ from rhobust.attacks import AnyAttack, Pgd
 from rhobust.bench.benchmark import Setting, Table
 from rhobust.bench.peers import generators_kept
 from rhobust.bench.textbook import textbook_network
-from rhobust.configs import to_json
+from rhobust.configs import member_to_json
 from rhobust.data import Dataset, load, to_unit
 from rhobust.evaluation import Target, attack_target
 from rhobust.evaluation.attacking import curve
@@ -72,7 +72,7 @@ def bench_attacks(setting: Setting) -> dict[str, Any]:
         "data": test.name,
         "images": len(x),
         "radii": list(RADII),
-        "attack": to_json(ATTACK, AnyAttack),
+        "attack": member_to_json(ATTACK, AnyAttack),
         "their_steps": STEPS,
         "ways": [
             {

@@ -9,7 +9,7 @@ import torch
 
 from rhobust.attacks import AnyAttack, Paper
 from rhobust.attacks.ascent import frozen, output_width
-from rhobust.configs import kind_of, to_json
+from rhobust.configs import kind_of, member_to_json
 from rhobust.data import check_labels, to_unit
 from rhobust.declared import sizes
 from rhobust.progress import Report
@@ -87,7 +87,7 @@ def attack_target(
             judge = replace(judge, voter=copy if source is None else FastCopy(target.model))
     indices = target.data.places(limit, stride)
     settings: Row = {
-        "attack": to_json(attack, AnyAttack),
+        "attack": member_to_json(attack, AnyAttack),
         "norm": norm_of(attack),
         "scored": judge.scored,
         "radii": list(radii),

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rhobust.attacks import AnyAttack, Climb, Eot, Paper, Pgd
-from rhobust.configs import to_json
+from rhobust.configs import member_to_json
 from rhobust.records import Row
 from rhobust.rounding import percent, plain
 
@@ -72,7 +72,7 @@ def probe_stronger(evaluation: Evaluation, rows: Sequence[Row]) -> tuple[list[st
     broken = _beyond_doubt(found, broken=True)
     gain = broken / len(chosen) * len(survivors) / len(here)
     measured = {
-        "attack": to_json(attack, AnyAttack),
+        "attack": member_to_json(attack, AnyAttack),
         "radius": radius,
         "examples": len(chosen),
         "broken": broken,

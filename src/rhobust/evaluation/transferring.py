@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rhobust.attacks import AnyAttack
-from rhobust.configs import kind_of, to_json
+from rhobust.configs import kind_of, member_to_json
 from rhobust.progress import Report
 from rhobust.records import Record, Row
 from rhobust.rounding import percent, plain
@@ -73,7 +73,7 @@ def _from(
     report: Report | None,
 ) -> Record:
     settings: Row = {
-        "attack": to_json(attack, AnyAttack),
+        "attack": member_to_json(attack, AnyAttack),
         "norm": norm_of(attack),
         "radii": list(radii),
         "votes": judges[0].votes,

@@ -7,7 +7,7 @@ import torch
 
 from rhobust.attacks import AnyAttack
 from rhobust.certificates import Dtype, native_dtype
-from rhobust.configs import to_json
+from rhobust.configs import member_to_json
 from rhobust.evaluation import (
     Ascent,
     attack_target,
@@ -110,7 +110,7 @@ def _settings(job: Job, workshop: Workshop) -> Row:
     match job:
         case Attack():
             return {
-                "attack": to_json(job.attack, AnyAttack),
+                "attack": member_to_json(job.attack, AnyAttack),
                 "scored": job.scored,
                 "radii": list(job.radii),
                 "votes": job.votes if job.scored == "smoothed" else None,
