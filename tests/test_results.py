@@ -119,7 +119,15 @@ def test_the_first_images_of_mnist_are_harder_by_what_the_page_says():
     errors = [shares[index] for index in range(10_000)]
     parts = [f"{100 * mean(errors[part]):.2f}%" for part in map(slice, (0, 0, 5000, 0), (2000, 5000, 10_000, 10_000))]
     told = "{} of the first 2,000, on {} of the first 5,000, on {} of the last 5,000, and on {} of all".format(*parts)
-    assert f"errs on {told}" in (ROOT / "docs" / "results.md").read_text()
+    page = (ROOT / "docs" / "results.md").read_text()
+    assert f"errs on {told}" in page
+    (path,) = record_paths(ROOT / "results" / "attack-mnist-nal", "attack")
+    record = read_record(path)
+    left = {row["index"]: not row["broken"] for row in record.rows if row["radius"] == 0.84}
+    assert record.settings["attack"]["kind"] == "paper"
+    assert len(left) == 10_000
+    first = mean(left[index] for index in range(2000))
+    assert f"leaves {100 * first:.2f}% of the first 2,000 and {100 * mean(left.values()):.2f}% of all" in page
 
 
 def test_two_trainings_of_the_same_run_differ_by_what_the_page_says():
