@@ -107,7 +107,10 @@ def runs(data: str = "cifar10", model: str = "resnet18") -> dict[str, TrainConfi
         "Smoothing, sigma 0.25, copies agree": GaussianSteady(sigma=CERTIFIED_SIGMA),
         "SmoothAdv, sigma 0.25, eps 0.5, copies agree": SmoothadvSteady(**certified, eps=0.5),
         "NAL, sigma 0.25, copies agree": NalSteady(**certified, gamma=1.0),
-        "NAL, sigma 0.25, gamma 0.5, copies agree": NalSteady(**certified, gamma=PRICE),
+        **{
+            f"NAL, sigma 0.25, gamma {gamma:g}, copies agree": NalSteady(**certified, gamma=gamma)
+            for gamma in (4.0, 2.0, PRICE)
+        },
         "NAL, sigma 0.25, r = 2, one draw for all steps, copies agree": Nal(
             **certified | {"draws": 2}, gamma=1.0, noise="shared", agreement=10.0
         ),

@@ -34,14 +34,16 @@ def methods(sigma: float) -> dict[str, AnyMethod]:
     and draws that agree, were chosen by short trainings at sigma 0.25, for the most part on other images.
     """
     price = 0.25 / sigma
-    shared = Nal(sigma=sigma, gamma=price, noise="shared")
     smoothadv = Smoothadv(sigma=sigma, eps=2 * sigma)
+    agreeing = Nal(sigma=sigma, gamma=price, agreement=AGREEMENT)
     rows: dict[str, AnyMethod] = {"Smoothing": Gaussian(sigma=sigma), f"SmoothAdv, eps {2 * sigma:g}": smoothadv}
     if sigma == CLOSELY:
+        shared = Nal(sigma=sigma, gamma=price, noise="shared")
         rows |= {f"SmoothAdv, eps {sigma:g}": replace(smoothadv, eps=sigma)}
         rows |= {f"NAL, damped, gamma {gamma:g}": Nal(sigma=sigma, gamma=gamma) for gamma in (1.0, 0.5)}
         rows |= {f"NAL, damped, gamma {price:g}, one draw": shared}
-    return rows | {f"NAL, damped, gamma {price:g}, one draw, copies agree": replace(shared, agreement=AGREEMENT)}
+        rows |= {f"NAL, damped, gamma {price:g}, one draw, copies agree": replace(agreeing, noise="shared")}
+    return rows | {f"NAL, damped, gamma {price:g}, copies agree": agreeing}
 
 
 def rows(scale: Scale) -> dict[float, dict[str, TrainConfig]]:
