@@ -12,9 +12,6 @@ from .curves import curves_target as curves_target
 from .measuring import measure_pairs as measure_pairs
 from .measuring import measure_target as measure_target
 from .measuring import record_pairs as record_pairs
-from .pairing import Difference as Difference
-from .pairing import mean_difference as mean_difference
-from .pairing import share_difference as share_difference
 from .readings import paper_readings as paper_readings
 from .readings import with_and_without_noise as with_and_without_noise
 from .shift import certify_shift_target as certify_shift_target

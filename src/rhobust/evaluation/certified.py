@@ -8,10 +8,9 @@ from numpy.typing import NDArray
 
 from rhobust.bounds import certified_radius, failure_quantile, lecuyer_radius, li_radius
 from rhobust.certificates import proviso
+from rhobust.pairing import share_difference
 from rhobust.records import Row
 from rhobust.rounding import confidence, percent, plain, share
-
-from .pairing import share_difference
 
 OTHERS: dict[str, Callable[..., object]] = {"cohen": certified_radius, "lecuyer": lecuyer_radius, "li": li_radius}
 """Theorems that turn the same lower bound of a probability into a radius."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rhobust.evaluation import mean_difference, share_difference
+from rhobust.pairing import mean_difference, share_difference
 from rhobust.records import Record
 
 from .cells import cell, fault, shown

@@ -22,6 +22,7 @@ from rhobust.report.pictures import galleries
 from rhobust.report.run import Run
 from rhobust.report.soundness import contradictions
 from rhobust.report.table import Number, end_text, numbers, where_text
+from rhobust.report.versus import versus
 from rhobust.version import VERSION
 
 
@@ -90,6 +91,7 @@ def render(gathered: Gathered, *, title: str) -> str:
         figures=[figure for figure in drawn if not figure.name.startswith("training-")],
         training=[figure for figure in drawn if figure.name.startswith("training-")],
         galleries=galleries(runs),
+        duels=versus(runs, at),
         matrices=matrices(runs),
         labels=[run.label for run in runs],
         colours=len(COLOURS),

@@ -6,7 +6,8 @@ import math
 import numpy as np
 import pytest
 
-from rhobust.evaluation import certified_differences, mean_difference, share_difference
+from rhobust.evaluation import certified_differences
+from rhobust.pairing import mean_difference, share_difference
 
 
 def split(n, ours_alone, theirs_alone, both=0):
