@@ -40,7 +40,7 @@ from rhobust.progress import silent
 from rhobust.training import TrainConfig, resolve_device
 
 EPOCHS, STEPS, DRAWS = 10, 4, 1
-"""A third of the epochs and a quarter of the draws of the main setting, the same for every row."""
+"""A third of the epochs and a quarter of the draws of the main setting."""
 UPDATES = 391 * EPOCHS
 SIGMA, CERTIFIED_SIGMA = 0.1, 0.25
 EPS = 0.92
@@ -59,7 +59,7 @@ CYCLED = (
 COMPARED = {SIGMA: "NAL", CERTIFIED_SIGMA: "NAL, sigma 0.25"}
 """Which row the others of a noise are compared with, image by image; those without noise with that at the smaller."""
 IMAGES = 1000
-"""Test images that are attacked; half of them are certified."""
+"""Test images that are attacked; half as many are certified, spread over all that no table attacks."""
 ASIDE = 2000
 """The first test images, which the tables of results attack: what is chosen here is chosen on others."""
 
@@ -136,7 +136,8 @@ def table(images: int, named: dict[str, TrainConfig]) -> Table:
     ]
     notes = (
         f"{EPOCHS} epochs, r = {DRAWS} and K = {STEPS}, gamma {PRICE:g} at sigma {SIGMA:g} and 1 at "
-        f"{CERTIFIED_SIGMA:g} unless the row says otherwise, eps {EPS:g}; the rest as in the main setting.",
+        f"{CERTIFIED_SIGMA:g} unless the row says otherwise, eps {EPS:g}; the rest as in the main setting. PGD takes "
+        f"{Pgd().steps} steps, and Psi {Psi().draws} draws.",
         f"Columns with a radius: accuracy under EOT, or PGD for networks without noise, on {images} test images that "
         f"the other tables do not attack. Networks with sigma {CERTIFIED_SIGMA:g} are certified instead, on "
         f"{images // 2} images spread over all that no table attacks; one in five is also among those that the other "
@@ -222,7 +223,10 @@ def main() -> int:
     parser.add_argument("--model", default="resnet18")
     given = parser.parse_args()
     start = time.monotonic()
-    plan = plan_of(given.images, runs(given.data, given.model))
+    named = runs(given.data, given.model)
+    if strange := [name for name in given.only or () if name not in named]:
+        parser.error(f"--only must name rows, got {strange[0]!r}; there are {', '.join(named)}")
+    plan = plan_of(given.images, named)
     workshop = Aside(given.out, resolve_device("auto"), given.root, silent)
     for line in plan.specs[0].lines:
         for job in line_jobs(line):

@@ -178,6 +178,17 @@ def test_the_rows_differ_and_can_be_written_down(nal):
     assert columns["Psi, sigma 0.25"] == [f"certified at {radius}" for radius in ("0", "0.25", "0.5", "0.75")]
 
 
+def test_every_row_is_compared_with_nal_at_its_own_noise(nal):
+    named = nal.runs()
+    pairs = {keys[0]: cells for keys, cells in nal.differences(1000, named).lines}
+    assert pairs.keys() == named.keys() - {"NAL", "NAL, sigma 0.25"}
+    for name, cells in pairs.items():
+        rival = "NAL, sigma 0.25" if "sigma 0.25" in name else "NAL"
+        assert {cell.ours.job.run for cell in cells} == {named[name]}
+        assert {cell.theirs.job.run for cell in cells} == {named[rival]}
+        assert [cell.ours.at for cell in cells] == [cell.theirs.at for cell in cells]
+
+
 def test_the_tables_of_changes_are_what_the_records_give(nal):
     plan = nal.plan_of(nal.IMAGES, nal.runs())
     page = places(RESULTS.parent / "docs" / "results.md")

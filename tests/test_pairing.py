@@ -56,7 +56,7 @@ def test_a_difference_of_means():
     ours, theirs = [0.5, 0.75, 0.0, 0.25], [0.25, 0.75, 0.25, 0.0]
     found = mean_difference(ours, theirs)
     apart = np.subtract(ours, theirs)
-    half = 1.96 * apart.std(ddof=1) / 2
+    half = 3.182446 * apart.std(ddof=1) / 2  # Student's with 3 degrees of freedom
     assert (found.value, found.low, found.high) == pytest.approx(
         (apart.mean(), *(apart.mean() + half * np.array([-1, 1])))
     )
@@ -85,8 +85,14 @@ def test_certificates_are_compared_image_by_image():
     found = certified_differences(ours, list(reversed(theirs)), [0.0, 0.5])
     assert [point["radius"] for point in found] == [0.0, 0.5]
     assert [point["difference"] for point in found] == [0.0, 0.25]
-    assert found[1]["low"] < 0 < found[1]["high"]
-    assert found[0]["n"] == 4
+    for point, outcomes in zip(found, (split(4, 0, 0, both=3), split(4, 1, 0, both=1)), strict=True):
+        assert {"radius": point["radius"], **share_difference(*outcomes).as_row()} == point, "pair by pair"
+    twice = rows(0.5, 0.25, 0.75, 0.5)
+    twice[1]["index"] = 0
+    with pytest.raises(ValueError, match=r"must stand once .* some stand twice"):
+        certified_differences(twice, twice, [0.0])
+    with pytest.raises(ValueError, match="must be those of certificates, got those of an attack"):
+        certified_differences([{"index": 0, "radius": 0.5, "broken": True}], ours, [0.0])
     for others in (rows(0.5, 0.25, 0.75), rows(0.5, 0.25, 0.75, 0.5, labels=4)):
         with pytest.raises(ValueError, match="must be of the same images"):
             certified_differences(ours, others, [0.0])

@@ -166,14 +166,24 @@ def test_predict_compare_and_audit(folder, capsys, tmp_path):
     assert curves[0]["certified_accuracy"] == curves[1]["certified_accuracy"]
     assert "against_first" not in curves[0]
     assert [(point["radius"], point["difference"]) for point in curves[1]["against_first"]] == [(0, 0), (0.25, 0)]
+
+    def reason(*others):
+        return document(capsys, ["compare", record, *others])["files"][-1]["not_compared"]
+
     fewer = tmp_path / "fewer.tsv"
     fewer.write_text("\n".join(Path(table).read_text().splitlines()[:-1]))
-    assert document(capsys, ["compare", record, str(fewer)])["files"][1]["against_first"] is None
+    assert "must be of the same images" in reason(str(fewer))
     digits = rhobust.load("digits", "test")
     np.savez(tmp_path / "paler.npz", x_test=digits.images.numpy() // 2, y_test=digits.labels.numpy())
     paler = ["certify", str(folder), "--data", str(tmp_path / "paler.npz"), "--n", "200", *SMALL]
-    other = document(capsys, paler)["record"]
-    assert document(capsys, ["compare", record, other])["files"][1]["against_first"] is None, "the same labels"
+    assert reason(document(capsys, paler)["record"]) == "another data_fingerprint than the first"
+    grid = document(capsys, ["certify", str(folder), "--n", "200", "--radii", "0", "0.25", *SMALL])["record"]
+    assert reason(grid) == "another way than the first"
+    told = document(capsys, ["compare", grid, grid, "--radii", "0", "0.1", "0.25", "1"])["files"]
+    assert [point["radius"] for point in told[0]["certified_accuracy"]] == [0, 0.25], "a grid knows its own radii"
+    assert [point["radius"] for point in told[1]["against_first"]] == [0, 0.25]
+    for radii in ([], ["-1"], ["nan"]):
+        assert "radii must" in refused(capsys, ["compare", record, "--radii", *radii])
     again = tmp_path / "again.tsv"
     assert run(["compare", record, "--tsv", str(again)]) == 0
     assert again.read_text() == (tmp_path / "table.tsv").read_text()

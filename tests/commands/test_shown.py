@@ -71,19 +71,22 @@ def test_measured_shifts(capsys):
 
 
 def test_compared_files(capsys):
-    one = {"file": "a.tsv", "standing": "claimed", "certified_accuracy": [{"accuracy": HIGH, "n": 7}]}
-    Compare(()).show({"radii": [0.5], "files": [{**one, "average_certified_radius": 0.12346}]})
-    assert capsys.readouterr().out.splitlines()[1].split() == ["a.tsv", "claimed", "0.500", "0.1234", "7"]
+    one = {"file": "a.tsv", "standing": "claimed", "certified_accuracy": [{"radius": 0.5, "accuracy": HIGH}], "n": 7}
+    Compare(()).show({"radii": [0.5, 0.6], "files": [{**one, "average_certified_radius": 0.12346}]})
+    assert capsys.readouterr().out.splitlines()[1].split() == ["a.tsv", "claimed", "0.500", "–", "0.1234", "7"]
 
 
 def test_a_difference_between_files_has_its_interval_rounded_outward(capsys):
-    one = {"standing": "proved", "certified_accuracy": [{"accuracy": HIGH, "n": 7}], "average_certified_radius": 0.1}
+    one = {"standing": "proved", "certified_accuracy": [{"radius": 0.5, "accuracy": HIGH}], "n": 7}
+    one |= {"average_certified_radius": 0.1}
     apart = [{"radius": 0.5, "difference": -0.01249, "low": -0.03601, "high": 0.01101, "n": 7}]
     files = [{**one, "file": "a/first.jsonl"}, {**one, "file": "b.jsonl", "against_first": apart}]
-    Compare(()).show({"radii": [0.5], "files": [*files, {**one, "file": "c.jsonl", "against_first": None}]})
+    files.append({**one, "file": "c.jsonl", "not_compared": "another n than the first"})
+    Compare(()).show({"radii": [0.5, 0.6], "files": files})
     lines = capsys.readouterr().out.splitlines()
     assert lines[5] == "Above first.jsonl on the same images, with 95% intervals over images:"
-    assert [line.split() for line in lines[7:]] == [["b.jsonl", "-0.012", "(-0.037", "to", "0.012)"]]
+    assert lines[7].split() == ["b.jsonl", "-0.012", "(-0.037", "to", "0.012)", "–"]
+    assert lines[8:] == ["c.jsonl is not compared image by image: another n than the first"]
 
 
 def test_the_quickstart(capsys):

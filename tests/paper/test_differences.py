@@ -2,6 +2,7 @@
 
 import pytest
 
+from rhobust.pairing import mean_difference, share_difference
 from rhobust.paper.certified import RIVAL, rows
 from rhobust.paper.differences import difference_lines, outcomes
 from rhobust.paper.plan import plan
@@ -44,9 +45,9 @@ def test_what_an_attack_says_of_each_image(tmp_path):
     assert outcomes(reading("robust", 0.5), record).values == (1.0, 0.0)
 
 
-def told(*values, start=0):
+def told(*values, start=0, record="ours"):
     images = list(range(start, start + len(values)))
-    return {"images": images, "values": list(values), "record": "r", "warnings": ["careful"]}
+    return {"images": images, "values": list(values), "record": record, "warnings": [f"{record}: careful", "both"]}
 
 
 def compared(ours, theirs, what="certified_at"):
@@ -62,11 +63,15 @@ def compared(ours, theirs, what="certified_at"):
 
 
 def test_a_line_says_how_far_ours_lies_above():
-    number = compared(told(1.0, 1.0, 0.0, 1.0), told(1.0, 0.0, 0.0, 0.0))
-    assert (number["value"], number["n"], number["bound"], number["warnings"]) == (0.5, 4, False, ["careful"])
-    assert number["low"] < 0.5 < number["high"]
+    ours, theirs = (1.0, 1.0, 0.0, 1.0), (1.0, 0.0, 0.0, 0.0)
+    number = compared(told(*ours), told(*theirs, record="theirs"))
+    apart = share_difference(ours, theirs)
+    assert (number["value"], number["low"], number["high"]) == (0.5, apart.low, apart.high)
+    assert (number["n"], number["bound"], number["record"]) == (4, False, "ours theirs")
+    assert number["warnings"] == ["ours: careful", "both", "theirs: careful"]
     number = compared(told(0.5, 0.75), told(0.25, 0.25), "average_radius")
-    assert number["value"] == pytest.approx(0.375)
+    apart = mean_difference((0.5, 0.75), (0.25, 0.25))
+    assert (number["value"], number["low"], number["high"]) == (0.375, apart.low, apart.high)
 
 
 def test_what_cannot_be_compared_says_why():

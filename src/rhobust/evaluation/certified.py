@@ -22,9 +22,7 @@ def certified_curve(rows: Sequence[Row], radii: Sequence[float]) -> Row:
     The certified accuracy at a radius is the share of examples that are right and certified there; at 0, the share
     that is right and certified at all. An abstention and a wrong answer count as radius 0 in the average.
     """
-    if not rows or any("broken" in row for row in rows):
-        given = "those of an attack, which proves nothing of what it leaves standing" if rows else "none"
-        raise ValueError(f"rows must be those of certificates, got {given}")
+    _check_certificates(rows)
     right, radius = _right(rows), np.array([row["radius"] for row in rows])
     hits = [int(np.sum(right & (radius >= at))) for at in radii]
     return {
@@ -39,12 +37,17 @@ def certified_differences(ours: Sequence[Row], theirs: Sequence[Row], radii: Seq
     """How far the certified accuracy of ours lies above that of theirs at each radius, on the same images.
 
     Raises:
-        ValueError: They are not certificates of the same images.
+        ValueError: They are not certificates of the same images, each once, by number and label.
     """
-    images = [{row["index"]: row["label"] for row in rows} for rows in (ours, theirs)]
-    if images[0] != images[1]:
+    held = []
+    for rows in (ours, theirs):
+        _check_certificates(rows)
+        held.append(sorted(rows, key=lambda row: row["index"]))
+    images, others = ([(row["index"], row["label"]) for row in rows] for rows in held)
+    if images != others:
         raise ValueError("certificates must be of the same images to be compared one by one, and they are not")
-    held = [sorted(rows, key=lambda row: row["index"]) for rows in (ours, theirs)]
+    if len({index for index, _ in images}) < len(images):
+        raise ValueError("an image must stand once in certificates that are compared one by one, and some stand twice")
     rights, reaches = [_right(rows) for rows in held], [np.array([row["radius"] for row in rows]) for rows in held]
     found = []
     for at in radii:
@@ -75,6 +78,12 @@ def certified_summary(rows: Sequence[Row], settings: Row) -> Row:
         "theorems": [_theorem(name, rows, settings) for name in OTHERS],
         "deduction": math.sqrt(settings["dimension"]) / 510 if settings["noise"] == "grid" else None,
     }
+
+
+def _check_certificates(rows: Sequence[Row]) -> None:
+    if not rows or any("broken" in row for row in rows):
+        given = "those of an attack, which proves nothing of what it leaves standing" if rows else "none"
+        raise ValueError(f"rows must be those of certificates, got {given}")
 
 
 def _right(rows: Sequence[Row]) -> NDArray[np.bool_]:

@@ -11,9 +11,10 @@ def cell(column: str, ours: dict[str, Any]) -> dict[str, Any]:
     return {"column": column, "printed": None, "ours": [{"source": "ours", **ours}], "notes": []}
 
 
-def shown(number: Number, told: dict[str, Any]) -> dict[str, Any]:
-    """A number with the record, and the warnings, of one of those that it was made of."""
-    return {**asdict(number), "record": told["record"], "warnings": told["warnings"]}
+def shown(number: Number, *told: dict[str, Any]) -> dict[str, Any]:
+    """A number with the records, and the warnings, of all that it was made of."""
+    warnings = dict.fromkeys(warning for one in told for warning in one["warnings"])
+    return {**asdict(number), "record": " ".join(one["record"] for one in told), "warnings": list(warnings)}
 
 
 def fault(text: str) -> dict[str, Any]:

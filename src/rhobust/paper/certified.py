@@ -96,7 +96,8 @@ def table_ahead(scale: Scale) -> Differences:
                 lines.append(((name, f"{sigma:g}"), _pairs(scale, run, named[rival], sigma)))
     notes = (
         f"How far the share of images that are certified right, and ACR, lie above those of the first {RIVAL} of the "
-        "same noise in the table above. The interval is over the images, the same for both; each was trained once.",
+        "same noise in the table above. The interval is over the images, the same for both; another training may "
+        "differ by more.",
     )
     return Differences(
         "table-ahead",

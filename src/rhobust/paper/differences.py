@@ -62,4 +62,4 @@ def _difference(pair: Pair, found: Mapping[Reading, dict[str, Any]]) -> dict[str
         apart = compare(ours["values"], theirs["values"])
     except ValueError as error:
         return fault(str(error))
-    return shown(Number(apart.value, apart.low, apart.high, apart.n), ours)
+    return shown(Number(apart.value, apart.low, apart.high, apart.n), ours, theirs)

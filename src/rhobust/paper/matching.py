@@ -105,7 +105,7 @@ def _compared(members: Sequence[dict[str, Any]], rival: dict[str, Any], radius: 
         value, difference = matched([_outcomes(member, radius) for member in members], _outcomes(rival, radius))
     except ValueError as error:
         return [fault(str(error))] * 2
-    return [shown(Number(value, value, value, difference.n), rival), shown(difference, rival)]
+    return [shown(Number(value, value, value, difference.n), *members), shown(difference, rival, *members)]
 
 
 def _outcomes(told: dict[str, Any], radius: float) -> Outcomes:

@@ -41,8 +41,8 @@ class Versus:
 def versus(runs: Sequence[Run], at: Headline) -> list[Versus]:
     """Certified and attacked accuracy of every two models at the page's radius.
 
-    Certificates are compared where they are of the same images, attacks where their settings are the same too. A run
-    whose numbers contradict each other is left out.
+    They are compared where they are of the same images, and were certified or attacked in the same way. A run whose
+    numbers contradict each other is left out.
     """
     radius = at.radius
     if radius is None:
@@ -55,22 +55,28 @@ def versus(runs: Sequence[Run], at: Headline) -> list[Versus]:
         *_tables(
             certified,
             lambda one: f"Certified, {where}",
+            ("way", "n", "alpha", "radii"),
             lambda one: [one.covers(example, radius) for example in sorted(one.examples)],
         ),
         *_tables(
             attacked,
             lambda one: f"{one.name}, {where}",
+            ("attack", "scored", "votes"),
             lambda one: [example not in one.broken[radius] for example in sorted(one.examples)],
         ),
     ]
 
 
 def _tables(
-    found: Sequence[tuple[int, Looked]], title: Callable[[Looked], str], outcomes: Callable[[Looked], list[bool]]
+    found: Sequence[tuple[int, Looked]],
+    title: Callable[[Looked], str],
+    alike: Sequence[str],
+    outcomes: Callable[[Looked], list[bool]],
 ) -> list[Versus]:
+    """A table for each group of two or more that share their images and the settings that must be alike."""
     groups: dict[tuple[str, frozenset[int]], list[tuple[int, Looked]]] = {}
     for place, one in found:
-        same = repr([title(one), *(one.settings.get(key) for key in ("scored", "data_fingerprint", "split"))])
+        same = repr([one.settings.get(key) for key in ("data_fingerprint", "split", *alike)])
         groups.setdefault((same, one.examples), []).append((place, one))
     tables = []
     for group in groups.values():
