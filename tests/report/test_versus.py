@@ -78,3 +78,14 @@ def test_a_model_whose_numbers_contradict_each_other_is_left_out(folders, monkey
     runs = gather(folders).runs
     monkeypatch.setattr("rhobust.report.versus.contradictions", lambda run: ["wrong"] * (run is runs[1]))
     assert [table.runs for table in versus(runs, Headline(0.25, None))] == [(0, 2), (0, 2)]
+
+
+def test_too_many_models_are_counted_and_not_set_side_by_side(folders, tmp_path, monkeypatch):
+    monkeypatch.setattr("rhobust.report.versus.MOST", 2)
+    assert [(table.runs, table.cells) for table in versus(gather(folders).runs, Headline(0.25, None))] == [
+        ((0, 1, 2), ()),
+        ((0, 1, 2), ()),
+    ]
+    page = write_report(folders, tmp_path / "many.html").path.read_text()
+    assert page.count("3 models are too many to set side by side") == 2
+    assert '<table class="matrix versus">' not in page

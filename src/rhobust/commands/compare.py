@@ -9,11 +9,9 @@ import tyro
 from rhobust.commands.options import Common, CommonOptions, print_table
 from rhobust.declared import sizes
 from rhobust.evaluation import certified_curve, certified_differences, read_tsv, write_tsv
+from rhobust.pairing import SAME_CERTIFICATE
 from rhobust.records import COMPRESSED, PLAIN, Row, read_record
 from rhobust.rounding import outward, rounded
-
-ALIKE = ("data_fingerprint", "split", "way", "n", "alpha")
-"""Settings that two records must share to be compared image by image; sigma may be what is compared."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +103,7 @@ def _read(path: Path) -> _File:
 def _against(file: _File, first: _File, radii: list[float]) -> Row:
     """How far a file lies above the first one, or why that is not told."""
     shared = file.settings.keys() & first.settings.keys()
-    other = [key for key in ALIKE if key in shared and file.settings[key] != first.settings[key]]
+    other = [key for key in SAME_CERTIFICATE if key in shared and file.settings[key] != first.settings[key]]
     if other:
         return {"not_compared": f"another {other[0]} than the first"}
     try:

@@ -8,7 +8,8 @@ from rhobust.pairing import mean_difference, share_difference
 from rhobust.records import Record
 
 from .cells import cell, fault, shown
-from .readings import Number, certified_radii, robust_shares
+from .matching import standing
+from .readings import Number, certified_radii
 from .specs import Differences, Pair, Reading
 
 AVERAGED = "average_radius"
@@ -27,12 +28,11 @@ class Outcomes:
 def outcomes(reading: Reading, record: Record) -> Outcomes:
     """The numbers whose mean the reading is, in the order of the images."""
     if reading.what == "robust":
-        robust_shares(record)  # It must say what its rows do.
-        found = {row["index"]: float(not row["broken"]) for row in record.rows if row["radius"] == reading.at}
-    else:
-        radii = dict(zip((row["index"] for row in record.rows), certified_radii(record), strict=True))
-        averaged = reading.what == AVERAGED
-        found = {image: max(0.0, own) if averaged else float(own >= reading.at) for image, own in radii.items()}
+        attacked = standing(reading, record)
+        return Outcomes(attacked.images, tuple(map(float, attacked.standing[reading.at])))
+    radii = dict(zip((row["index"] for row in record.rows), certified_radii(record), strict=True))
+    averaged = reading.what == AVERAGED
+    found = {image: max(0.0, own) if averaged else float(own >= reading.at) for image, own in radii.items()}
     images = tuple(sorted(found))
     return Outcomes(images, tuple(found[image] for image in images))
 

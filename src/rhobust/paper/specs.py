@@ -1,5 +1,6 @@
 """What a table and a figure are before they are filled: cells and curves that name the evaluations they rest on."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,6 +18,20 @@ class Reading:
     at: float = 0.0
     first: int | None = None
     """Of an attack only the first so many images, those that another attack looked at; None for all."""
+
+
+class Asked(ABC):
+    """A table or figure before it is filled."""
+
+    @property
+    @abstractmethod
+    def readings(self) -> tuple[Reading, ...]:
+        """What stands in it."""
+
+    @property
+    def jobs(self) -> tuple[Job, ...]:
+        """What it rests on, each job once."""
+        return tuple(dict.fromkeys(reading.job for reading in self.readings))
 
 
 @dataclass(frozen=True)
@@ -49,7 +64,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Table:
+class Table(Asked):
     """A table of the paper, to be filled."""
 
     name: str
@@ -68,11 +83,6 @@ class Table:
         """What stands in the table, in the order of the cells."""
         ours = [one for line in self.lines for cell in line.cells for one in cell.ours]
         return tuple(reading for one in ours for reading in (one.readings if isinstance(one, Seeds) else (one,)))
-
-    @property
-    def jobs(self) -> tuple[Job, ...]:
-        """What the table rests on, each job once."""
-        return _jobs(self.readings)
 
 
 Dash = Literal["solid", "dashed", "dotted", "dashdot"]
@@ -107,7 +117,7 @@ class Panel:
 
 
 @dataclass(frozen=True)
-class Figure:
+class Figure(Asked):
     """A figure of the paper, to be drawn."""
 
     name: str
@@ -123,14 +133,9 @@ class Figure:
         sources = [curve.source for panel in self.panels for curve in panel.curves]
         return tuple(source for source in sources if isinstance(source, Reading))
 
-    @property
-    def jobs(self) -> tuple[Job, ...]:
-        """What the figure rests on, each job once."""
-        return _jobs(self.readings)
-
 
 @dataclass(frozen=True)
-class Matrix:
+class Matrix(Asked):
     """A heat map of the paper, to be drawn: one number for each pair of models."""
 
     name: str
@@ -148,14 +153,9 @@ class Matrix:
         """What is drawn."""
         return tuple(reading for row in self.rows for reading in row)
 
-    @property
-    def jobs(self) -> tuple[Job, ...]:
-        """What the heat map rests on, each job once."""
-        return _jobs(self.readings)
-
 
 @dataclass(frozen=True)
-class Front:
+class Front(Asked):
     """A table of methods against a family of ours, each at the method's own natural accuracy."""
 
     name: str
@@ -174,11 +174,6 @@ class Front:
         """What is compared: the rivals, then the members."""
         return tuple(reading for _, reading in (*self.rivals, *self.members))
 
-    @property
-    def jobs(self) -> tuple[Job, ...]:
-        """The attacks, each once."""
-        return _jobs(self.readings)
-
 
 @dataclass(frozen=True)
 class Pair:
@@ -190,7 +185,7 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Differences:
+class Differences(Asked):
     """A table of how far networks lie above others, image by image."""
 
     name: str
@@ -207,14 +202,9 @@ class Differences:
         pairs = [pair for _, pairs in self.lines for pair in pairs]
         return tuple(dict.fromkeys(reading for pair in pairs for reading in (pair.ours, pair.theirs)))
 
-    @property
-    def jobs(self) -> tuple[Job, ...]:
-        """What the table rests on, each job once."""
-        return _jobs(self.readings)
-
 
 @dataclass(frozen=True)
-class Ledger:
+class Ledger(Asked):
     """What tables cost, from the records of their trainings and evaluations."""
 
     name: str
@@ -227,11 +217,6 @@ class Ledger:
         """What every training and evaluation took, each once."""
         return tuple(dict.fromkeys(reading for table in self.tables for reading in bill(table)))
 
-    @property
-    def jobs(self) -> tuple[Job, ...]:
-        """The trainings and evaluations of all tables, each once."""
-        return _jobs(self.readings)
-
 
 Spec = Table | Figure | Matrix | Front | Differences | Ledger
 
@@ -240,10 +225,6 @@ def bill(table: Table) -> tuple[Reading, ...]:
     """All that a table has to pay for: the trainings, then the evaluations."""
     runs = dict.fromkeys(run for job in table.jobs for run in runs_of(job))
     return tuple(Reading(job, "cost") for job in (*(Training(run) for run in runs), *table.jobs))
-
-
-def _jobs(readings: tuple[Reading, ...]) -> tuple[Job, ...]:
-    return tuple(dict.fromkeys(reading.job for reading in readings))
 
 
 def stand_in_notes(scale: Scale, setups: tuple[Setup, ...]) -> tuple[str, ...]:

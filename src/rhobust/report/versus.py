@@ -4,13 +4,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from rhobust.pairing import Difference, share_difference
+from rhobust.pairing import SAME_CERTIFICATE, SAME_IMAGES, Difference, share_difference
 from rhobust.report.overview import Headline, quoted_certificate, strongest
 from rhobust.report.run import Attack, Certificate, Run
 from rhobust.report.soundness import contradictions
 from rhobust.rounding import Way, percent, plain
 
 Looked = TypeVar("Looked", Attack, Certificate)
+MOST = 12
+"""Models that a table can hold and still be read."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class Versus:
     runs: tuple[int, ...]
     """Their places on the page."""
     cells: tuple[tuple[Cell | None, ...], ...]
-    """Row by row; nothing where a model meets itself."""
+    """Row by row; nothing where a model meets itself. No rows at all where there are too many models."""
 
 
 def versus(runs: Sequence[Run], at: Headline) -> list[Versus]:
@@ -55,13 +57,13 @@ def versus(runs: Sequence[Run], at: Headline) -> list[Versus]:
         *_tables(
             certified,
             lambda one: f"Certified, {where}",
-            ("way", "n", "alpha", "radii"),
+            (*SAME_CERTIFICATE, "radii"),
             lambda one: [one.covers(example, radius) for example in sorted(one.examples)],
         ),
         *_tables(
             attacked,
             lambda one: f"{one.name}, {where}",
-            ("attack", "scored", "votes"),
+            (*SAME_IMAGES, "attack", "scored", "votes"),
             lambda one: [example not in one.broken[radius] for example in sorted(one.examples)],
         ),
     ]
@@ -76,7 +78,7 @@ def _tables(
     """A table for each group of two or more that share their images and the settings that must be alike."""
     groups: dict[tuple[str, frozenset[int]], list[tuple[int, Looked]]] = {}
     for place, one in found:
-        same = repr([one.settings.get(key) for key in ("data_fingerprint", "split", *alike)])
+        same = repr([one.settings.get(key) for key in alike])
         groups.setdefault((same, one.examples), []).append((place, one))
     tables = []
     for group in groups.values():
@@ -84,7 +86,7 @@ def _tables(
             told = [outcomes(one) for _, one in group]
             cells = tuple(
                 tuple(None if ours is theirs else _cell(share_difference(ours, theirs)) for theirs in told)
-                for ours in told
+                for ours in (told if len(group) <= MOST else ())
             )
             places = tuple(place for place, _ in group)
             tables.append(Versus(title(group[0][1]), len(told[0]), places, cells))
