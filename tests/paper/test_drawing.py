@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 import sys
+from itertools import pairwise
 
 import pytest
 
@@ -181,6 +182,15 @@ def test_the_heat_map_shows_every_number():
     assert texts[::2] == ["0.250", "0.750", "missing", "0.250"]
     assert texts[1::2] == ["(0.11 to 0.39)", "(0.50 to 0.90)", "", "(0.11 to 0.39)"]
     assert to_bytes(figure, "pdf") == to_bytes(draw(drawn), "pdf")
+
+
+def test_the_names_below_a_heat_map_do_not_meet():
+    names = ["PGD", "TRADES", "SmoothAdv", "NAL", "NAL, damped, gamma 0.36"]
+    cells = [[{"value": 0.5, "low": 0.45, "high": 0.55}] * 5] * 5
+    figure = draw({"title": "t", "notes": [], "x": "target", "y": "source", "names": names, "cells": cells})
+    figure.canvas.draw()
+    boxes = [label.get_window_extent() for label in figure.axes[0].get_xticklabels()]
+    assert all(left.x1 < right.x0 for left, right in pairwise(boxes))
 
 
 def luminance(colour):

@@ -259,20 +259,23 @@ def _point(ax: "Axes", curve: dict[str, Any], colour: str, marker: str) -> None:
 
 
 def _heat_map(document: dict[str, Any]) -> "Figure":
-    figure = _figure(document, 5.8, 4.2, "In brackets: the 95% interval.")
+    names = document["names"]
+    # A cell must hold an interval, and a column the parts of its name below each other.
+    width, height = max(5.8, 2.8 + 0.95 * len(names)), max(4.2, 1.6 + 0.75 * len(names))
+    figure = _figure(document, width, height, "In brackets: the 95% interval.")
     ax = figure.subplots()
     ax.grid(visible=False)
     values = [[cell.get("value", math.nan) for cell in row] for row in document["cells"]]
     image = ax.imshow(values, cmap="cividis", vmin=0, vmax=1)
-    places = range(len(document["names"]))
+    places = range(len(names))
     for row in places:
         for column in places:
             cell = document["cells"][row][column]
             style = {"ha": "center", "va": "center", "color": "white" if cell.get("value", 1) < 0.55 else "black"}
             ax.text(column, row, _share(cell), **style)
             ax.text(column, row + 0.22, _interval(cell), fontsize=6.5, **style)
-    ax.set_xticks(places, document["names"])
-    ax.set_yticks(places, document["names"])
+    ax.set_xticks(places, [name.replace(", ", ",\n") for name in names])
+    ax.set_yticks(places, names)
     ax.set(xlabel=document["x"], ylabel=document["y"])
     figure.colorbar(image, ax=ax, shrink=0.85, label="accuracy")
     return figure
