@@ -47,8 +47,8 @@ EPS = 0.92
 RADII = (0.0, 0.5, EPS)
 PRICE = 0.5
 """NAL's price where a row does not name another."""
-MEMBERS = ("NAL", "NAL, gamma 0.25")
-"""NAL without a change, at two prices."""
+MEMBERS = ("NAL", "NAL, gamma 1", "NAL, gamma 0.25", "NAL, gamma 0.15")
+"""NAL without a change, at four prices."""
 CYCLE = {"schedule": "onecycle", "lr": 2e-3}
 """The rate rises from zero to twice that of the other rows, and falls again."""
 CYCLED = (
@@ -114,6 +114,10 @@ def runs(data: str = "cifar10", model: str = "resnet18") -> dict[str, TrainConfi
         "NAL, sigma 0.25, r = 2, one draw for all steps, copies agree": Nal(
             **certified | {"draws": 2}, gamma=1.0, noise="shared", agreement=10.0
         ),
+        **{
+            f"NAL, sigma 0.25, gamma {gamma:g}, search": Nal(**certified, gamma=gamma, inner="search", noise="shared")
+            for gamma in (2.0, 1.0, PRICE, 0.25, 0.125)
+        },
         "Psi, sigma 0.25": Psi(sigma=CERTIFIED_SIGMA),
     }
     trained = {

@@ -21,6 +21,7 @@ METHODS = [
     Nal(inner="paper"),
     Nal(noise="shared"),
     Nal(noise="shared", agreement=10.0),
+    Nal(inner="search", gamma=0.05),
 ]
 NOISELESS = (Erm, Pgd, Wrm)
 
@@ -96,9 +97,10 @@ def test_inner_loops_climb_what_is_lent_in_its_fused_pieces(method, network, bat
     assert torch.equal(lent.value, plain.value)
     assert torch.equal(lent.squared_distance, plain.squared_distance)
     steps = getattr(method, "steps", 0) + isinstance(method, Wrm)
+    search = isinstance(method, Nal) and method.inner == "search"
     # Where a loss is none of labels, or a move is a few operations, there is nothing to fuse.
-    assert used["losses"] == (steps if isinstance(method, Nal | Pgd | Wrm) else 0)
-    assert used["moves"] == (steps if isinstance(method, Pgd | Smoothadv | Trades) else 0)
+    assert used["losses"] == (steps + search if isinstance(method, Nal | Pgd | Wrm) else 0)
+    assert used["moves"] == (steps if isinstance(method, Pgd | Smoothadv | Trades) or search else 0)
     assert used["lent"] == (steps > 0)
 
 

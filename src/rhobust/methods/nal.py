@@ -1,4 +1,4 @@
-"""Noisy adversarial learning: Algorithm 1 of the paper, and the solver that converges."""
+"""Noisy adversarial learning: Algorithm 1 of the paper, the solver that converges, and a search for the soft error."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rhobust.attacks.ascent import ascend, frozen, label_losses
+from rhobust.attacks.ascent import ascend, beside, frozen, l2_move, label_losses
 from rhobust.configs import LATER
 from rhobust.declared import check_declared
 from rhobust.noise import Noise
@@ -15,6 +15,7 @@ from rhobust.noise import Noise
 from .agreement import disagreement
 from .penalised import penalised_move
 from .protocol import Loss, squared_distance
+from .searched import searched
 
 
 @dataclass(frozen=True)
@@ -29,9 +30,10 @@ class Nal:
     """Inner steps, the paper's K."""
     draws: int = 4
     """Noise draws an input, the paper's r."""
-    inner: Literal["damped", "paper"] = "damped"
+    inner: Literal["damped", "paper", "search"] = "damped"
     """damped: exact cost gradient 2 (x - x0), steps 1 / (2 gamma sqrt(k + 1)).
-    paper: Algorithm 1 to the letter, sampled cost gradient and constant steps."""
+    paper: Algorithm 1 to the letter, sampled cost gradient and constant steps.
+    search: the soft error 1 - p in place of the loss, the best of the points on a way of length 1 / sqrt(gamma)."""
     noise: Literal["fresh", "shared"] = "fresh"
     """New noise at each inner step and for the weights, or one draw for all of them."""
     step_size: float | None = None
@@ -49,6 +51,8 @@ class Nal:
                 raise ValueError(f"{name} must be >= 1, got {getattr(self, name)}")
         if self.step_size is not None and not self.step_size > 0:
             raise ValueError(f"step_size must be > 0, got {self.step_size}")
+        if self.step_size is not None and self.inner == "search":
+            raise ValueError(f"step_size must be None where inner is search, got {self.step_size}")
         if not self.agreement >= 0:
             raise ValueError(f"agreement must be >= 0, got {self.agreement}")
         if self.agreement and self.draws < 2:
@@ -66,15 +70,33 @@ class Nal:
         return Loss(value, squared_distance(worst, x))
 
     def maximise(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise, shared: Tensor | None = None) -> Tensor:
-        """The inner maximiser x_K of Algorithm 1, lines 3 to 6, from x_0 = x."""
-        eta = 0.5 / self.gamma if self.step_size is None else self.step_size
+        """The inner maximiser x_K of Algorithm 1, lines 3 to 6, from x_0 = x; a search's is that of the soft error."""
+        labels = torch.cat([y] * self.draws)
         noise = shared
+
+        def drawn() -> Tensor:
+            return self.sigma * rng.normal(x, self.draws) if shared is None else shared
+
+        def losses(point: Tensor, noise: Tensor) -> Tensor:
+            return label_losses(model, (point + noise).flatten(0, 1), labels).view(self.draws, len(y))
+
+        if self.inner == "search":
+            # Points are compared with each other, so all of them meet the same noise.
+            held, reach = drawn(), self.gamma**-0.5
+            return searched(
+                lambda point: 1 - losses(point, held).neg().exp().mean(0),
+                x,
+                gamma=self.gamma,
+                steps=self.steps,
+                move=beside(model, l2_move(x, reach, reach / self.steps)),
+            )
+
+        eta = 0.5 / self.gamma if self.step_size is None else self.step_size
 
         def objective(point: Tensor) -> Tensor:
             nonlocal noise
-            noise = self.sigma * rng.normal(x, self.draws) if shared is None else shared
-            values = label_losses(model, (point + noise).flatten(0, 1), torch.cat([y] * self.draws))
-            return values.view(self.draws, len(y)).mean(0)
+            noise = drawn()
+            return losses(point, noise).mean(0)
 
         def papers_move(point: Tensor, gradient: Tensor, _: int) -> Tensor:
             assert noise is not None

@@ -12,7 +12,7 @@ from .main_row import COMPARED_RADII
 from .printed import TABLES
 from .protocol import papers_attack, strongest_attack
 from .runs import OURS, run_of
-from .scales import Scale
+from .scales import Scale, StandIn
 from .settings import CIFAR_R, CIFAR_V, GAMMA, SIGMA, STEPS, TINY, Setup
 from .specs import Cell, Line, Reading, Table, stand_in_notes
 from .story import CERTIFIED, SHIFT
@@ -32,6 +32,20 @@ NETWORKS = {CIFAR_R: "ResNet-18", CIFAR_V: "VGG-16"}
 def short(run: TrainConfig, part: int) -> TrainConfig:
     """The same training in a part of its epochs: one of so many."""
     return replace(run, epochs=max(1, run.epochs // part))
+
+
+def short_row(scale: Scale, stand_in: StandIn, row: str, part: int) -> TrainConfig:
+    """A method of the paper's tables, or ours, in a short training."""
+    gamma = PRICE if row == OURS else GAMMA
+    return short(run_of(scale, stand_in, row, gamma=gamma, draws=DRAWS), part)
+
+
+def short_note(part: int) -> str:
+    """What a short training of these rows has in place of the main setting's."""
+    return (
+        f"{EPOCHS[part]} of the main setting, and r = {DRAWS} in NAL and SmoothAdv; NAL is Algorithm 1 at gamma "
+        f"{GAMMA:g}, NAL, damped, has gamma {PRICE:g}."
+    )
 
 
 def variations() -> tuple[tuple[Setup, Activation, AnyMethod], ...]:
@@ -78,15 +92,10 @@ def table_variations(scale: Scale) -> Table:
 
 def table_tiny(scale: Scale) -> Table:
     """Tiny ImageNet: printed, the paper's protocol, an attack that sees all, and what is proved."""
-    lines = []
-    if stand_in := scale.stand_in(TINY):
-        for row in TINY_ROWS:
-            run = run_of(scale, stand_in, row, gamma=PRICE if row == OURS else GAMMA, draws=DRAWS)
-            lines.append(Line((row,), _tiny_cells(scale, row, short(run, TINY_PART))))
-    notes = (
-        f"{EPOCHS[TINY_PART]} of the main setting, and r = {DRAWS} in NAL and SmoothAdv; NAL is Algorithm 1 at gamma "
-        f"{GAMMA:g}, NAL, damped, has gamma {PRICE:g}. The paper trains all 200 classes for 100 epochs with r = 4.",
-    )
+    stand_in = scale.stand_in(TINY)
+    runs = {row: short_row(scale, stand_in, row, TINY_PART) for row in TINY_ROWS} if stand_in else {}
+    lines = [Line((row,), _tiny_cells(scale, row, run)) for row, run in runs.items()]
+    notes = (f"{short_note(TINY_PART)} The paper trains all 200 classes for 100 epochs with r = 4.",)
     return Table(
         "table-tiny",
         "Tiny ImageNet",
