@@ -96,7 +96,7 @@ def test_what_it_does_not_is_refused(given: dict[str, Any], message: str) -> Non
         (lambda: TrainConfig(Erm(), "digits", "cnn", optimizer="adamw"), "optimizer must be one of adam, sgd"),
         (lambda: TrainConfig(Erm(), "digits", "cnn", epochs=1.5), r"epochs must be an int, got 1\.5"),
         (lambda: TrainConfig(Erm(), "digits", "cnn", activation="gelu"), "activation must be one of relu, elu"),
-        (lambda: Nal(inner="fast"), "inner must be one of damped, paper, got 'fast'"),
+        (lambda: Nal(inner="fast"), "inner must be one of damped, paper, search, got 'fast'"),
         (lambda: Wrm(steps=1.5), "steps must be an int, got 1.5"),
         (lambda: TrainConfig(Own(draws=2.5), "digits", "cnn"), r"draws must be an int, got 2\.5"),
         (lambda: TrainConfig(Erm(), 3, "cnn"), "data must be a string, got 3"),

@@ -178,15 +178,26 @@ def test_the_rows_differ_and_can_be_written_down(nal):
     assert columns["Psi, sigma 0.25"] == [f"certified at {radius}" for radius in ("0", "0.25", "0.5", "0.75")]
 
 
-def test_every_row_is_compared_with_nal_at_its_own_noise(nal):
+def test_every_row_is_compared_with_nal_at_its_own_noise_and_one_cycle_with_the_same_row_without(nal):
     named = nal.runs()
     pairs = {keys[0]: cells for keys, cells in nal.differences(1000, named).lines}
     assert pairs.keys() == named.keys() - {"NAL", "NAL, sigma 0.25"}
     for name, cells in pairs.items():
-        rival = "NAL, sigma 0.25" if "sigma 0.25" in name else "NAL"
+        plain, cycle, _ = name.partition(", one cycle")
+        rival = plain if cycle else "NAL, sigma 0.25" if "sigma 0.25" in name else "NAL"
         assert {cell.ours.job.run for cell in cells} == {named[name]}
         assert {cell.theirs.job.run for cell in cells} == {named[rival]}
         assert [cell.ours.at for cell in cells] == [cell.theirs.at for cell in cells]
+
+
+def test_one_cycle_is_compared_with_one_cycle(nal):
+    named = nal.runs()
+    fronts = [nal.front(1000, named), nal.cycled_front(1000, named)]
+    plain, cycled = ([name for name, _ in (*front.members, *front.rivals)] for front in fronts)
+    assert {named[name].schedule for name in plain} == {"cosine"}
+    assert {named[name].schedule for name in cycled} == {"onecycle"}
+    assert sorted(plain + cycled) == sorted(name for name, run in named.items() if run.sigma in (None, 0.1))
+    assert all(name.startswith("NAL") for front in fronts for name, _ in front.members)
 
 
 def test_the_tables_of_changes_are_what_the_records_give(nal):

@@ -23,7 +23,7 @@ def folder(tmp_path_factory):
 def trained(tmp_path_factory, method):
     """The folder of a network that was trained for an epoch."""
     out = tmp_path_factory.mktemp("cli") / "run"
-    assert run([*train(method, lr=0.002, out=out), "--quiet"]) == 0
+    assert run([*train(method, lr=0.002, schedule="constant", out=out), "--quiet"]) == 0
     return out
 
 

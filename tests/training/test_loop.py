@@ -356,7 +356,8 @@ def test_bad_options_are_refused(change, message):
 
 
 def test_clipping_bounds_the_step(tmp_path):
-    config = replace(CONFIG, method=Erm(), optimizer="sgd", epochs=1, batch_size=1000, lr=1.0, clip=1e-3)
+    config = replace(CONFIG, method=Erm(), optimizer="sgd", epochs=1, batch_size=1000, clip=1e-3)
+    config = replace(config, lr=1.0, schedule="constant")
     run = train(config, tmp_path / "clipped", device=CPU, report=silent)
     start = build_model(
         "cnn-small", shape=(1, 8, 8), classes=10, mean=[0.0], deviation=[1.0], activation="relu", seed=0
