@@ -4,6 +4,7 @@ import json
 import re
 
 import numpy as np
+import pytest
 
 from rhobust.records import RecordWriter
 from rhobust.report.gather import gather
@@ -125,12 +126,15 @@ def test_a_symbol_stays_with_its_value_in_a_name_and_below_it(tmp_path):
     assert "σ 0.25" not in re.sub(searched, "", page, flags=re.DOTALL)
 
 
-def test_the_papers_solver_is_named(tmp_path):
+@pytest.mark.parametrize(
+    ("solver", "words"), [("paper", "NAL, the paper’s solver"), ("search", "NAL, a search"), ("damped", "NAL")]
+)
+def test_a_solver_that_is_not_the_default_is_named(tmp_path, solver, words):
     run = write_run(tmp_path / "run")
     config = json.loads((run / "config.json").read_text())
-    config["method"]["inner"] = "paper"
+    config["method"]["inner"] = solver
     (run / "config.json").write_text(json.dumps(config))
-    assert method_name(gather([run]).runs[0]) == "NAL, the paper’s solver, σ 0.25, γ 0.5"
+    assert method_name(gather([run]).runs[0]) == f"{words}, σ 0.25, γ 0.5"
 
 
 def test_clean_accuracy_is_that_over_the_most_images(tmp_path):

@@ -10,6 +10,8 @@ from rhobust.report.run import Run
 from rhobust.rounding import plain
 
 _NAMES = {"gaussian": "Gaussian", "smoothadv": "SmoothAdv", "trades": "TRADES"}
+_SOLVERS = {"paper": "the paper’s solver", "search": "a search"}
+"""Inner solvers that are not the default."""
 _SYMBOLS = {"sigma": "σ", "gamma": "γ", "eps": "ε", "beta": "β", "lam": "λ"}
 
 _NOT_TOLD = {*_SYMBOLS, "kind", "inner", "method", "rhobust", "seed", "weights", "witness"}
@@ -22,8 +24,8 @@ def method_name(run: Run) -> str:
     parts = [
         f"{run.config.get('model')}, trained elsewhere" if "weights" in run.config else _NAMES.get(kind, kind.upper())
     ]
-    if run.method.get("inner") == "paper":
-        parts.append("the paper’s solver")
+    if solver := _SOLVERS.get(str(run.method.get("inner"))):
+        parts.append(solver)
     for key, symbol in _SYMBOLS.items():
         value: Any = run.method.get(key)
         if isinstance(value, int | float):
