@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from rhobust.evaluation import certified_differences
+from rhobust.evaluation import certified_differences, robust_differences
 from rhobust.pairing import mean_difference, share_difference
 
 
@@ -96,3 +96,29 @@ def test_certificates_are_compared_image_by_image():
     for others in (rows(0.5, 0.25, 0.75), rows(0.5, 0.25, 0.75, 0.5, labels=4)):
         with pytest.raises(ValueError, match="must be of the same images"):
             certified_differences(ours, others, [0.0])
+
+
+def attacked(*broken, radius=0.5, labels=3):
+    return [
+        {"index": index, "label": index % labels, "radius": radius, "broken": lost} for index, lost in enumerate(broken)
+    ]
+
+
+def test_attacks_are_compared_image_by_image():
+    ours = attacked(False, False, True, False, radius=0.0) + attacked(True, False, True, False)
+    theirs = attacked(False, True, True, False, radius=0.0) + attacked(True, True, True, False)
+    found = robust_differences(ours, list(reversed(theirs)), [0.5, 0.0])
+    assert [(point["radius"], point["difference"]) for point in found] == [(0.5, 0.25), (0.0, 0.25)]
+    for point, outcomes in zip(found, (split(4, 1, 0, both=1), split(4, 1, 0, both=2)), strict=True):
+        assert {"radius": point["radius"], **share_difference(*outcomes).as_row()} == point, "pair by pair"
+
+
+def test_attacks_that_cannot_be_compared_are_refused():
+    ours = attacked(True, False, True)
+    with pytest.raises(ValueError, match=r"must be attacked at a radius .* not both are at 0\.25"):
+        robust_differences(ours, ours + attacked(True, radius=0.25), [0.25])
+    for others in (attacked(True, False), attacked(True, False, True, labels=2)):
+        with pytest.raises(ValueError, match="attacks must be of the same images"):
+            robust_differences(ours, others, [0.5])
+    with pytest.raises(ValueError, match="an image must stand once in attacks"):
+        robust_differences(ours * 2, ours * 2, [0.5])

@@ -11,6 +11,8 @@ SAME_IMAGES = ("data_fingerprint", "split")
 """Settings that name the images of a record, together with their numbers."""
 SAME_CERTIFICATE = (*SAME_IMAGES, "way", "n", "alpha")
 """Settings that two records of certificates must share to be compared image by image; sigma may be what differs."""
+SAME_ATTACK = (*SAME_IMAGES, "attack", "source", "scored", "votes")
+"""The same for two records of attacks."""
 Z = 1.96
 """Of a normal law 95% lie within so many standard deviations."""
 

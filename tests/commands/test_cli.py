@@ -196,6 +196,31 @@ def test_predict_compare_and_audit(folder, capsys, tmp_path):
     assert document(capsys, ["audit", record, "--quiet"])["audits"][0]["problems"] == []
 
 
+def test_attacks_are_compared(folder, capsys, tmp_path_factory):
+    other = trained(tmp_path_factory, "method:gaussian --method.sigma 0.5")
+    attack = ["attack:pgd", "--radii", "0", "0.5", *SMALL]
+    records = [document(capsys, ["attack", str(place), *attack])["record"] for place in (folder, other)]
+    told = document(capsys, ["compare", *records])["files"]
+    assert [one["standing"] for one in told] == ["attacked", "attacked"]
+    assert [[point["radius"] for point in one["robust_accuracy"]] for one in told] == [[0, 0.5]] * 2
+    assert [one["n"] for one in told] == [20, 20]
+    for place, point in enumerate(told[1]["against_first"]):
+        accuracies = [one["robust_accuracy"][place]["accuracy"] for one in told]
+        assert point["difference"] == pytest.approx(accuracies[1] - accuracies[0])
+        assert point["low"] < point["difference"] < point["high"]
+
+    def reason(record):
+        return document(capsys, ["compare", records[0], record])["files"][1]["not_compared"]
+
+    votes = ["attack", str(folder), "attack:eot", "--attack.steps", "1", "--radii", "0", "0.5", *SMALL]
+    assert reason(document(capsys, votes)["record"]) == "another attack than the first"
+    lent = ["attack", str(folder), "--source", str(other), *attack]
+    assert reason(document(capsys, lent)["record"]) == "another source than the first"
+    proved = document(capsys, ["certify", str(folder), "--n", "200", *SMALL])["record"]
+    assert reason(proved) == "what is proved is not compared with what an attack left"
+    assert "--tsv must come with one record" in refused(capsys, ["compare", *records, "--tsv", "table.tsv"])
+
+
 def test_certified_numbers_are_printed_rounded_down(folder, capsys):
     arguments = ["certify-shift", str(folder), "--eps", "0", "0.1", "--quiet"]
     curve = document(capsys, arguments)["summary"]["curve"]

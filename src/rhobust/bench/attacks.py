@@ -18,8 +18,7 @@ from rhobust.bench.peers import generators_kept
 from rhobust.bench.textbook import textbook_network
 from rhobust.configs import member_to_json
 from rhobust.data import Dataset, load, to_unit
-from rhobust.evaluation import Target, attack_target
-from rhobust.evaluation.attacking import curve
+from rhobust.evaluation import Target, attack_target, robust_curve
 from rhobust.methods import Gaussian
 from rhobust.models import build_model
 from rhobust.noise import BatchNoise, stream
@@ -140,7 +139,7 @@ def _ours(test: Dataset, device: torch.device, attack: Pgd) -> Sweep:
         with tempfile.TemporaryDirectory() as folder:
             target = Target("bench", network, "bench", None, test, Path(folder), device)
             record = attack_target(target, attack, RADII, limit=IMAGES, probe=False, report=silent)
-        return [at["accuracy"] for at in curve(record.rows, RADII)]
+        return [at["accuracy"] for at in robust_curve(record.rows, RADII)]
 
     return sweep
 

@@ -110,7 +110,7 @@ def attack_target(
         warnings, measured = distrust(evaluation, rows, probe=probe, beside=writer.record())
         keep_examples(evaluation, rows, writer.path, nested=nested)
         return {
-            "robust_accuracy": curve(rows, radii),
+            "robust_accuracy": robust_curve(rows, radii),
             "vote_level": VOTE_LEVEL if judge.scored == "smoothed" else None,
             **measured,
             "warnings": warnings + close_votes(writer.record()),
@@ -155,7 +155,7 @@ def source_identity(source: Target) -> Row:
     return {"name": source.name, "model_hash": source.model_hash, "sigma": source.sigma}
 
 
-def curve(rows: Sequence[Row], radii: Sequence[float]) -> list[Row]:
+def robust_curve(rows: Sequence[Row], radii: Sequence[float]) -> list[Row]:
     """The robust accuracy at each radius."""
     return [{"radius": at, **robust_accuracy([row for row in rows if row["radius"] == at])} for at in radii]
 

@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 
 from rhobust.bounds import certified_radius, failure_quantile, lecuyer_radius, li_radius
 from rhobust.certificates import proviso
-from rhobust.pairing import share_difference
 from rhobust.records import Row
 from rhobust.rounding import confidence, percent, plain, share
 
@@ -22,8 +21,8 @@ def certified_curve(rows: Sequence[Row], radii: Sequence[float]) -> Row:
     The certified accuracy at a radius is the share of examples that are right and certified there; at 0, the share
     that is right and certified at all. An abstention and a wrong answer count as radius 0 in the average.
     """
-    _check_certificates(rows)
-    right, radius = _right(rows), np.array([row["radius"] for row in rows])
+    check_certificates(rows)
+    right, radius = rights(rows), np.array([row["radius"] for row in rows])
     hits = [int(np.sum(right & (radius >= at))) for at in radii]
     return {
         "certified_accuracy": [
@@ -31,29 +30,6 @@ def certified_curve(rows: Sequence[Row], radii: Sequence[float]) -> Row:
         ],
         "average_certified_radius": float(np.where(right, radius, 0.0).mean()),
     }
-
-
-def certified_differences(ours: Sequence[Row], theirs: Sequence[Row], radii: Sequence[float]) -> list[Row]:
-    """How far the certified accuracy of ours lies above that of theirs at each radius, on the same images.
-
-    Raises:
-        ValueError: They are not certificates of the same images, each once, by number and label.
-    """
-    held = []
-    for rows in (ours, theirs):
-        _check_certificates(rows)
-        held.append(sorted(rows, key=lambda row: row["index"]))
-    images, others = ([(row["index"], row["label"]) for row in rows] for rows in held)
-    if images != others:
-        raise ValueError("certificates must be of the same images to be compared one by one, and they are not")
-    if len({index for index, _ in images}) < len(images):
-        raise ValueError("an image must stand once in certificates that are compared one by one, and some stand twice")
-    rights, reaches = [_right(rows) for rows in held], [np.array([row["radius"] for row in rows]) for rows in held]
-    found = []
-    for at in radii:
-        one, other = (right & (reach >= at) for right, reach in zip(rights, reaches, strict=True))
-        found.append({"radius": at, **share_difference(one.tolist(), other.tolist()).as_row()})
-    return found
 
 
 def certified_summary(rows: Sequence[Row], settings: Row) -> Row:
@@ -80,13 +56,15 @@ def certified_summary(rows: Sequence[Row], settings: Row) -> Row:
     }
 
 
-def _check_certificates(rows: Sequence[Row]) -> None:
+def check_certificates(rows: Sequence[Row]) -> None:
+    """Refuse rows of attacks, and none at all."""
     if not rows or any("broken" in row for row in rows):
         given = "those of an attack, which proves nothing of what it leaves standing" if rows else "none"
         raise ValueError(f"rows must be those of certificates, got {given}")
 
 
-def _right(rows: Sequence[Row]) -> NDArray[np.bool_]:
+def rights(rows: Sequence[Row]) -> NDArray[np.bool_]:
+    """Which certificates are of the right class."""
     return np.array([row["prediction"] is not None and row["prediction"] == row["label"] for row in rows])
 
 
@@ -100,7 +78,7 @@ def _statement(point: Row, n: int, settings: Row) -> str:
 
 def _theorem(name: str, rows: Sequence[Row], settings: Row) -> Row:
     """What a theorem makes of the rows' bounds: from the same counts, at the same alpha."""
-    right, lower = _right(rows), np.array([row["p_lower"] for row in rows])
+    right, lower = rights(rows), np.array([row["p_lower"] for row in rows])
     radius = np.where(right, np.asarray(OTHERS[name](lower, settings["sigma"])), 0.0)
     accuracy = [float(np.mean(right & (radius >= at))) for at in settings["radii"]]
     return {"name": name, "average_certified_radius": float(radius.mean()), "certified_accuracy": accuracy}

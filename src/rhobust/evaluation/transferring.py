@@ -10,7 +10,7 @@ from rhobust.progress import Report
 from rhobust.records import Record, Row
 from rhobust.rounding import percent, plain
 
-from .attacking import check_pair, check_radii, curve, source_identity
+from .attacking import check_pair, check_radii, robust_curve, source_identity
 from .judging import VOTE_LEVEL, Judge, Scored, undecided
 from .probing import FEW, GAIN, Evaluation
 from .sweeping import BLOCKS, norm_of, sweep
@@ -101,7 +101,7 @@ def _from(
                 {
                     "model_hash": judge.target.model_hash,
                     "scored": judge.scored,
-                    "robust_accuracy": curve(rows_of(rows, judge.target.model_hash), radii),
+                    "robust_accuracy": robust_curve(rows_of(rows, judge.target.model_hash), radii),
                 }
                 for judge in judges
             ],

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from rhobust.pairing import SAME_CERTIFICATE, SAME_IMAGES, Difference, share_difference
+from rhobust.pairing import SAME_ATTACK, SAME_CERTIFICATE, Difference, share_difference
 from rhobust.report.overview import Headline, quoted_certificate, strongest
 from rhobust.report.run import Attack, Certificate, Run
 from rhobust.report.soundness import contradictions
@@ -63,7 +63,7 @@ def versus(runs: Sequence[Run], at: Headline) -> list[Versus]:
         *_tables(
             attacked,
             lambda one: f"{one.name}, {where}",
-            (*SAME_IMAGES, "attack", "scored", "votes"),
+            SAME_ATTACK,
             lambda one: [example not in one.broken[radius] for example in sorted(one.examples)],
         ),
     ]
