@@ -42,8 +42,8 @@ def table_front(scale: Scale) -> Front:
     notes = (
         f"{OURS}: its accuracy at the natural accuracy of the row, on the line between the two prices around it. A "
         "coin that picks one of these two networks has it at least.",
-        "difference: how far it lies above the method of the row. The interval is over the images, the same for both; "
-        "each method was trained once.",
+        "difference: how far it lies above the method of the row. The interval is over the images, the same for both, "
+        "and says nothing of another training.",
     )
     return Front(
         "table-front",

@@ -32,8 +32,7 @@ class TrainConfig:
     lr: float = 2e-3
     """Largest learning rate, the paper's eta2, which it sets to 0.0001."""
     schedule: Literal["constant", "step", "cosine", "onecycle"] = "onecycle"
-    """The rate over time: constant, a tenth after each third, cosine to zero, or from zero up for 30% and then cosine.
-    One cycle was the best for every method that was tried."""
+    """Rate over time: constant, a tenth after each third, cosine to zero, or from zero up for 30% and then cosine."""
     weight_decay: float = 0.0
     """L2 penalty of the weights."""
     clip: float | None = None
