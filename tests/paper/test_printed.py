@@ -158,7 +158,9 @@ def test_what_is_said_about_the_printed_numbers_holds():
     assert [at for at, sigma in best("NAL").items() if sigma != "0.1"] == ["0"]
     assert [at for at, sigma in best("STN").items() if sigma == "0.2"] == ["0.75", "1", "1.25", "1.5", "1.75"]
     assert [at for at, sigma in best("SmoothAdv").items() if sigma == "0.05"] == ["0.5", "0.75", "1", "1.25"]
-    assert "For NAL at every radius but 0. For STN 0.2 is better from 0.75 on; for SmoothAdv 0.05 from 0.5 to" in page
+    assert [at for at, sigma in best("SmoothAdv").items() if sigma == "0.2"] == ["1.5", "1.75"]
+    assert "For NAL at every radius but 0. For STN 0.2 is better from 0.75 on; for SmoothAdv 0.05 is best from" in page
+    assert "0.05 is best from 0.5 to 1.25, and 0.2 from 1.5 on" in page
 
     better = [
         at for at in TABLES["table-elu"].columns if value("table-elu", ("ReLU",), at) > value("table-elu", ("ELU",), at)
