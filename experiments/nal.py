@@ -188,8 +188,7 @@ def front(images: int, named: dict[str, TrainConfig]) -> Front:
     """NAL without a change against every other row at the smaller noise, at that row's natural accuracy."""
     cycled = {f"{name}, {CYCLE_NAME}" for name in CYCLED}
     rivals = [name for name in at_small_noise(named) if name not in {*MEMBERS, *cycled}]
-    title, notes = "changes of NAL at equal natural accuracy", ()
-    return front_of("table-changes-front", title, MEMBERS, rivals, images, named, notes)
+    return front_of("table-changes-front", "changes of NAL at equal natural accuracy", MEMBERS, rivals, images, named)
 
 
 def cycled_front(images: int, named: dict[str, TrainConfig]) -> Front:
@@ -198,8 +197,7 @@ def cycled_front(images: int, named: dict[str, TrainConfig]) -> Front:
     members = [name for name in cycled if name.startswith("NAL")]
     rivals = [name for name in cycled if name not in members]
     title = "methods trained with one cycle at equal natural accuracy"
-    notes = ("NAL: that with one cycle, at its prices.",)
-    return front_of("table-changes-cycle", title, members, rivals, images, named, notes)
+    return front_of("table-changes-cycle", title, members, rivals, images, named)
 
 
 def at_small_noise(named: dict[str, TrainConfig]) -> list[str]:
@@ -214,13 +212,16 @@ def front_of(
     rivals: Sequence[str],
     images: int,
     named: dict[str, TrainConfig],
-    notes: tuple[str, ...],
 ) -> Front:
     """Rows against a family of NAL, at equal natural accuracy."""
     family, others = (
         tuple((row, Reading(attack_on(named[row], images), "standing")) for row in rows) for rows in (members, rivals)
     )
-    notes = ("A difference below 0 says that the row is better than NAL at another price.", *notes)
+    notes = (
+        "NAL: its accuracy at the natural accuracy of the row, on the line between the prices around it, or that of "
+        "the price with the least natural accuracy where the row has less still.",
+        "A difference below 0 says that the row is better.",
+    )
     return Front(name, title, "NAL", family, others, (0.5, EPS), notes)
 
 

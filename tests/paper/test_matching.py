@@ -52,12 +52,16 @@ def test_resamples_are_matched_anew():
     assert difference.high - difference.low == pytest.approx(2 * 1.96 * 0.5 / np.sqrt(n), rel=0.05)
 
 
-@pytest.mark.parametrize("natural", [0.69, 0.91])
-def test_a_method_beside_the_family_is_not_compared(natural):
-    with pytest.raises(
-        ValueError, match=f"within 0.7 to 0.9, those of the family, to be compared with it, got {natural}"
-    ):
-        matched([outcomes(0.7, 0.5), outcomes(0.9, 0.3)], outcomes(natural, 0.4))
+def test_a_method_with_more_natural_accuracy_than_the_family_is_not_compared():
+    with pytest.raises(ValueError, match=r"must be <= 0\.9, the family's highest, to be compared with it, got 0\.91"):
+        matched([outcomes(0.7, 0.5), outcomes(0.9, 0.3)], outcomes(0.91, 0.4))
+
+
+def test_natural_accuracy_can_be_given_away():
+    value, difference = matched([outcomes(0.9, 0.3), outcomes(0.7, 0.5)], outcomes(0.6, 0.4))
+    assert value == pytest.approx(0.5), "that of the member with the least natural accuracy"
+    assert difference.value == pytest.approx(0.1)
+    assert difference.low < 0.1 < difference.high
 
 
 def attack_record(tmp_path, broken):
@@ -109,13 +113,13 @@ def front():
 
 def test_a_front_has_a_line_for_each_rival_and_says_what_is_missing():
     spec = front()
-    found = dict(zip(spec.readings, (told(0.8, 0.5), told(0.5, 0.2), told(0.9, 0.4), told(0.7, 0.6)), strict=True))
+    found = dict(zip(spec.readings, (told(0.8, 0.5), told(0.95, 0.2), told(0.9, 0.4), told(0.7, 0.6)), strict=True))
     first, second = front_lines(spec, found)
     assert [cell["column"] for cell in first["cells"]] == ["natural", "at 0.5", "NAL, at 0.5", "difference at 0.5"]
     assert [cell["ours"][0]["value"] for cell in first["cells"]] == pytest.approx([0.8, 0.5, 0.5, 0.0])
     beside = [cell["ours"][0] for cell in second["cells"]]
-    assert [number.get("value") for number in beside] == [0.5, 0.2, None, None]
-    assert "must lie within 0.7 to 0.9" in beside[2]["fault"]
+    assert [number.get("value") for number in beside] == [0.95, 0.2, None, None]
+    assert "must be <= 0.9, the family's highest" in beside[2]["fault"]
     absent = {"fault": "not there", "absent": True}
     first, second = front_lines(spec, found | {spec.rivals[0][1]: absent})
     assert all(cell["ours"][0]["absent"] for cell in first["cells"])

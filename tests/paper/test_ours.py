@@ -293,6 +293,16 @@ def test_the_note_says_the_part_of_the_epochs_that_is_trained(name, part, one_of
     assert table.notes[0].startswith(words)
 
 
+def test_the_matched_price_is_compared_with_every_other_row_under_the_attack_that_sees_all():
+    main, pairs = spec("table-main"), spec("table-pairs")
+    attacked = {line.keys: {cell.column: cell.ours[1] for cell in line.cells} for line in main.lines}
+    matched = attacked.pop(("NAL, damped, gamma 0.36",))
+    assert [keys for keys, _ in pairs.lines] == list(attacked)
+    for keys, compared in pairs.lines:
+        assert {pair.column: pair.ours for pair in compared} == matched
+        assert {pair.column: pair.theirs for pair in compared} == attacked[keys]
+
+
 def test_attacks_cross_every_pair_of_networks():
     matrix = spec("fig-across")
     for name, row in zip(matrix.names, matrix.rows, strict=True):

@@ -35,6 +35,7 @@ SPECS: dict[str, Callable[[Scale], Spec]] = {
 """Every table, figure and check of the paper, by its name on the command line."""
 BEYOND: dict[str, Callable[[Scale], Spec]] = {
     "table-main": main_row.table_main,
+    "table-pairs": main_row.table_pairs,
     "table-autoattack": main_row.table_autoattack,
     "table-certified": certified.table_certified,
     "table-ahead": certified.table_ahead,
