@@ -226,6 +226,20 @@ def test_the_pictures_are_drawn_from_the_records(made):
             assert picture == to_bytes(draw(made[name]), "svg"), f"{name}.svg is stale"
 
 
+def told_by_its_command(folder):
+    """The config that a run's command gives, which must be its own."""
+    program, name, *arguments = shlex.split(read_json(folder / "environment.json")["command"])
+    assert (program, name) == ("rhobust", "train")
+    config = parse(train.COMMAND, name, arguments).config
+    assert config == open_run(folder).config
+    return config
+
+
+@pytest.mark.parametrize("folder", ["mnist-nal", "attack-mnist-nal", "shift-mnist-nal"])
+def test_a_network_to_try_says_how_it_was_made(folder):
+    assert told_by_its_command(ROOT / "results" / folder).data == "mnist"
+
+
 @pytest.mark.parametrize("folder", RUNS, ids=lambda folder: folder.name)
 def test_a_run_says_where_and_how_it_was_made(folder):
     environment, config = read_json(folder / "environment.json"), read_json(folder / "config.json")
@@ -234,11 +248,7 @@ def test_a_run_says_where_and_how_it_was_made(folder):
     assert environment["torch"][0].isdigit()
     assert len(read_rows(folder / "metrics.jsonl")) == config["epochs"]
     assert isinstance(config["seed"], int)
-    program, name, *arguments = shlex.split(environment["command"])
-    assert (program, name) == ("rhobust", "train")
-    trained = parse(train.COMMAND, name, arguments)
-    assert trained.config == open_run(folder).config
-    assert trained.config.run_id == folder.name
+    assert told_by_its_command(folder).run_id == folder.name
     assert not (folder / "model.safetensors").exists()
 
 
@@ -254,6 +264,22 @@ def test_our_attack_leaves_about_as_much_standing_as_autoattack(made):
     assert {key: more for key, more in kinder.items() if more > 0 and key not in bare} == {("SmoothAdv", "0.92"): 1}
     attacked = [more for (_, radius), more in bare.items() if radius != "0"]
     assert (min(attacked), max(attacked)) == (1, 4)
+
+
+def test_the_matched_price_is_ahead_at_half_a_unit_and_nowhere_behind_up_to_one_and_a_quarter(made):
+    """docs/results.md and the README say so of PGD, TRADES and SmoothAdv."""
+    lines = {
+        line["keys"][0]: {cell["column"]: cell["ours"][0] for cell in line["cells"]}
+        for line in made["table-pairs"]["lines"]
+    }
+    for name, ahead in (("PGD", "0.0220"), ("TRADES", "0.0175"), ("SmoothAdv", "0.0275")):
+        assert lines[name]["0"]["value"] >= 0
+        assert rounded(lines[name]["0.5"]["value"], 4, "nearest") == ahead
+        assert lines[name]["0.5"]["low"] > 0
+        assert all(apart["high"] > 0 for at, apart in lines[name].items() if float(at) <= 1.25)
+    assert lines["PGD"]["0.92"]["low"] > 0
+    assert all(lines[name]["0.92"]["low"] < 0 for name in ("TRADES", "SmoothAdv"))
+    assert all(lines["TRADES"][at]["high"] < 0 for at in ("1.5", "1.75"))
 
 
 def test_every_evaluation_says_what_it_took(made):
