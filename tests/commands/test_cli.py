@@ -161,14 +161,14 @@ def test_predict_compare_and_audit(folder, capsys, tmp_path):
 
     table = str(tmp_path / "table.tsv")
     record = document(capsys, ["certify", str(folder), "--n", "200", "--tsv", table, "--seed", "7", *SMALL])["record"]
-    curves = document(capsys, ["compare", record, table, "--radii", "0", "0.25"])["files"]
+    curves = document(capsys, ["compare", record, table, "--radii", "0", "0.25"])["comparisons"][0]["files"]
     assert [curve["standing"] for curve in curves] == ["proved", "claimed"]
     assert curves[0]["certified_accuracy"] == curves[1]["certified_accuracy"]
     assert "against_first" not in curves[0]
     assert [(point["radius"], point["difference"]) for point in curves[1]["against_first"]] == [(0, 0), (0.25, 0)]
 
     def reason(*others):
-        return document(capsys, ["compare", record, *others])["files"][-1]["not_compared"]
+        return document(capsys, ["compare", record, *others])["comparisons"][0]["files"][-1]["not_compared"]
 
     fewer = tmp_path / "fewer.tsv"
     fewer.write_text("\n".join(Path(table).read_text().splitlines()[:-1]))
@@ -179,7 +179,8 @@ def test_predict_compare_and_audit(folder, capsys, tmp_path):
     assert reason(document(capsys, paler)["record"]) == "another data_fingerprint than the first"
     grid = document(capsys, ["certify", str(folder), "--n", "200", "--radii", "0", "0.25", *SMALL])["record"]
     assert reason(grid) == "another way than the first"
-    told = document(capsys, ["compare", grid, grid, "--radii", "0", "0.1", "0.25", "1"])["files"]
+    [found] = document(capsys, ["compare", grid, grid, "--radii", "0", "0.1", "0.25", "1"])["comparisons"]
+    told = found["files"]
     assert [point["radius"] for point in told[0]["certified_accuracy"]] == [0, 0.25], "a grid knows its own radii"
     assert [point["radius"] for point in told[1]["against_first"]] == [0, 0.25]
     for radii in ([], ["-1"], ["nan"]):
@@ -189,18 +190,22 @@ def test_predict_compare_and_audit(folder, capsys, tmp_path):
     assert again.read_text() == (tmp_path / "table.tsv").read_text()
     assert "--tsv must come with one record" in refused(capsys, ["compare", record, table, "--tsv", str(again)])
     given = str(compress(Path(record), tmp_path))
-    assert document(capsys, ["compare", given, "--radii", "0", "0.25"])["files"] == [{**curves[0], "file": given}]
+    [found] = document(capsys, ["compare", given, "--radii", "0", "0.25"])["comparisons"]
+    assert found == {"radii": [0, 0.25], "files": [{**curves[0], "file": given}]}
     changed = tmp_path / Path(record).name
     changed.write_text(Path(record).read_text().replace('"count": ', '"count": 1', 1))
     assert "must be as it was written to be called proved" in refused(capsys, ["compare", str(changed)])
     assert document(capsys, ["audit", record, "--quiet"])["audits"][0]["problems"] == []
 
 
-def test_attacks_are_compared(folder, capsys, tmp_path_factory):
+def test_attacks_and_folders_are_compared(capsys, tmp_path_factory):
+    folder = trained(tmp_path_factory, "method:gaussian --method.sigma 0.25")
     other = trained(tmp_path_factory, "method:gaussian --method.sigma 0.5")
     attack = ["attack:pgd", "--radii", "0", "0.5", *SMALL]
     records = [document(capsys, ["attack", str(place), *attack])["record"] for place in (folder, other)]
-    told = document(capsys, ["compare", *records])["files"]
+    [found] = document(capsys, ["compare", *records])["comparisons"]
+    told = found["files"]
+    assert found["radii"] == [0, 0.5], "those of the attack where none are given"
     assert [one["standing"] for one in told] == ["attacked", "attacked"]
     assert [[point["radius"] for point in one["robust_accuracy"]] for one in told] == [[0, 0.5]] * 2
     assert [one["n"] for one in told] == [20, 20]
@@ -210,7 +215,7 @@ def test_attacks_are_compared(folder, capsys, tmp_path_factory):
         assert point["low"] < point["difference"] < point["high"]
 
     def reason(record):
-        return document(capsys, ["compare", records[0], record])["files"][1]["not_compared"]
+        return document(capsys, ["compare", records[0], record])["comparisons"][0]["files"][1]["not_compared"]
 
     votes = ["attack", str(folder), "attack:eot", "--attack.steps", "1", "--radii", "0", "0.5", *SMALL]
     assert reason(document(capsys, votes)["record"]) == "another attack than the first"
@@ -218,6 +223,21 @@ def test_attacks_are_compared(folder, capsys, tmp_path_factory):
     assert reason(document(capsys, lent)["record"]) == "another source than the first"
     proved = document(capsys, ["certify", str(folder), "--n", "200", *SMALL])["record"]
     assert reason(proved) == "what is proved is not compared with what an attack left"
+
+    # Folders are compared record by record; what only one of them has is left out.
+    [found] = document(capsys, ["compare", str(folder), str(other)])["comparisons"]
+    assert found == document(capsys, ["compare", *records])["comparisons"][0]
+    second = document(capsys, ["certify", str(other), "--n", "200", *SMALL])["record"]
+    pairs = document(capsys, ["compare", str(other), str(folder)])["comparisons"]
+    assert [[one["file"] for one in pair["files"]] for pair in pairs] == [records[::-1], [second, proved]]
+    assert run(["compare", str(folder), str(other)]) == 0
+    out = capsys.readouterr().out
+    assert out.count("on the same images, with 95% intervals over images:") == 2
+    assert "\n\nfile " in out, "an empty line between two comparisons"
+    assert "must be compared with other folders" in refused(capsys, ["compare", str(folder), second])
+    assert "must be compared with other folders" in refused(capsys, ["compare", str(folder)])
+    empty = tmp_path_factory.mktemp("empty")
+    assert "must hold a certificate or an attack that another" in refused(capsys, ["compare", str(folder), str(empty)])
     assert "--tsv must come with one record" in refused(capsys, ["compare", *records, "--tsv", "table.tsv"])
 
 
