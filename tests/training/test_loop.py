@@ -139,25 +139,27 @@ def test_schedules():
         "constant": [0.4, 0.4, 0.4],
         "step": [0.4, 0.04, 0.004],
         "cosine": [0.4, 0.2, 0.4 * 0.14644660940673],
-        "onecycle": [0.0, 0.4 * 0.811744900929367, 0.4 * 0.283058130441221],
+        "onecycle": [0.4 / 300, 0.4 * 0.811744900929367, 0.4 * 0.283058130441221],
     }
     for schedule, rates in expected.items():
         config = replace(CONFIG, schedule=schedule, lr=0.4)
-        assert [learning_rate(config, progress) for progress in (0.0, 0.5, 0.75)] == pytest.approx(rates)
+        assert [learning_rate(config, done, 1000) for done in (0, 500, 750)] == pytest.approx(rates)
     config = replace(CONFIG, schedule="onecycle", lr=0.4)
-    assert [learning_rate(config, progress) for progress in (0.15, 0.3)] == pytest.approx([0.2, 0.4])
+    assert [learning_rate(config, done, 1000) for done in (149, 299, 300)] == pytest.approx([0.2, 0.4, 0.4])
+    assert learning_rate(config, 0, 1) == 0.4, "a single update is not lost"
+    assert all(0 < learning_rate(config, done, 3) <= 0.4 for done in range(3))
 
 
 def test_the_schedule_goes_by_the_share_of_all_steps(tmp_path, monkeypatch):
     seen = []
 
-    def noted(config, progress):
-        seen.append(progress)
-        return learning_rate(config, progress)
+    def noted(config, *place):
+        seen.append(place)
+        return learning_rate(config, *place)
 
     monkeypatch.setattr("rhobust.training.loop.learning_rate", noted)
     train(replace(CONFIG, epochs=2, batch_size=300), tmp_path / "run", device=CPU, report=silent)
-    assert seen == [step / 8 for step in range(8)]
+    assert seen == [(step, 8) for step in range(8)]
 
 
 def test_damage_in_a_run_folder_is_one_line(trained, tmp_path):

@@ -170,7 +170,7 @@ class Trainer:
         losses, squares = [], []
         self.model.train()
         for index, (x, y, share) in enumerate(self._batches(number)):
-            _set_lr(self.optimizer, learning_rate(config, ((number - 1) * steps + index) / (config.epochs * steps)))
+            _set_lr(self.optimizer, learning_rate(config, (number - 1) * steps + index, config.epochs * steps))
             loss = self.step(x, y, share)
             losses.append(loss.value * share * self.noise.batch)
             squares.append(loss.squared_distance.sum())
