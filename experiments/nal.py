@@ -186,23 +186,26 @@ def attack_on(run: TrainConfig, images: int) -> Attack:
 
 def front(images: int, named: dict[str, TrainConfig]) -> Front:
     """NAL without a change against every other row at the smaller noise, at that row's natural accuracy."""
-    cycled = {f"{name}, {CYCLE_NAME}" for name in CYCLED}
-    rivals = [name for name in at_small_noise(named) if name not in {*MEMBERS, *cycled}]
+    rivals = [name for name in attacked(named, cycled=False) if name not in MEMBERS]
     return front_of("table-changes-front", "changes of NAL at equal natural accuracy", MEMBERS, rivals, images, named)
 
 
 def cycled_front(images: int, named: dict[str, TrainConfig]) -> Front:
     """NAL against the others where all are trained with one cycle."""
-    cycled = [name for name in at_small_noise(named) if name.endswith(CYCLE_NAME)]
-    members = [name for name in cycled if name.startswith("NAL")]
-    rivals = [name for name in cycled if name not in members]
+    names = attacked(named, cycled=True)
+    members = [name for name in names if name.startswith("NAL")]
+    rivals = [name for name in names if name not in members]
     title = "methods trained with one cycle at equal natural accuracy"
     return front_of("table-changes-cycle", title, members, rivals, images, named)
 
 
-def at_small_noise(named: dict[str, TrainConfig]) -> list[str]:
-    """The rows that are attacked."""
-    return [name for name, run in named.items() if run.sigma in (None, SIGMA)]
+def attacked(named: dict[str, TrainConfig], *, cycled: bool) -> list[str]:
+    """The rows that are attacked, with one cycle or without."""
+    return [
+        name
+        for name, run in named.items()
+        if run.sigma in (None, SIGMA) and (run.schedule == CYCLE["schedule"]) == cycled
+    ]
 
 
 def front_of(

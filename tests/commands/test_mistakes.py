@@ -31,7 +31,7 @@ from .conftest import SMALL, document, refused, train
         (["certify", "/nowhere/run"], "there is no such folder"),
         (["certify-shift", "/nowhere/run"], "there is no such folder"),
         (["report", "/nowhere/run"], "/nowhere/run"),
-        (["compare", "."], "a folder must be compared with other folders, got . and no other or files"),
+        (["compare", "."], "folders must come two at least and without files, got 1 and 0 files"),
         (["report", "/nowhere/run", "--out", "."], "out must name a file, got the folder ."),
         (["audit", "/nowhere/record"], "/nowhere/record must exist, but there is no such file"),
         (["transfer"], "at least one run folder must be given, got none"),

@@ -60,7 +60,8 @@ class Compare:
         if not folders:
             return [[read_compared(path) for path in self.files]]
         if len(folders) < len(self.files) or len(folders) == 1:
-            raise ValueError(f"a folder must be compared with other folders, got {folders[0]} and no other or files")
+            others = len(self.files) - len(folders)
+            raise ValueError(f"folders must come two at least and without files, got {len(folders)} and {others} files")
         return partners(folders)
 
 

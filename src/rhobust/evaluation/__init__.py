@@ -2,6 +2,7 @@
 
 from .answers import check_answers as check_answers
 from .attacking import attack_target as attack_target
+from .attacking import by_radius as by_radius
 from .attacking import check_radii as check_radii
 from .attacking import robust_curve as robust_curve
 from .auditing import audit_record as audit_record

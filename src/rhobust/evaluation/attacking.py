@@ -157,7 +157,16 @@ def source_identity(source: Target) -> Row:
 
 def robust_curve(rows: Sequence[Row], radii: Sequence[float]) -> list[Row]:
     """The robust accuracy at each radius."""
-    return [{"radius": at, **robust_accuracy([row for row in rows if row["radius"] == at])} for at in radii]
+    found = by_radius(rows)
+    return [{"radius": at, **robust_accuracy(found[at])} for at in radii]
+
+
+def by_radius(rows: Sequence[Row]) -> dict[float, list[Row]]:
+    """The rows of an attack, radius by radius."""
+    found: dict[float, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row["radius"], []).append(row)
+    return found
 
 
 def _seen(attack: AnyAttack, target: Target) -> Scored:

@@ -7,6 +7,7 @@ import numpy as np
 from rhobust.pairing import share_difference
 from rhobust.records import Row
 
+from .attacking import by_radius
 from .certified import check_certificates, rights
 
 
@@ -33,13 +34,13 @@ def robust_differences(ours: Sequence[Row], theirs: Sequence[Row], radii: Sequen
     Raises:
         ValueError: They are not attacks on the same images, each once a radius, by number and label, at these radii.
     """
+    one, other = by_radius(ours), by_radius(theirs)
     found = []
     for at in radii:
-        one, other = ([row for row in rows if row["radius"] == at] for rows in (ours, theirs))
-        if not (one and other):
+        if not (at in one and at in other):
             raise ValueError(f"networks must be attacked at a radius to be compared there, but not both are at {at:g}")
-        one, other = ([not row["broken"] for row in rows] for rows in _paired(one, other, "attacks"))
-        found.append({"radius": at, **share_difference(one, other).as_row()})
+        left = [[not row["broken"] for row in rows] for rows in _paired(one[at], other[at], "attacks")]
+        found.append({"radius": at, **share_difference(*left).as_row()})
     return found
 
 

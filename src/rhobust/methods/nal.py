@@ -77,8 +77,8 @@ class Nal:
         def drawn() -> Tensor:
             return self.sigma * rng.normal(x, self.draws) if shared is None else shared
 
-        def losses(point: Tensor, noise: Tensor) -> Tensor:
-            return label_losses(model, (point + noise).flatten(0, 1), labels).view(self.draws, len(y))
+        def losses(point: Tensor, z: Tensor) -> Tensor:
+            return label_losses(model, (point + z).flatten(0, 1), labels).view(self.draws, len(y))
 
         if self.inner == "search":
             # Points are compared with each other, so all of them meet the same noise.

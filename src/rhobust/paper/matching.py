@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rhobust.evaluation import by_radius
 from rhobust.records import Record
 from rhobust.rounding import share
 
@@ -35,9 +36,7 @@ class Standing:
 def standing(_: Reading, record: Record) -> Standing:
     """What an attack's record says of each image."""
     robust_shares(record)  # It must say what its rows do.
-    left: dict[float, dict[int, bool]] = {}
-    for row in record.rows:
-        left.setdefault(row["radius"], {})[row["index"]] = not row["broken"]
+    left = {at: {row["index"]: not row["broken"] for row in rows} for at, rows in by_radius(record.rows).items()}
     images = tuple(sorted(left[0.0]))
     return Standing(images, {radius: tuple(own[image] for image in images) for radius, own in left.items()})
 
