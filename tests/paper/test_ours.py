@@ -267,6 +267,39 @@ def test_variations_change_one_setting_at_a_time():
     assert len({job.run for job in table.jobs}) == len(runs) == 14
 
 
+def test_every_variation_is_compared_with_the_row_that_differs_from_it_in_one_thing():
+    table, pairs = spec("table-variations"), spec("table-variations-pairs")
+    read = {line.keys: {cell.column: cell.ours[0] for cell in line.cells} for line in table.lines}
+    first, *others = read
+    assert [keys for keys, _ in pairs.lines] == others
+    for keys, compared in pairs.lines:
+        assert {pair.column: pair.ours for pair in compared}.items() <= read[keys].items()
+        (rival,) = {runs_of(pair.theirs.job)[0] for pair in compared}
+        (run,) = {runs_of(pair.ours.job)[0] for pair in compared}
+        same = [
+            replace(run, method=rival.method) == rival,
+            replace(run, activation=rival.activation) == rival,
+            replace(run, model=rival.model) == rival,
+        ]
+        assert sum(same) == 1, keys
+        shared = read[keys].keys() & next(own for own in read.values() if own["natural"].job.run == rival).keys()
+        assert {pair.column for pair in compared} == shared
+        assert {pair.column for pair in compared} == {column for column in read[first] if column in read[keys]}
+
+
+def test_on_tiny_imagenet_the_solver_that_converges_is_compared_with_the_others():
+    table, pairs = spec("table-tiny"), spec("table-tiny-pairs")
+    read = {line.keys: {cell.column: cell.ours[0] for cell in line.cells} for line in table.lines}
+    ours = read.pop(("NAL, damped",))
+    assert [keys for keys, _ in pairs.lines] == list(read)
+    for keys, compared in pairs.lines:
+        assert [pair.column for pair in compared] == [
+            name for name in read[keys] if not name.startswith("certified, W2")
+        ]
+        for pair in compared:
+            assert (pair.ours, pair.theirs) == (ours[pair.column], read[keys][pair.column])
+
+
 def test_tiny_imagenet_is_short_and_says_which_part():
     table = spec("table-tiny")
     assert {(job.run.data, job.run.epochs) for job in table.jobs} == {("tiny-imagenet-50", 15)}

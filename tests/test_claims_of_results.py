@@ -1,0 +1,108 @@
+"""What the pages of results claim in words is what the tables beside them carry; other tests keep those fresh."""
+
+from pathlib import Path
+
+from rhobust.evaluation import robust_differences
+from rhobust.records import read_json, read_record
+from rhobust.rounding import rounded
+
+GPU = Path(__file__).parent.parent / "results" / "gpu"
+
+
+def made(name):
+    """A table or a figure, as numbers."""
+    return read_json(GPU / f"{name}.json")
+
+
+def differences(table):
+    """What a table of differences shows, by what names its rows and columns."""
+    return {tuple(line["keys"]): {cell["column"]: cell["ours"][0] for cell in line["cells"]} for line in table["lines"]}
+
+
+def carried(apart):
+    """1 where the interval lies above 0, -1 where it lies below, 0 where it holds it."""
+    return (apart["low"] > 0) - (apart["high"] < 0)
+
+
+def test_our_attack_leaves_about_as_much_standing_as_autoattack():
+    """docs/results.md says by how many images less or more."""
+    kinder = {}
+    for line in made("table-autoattack")["lines"]:
+        for cell in line["cells"]:
+            auto, ours = cell["ours"]
+            assert auto["n"] == ours["n"] == 500
+            kinder[line["keys"][0], cell["column"]] = round(500 * (ours["value"] - auto["value"]))
+    bare = {key: more for key, more in kinder.items() if key[0] in ("PGD", "TRADES")}
+    assert {key: more for key, more in kinder.items() if more > 0 and key not in bare} == {("SmoothAdv", "0.92"): 1}
+    attacked = [more for (_, radius), more in bare.items() if radius != "0"]
+    assert (min(attacked), max(attacked)) == (1, 4)
+
+
+def test_the_matched_price_is_ahead_at_half_a_unit_and_nowhere_behind_up_to_one_and_a_quarter():
+    """docs/results.md and the README say so of PGD, TRADES and SmoothAdv."""
+    lines = {keys[0]: cells for keys, cells in differences(made("table-pairs")).items()}
+    for name, ahead in (("PGD", "0.0220"), ("TRADES", "0.0175"), ("SmoothAdv", "0.0275")):
+        assert lines[name]["0"]["value"] >= 0
+        assert rounded(lines[name]["0.5"]["value"], 4, "nearest") == ahead
+        assert lines[name]["0.5"]["low"] > 0
+        assert all(apart["high"] > 0 for at, apart in lines[name].items() if float(at) <= 1.25)
+    assert lines["PGD"]["0.92"]["low"] > 0
+    assert all(lines[name]["0.92"]["low"] < 0 for name in ("TRADES", "SmoothAdv"))
+    assert all(lines["TRADES"][at]["high"] < 0 for at in ("1.5", "1.75"))
+
+
+def test_what_the_settings_do_is_what_the_intervals_carry():
+    """docs/results.md and docs/holds.md name every setting that makes a difference, and no other."""
+    told = {
+        ("ResNet-18", "relu", "NAL, damped", "0.2", "4", "1"): {"natural": -1.9},
+        ("ResNet-18", "relu", "NAL, damped", "0.1", "2", "1"): {"sees all at 0.92": -2.2},
+        ("ResNet-18", "relu", "NAL, damped", "0.1", "8", "1"): {"natural": -1.7, "sees all at 0.92": -1.7},
+        ("ResNet-18", "relu", "NAL, damped", "0.1", "4", "4"): {"sees all at 0.5": 1.4},
+        ("ResNet-18", "relu", "WRM", "", "15", ""): {"sees all at 0.92": -1.7},
+        ("ResNet-18", "elu", "NAL, damped", "0.1", "4", "1"): {
+            "natural": -4.1,
+            "sees all at 0.92": -3.0,
+            "certified at 0.25": -2.8,
+        },
+        ("ResNet-18", "elu", "WRM", "", "15", ""): {"natural": -1.6, "sees all at 0.5": -1.4},
+        ("VGG-16", "relu", "NAL, damped", "0.1", "4", "1"): {
+            "natural": -4.7,
+            "sees all at 0.5": -2.0,
+            "sees all at 0.92": -2.0,
+            "certified at 0.25": -4.0,
+        },
+        ("VGG-16", "elu", "NAL, damped", "0.1", "4", "1"): {"sees all at 0.5": -2.7, "sees all at 0.92": -2.1},
+        ("VGG-16", "elu", "WRM", "", "15", ""): {"natural": -1.9},
+    }
+    apart = differences(made("table-variations-pairs"))
+    assert sum(len(cells) for cells in apart.values()) == 48
+    one_step = apart.pop(("ResNet-18", "relu", "NAL, damped", "0.1", "1", "1"))
+    assert all(cell["high"] < -0.15 for cell in one_step.values())
+    for keys, cells in apart.items():
+        found = {column: round(100 * cell["value"], 1) for column, cell in cells.items() if carried(cell)}
+        assert found == told.get(keys, {}), keys
+
+
+def test_on_tiny_imagenet_the_protocol_makes_the_ranking():
+    """docs/results.md and docs/holds.md say so."""
+    apart = differences(made("table-tiny-pairs"))
+    signs = {name: {column: carried(cell) for column, cell in apart[name,].items()} for name in ("TRADES", "SmoothAdv")}
+    attacks = ("natural", "PGD-20 at 0.93", "sees all at 0.5", "sees all at 0.93")
+    assert [signs["TRADES"][column] for column in attacks] == [-1, 1, -1, -1]
+    assert [signs["SmoothAdv"][column] for column in attacks] == [1, 1, 0, 0]
+    assert signs["SmoothAdv"]["certified at 0.25"] == 0
+    assert carried(apart["Smoothing",]["certified at 0.25"]) == 1
+
+
+def test_the_paper_s_attack_is_weaker_on_the_solver_that_converges_than_one_from_outside():
+    """docs/results.md and docs/holds.md say so, and that of the other networks the opposite is true."""
+    matrix = made("fig-across")
+    names, cells = matrix["names"], matrix["cells"]
+    last = names.index("NAL, damped")
+    for column, name in enumerate(names):
+        records = [read_record(GPU / cells[row][column]["record"]) for row in range(len(names))]
+        for row, record in enumerate(records):
+            if row != column:
+                (more,) = robust_differences(record.rows, records[column].rows, [0.92])
+                outside = names[row] in ("PGD", "TRADES", "SmoothAdv")
+                assert carried(more) == (-1 if column == last and outside else 1), (names[row], name)
