@@ -25,8 +25,6 @@ VARIED_PART, TINY_PART = 3, 2
 """One epoch of so many of the main setting's."""
 EPOCHS = {2: "Half the epochs", 3: "A third of the epochs"}
 """A part in words."""
-BY_IMAGE = ("robust", "certified_at")
-"""Readings that are known image by image; a shift of the distribution is not."""
 TINY_ROWS = ("Smoothing", "TRADES", "SmoothAdv", "NAL", OURS)
 NETWORKS = {CIFAR_R: "ResNet-18", CIFAR_V: "VGG-16"}
 
@@ -153,12 +151,18 @@ def _rival(keys: tuple[str, ...], first: tuple[str, ...]) -> tuple[str, ...]:
 
 def _apart(line: Line, rival: Line) -> tuple[Pair, ...]:
     """What two rows have in common that is known image by image."""
-    theirs = {cell.column: cell.ours[0] for cell in rival.cells}
-    return tuple(
-        Pair(cell.column, cell.ours[0], theirs[cell.column])
-        for cell in line.cells
-        if cell.column in theirs and cell.ours[0].what in BY_IMAGE
-    )
+    ours, theirs = (_by_image(one) for one in (line, rival))
+    return tuple(Pair(column, reading, theirs[column]) for column, reading in ours.items() if column in theirs)
+
+
+def _by_image(line: Line) -> dict[str, Reading]:
+    """By column what is read of each image; a bound for whole distributions is not."""
+    read = {cell.column: cell.ours[0] for cell in line.cells}
+    return {
+        column: reading
+        for column, reading in read.items()
+        if isinstance(reading, Reading) and reading.what in ("robust", "certified_at")
+    }
 
 
 def _words(method: AnyMethod) -> tuple[str, str, str, str]:
