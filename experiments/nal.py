@@ -144,7 +144,8 @@ def table(images: int, named: dict[str, TrainConfig]) -> Table:
         f"the other tables do not attack. Networks with sigma {CERTIFIED_SIGMA:g} are certified instead, on "
         f"{images // 2} images spread over all that no table attacks; one in five is also among those that the other "
         "tables certify.",
-        "copies agree: two draws for the weights, fresh ones, and a term that asks their answers to agree; "
+        "copies agree: two draws for the weights, fresh ones, and a term that asks their answers to agree, of weight "
+        f"{NalSteady().agreement:g}, or {GaussianSteady().agreement:g} for Smoothing, as its authors have it; "
         f"{CYCLE_NAME}: a rate that rises from zero to {CYCLE['lr']:g} and falls to zero; search: one draw for all "
         "steps and the weights, and inputs that climb the soft error and stay at the best point of the way.",
     )

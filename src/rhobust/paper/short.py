@@ -77,7 +77,9 @@ def table_variations(scale: Scale) -> Table:
             )
     notes = (
         f"{EPOCHS[VARIED_PART]} of the main setting; gamma {PRICE:g} for NAL, damped, and for WRM.",
-        "sees all: EOT for networks that vote under noise; else PGD on the network with falling steps and two losses.",
+        "K of WRM counts the damped steps after a full one, that of NAL all steps.",
+        "sees all: EOT for networks that vote under noise; else PGD on the network with falling steps and two losses. "
+        "Whether it was strong enough was not probed.",
     )
     return Table(
         "table-variations",
@@ -97,7 +99,7 @@ def table_variations_pairs(scale: Scale) -> Differences:
     notes = (
         "How far the row lies above another: WRM above NAL with the same network and activation, ELU above ReLU with "
         "the same network, all else above the first row of the table. The interval is over the images, the same for "
-        "both; each was trained once.",
+        "both, and says nothing of another training.",
     )
     return Differences(
         "table-variations-pairs",
@@ -113,7 +115,7 @@ def table_tiny(scale: Scale) -> Table:
     stand_in = scale.stand_in(TINY)
     runs = {row: short_row(scale, stand_in, row, TINY_PART) for row in TINY_ROWS} if stand_in else {}
     lines = [Line((row,), _tiny_cells(scale, row, run)) for row, run in runs.items()]
-    notes = (f"{short_note(TINY_PART)} The paper trains all 200 classes for 100 epochs with r = 4.",)
+    notes = (f"{short_note(TINY_PART)} The paper has all 200 classes, r = 4 and, for its baselines, 100 epochs.",)
     return Table(
         "table-tiny",
         "Tiny ImageNet",
