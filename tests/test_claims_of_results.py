@@ -6,7 +6,8 @@ from rhobust.evaluation import robust_differences
 from rhobust.records import read_json, read_record
 from rhobust.rounding import rounded
 
-GPU = Path(__file__).parent.parent / "results" / "gpu"
+RESULTS = Path(__file__).parent.parent / "results"
+GPU, SMALL = RESULTS / "gpu", RESULTS / "small"
 
 
 def made(name):
@@ -106,3 +107,25 @@ def test_the_paper_s_attack_is_weaker_on_the_solver_that_converges_than_one_from
                 (more,) = robust_differences(record.rows, records[column].rows, [0.92])
                 outside = names[row] in ("PGD", "TRADES", "SmoothAdv")
                 assert carried(more) == (-1 if column == last and outside else 1), (names[row], name)
+
+
+def test_noise_in_training_matters_and_noise_at_test_time_does_not_under_the_paper_s_attack():
+    """docs/results.md and docs/holds.md say so, from which radius on, and what an attack that sees the noise does."""
+    document = read_json(SMALL / "fig1a.json")
+    blind, seeing = (
+        {(curve["colour"], curve["kind"]): read_record(SMALL / curve["record"]).rows for curve in panel["curves"]}
+        for panel in document["panels"]
+    )
+    radii = document["panels"][0]["curves"][0]["x"]
+    noisy, bare = "tested with noise", "tested without noise"
+    for method in ("STN", "Smoothing"):
+        for kind in (noisy, bare):
+            more = robust_differences(blind[method, kind], blind["Undefended", kind], radii)
+            assert {row["radius"] for row in more if carried(row) == 1} == {row for row in radii if row >= 1}
+            assert not any(carried(row) == -1 for row in more)
+    for method in ("Undefended", "STN", "Smoothing"):
+        for row in robust_differences(blind[method, noisy], blind[method, bare], radii):
+            assert carried(row) == 0
+            assert abs(row["difference"]) <= 0.02 + 1e-9
+        less = robust_differences(seeing[method, noisy], blind[method, bare], radii)
+        assert all(carried(row) == -1 for row in less if row["radius"] >= 1.25)

@@ -179,8 +179,10 @@ def test_the_attack_table_is_the_record():
     assert f"gave ratios of {ratios[0]:.1f} and {ratios[1]:.1f} for foolbox" in PAGE
 
 
-GPU = ROOT / "results" / "gpu"
-RUNS = sorted((GPU / "runs").iterdir())
+GPU, SMALL = ROOT / "results" / "gpu", ROOT / "results" / "small"
+RUNS = sorted(run for folder in (GPU, SMALL) for run in (folder / "runs").iterdir())
+FOLDERS = {**dict.fromkeys(BEYOND, GPU), "fig1a": SMALL, "fig1c": SMALL}
+"""Where the records of each table and figure lie; the folder is named after the scale."""
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 CHANGES = {path.stem for path in (ROOT / "results" / "changes").glob("*.json")}
 """Tables that experiments/nal.py makes; its tests look at them."""
@@ -189,14 +191,20 @@ CHANGES = {path.stem for path in (ROOT / "results" / "changes").glob("*.json")}
 @pytest.fixture(scope="module")
 def made():
     """What reproduce makes of the records now, by name."""
-    workshop = Workshop(GPU, torch.device("cpu"))
-    whole = plan(list(BEYOND), SCALES["gpu"])
-    return {spec.name: told_from(filled, GPU) for spec, filled in documents(whole, workshop, -math.inf)}
+    return {
+        spec.name: told_from(filled, folder)
+        for folder in (GPU, SMALL)
+        for spec, filled in documents(
+            plan([name for name in FOLDERS if FOLDERS[name] == folder], SCALES[folder.name]),
+            Workshop(folder, torch.device("cpu")),
+            -math.inf,
+        )
+    }
 
 
 def test_the_tables_in_the_results_are_what_the_records_give(made):
     for name, document in made.items():
-        assert read_json(GPU / f"{name}.json") == document, (
+        assert read_json(FOLDERS[name] / f"{name}.json") == document, (
             f"{name} is stale: docs/results.md says how to make it again"
         )
 
@@ -208,20 +216,21 @@ def test_the_places_in_a_page_hold_what_the_records_give(page, made):
     for name, content in there.items():
         if name in CHANGES:
             continue
-        assert content == shown(made[name], GPU, page), f"{name} is stale: docs/results.md says how to make it again"
+        fresh = shown(made[name], FOLDERS[name], page)
+        assert content == fresh, f"{name} is stale: docs/results.md says how to make it again"
 
 
 def test_the_pages_show_all_of_ours():
     shown_somewhere = {name for page in PAGES for name in places(page)}
-    assert shown_somewhere == BEYOND.keys() | CHANGES
+    assert shown_somewhere == FOLDERS.keys() | CHANGES
 
 
 def test_the_pictures_are_drawn_from_the_records(made):
     """Only the version that drew them draws the same bytes."""
     from rhobust.paper.drawing import draw, to_bytes
 
-    for name in ("fig-story", "fig-front"):
-        picture = (GPU / f"{name}.svg").read_bytes()
+    for name in ("fig-story", "fig-front", "fig-across", "fig1a", "fig1c"):
+        picture = (FOLDERS[name] / f"{name}.svg").read_bytes()
         if f"Matplotlib v{importlib.metadata.version('matplotlib')}".encode() in picture:
             assert picture == to_bytes(draw(made[name]), "svg"), f"{name}.svg is stale"
 
@@ -243,8 +252,9 @@ def test_a_network_to_try_says_how_it_was_made(folder):
 @pytest.mark.parametrize("folder", RUNS, ids=lambda folder: folder.name)
 def test_a_run_says_where_and_how_it_was_made(folder):
     environment, config = read_json(folder / "environment.json"), read_json(folder / "config.json")
-    assert environment["device"] == "cuda"
-    assert environment["device_name"].startswith("NVIDIA")
+    on_gpu = GPU in folder.parents
+    assert environment["device"] == ("cuda" if on_gpu else "cpu")
+    assert environment["device_name"].startswith("NVIDIA") == on_gpu
     assert environment["torch"][0].isdigit()
     assert len(read_rows(folder / "metrics.jsonl")) == config["epochs"]
     assert isinstance(config["seed"], int)
