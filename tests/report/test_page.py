@@ -301,6 +301,41 @@ def test_transfers_make_a_matrix(tmp_path):
     assert [(row["where"], row["value"]) for row in moved] == [(r, float(r < 0.9)) for r in RADII]
 
 
+def test_attacks_that_were_carried_over_one_by_one_make_a_matrix_too(tmp_path):
+    names = ("aaaa", "bbbb")
+    for name, sigma in zip(names, (0.25, None), strict=True):
+        folder = tmp_path / name
+        write_run(folder, name=f"model {name}", examples=20, sigma=sigma, kind="nal" if sigma else "pgd")
+        for path in folder.glob("attack-*"):
+            path.unlink()
+        judge = {"scored": "smoothed" if sigma else "base", "sigma": sigma, "model_hash": name}
+        (other,) = set(names) - {name}
+        source = {"name": f"run of {other}", "model_hash": other}
+        write_attack(folder, "paper", np.full(20, 0.3), **judge)
+        write_attack(folder, "paper", np.full(20, 0.9), **judge, source=source)
+        write_attack(folder, "paper", np.full(20, 0.6), **judge, source={"name": "a third", "model_hash": "cccc"})
+        # Neither on other images, nor of the bare network where the noisy one is the classifier.
+        write_attack(folder, "paper", np.full(10, 0.9), **judge, seed=1)
+        if sigma:
+            write_attack(folder, "paper", np.full(20, 2.0), scored="base", sigma=None, model_hash=name, source=source)
+    page = page_of(tmp_path, *(tmp_path / name for name in names))
+    assert "Paper’s attack, radius 0.5 crafted on model aaaa model bbbb" in text_of(page)
+    assert "model aaaa 0.0% 100.0% model bbbb 100.0% 0.0% a third 100.0% 100.0%" in text_of(page)
+    assert page.count('<td class="own"') == 2
+
+
+def test_a_run_shows_a_line_of_an_attack_whatever_kind_it_has(tmp_path, run):
+    bare = write_run(tmp_path / "bare", name="bare", kind="pgd", sigma=None, examples=20)
+    for path in bare.glob("attack-*"):
+        path.unlink()
+    source = {"name": "the other", "model_hash": "1"}
+    write_attack(bare, "paper", np.full(20, 0.6), scored="base", sigma=None)
+    write_attack(bare, "paper", np.full(20, 0.9), scored="base", sigma=None, source=source)
+    page = page_of(tmp_path, run, bare)
+    assert re.search(r'class="chip" aria-pressed="true" data-kind="paper"', page)
+    assert re.search(r'class="chip" aria-pressed="false" data-kind="transfer"', page)
+
+
 def test_shift_alone_makes_a_page(tmp_path, run):
     for path in (*run.glob("attack-*"), *run.glob("certify-cohen-*"), *run.glob("certify-shift-*")):
         path.unlink()

@@ -25,8 +25,8 @@ _ATTACKS = {
     "blind": "Attack blind to the noise, judged with it",
     "plain": "Attack on a network without noise",
     "base": "Attack on the base network",
-    "transfer": "Attack crafted on another network",
     "paper": "The paper’s protocol",
+    "transfer": "Attack crafted on another network",
 }
 """The kinds of attack lines, in the order of the legend."""
 
@@ -86,7 +86,7 @@ def _over_radius(runs: Sequence[Run], norm: str) -> Figure | None:
         return None
     end = max(ends) or 1.0
     lines = [_certified_line(position, run, piece, end) for position, run, piece in certificates]
-    lines += [_attack_line(position, run, attack, len(runs)) for position, run, attack in attacks]
+    lines += _something_on([_attack_line(position, run, attack, len(runs)) for position, run, attack in attacks])
     chart = _chart(
         name="radius" if l2 else "radius-linf",
         title="Robust accuracy over radius" if l2 else "Robust accuracy over L∞ radius",
@@ -147,6 +147,17 @@ def _attack_line(position: int, run: Run, attack: Attack, runs: int) -> Series:
     on = kind in ("eot", "autoattack", "plain") or (kind == "base" and runs <= CROWD)
     label = f"{run.label}, {attack.name}, {attack.judge}"
     return Series(label, position, kind, _ATTACKS[kind], points, hollow=True, on=on, warnings=attack.warnings)
+
+
+def _something_on(lines: Sequence[Series]) -> list[Series]:
+    """The lines of attacks; of a run that would show none of its own the first kind of the legend is switched on."""
+    shown = {line.run for line in lines if line.on}
+    first: dict[int, str] = {}
+    for kind in _ATTACKS:
+        for line in lines:
+            if line.kind == kind and line.run not in shown:
+                first.setdefault(line.run, kind)
+    return [replace(line, on=True) if first.get(line.run) == line.kind else line for line in lines]
 
 
 def _over_eps(runs: Sequence[Run]) -> Figure | None:

@@ -16,7 +16,8 @@ COSTS = {"w1": "W1", "w2": "W2", "winf": "W∞"}
 
 Curve = tuple[tuple[float, float], ...]
 
-_NAMES = {"eot": "EOT", "pgd": "PGD", "autoattack": "AutoAttack", "paper": "Paper’s attack"}
+ATTACKS = {"eot": "EOT", "pgd": "PGD", "autoattack": "AutoAttack", "paper": "Paper’s attack"}
+"""Attacks as they are written; others by their names in capitals."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,16 @@ class Attack:
         return self.settings.get("source") is not None
 
     @property
+    def source(self) -> Row:
+        """What the record says of that other network."""
+        return _object(self.settings, "source")
+
+    @property
+    def crafted_on(self) -> str:
+        """The hash of the network that was attacked: the other one, or the run's own."""
+        return str((self.source if self.transferred else self.settings).get("model_hash"))
+
+    @property
     def majority(self) -> bool:
         """Whether a vote of several draws was judged: only that says something of the smoothed classifier."""
         return self.scored == "smoothed" and self.settings.get("votes") != 1
@@ -80,13 +91,13 @@ class Attack:
     def name(self) -> str:
         """The attack in a few words, such as "EOT, 20 steps"."""
         attack = _object(self.settings, "attack")
-        parts = [_NAMES.get(self.kind, self.kind.upper())]
+        parts = [ATTACKS.get(self.kind, self.kind.upper())]
         shown = ("steps", "restarts") if attack.get("version") == "standard" else ("steps", "draws", "restarts")
         parts += [f"{n} {key if n != 1 else key.removesuffix('s')}" for key in shown if (n := attack.get(key))]
         if "sees" in attack:
             parts.append(f"{attack.get('gradient')} gradient of the {attack['sees']}")
         if self.transferred:
-            parts.append(f"crafted on {_object(self.settings, 'source').get('name', 'another network')}")
+            parts.append(f"crafted on {self.source.get('name', 'another network')}")
         return ", ".join(parts)
 
     @property
