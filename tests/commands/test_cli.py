@@ -8,7 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
+from safetensors.torch import save_file
 
 import rhobust
 from rhobust.cli import COMMANDS, run
@@ -142,7 +144,25 @@ def test_attack_shows_votes_and_warnings(folder, capsys):
         assert low <= point["low"] <= point["high"] <= high
 
 
-def test_predict_compare_and_audit(folder, capsys, tmp_path):
+NEIGHBOURLY = """
+from torch import nn
+
+
+class Network(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.network = nn.Sequential(nn.Flatten(), nn.Linear(64, 10, bias=False))
+
+    def forward(self, x):
+        return self.network(x - x.mean(0))
+
+
+def make():
+    return Network()
+"""
+
+
+def test_predict_compare_and_audit(folder, capsys, tmp_path, monkeypatch):
     images = rhobust.load("digits", "test").images
     for number in (0, 1):
         Image.fromarray(images[number, 0].numpy()).save(tmp_path / f"{number}.png")
@@ -158,6 +178,11 @@ def test_predict_compare_and_audit(folder, capsys, tmp_path):
     Image.new("L", (9, 8)).save(tmp_path / "wide.png")
     refusal = refused(capsys, ["predict", str(folder), str(tmp_path / "wide.png")])
     assert "wide.png must be an image of shape 1x8x8, got 1x8x9" in refusal
+    (tmp_path / "neighbourly.py").write_text(NEIGHBOURLY)
+    monkeypatch.syspath_prepend(tmp_path)
+    save_file({"network.1.weight": torch.ones(10, 64)}, tmp_path / "weights.safetensors")
+    own = ["--model", "neighbourly:make", "--weights", str(tmp_path / "weights.safetensors"), "--sigma", "0.25"]
+    assert "the network must answer each input alone" in refused(capsys, ["predict", files[0], *own])
 
     table = str(tmp_path / "table.tsv")
     record = document(capsys, ["certify", str(folder), "--n", "200", "--tsv", table, "--seed", "7", *SMALL])["record"]

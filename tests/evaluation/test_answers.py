@@ -55,6 +55,21 @@ def test_a_network_whose_code_changed_is_refused(own):
         check_answers(replace(own, model_hash="1" * 16))
 
 
+class Clamped(nn.Module):
+    def __init__(self, network):
+        super().__init__()
+        self.network = network
+
+    def forward(self, x):
+        return self.network(x.clamp(0, 1))
+
+
+def test_a_change_that_only_noise_can_show_is_refused(own):
+    check_answers(own)
+    with pytest.raises(ValueError, match="must hold records of one network"):
+        check_answers(replace(own, model=Clamped(own.model)))
+
+
 @pytest.mark.parametrize(
     "evaluate",
     [

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 
 import pytest
 import torch
@@ -203,6 +204,80 @@ def test_other_weights_are_found(folder):
         weights.write_bytes(kept)
 
 
+SHIFTS = {
+    "accuracy": [],
+    "votes": ["--classifier", "k-vote", "--votes", "3", "--beside"],
+    "majority": ["--classifier", "majority", "--cost", "w1"],
+    "loss": ["--loss", "cross-entropy"],
+    "sample": ["--way", "sample"],
+    "intervals": ["--way", "intervals"],
+}
+
+
+@pytest.fixture(scope="module")
+def shifts(folder, tmp_path_factory):
+    """The same run with a record of each claim about distributions."""
+    other = tmp_path_factory.mktemp("shifts") / folder.name
+    shutil.copytree(folder, other, ignore=shutil.ignore_patterns("certify-*"))
+    found = {}
+    for name, options in SHIFTS.items():
+        before = set(other.glob("certify-shift-*"))
+        arguments = ["certify-shift", str(other), *options, "--eps", "0", "0.1", "--limit", "40", "--quiet"]
+        assert run(arguments) == 0
+        (found[name],) = set(other.glob("certify-shift-*")) - before
+    return found
+
+
+@pytest.mark.parametrize("name", SHIFTS)
+def test_a_bound_for_distributions_is_confirmed(shifts, name):
+    found = audit(shifts[name])
+    assert (found["problems"], found["examples"], found["redrawn"], found["draws"]) == ([], 40, 40, 800)
+    assert audit(shifts[name], share=0.0)["redrawn"] == 0
+
+
+def test_a_bound_for_distributions_that_was_changed_is_found(shifts):
+    path = shifts["accuracy"]
+    kept = path.read_bytes()
+
+    def after(change):
+        lines = [json.loads(line) for line in kept.splitlines()]
+        change(lines)
+        lines[-1].pop("digest")
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        return audit(path)["problems"]
+
+    def higher(lines):
+        lines[-1]["summary"]["curve"][1]["certified_accuracy"] += 0.01
+
+    def fewer_errors(lines):
+        row = max(lines[1:-1], key=lambda row: row["errors"])
+        row["errors"] -= 1
+
+    def impossible(lines):
+        lines[1]["errors"] = -1
+
+    def left_out(lines):
+        del lines[3]
+
+    try:
+        assert after(higher) == ["the rows give another curve than the summary"]
+        wrong = after(fewer_errors)
+        assert "the rows give another accuracy_under_noise than the summary" in wrong
+        assert any("drawn again, its errors is" in problem for problem in wrong)
+        assert "impossible counts, -1 of 20" in after(impossible)[0]
+        assert "1 are missing" in after(left_out)[0]
+    finally:
+        path.write_bytes(kept)
+
+
+def test_the_command_audits_bounds_for_distributions_too(shifts, capsys):
+    folder = shifts["accuracy"].parent
+    assert run(["audit", str(folder), "--quiet"]) == 0
+    shown = capsys.readouterr()
+    assert shown.out.count("confirmed") == len(SHIFTS)
+    assert shown.err == ""
+
+
 def test_the_command_fails_loudly(folder, tampered, capsys):
     assert run(["audit", str(folder), "--share", "0.1", "--quiet"]) == 0
     assert capsys.readouterr().out.count("confirmed") == 3
@@ -231,13 +306,13 @@ def test_what_cannot_be_audited_is_refused(folder, tampered, tmp_path, capsys):
         renamed.unlink()
     other = tmp_path / "attack-x.jsonl"
     other.write_text('{"kind": "attack", "settings": {}}\n')
-    with pytest.raises(ValueError, match="must be a record of certify, got one of attack"):
+    with pytest.raises(ValueError, match="must be a record of certify or certify-shift, got one of attack"):
         audit(other)
     other.write_text('{"kind": "certify", "settings": {"way": "cohen"}}\n{"index": 0}\n')
     with pytest.raises(ValueError, match="must hold the settings and rows of certify"):
         audit(other)
     for arguments, message in [
-        (["audit", str(tmp_path)], "records must name a record of certify, or a folder with one"),
+        (["audit", str(tmp_path)], "records must name a record of certify or certify-shift, or a folder with one"),
         (["audit", str(folder), "--share", "2"], "share must lie in [0, 1], got 2"),
     ]:
         assert run(arguments) == 2

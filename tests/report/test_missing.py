@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rhobust.cli import run as cli
 from rhobust.report import write_report
 
 from .folders import change_summary, rewrite, write_attack, write_certificate, write_run
@@ -198,11 +199,13 @@ def test_a_summary_its_rows_do_not_give_is_named(tmp_path, run, pattern, change,
     assert f"{path.name}: {line}" in text_of(page_of(tmp_path, run))
 
 
-def test_contradictions_that_an_evaluation_found_are_errors(tmp_path, run):
+def test_contradictions_that_an_evaluation_found_are_errors(tmp_path, run, capsys):
     change_summary(only(run, "attack-eot-*.jsonl"), lambda summary: summary.update(contradictions=["it cannot be"]))
     text = text_of(page_of(tmp_path, run))
     assert "These numbers cannot both be right. nal-digits: it cannot be." in text
     assert "Guaranteed." not in text
+    assert cli(["report", str(run), "--out", str(tmp_path / "again.html")]) == 1
+    assert "nal-digits: it cannot be." in capsys.readouterr().err
 
 
 def test_half_a_metrics_file_draws_the_epochs_there_are(tmp_path, run):

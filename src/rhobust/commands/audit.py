@@ -8,16 +8,17 @@ import tyro
 
 from rhobust.commands.options import Common, CommonOptions, print_table
 from rhobust.evaluation import audit_record
+from rhobust.evaluation.auditing import AUDITED
 from rhobust.records import read_record, record_paths
 from rhobust.training import resolve_device
 
 
 @dataclass(frozen=True)
 class Audit:
-    """Recompute every radius of records from its counts, and draw a share of the noise again; exit code 1 if not so."""
+    """Recompute what records certify from their counts, and draw some of the noise again; exit code 1 if not so."""
 
     records: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RECORD [RECORD ...]")]
-    """Record files of certify, or run folders for all that lie in them."""
+    """Record files of certify and certify-shift, or run folders for all that lie in them."""
     share: float = 0.05
     """Share of a record's examples that are drawn again, at least one; 0 for none."""
     data: str | None = None
@@ -48,11 +49,11 @@ class Audit:
         found = []
         for path in self.records:
             if path.is_dir():
-                found += [file for file in record_paths(path, "certify") if read_record(file).kind == "certify"]
+                found += [file for file in record_paths(path, "certify") if read_record(file).kind in AUDITED]
             else:
                 found.append(path)
         if not found:
-            raise ValueError("records must name a record of certify, or a folder with one, got none")
+            raise ValueError(f"records must name a record of {' or '.join(AUDITED)}, or a folder with one, got none")
         return found
 
     def show(self, result: dict[str, Any]) -> None:
@@ -66,7 +67,7 @@ class Audit:
             ]
             for audit in result["audits"]
         ]
-        print_table(["record", "audit", "radii recomputed", "images drawn again", "draws"], rows, left=2)
+        print_table(["record", "audit", "images recomputed", "images drawn again", "draws"], rows, left=2)
         for audit in result["audits"]:
             for problem in audit["problems"]:
                 print(f"{Path(audit['record']).name}: {problem}")

@@ -9,7 +9,7 @@ import tyro
 from torch import Tensor, nn
 
 from rhobust.attacks.ascent import output_width
-from rhobust.certificates import Dtype, Smoothing, native_dtype, predict_inputs
+from rhobust.certificates import Dtype, Smoothing, check_network, native_dtype, predict_inputs
 from rhobust.commands.options import Common, CommonOptions, print_table, print_warnings
 from rhobust.data import read_image
 from rhobust.models import load_factory_model
@@ -66,6 +66,7 @@ class Predict:
             dtype=self.dtype or native_dtype(device),
             compiled=self.compile,
         )
+        check_network(network, images, smoothing)
         return {
             "sigma": sigma,
             "n": self.n,

@@ -29,10 +29,18 @@ class Report:
         written = write_report(self.runs, self.out)
         for problem in written.problems:
             sys.stderr.write(f"rhobust: {problem}\n")
-        return {"report": str(written.path), "problems": list(written.problems)}
+        return {
+            "report": str(written.path),
+            "problems": list(written.problems),
+            "contradictions": list(written.contradictions),
+        }
 
     def show(self, result: dict[str, Any]) -> None:
         print(result["report"])
+
+    def failure(self, result: dict[str, Any]) -> str | None:
+        """Numbers that cannot both be right; the page names them too."""
+        return " ".join(result["contradictions"]) or None
 
 
 COMMAND = Report

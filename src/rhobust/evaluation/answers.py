@@ -40,9 +40,14 @@ def check_answers(target: "Target") -> None:
 
 
 def _logits(target: "Target") -> list[list[float]] | None:
-    """The network's answers to two images that never change; None where they are no numbers, or are drawn anew."""
+    """The network's answers to images that never change; None where they are no numbers, or are drawn anew.
+
+    Noise leads out of [0, 1], so what a network does to such inputs, a clamp for example, must show: two of the images
+    lie within, two go beyond on either side.
+    """
     ramp = torch.linspace(0, 1, math.prod(target.data.shape))
-    images = torch.stack([ramp, ramp * 7 % 1]).view(2, *target.data.shape).to(target.device)
+    within = torch.stack([ramp, ramp * 7 % 1])
+    images = torch.cat([within, 3 * within - 1]).view(4, *target.data.shape).to(target.device)
     with torch.no_grad(), frozen(target.model) as lent:
         once, again = (lent(images).double().cpu() for _ in range(2))
     return once.tolist() if once.isfinite().all() and torch.equal(once, again) else None

@@ -12,6 +12,7 @@ import torch
 from rhobust.certificates import (
     WAYS,
     AnyWay,
+    ShiftClaim,
     Smoothing,
     VoteCounter,
     certify_stream,
@@ -24,10 +25,12 @@ from rhobust.training import resolve_device
 
 from .certified import certified_summary
 from .certifying import certificate_row
+from .same import same
+from .shift import shift_rows, shift_summary, survey_of
 from .target import Target, target_from_folder
 
-EXACT = 1e-9
-"""How far a recomputed number may lie from the recorded one: other versions of scipy round otherwise."""
+AUDITED = ("certify", "certify-shift")
+"""The kinds of records whose claims are computed again."""
 
 
 def audit_record(
@@ -40,11 +43,12 @@ def audit_record(
     root: Path | str | None = None,
     report: Report | None = None,
 ) -> Row:
-    """Audit one record of `certify`.
+    """Audit one record of `certify` or `certify-shift`.
 
-    Every radius is computed again from its counts, and the summary from the rows. Then a share of the examples, chosen
-    by the seed, is certified again with the recorded noise: the network, whose weights and data must be those of the
-    record, has to give the same counts.
+    Every radius is computed again from its counts, and the summary, or the bound for distributions, from the rows.
+    Then a share of the examples, chosen by the seed, is drawn again with the recorded noise: the network, whose weights
+    and data must be those of the record, has to give the same counts. A bound for distributions also depends on how
+    many classes and pixels the data has, so its network and data are asked for in any case.
 
     Args:
         path: The record; the network is that of its folder.
@@ -62,36 +66,80 @@ def audit_record(
         raise ValueError(f"share must lie in [0, 1], got {share}")
     path, device = Path(path), resolve_device(device)
     record = read_record(path)
-    if record.kind != "certify":
-        raise ValueError(f"{path} must be a record of certify, got one of {record.kind}")
+    if record.kind not in AUDITED:
+        raise ValueError(f"{path} must be a record of {' or '.join(AUDITED)}, got one of {record.kind}")
     if not record.rows:
         raise ValueError(f"{path} must hold at least one example, got none")
     try:
-        way, smoothing = _way(record.settings), _smoothing(record.settings)
-        problems = [*_header(record), *_rows(record, way, smoothing), *_summary(record)]
+        way = smoothing = None
+        problems = list(_header(record))
+        if record.kind == "certify":
+            way, smoothing = _way(record.settings), _smoothing(record.settings)
+            problems += [*_rows(record, way, smoothing), *_summary(record)]
+        redrawn: list[Row] = []
+        if (share or smoothing is None) and not problems:
+            if share and record.settings["device"] != device.type:
+                raise ValueError(
+                    f"{path} must be drawn again on a {record.settings['device']}, got {device.type}: or set share to 0"
+                )
+            sigma = record.settings["sigma"]
+            target = target_from_folder(path.parent, device=device, sigma=sigma, data=data, root=root, report=report)
+            problems += _target(record, target, drawn=bool(share))
+            if not problems:
+                redrawn = _choose(record.rows, share, seed)
+                if way is not None and smoothing is not None:
+                    problems += _redrawn(record, redrawn, target, way, smoothing, report)
+                else:
+                    problems += _shift(record, redrawn, target, report)
     except (KeyError, TypeError) as error:
         raise ValueError(
-            f"{path} must hold the settings and rows of certify, but {error!r} is missing or wrong"
+            f"{path} must hold the settings and rows of {record.kind}, but {error!r} is missing or wrong"
         ) from None
-    redrawn: list[Row] = []
-    if share and not problems:
-        if record.settings["device"] != device.type:
-            raise ValueError(
-                f"{path} must be drawn again on a {record.settings['device']}, got {device.type}: or set share to 0"
-            )
-        target = target_from_folder(path.parent, device=device, sigma=smoothing.sigma, data=data, root=root)
-        problems += _target(record, target)
-        if not problems:
-            redrawn = _choose(record.rows, share, seed)
-            problems += _redrawn(record, redrawn, target, way, smoothing, report)
     return {
         "record": str(path),
         "finished": record.summary is not None,
         "examples": len(record.rows),
         "redrawn": len(redrawn),
-        "draws": sum(row["n"] + record.settings["n0"] for row in redrawn),
+        "draws": sum(row["n"] + record.settings["n0"] if "n" in row else row["draws"] for row in redrawn),
         "problems": problems,
     }
+
+
+def _shift(record: Record, rows: list[Row], target: Target, report: Report | None) -> Iterator[str]:
+    """What the rows of a certificate for distributions do not bear out, and what is otherwise drawn again."""
+    settings = record.settings
+    claim = ShiftClaim(
+        **{name: settings[name] for name in ("classifier", "loss", "cost", "way")},
+        votes=settings["votes"] if settings["classifier"] == "k-vote" else None,
+        bound=None if settings["loss"] == "0-1" else settings["bound"],
+    )
+    survey = survey_of(
+        target,
+        claim,
+        points=len(target.data.places(settings["limit"], settings["stride"])),
+        **{name: settings[name] for name in ("draws", "alpha", "dtype", "seed")},
+    )
+    if settings["noise"] != survey.smoothing.noise:
+        yield f"the record is of {settings['noise']} noise, the images ask for {survey.smoothing.noise}"
+        return
+    for row in record.rows:
+        if row["draws"] != settings["draws"] or not 0 <= row["errors"] <= row["draws"]:
+            yield f"example {row['index']}: impossible counts, {row['errors']} of {row['draws']}"
+            return
+    if record.summary is not None:
+        found = shift_summary(record.rows, survey, settings["eps"], beside=settings["beside"])
+        yield from (
+            f"the rows give another {key} than the summary"
+            for key, value in found.items()
+            if not same(record.summary.get(key), value)
+        )
+    with telling(report) as tell:
+        for number, row in enumerate(rows, start=1):
+            (again,) = shift_rows(target, survey, [row["index"]])
+            for key, value in again.items():
+                if not same(row[key], value):
+                    yield f"example {row['index']}: drawn again, its {key} is {value}, the record says {row[key]}"
+            tell(Step(f"audit {record.path.name}", number, len(rows), "examples"))
 
 
 def _way(settings: Row) -> AnyWay:
@@ -135,7 +183,7 @@ def _rows(record: Record, way: AnyWay, smoothing: Smoothing) -> Iterator[str]:
             ("p_lower", row["p_lower"], float(claims.p_lower[0])),
         ]
         for what, said, found in told:
-            if not _same(said, found):
+            if not same(said, found):
                 yield f"{name}: the counts give the {what} {found}, the record says {said}"
 
 
@@ -146,14 +194,15 @@ def _summary(record: Record) -> Iterator[str]:
         said = record.summary.get(key)
         if key == "statement" and said == found.removesuffix(proviso(record.settings["noise"])):
             continue  # older records lack the last sentence
-        if not _same(said, found):
+        if not same(said, found):
             yield f"the rows give another {key} than the summary"
 
 
-def _target(record: Record, target: Target) -> Iterator[str]:
+def _target(record: Record, target: Target, *, drawn: bool) -> Iterator[str]:
     settings, labels = record.settings, target.data.labels
     for key, found in target.identity().items():
-        if key != "dtype" and settings[key] != found:
+        # On another device nothing is drawn again, and the rows are what they are.
+        if key != "dtype" and (drawn or key != "device") and settings[key] != found:
             yield f"the record is of the {key} {settings[key]}, here it is {found}"
             return
     expected = set(target.data.places(settings["limit"], settings["stride"]))
@@ -176,7 +225,7 @@ def _redrawn(
         for number, (row, certificate) in enumerate(zip(rows, stream, strict=True), start=1):
             again = certificate_row(row["index"], row["label"], certificate)
             for key, found in again.items():
-                if not _same(row[key], found):
+                if not same(row[key], found):
                     yield f"example {row['index']}: drawn again, its {key} is {found}, the record says {row[key]}"
             tell(Step(f"audit {record.path.name}", number, len(rows), "examples"))
 
@@ -184,18 +233,3 @@ def _redrawn(
 def _choose(rows: list[Row], share: float, seed: int) -> list[Row]:
     order = np.random.default_rng(seed).permutation(len(rows))
     return [rows[place] for place in sorted(order[: math.ceil(share * len(rows))])]
-
-
-def _same(said: object, found: object) -> bool:
-    """Whether two JSON values are the same, numbers up to rounding."""
-    if isinstance(found, dict):
-        return (
-            isinstance(said, dict)
-            and said.keys() == found.keys()
-            and all(_same(said[key], found[key]) for key in found)
-        )
-    if isinstance(found, list | tuple):
-        return isinstance(said, list) and len(said) == len(found) and all(map(_same, said, found))
-    if isinstance(found, float):
-        return isinstance(said, float | int) and math.isclose(said, found, rel_tol=EXACT, abs_tol=EXACT)
-    return said == found

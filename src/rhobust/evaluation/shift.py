@@ -82,48 +82,60 @@ def certify_shift_target(
     }
 
     def evaluate(block: list[int]) -> list[Row]:
-        labels = target.data.labels[block]
-        images = target.data.images[block].to(target.device)
-        evidence = survey.gather(target.model, images, labels.to(target.device), indices=block)
-        columns = {name: found for name, found in _columns(evidence).items() if found is not None}
-        return [
-            {
-                "index": index,
-                "label": int(label),
-                "draws": draws,
-                **{name: found[position].item() for name, found in columns.items()},
-            }
-            for position, (index, label) in enumerate(zip(block, labels, strict=True))
-        ]
+        return shift_rows(target, survey, block)
 
     def summarise(rows: list[Row]) -> Row:
-        evidence = Evidence(
-            **{field: np.array([row[name] for row in rows]) for field, name in _NAMES.items() if name in rows[0]}
-        )
-        certificate = survey.certificate(evidence, eps)
-        accuracy = claim.loss == "0-1"
-        name = "certified_accuracy" if accuracy else "certified_loss"
-        certified = certificate.certified_accuracy if accuracy else certificate.certified_loss
-        summary: Row = {
-            "accuracy_under_noise": certificate.accuracy_under_noise,
-            "loss_under_noise": certificate.loss_under_noise,
-            "points": certificate.points,
-            "curve": [
-                {"eps": at, name: value, "statement": certificate.statement(at)}
-                for at, value in zip(certificate.eps, certified, strict=True)
-            ],
-            "statement": certificate.statement(certificate.eps[len(certificate.eps) // 2]),
-            "warnings": target.sigma_warnings(),
-        }
-        if beside:
-            others = compare(evidence.errors, draws=draws, eps=eps, sigma=sigma, level=survey.level())
-            summary["beside"] = [{**asdict(other), "eps": list(eps)} for other in others]
-        return summary
+        return {**shift_summary(rows, survey, eps, beside=beside), "warnings": target.sigma_warnings()}
 
     writer = target.writer("certify-shift", "", settings)
     if writer.summary is None:
         check_target(target, survey.smoothing)
     return walk(writer, indices, evaluate, summarise, task=f"certify-shift {target.name}", report=report)
+
+
+def shift_rows(target: Target, survey: ShiftSurvey, block: Sequence[int]) -> list[Row]:
+    """What the draws showed at some points, each by its number in the data."""
+    block = list(block)
+    labels = target.data.labels[block]
+    images = target.data.images[block].to(target.device)
+    evidence = survey.gather(target.model, images, labels.to(target.device), indices=block)
+    columns = {name: found for name, found in _columns(evidence).items() if found is not None}
+    return [
+        {
+            "index": index,
+            "label": int(label),
+            "draws": survey.draws,
+            **{name: found[position].item() for name, found in columns.items()},
+        }
+        for position, (index, label) in enumerate(zip(block, labels, strict=True))
+    ]
+
+
+def shift_summary(rows: Sequence[Row], survey: ShiftSurvey, eps: Sequence[float], *, beside: bool) -> Row:
+    """What the points prove together; a function of the rows alone, so that it can be computed again."""
+    evidence = Evidence(
+        **{field: np.array([row[name] for row in rows]) for field, name in _NAMES.items() if name in rows[0]}
+    )
+    certificate = survey.certificate(evidence, eps)
+    accuracy = survey.claim.loss == "0-1"
+    name = "certified_accuracy" if accuracy else "certified_loss"
+    certified = certificate.certified_accuracy if accuracy else certificate.certified_loss
+    summary: Row = {
+        "accuracy_under_noise": certificate.accuracy_under_noise,
+        "loss_under_noise": certificate.loss_under_noise,
+        "points": certificate.points,
+        "curve": [
+            {"eps": at, name: value, "statement": certificate.statement(at)}
+            for at, value in zip(certificate.eps, certified, strict=True)
+        ],
+        "statement": certificate.statement(certificate.eps[len(certificate.eps) // 2]),
+    }
+    if beside:
+        others = compare(
+            evidence.errors, draws=survey.draws, eps=eps, sigma=survey.smoothing.sigma, level=survey.level()
+        )
+        summary["beside"] = [{**asdict(other), "eps": list(eps)} for other in others]
+    return summary
 
 
 def survey_of(

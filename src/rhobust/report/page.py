@@ -33,6 +33,8 @@ class Written:
     path: Path
     problems: tuple[str, ...]
     """One line for each run, record or file that is missing, unfinished, changed or damaged."""
+    contradictions: tuple[str, ...]
+    """One line for each pair of numbers that cannot both be right."""
 
 
 def write_report(runs: Sequence[Path | str], out: Path | str, *, title: str = "Robustness report") -> Written:
@@ -55,7 +57,11 @@ def write_report(runs: Sequence[Path | str], out: Path | str, *, title: str = "R
     out.parent.mkdir(parents=True, exist_ok=True)
     # A name from a file may hold half a surrogate pair, which UTF-8 cannot.
     write_whole(out, page.encode("utf-8", errors="replace"))
-    return Written(out, tuple(gathered.problems))
+    return Written(out, tuple(gathered.problems), tuple(_contradictions(gathered.runs)))
+
+
+def _contradictions(runs: Sequence[Run]) -> list[str]:
+    return [error for run in runs for error in contradictions(run)]
 
 
 def render(gathered: Gathered, *, title: str) -> str:
@@ -86,7 +92,7 @@ def render(gathered: Gathered, *, title: str) -> str:
         lead=_lead(runs),
         at=at,
         missing=gathered.missing,
-        errors=[error for run in runs for error in contradictions(run)],
+        errors=_contradictions(runs),
         entries=[entry(position, run, at) for position, run in enumerate(runs)],
         figures=[figure for figure in drawn if not figure.name.startswith("training-")],
         training=[figure for figure in drawn if figure.name.startswith("training-")],
