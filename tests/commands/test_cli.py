@@ -95,7 +95,7 @@ def test_train_attack_certify_report(folder, capsys):
     assert "the estimate bounds nothing" in capsys.readouterr().out
     report = document(capsys, ["report", str(folder), "--out", str(folder / "report.html")])
     assert "<html" in (folder / "report.html").read_text()
-    assert report == {"report": str(folder / "report.html"), "problems": []}
+    assert report == {"report": str(folder / "report.html"), "problems": [], "contradictions": []}
 
 
 @pytest.fixture(scope="module")

@@ -181,9 +181,12 @@ def test_the_options_of_a_prediction_reach_the_vote(half_space, monkeypatch):
     monkeypatch.setattr(predict, "open_run", lambda folder: opened)
     monkeypatch.setattr(predict, "read_image", lambda path, channels: torch.zeros(channels, 4, 4, dtype=torch.uint8))
     monkeypatch.setattr(predict, "predict_inputs", called)
+    checked = []
+    monkeypatch.setattr(predict, "check_network", lambda model, images, smoothing: checked.append(smoothing))
     words = "run a.png b.png --sigma 0.5 --n 7 --alpha 0.01 --dtype bfloat16 --compile --seed 3 --device cpu --quiet"
     with pytest.raises(Called) as call:
         run(["predict", *words.split()])
     smoothing, more = call.value.args
     assert smoothing == Smoothing(0.5, 2, seed=3, dtype="bfloat16", compiled=True)
+    assert checked == [smoothing]
     assert more == {"indices": range(2), "n": 7, "alpha": 0.01}
