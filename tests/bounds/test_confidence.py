@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats
+from scipy import special, stats
 
 from rhobust.bounds import betting_upper, clopper_pearson, dkw_margin, failure_quantile, survival_upper
 
@@ -177,3 +177,41 @@ def test_failure_quantile_a_hair_below_a_tail():
 def test_failure_quantile_value():
     # P(Bin(10000, 0.001) > 20) = 0.00158 and P(... > 21) = 0.00069.
     assert failure_quantile(10_000, 0.001, 0.001) == 21
+
+
+@pytest.mark.parametrize(
+    ("k", "n", "alpha", "side", "right"),
+    [
+        (143682, 144681, 1e-3, "lower", 0.992396),
+        (999, 9056, 2.5e-4, "upper", 0.122191),
+    ],
+)
+def test_a_wrong_inverse_of_the_library_is_not_believed(k, n, alpha, side, right):
+    """For these counts scipy's inverse lies on the wrong side of k / n."""
+    bound = clopper_pearson(k, n, alpha, side)
+    assert bound == pytest.approx(right, abs=1e-6)
+    others = [clopper_pearson(k + step, n, alpha, side) for step in (-1, 1)]
+    assert others[0] < bound < others[1]
+
+
+def test_the_tail_behind_every_bound_is_at_most_alpha():
+    rng = np.random.default_rng(0)
+    n = rng.integers(1000, 300_000, 40_000)
+    # A parameter of 1000 is where the library's inverse fails.
+    k = np.where(rng.random(40_000) < 0.5, 999, n - 999)
+    k = np.where(rng.random(40_000) < 0.2, rng.integers(0, n + 1), k)
+    alpha = 10 ** rng.uniform(-6, -1, 40_000)
+    upper, lower = clopper_pearson(k, n, alpha, "upper"), clopper_pearson(k, n, alpha, "lower")
+    below, above = (
+        special.betaincc(k + 1, np.maximum(n - k, 0.5), upper),
+        special.betainc(np.maximum(k, 0.5), n - k + 1, lower),
+    )
+    assert np.all((below <= alpha) | (upper == 1))
+    assert np.all((above <= alpha) | (lower == 0))
+    assert np.all(lower <= k / n)
+    assert np.all(k / n <= upper)
+
+
+def test_nothing_is_known_at_a_tiny_alpha():
+    assert clopper_pearson(5, 10, 1e-250, "upper") == 1.0
+    assert clopper_pearson(5, 10, 1e-250, "lower") == 0.0

@@ -225,3 +225,11 @@ def test_no_loss_in_the_plane_exceeds_psi():
     smoothed = checkerboard(edges, half, x, x, sigma)
     attained = np.max(smoothed - 0.2 / (2 * sigma**2) * distance)
     assert attained == pytest.approx(psi(smoothed[60, 60], 0.2), abs=1e-3)
+
+
+def test_where_both_maxima_meet_none_is_lost():
+    """Just below phi(1) rounding denied both brackets: tau = 1 attains more than p alone."""
+    p, kappa = 0.022750131947873755, 0.24197072451777446
+    attained = special.ndtr(special.ndtri(p) + 1) - kappa / 2
+    assert attained > 0.0376
+    assert psi(p, kappa) >= attained

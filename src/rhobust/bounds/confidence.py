@@ -11,6 +11,11 @@ from .arguments import MARGIN, Array, FloatOrArray, counts, level, one_count, op
 
 Side: TypeAlias = Literal["lower", "upper"]
 
+TINIEST = 1e-200
+"""Smaller tails of the Beta distribution are not computed well enough to rest a bound on."""
+BISECTIONS = 60
+"""Halvings of an interval of length 1 at most: then it is shorter than the margin."""
+
 
 def clopper_pearson(k: ArrayLike, n: ArrayLike, alpha: ArrayLike, side: Side) -> FloatOrArray:
     """Return an exact one-sided confidence bound for a success probability.
@@ -39,12 +44,35 @@ def clopper_pearson(k: ArrayLike, n: ArrayLike, alpha: ArrayLike, side: Side) ->
         # The parameters of the certain case k = n are replaced: Beta(n + 1, 0) does not exist.
         failures = np.maximum(trials - successes, 0.5)
         bound = special.betainccinv(successes + 1, failures, alpha) + MARGIN
-        # The inverse is not a number for some alpha below 1e-100: nothing is known then.
+        bound = _checked(bound, special.betaincc, successes + 1, failures, alpha, successes / trials, 1.0)
         return result(np.where((successes < trials) & (bound < 1), bound, 1.0))
     if side == "lower":
-        bound = special.betaincinv(np.maximum(successes, 0.5), trials - successes + 1, alpha) - MARGIN
+        wins = np.maximum(successes, 0.5)
+        bound = special.betaincinv(wins, trials - successes + 1, alpha) - MARGIN
+        bound = _checked(bound, special.betainc, wins, trials - successes + 1, alpha, successes / trials, 0.0)
         return result(np.where((successes > 0) & (bound > 0), bound, 0.0))
     raise ValueError(f"side must be 'lower' or 'upper', got {side!r}")
+
+
+def _checked(bound: Array, tail: np.ufunc, a: Array, b: Array, alpha: Array, share: Array, far: float) -> Array:
+    """The bound where its tail is at most alpha, else one found by bisection between the share and the far end.
+
+    The library's inverses of the Beta distribution are wrong by far in narrow windows of alpha where a parameter is
+    1000, and not a number for some tiny alphas; the distribution itself is right to the last digits. Where alpha is so
+    small that its tails are not to be trusted either, nothing is known.
+    """
+    wrong = ~(tail(a, b, np.clip(bound, 0, 1)) <= alpha)
+    bound = np.where(alpha < TINIEST, far, bound)
+    wrong &= alpha >= TINIEST
+    if np.any(wrong):
+        at = [values[wrong] for values in np.broadcast_arrays(a, b, alpha)]
+        inside, safe = np.broadcast_to(share, wrong.shape)[wrong].astype(float), np.full(int(wrong.sum()), far)
+        for _ in range(BISECTIONS):
+            middle = (inside + safe) / 2
+            holds = tail(at[0], at[1], middle) <= at[2]
+            inside, safe = np.where(holds, inside, middle), np.where(holds, middle, safe)
+        bound[wrong] = safe + (MARGIN if far else -MARGIN)
+    return bound
 
 
 def betting_upper(x: ArrayLike, alpha: float) -> FloatOrArray:

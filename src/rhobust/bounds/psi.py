@@ -49,7 +49,9 @@ def psi_probit(u: Array, kappa: Array) -> tuple[Array, Array]:
     with np.errstate(invalid="ignore"):  # infinities of u and of the absent critical points
         near = finite & (u < first) & (_density(first) <= kappa * (first - u))
         beyond = finite & (_density(start) >= kappa * (start - u))
-    for chosen, left, right in ((near, u, first), (beyond, start, top)):
+    # Where rounding denies both, the critical points lie so close that h is flat between them, and zero.
+    between = finite & ~near & ~beyond
+    for chosen, left, right in ((near, u, first), (beyond, start, top), (between, np.maximum(u, first), start)):
         at, price = u[chosen], kappa[chosen]
         low, high = _root(at, price, left[chosen], right[chosen])
         reached = special.ndtr(high) - price * np.maximum(low - at, 0) ** 2 / 2
