@@ -119,7 +119,7 @@ def test_a_symbol_stays_with_its_value_in_a_name_and_below_it(tmp_path):
     shown = "NAL, σ\u00a00.25, γ\u00a00.5"
     assert unbroken("NAL, σ 0.25, γ 0.5") == shown
     called, nameless = unnamed(tmp_path / "best"), unnamed(tmp_path / "nal-digits-cnn-small-0123abcd")
-    page = render(gather([called, nameless]), title="Two models")
+    page = render(gather([called, nameless]), (), title="Two models")
     assert f'<span class="method">{shown}</span>' in page
     # The choice of a model and the table of all numbers are searched: there a plain space is a plain space.
     searched = r"<(script|svg|select).*?</\1>|<tr data-run=[^\n]*"

@@ -61,9 +61,8 @@ def _checked(bound: Array, tail: np.ufunc, a: Array, b: Array, alpha: Array, sha
     1000, and not a number for some tiny alphas; the distribution itself is right to the last digits. Where alpha is so
     small that its tails are not to be trusted either, nothing is known.
     """
-    wrong = ~(tail(a, b, np.clip(bound, 0, 1)) <= alpha)
     bound = np.where(alpha < TINIEST, far, bound)
-    wrong &= alpha >= TINIEST
+    wrong = ~(tail(a, b, np.clip(bound, 0, 1)) <= alpha)
     if np.any(wrong):
         at = [values[wrong] for values in np.broadcast_arrays(a, b, alpha)]
         inside, safe = np.broadcast_to(share, wrong.shape)[wrong].astype(float), np.full(int(wrong.sum()), far)

@@ -9,7 +9,7 @@ import tyro
 from rhobust.commands.options import Common, CommonOptions, print_table
 from rhobust.evaluation import audit_record
 from rhobust.evaluation.auditing import AUDITED
-from rhobust.records import read_record, record_paths
+from rhobust.records import read_head, record_paths
 from rhobust.training import resolve_device
 
 
@@ -49,7 +49,7 @@ class Audit:
         found = []
         for path in self.records:
             if path.is_dir():
-                found += [file for file in record_paths(path, "certify") if read_record(file).kind in AUDITED]
+                found += [file for file in record_paths(path, "certify") if read_head(file).get("kind") in AUDITED]
             else:
                 found.append(path)
         if not found:

@@ -31,6 +31,8 @@ from .target import Target, target_from_folder
 
 AUDITED = ("certify", "certify-shift")
 """The kinds of records whose claims are computed again."""
+BLOCK = 100
+"""Points of a certificate for distributions that are drawn again together."""
 
 
 def audit_record(
@@ -134,12 +136,11 @@ def _shift(record: Record, rows: list[Row], target: Target, report: Report | Non
             if not same(record.summary.get(key), value)
         )
     with telling(report) as tell:
-        for number, row in enumerate(rows, start=1):
-            (again,) = shift_rows(target, survey, [row["index"]])
-            for key, value in again.items():
-                if not same(row[key], value):
-                    yield f"example {row['index']}: drawn again, its {key} is {value}, the record says {row[key]}"
-            tell(Step(f"audit {record.path.name}", number, len(rows), "examples"))
+        for start in range(0, len(rows), BLOCK):
+            block = rows[start : start + BLOCK]
+            again = shift_rows(target, survey, [row["index"] for row in block])
+            yield from (problem for row, found in zip(block, again, strict=True) for problem in _otherwise(row, found))
+            tell(Step(f"audit {record.path.name}", start + len(block), len(rows), "examples"))
 
 
 def _way(settings: Row) -> AnyWay:
@@ -223,11 +224,15 @@ def _redrawn(
     stream = certify_stream(counter, way, inputs, alpha=record.settings["alpha"])
     with telling(report) as tell:
         for number, (row, certificate) in enumerate(zip(rows, stream, strict=True), start=1):
-            again = certificate_row(row["index"], row["label"], certificate)
-            for key, found in again.items():
-                if not same(row[key], found):
-                    yield f"example {row['index']}: drawn again, its {key} is {found}, the record says {row[key]}"
+            yield from _otherwise(row, certificate_row(row["index"], row["label"], certificate))
             tell(Step(f"audit {record.path.name}", number, len(rows), "examples"))
+
+
+def _otherwise(row: Row, again: Row) -> Iterator[str]:
+    """What is not as a row says when it is drawn again."""
+    for key, found in again.items():
+        if not same(row[key], found):
+            yield f"example {row['index']}: drawn again, its {key} is {found}, the record says {row[key]}"
 
 
 def _choose(rows: list[Row], share: float, seed: int) -> list[Row]:

@@ -53,18 +53,15 @@ def write_report(runs: Sequence[Path | str], out: Path | str, *, title: str = "R
     if isinstance(runs, Path | str):
         raise ValueError(f"runs must be a list of run folders, got {str(runs)!r}")
     gathered, out = gather([Path(run) for run in runs]), Path(out)
-    page = render(gathered, title=title)
+    errors = tuple(error for run in gathered.runs for error in contradictions(run))
+    page = render(gathered, errors, title=title)
     out.parent.mkdir(parents=True, exist_ok=True)
     # A name from a file may hold half a surrogate pair, which UTF-8 cannot.
     write_whole(out, page.encode("utf-8", errors="replace"))
-    return Written(out, tuple(gathered.problems), tuple(_contradictions(gathered.runs)))
+    return Written(out, tuple(gathered.problems), errors)
 
 
-def _contradictions(runs: Sequence[Run]) -> list[str]:
-    return [error for run in runs for error in contradictions(run)]
-
-
-def render(gathered: Gathered, *, title: str) -> str:
+def render(gathered: Gathered, errors: Sequence[str], *, title: str) -> str:
     """The page as text."""
     runs = gathered.runs
     folder = files("rhobust.report")
@@ -92,7 +89,7 @@ def render(gathered: Gathered, *, title: str) -> str:
         lead=_lead(runs),
         at=at,
         missing=gathered.missing,
-        errors=_contradictions(runs),
+        errors=errors,
         entries=[entry(position, run, at) for position, run in enumerate(runs)],
         figures=[figure for figure in drawn if not figure.name.startswith("training-")],
         training=[figure for figure in drawn if figure.name.startswith("training-")],
