@@ -18,7 +18,7 @@ from rhobust.bounds.counts import CountBounds, count_bounds
 from rhobust.bounds.majorant import MajorantProblem
 from rhobust.bounds.surrogate import Surrogate
 
-from .populations import certified_like
+from bounds.populations import certified_like
 
 ATOMS = np.array([0.01, 0.2, 0.6])
 EPS = np.array([0.0, 0.05, 0.1, 0.25, 0.5])

@@ -15,7 +15,7 @@ from rhobust.bounds import (
 )
 from rhobust.bounds.psi import psi_probit
 
-from .populations import certified_like
+from bounds.populations import certified_like
 
 THREE = np.array([0.01, 0.2, 0.6])
 

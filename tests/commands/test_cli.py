@@ -17,7 +17,7 @@ from rhobust.cli import COMMANDS, run
 from rhobust.commands import quickstart
 from rhobust.records import compress
 
-from .conftest import SMALL, document, refused, train, trained
+from commands.conftest import SMALL, document, refused, train, trained
 
 
 def test_help_lists_every_command(capsys):

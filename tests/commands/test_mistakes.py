@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 
 from rhobust.models import load_factory_model
 
-from .conftest import SMALL, document, refused, train
+from commands.conftest import SMALL, document, refused, train
 
 
 @pytest.mark.parametrize(

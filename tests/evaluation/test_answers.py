@@ -26,7 +26,7 @@ from rhobust.methods import Erm
 from rhobust.progress import silent
 from rhobust.training import TrainConfig, train
 
-from .networks import Randomised
+from evaluation.networks import Randomised
 
 CPU = torch.device("cpu")
 

@@ -8,7 +8,7 @@ import pytest
 from rhobust.cli import run
 from rhobust.records import read_record
 
-from .killing import ENVIRONMENT, killed
+from evaluation.killing import ENVIRONMENT, killed
 
 CERTIFY = ["--radii", "0", "0.25", "0.5", "--n", "5000", "--limit", "150", "--quiet", "--json"]
 

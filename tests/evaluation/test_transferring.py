@@ -12,7 +12,7 @@ from rhobust.evaluation.transferring import rows_of
 from rhobust.progress import silent
 from rhobust.records import Record
 
-from .networks import Masked
+from evaluation.networks import Masked
 
 RADII = (0.0, 0.3, 0.8)
 

@@ -14,7 +14,7 @@ from rhobust.evaluation.sweeping import sweep
 from rhobust.progress import silent
 from rhobust.records import RecordWriter
 
-from .networks import Masked, Randomised, Saturated, Slab
+from evaluation.networks import Masked, Randomised, Saturated, Slab
 
 RADII = (0.0, 0.25, 0.5, 1.0)
 

@@ -12,7 +12,7 @@ from rhobust.evaluation.walk import walk
 from rhobust.progress import silent
 from rhobust.records import RecordWriter, read_record
 
-from .killing import ENVIRONMENT, killed
+from evaluation.killing import ENVIRONMENT, killed
 
 
 class Doubling:

@@ -9,7 +9,7 @@ import torch
 from rhobust import methods
 from rhobust.data import load
 
-from .networks import trained
+from oracle.networks import trained
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from rhobust.data import load, to_unit
 from rhobust.methods import Erm
 from rhobust.noise import ExampleNoise
 
-from .networks import trained
+from oracle.networks import trained
 
 
 @pytest.fixture(scope="module")

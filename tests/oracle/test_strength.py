@@ -9,7 +9,7 @@ from rhobust.data import available, load, to_unit
 from rhobust.evaluation import Target, attack_target
 from rhobust.progress import silent
 
-from .networks import trained
+from oracle.networks import trained
 
 IMAGES = 500
 POINT = 0.01

@@ -10,7 +10,7 @@ from rhobust.paper.plan import SPECS
 from rhobust.paper.readings import number
 from rhobust.paper.scales import SCALES
 
-from .conftest import workshop_in
+from paper.conftest import workshop_in
 
 
 def test_theorem_2_claims_less_than_the_loss(tmp_path):

@@ -21,7 +21,7 @@ from rhobust.paper.scales import SCALES
 from rhobust.paper.settings import CIFAR_R, MNIST
 from rhobust.progress import silent
 
-from .conftest import workshop_in
+from paper.conftest import workshop_in
 
 METHODS = [Erm(), Gaussian(draws=2), Stn(), Pgd(steps=3), Trades(steps=3), Wrm(steps=3), Smoothadv(steps=3, draws=2)]
 

@@ -14,7 +14,7 @@ from rhobust.paper.protocol import ALPHA
 from rhobust.progress import silent
 from rhobust.training import TrainConfig
 
-from .conftest import workshop_in
+from paper.conftest import workshop_in
 
 RUN = TrainConfig(Gaussian(sigma=0.25), data="digits", model="cnn-small", epochs=1, batch_size=500, lr=2e-3)
 JOBS = {

@@ -19,7 +19,7 @@ from rhobust.paper.specs import Seeds
 from rhobust.paper.writing import block
 from rhobust.records import read_rows
 
-from .conftest import workshop_in
+from paper.conftest import workshop_in
 
 NAMES = ["fig-front", "fig-story"]
 

@@ -11,7 +11,7 @@ from rhobust.paper.workshop import Workshop
 from rhobust.records import read_record, record_paths
 from rhobust.training.run import WEIGHTS, WITNESS
 
-from .conftest import workshop_in
+from paper.conftest import workshop_in
 
 NAMES = ["table-elu", "fig-training"]
 

@@ -10,7 +10,7 @@ from rhobust.paper import reproduce as reproduction
 from rhobust.paper.plan import plan
 from rhobust.paper.reproduce import reproduce
 
-from .conftest import workshop_in
+from paper.conftest import workshop_in
 
 NAMES = ["table-elu", "fig-training"]
 MADE = [

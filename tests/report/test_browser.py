@@ -21,7 +21,7 @@ from rhobust.records import read_record
 from rhobust.report import write_report
 from rhobust.rounding import percent
 
-from .folders import write_losses, write_run, write_transfer
+from report.folders import write_losses, write_run, write_transfer
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 DRIVER = shutil.which("chromedriver")

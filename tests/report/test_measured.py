@@ -8,8 +8,8 @@ import pytest
 
 from rhobust.records import RecordWriter
 
-from .folders import write_run
-from .test_page import numbers_of, page_of, text_of
+from report.folders import write_run
+from report.test_page import numbers_of, page_of, text_of
 
 STATEMENT = "With probability 99.9% one noisy vote is right at least 61.2% of the time after the change."
 

@@ -9,8 +9,8 @@ import pytest
 from rhobust.cli import run as cli
 from rhobust.report import write_report
 
-from .folders import change_summary, rewrite, write_attack, write_certificate, write_run
-from .test_page import numbers_of, only, page_of, text_of
+from report.folders import change_summary, rewrite, write_attack, write_certificate, write_run
+from report.test_page import numbers_of, only, page_of, text_of
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 
 from rhobust.report import write_report
 
-from .folders import rewrite, write_losses, write_run, write_shift, write_transfer
+from report.folders import rewrite, write_losses, write_run, write_shift, write_transfer
 
 ODD = (None, True, -1, 0, 1e308, "", "x", [], [None], {}, {"a": []}, [[1]], "<b>")
 

@@ -13,8 +13,8 @@ from rhobust.report import pictures
 from rhobust.report.gather import gather
 from rhobust.report.pictures import galleries
 
-from .folders import write_attack, write_pictures, write_run
-from .test_page import page_of, text_of
+from report.folders import write_attack, write_pictures, write_run
+from report.test_page import page_of, text_of
 
 
 @pytest.fixture

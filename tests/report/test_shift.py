@@ -10,7 +10,7 @@ from rhobust.report.run import Run
 from rhobust.report.soundness import contradictions
 from rhobust.report.table import numbers
 
-from .folders import EPS, change_summary, write_losses, write_run
+from report.folders import EPS, change_summary, write_losses, write_run
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from rhobust.report.gather import gather
 from rhobust.report.overview import Headline
 from rhobust.report.versus import versus
 
-from .folders import rewrite, write_run
+from report.folders import rewrite, write_run
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from rhobust.data import check_images, check_labels, class_numbers
 from rhobust.noise import ExampleNoise, Noise
 
-from .ascent import output_width
+from rhobust.attacks.ascent import output_width
 
 
 class Attack(ABC):

@@ -12,11 +12,11 @@ from torch.overrides import TorchFunctionMode
 from rhobust.declared import check_declared
 from rhobust.noise import DrawnNoise, Noise, stream
 
-from .ascent import frozen, unit
-from .attack import Attack
-from .ball import Norm
-from .padding import padded
-from .smoothed import smoothed_logits
+from rhobust.attacks.ascent import frozen, unit
+from rhobust.attacks.attack import Attack
+from rhobust.attacks.ball import Norm
+from rhobust.attacks.padding import padded
+from rhobust.attacks.smoothed import smoothed_logits
 
 _LOG = logging.getLogger(__name__)
 # DLR's gradient is zero where an example is broken beyond doubt: what pyautoattack warns of is no news by itself.

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from rhobust.noise import Noise
 
-from .ascent import Move, l2_move, linf_move, norms, project_l2, project_linf, unit
+from rhobust.attacks.ascent import Move, l2_move, linf_move, norms, project_l2, project_linf, unit
 
 Norm = Literal["l2", "linf"]
 """How far an input is moved: by L2 or by L-infinity distance."""

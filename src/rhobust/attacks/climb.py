@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from rhobust.declared import check_declared
 from rhobust.noise import Noise
 
-from .ascent import Objective, ascend, beside, frozen
-from .attack import Attack
-from .ball import Gradient, Norm, random_point, steps_within
-from .losses import OTHER, LossKind
+from rhobust.attacks.ascent import Objective, ascend, beside, frozen
+from rhobust.attacks.attack import Attack
+from rhobust.attacks.ball import Gradient, Norm, random_point, steps_within
+from rhobust.attacks.losses import OTHER, LossKind
 
 Schedule = Literal["falling", "constant"]
 """How the size of the steps goes: falling with the square of the steps that are left, or one size."""

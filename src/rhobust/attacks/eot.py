@@ -6,9 +6,9 @@ from torch import Tensor, nn
 
 from rhobust.noise import Noise
 
-from .ascent import Objective
-from .climb import Climb
-from .losses import smoothed_loss
+from rhobust.attacks.ascent import Objective
+from rhobust.attacks.climb import Climb
+from rhobust.attacks.losses import smoothed_loss
 
 
 @dataclass(frozen=True)

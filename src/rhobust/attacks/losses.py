@@ -8,8 +8,8 @@ from torch.nn import functional as F
 
 from rhobust.noise import Noise
 
-from .ascent import label_losses
-from .smoothed import smoothed_logits
+from rhobust.attacks.ascent import label_losses
+from rhobust.attacks.smoothed import smoothed_logits
 
 LossKind = Literal["cross-entropy", "margin"]
 """Minus the label's log-probability, or the best other class's log-probability minus the label's."""

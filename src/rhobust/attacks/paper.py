@@ -8,11 +8,11 @@ from torch import Tensor, nn
 from rhobust.declared import check_declared
 from rhobust.noise import Noise
 
-from .attack import Attack
-from .ball import Gradient
-from .climb import Climb
-from .eot import Eot
-from .pgd import Pgd
+from rhobust.attacks.attack import Attack
+from rhobust.attacks.ball import Gradient
+from rhobust.attacks.climb import Climb
+from rhobust.attacks.eot import Eot
+from rhobust.attacks.pgd import Pgd
 
 Sees = Literal["base", "draw"]
 

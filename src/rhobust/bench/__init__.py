@@ -3,11 +3,11 @@
 A new benchmark is one file with a function that measures and one that makes its table, and one line in `BENCHMARKS`.
 """
 
-from .attacks import attacks_table, bench_attacks
-from .benchmark import Benchmark, Setting, Table
-from .certify import bench_certify, certify_table
-from .shift import bench_shift, shift_table
-from .training import bench_training, training_table
+from rhobust.bench.attacks import attacks_table, bench_attacks
+from rhobust.bench.benchmark import Benchmark, Setting, Table
+from rhobust.bench.certify import bench_certify, certify_table
+from rhobust.bench.shift import bench_shift, shift_table
+from rhobust.bench.training import bench_training, training_table
 
 __all__ = ["BENCHMARKS", "Benchmark", "Setting", "Table"]
 

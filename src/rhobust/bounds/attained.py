@@ -3,8 +3,8 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .arguments import MARGIN, FloatOrArray, level, nonnegative, one_positive, points, result
-from .confidence import betting_upper, shuffled
+from rhobust.bounds.arguments import MARGIN, FloatOrArray, level, nonnegative, one_positive, points, result
+from rhobust.bounds.confidence import betting_upper, shuffled
 
 
 def moved_loss(

@@ -4,8 +4,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
-from .arguments import MARGIN, FloatOrArray, level, nonnegative, one_count, one_positive, result
-from .curvature import smoothness
+from rhobust.bounds.arguments import MARGIN, FloatOrArray, level, nonnegative, one_count, one_positive, result
+from rhobust.bounds.curvature import smoothness
 
 DEVIATIONS = 2.0
 """Standard deviations by which a block may miss; Cantelli's inequality allows it one time in five."""

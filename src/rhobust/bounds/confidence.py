@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special, stats
 
-from .arguments import MARGIN, Array, FloatOrArray, counts, level, one_count, open_interval, result, unit_interval
+from rhobust.bounds.arguments import MARGIN, Array, FloatOrArray, counts, level, one_count, open_interval, result, unit_interval
 
 Side: TypeAlias = Literal["lower", "upper"]
 

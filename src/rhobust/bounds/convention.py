@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .arguments import FloatOrArray, nonnegative, one_count, one_positive, result
+from rhobust.bounds.arguments import FloatOrArray, nonnegative, one_count, one_positive, result
 
 
 def noisy_rho(rho: ArrayLike, dimension: int, sigma: float) -> FloatOrArray:

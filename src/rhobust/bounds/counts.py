@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .arguments import Array, level
-from .confidence import betting_upper, clopper_pearson, shuffled
+from rhobust.bounds.arguments import Array, level
+from rhobust.bounds.confidence import betting_upper, clopper_pearson, shuffled
 
 STEPS = 128
 """Most thresholds that are watched; with more draws than this, some counts are not told apart."""

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from .arguments import MARGIN, FloatOrArray, positive, result, unit_interval
+from rhobust.bounds.arguments import MARGIN, FloatOrArray, positive, result, unit_interval
 
 PEAK = 1 / math.sqrt(2 * math.pi)
 """phi(0), the largest slope of the normal distribution function."""

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .arguments import one_positive, unit_interval
+from rhobust.bounds.arguments import one_positive, unit_interval
 
 
 def dithered_counts(losses: ArrayLike, bound: float, uniform: ArrayLike) -> NDArray[np.int64]:

@@ -4,10 +4,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from .arguments import MARGIN, Array, FloatOrArray, level, points, result, wrong_answers
-from .confidence import clopper_pearson, failure_quantile, survival_upper
-from .surrogate import EDGE, Cost, Surrogate
-from .transport import distances, weighted_worst_case, worst_case
+from rhobust.bounds.arguments import MARGIN, Array, FloatOrArray, level, points, result, wrong_answers
+from rhobust.bounds.confidence import clopper_pearson, failure_quantile, survival_upper
+from rhobust.bounds.surrogate import EDGE, Cost, Surrogate
+from rhobust.bounds.transport import distances, weighted_worst_case, worst_case
 
 CELLS = 400
 """Values to which upper bounds that are not counts are raised, so that few thresholds have to be watched."""

@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from .arguments import MARGIN, FloatOrArray, result, wrong_answers
-from .confidence import betting_upper, clopper_pearson, shuffled
-from .transport import distances
+from rhobust.bounds.arguments import MARGIN, FloatOrArray, result, wrong_answers
+from rhobust.bounds.confidence import betting_upper, clopper_pearson, shuffled
+from rhobust.bounds.transport import distances
 
 
 def kumar_loss(errors: ArrayLike, draws: int, rho: ArrayLike, sigma: float, alpha: float) -> FloatOrArray:

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .arguments import MARGIN, FloatOrArray, positive, result, unit_interval
+from rhobust.bounds.arguments import MARGIN, FloatOrArray, positive, result, unit_interval
 
 POINTS = 200
 """Values of epsilon that are tried; each gives a valid radius, so the largest may be taken."""

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .arguments import MARGIN, FloatOrArray, positive, result, unit_interval
+from rhobust.bounds.arguments import MARGIN, FloatOrArray, positive, result, unit_interval
 
 ORDERS = 1 + np.geomspace(1e-3, 1e4, 400)
 """Orders of the divergence that are tried; each gives a valid radius, so the largest may be taken."""

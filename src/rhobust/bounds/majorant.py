@@ -7,10 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize, special
 
-from .arguments import MARGIN, Array
-from .counts import CountBounds, jumps
-from .curvature import BEND
-from .surrogate import EDGE
+from rhobust.bounds.arguments import MARGIN, Array
+from rhobust.bounds.counts import CountBounds, jumps
+from rhobust.bounds.curvature import BEND
+from rhobust.bounds.surrogate import EDGE
 
 SLACK = 3e-5
 """Largest loss of tightness that the grid may cause, for each unit of the range of h."""

@@ -7,11 +7,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from .arguments import MARGIN, Array, level, nonnegative, one_positive, wrong_answers
-from .confidence import betting_upper, shuffled
-from .counts import count_bounds
-from .majorant import MajorantProblem
-from .surrogate import Surrogate
+from rhobust.bounds.arguments import MARGIN, Array, level, nonnegative, one_positive, wrong_answers
+from rhobust.bounds.confidence import betting_upper, shuffled
+from rhobust.bounds.counts import count_bounds
+from rhobust.bounds.majorant import MajorantProblem
+from rhobust.bounds.surrogate import Surrogate
 
 TRIED = 8
 """Prices for which the loss is bounded by linear programming, the most promising first."""

@@ -3,12 +3,12 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .arguments import Array, FloatOrArray, result, wrong_answers
-from .counts import count_bounds
-from .majorant import MajorantProblem
-from .price import lowest_total
-from .surrogate import Cost, Surrogate
-from .transport import distances
+from rhobust.bounds.arguments import Array, FloatOrArray, result, wrong_answers
+from rhobust.bounds.counts import count_bounds
+from rhobust.bounds.majorant import MajorantProblem
+from rhobust.bounds.price import lowest_total
+from rhobust.bounds.surrogate import Cost, Surrogate
+from rhobust.bounds.transport import distances
 
 TOLERANCE = 1e-5
 """How closely the price is optimised where each evaluation is a linear programme."""

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from .arguments import Array
+from rhobust.bounds.arguments import Array
 
 
 def lowest_total(

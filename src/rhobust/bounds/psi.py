@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from .arguments import MARGIN, Array, FloatOrArray, positive, result, unit_interval
-from .curvature import BEND, PEAK
+from rhobust.bounds.arguments import MARGIN, Array, FloatOrArray, positive, result, unit_interval
+from rhobust.bounds.curvature import BEND, PEAK
 
 FAR = 40.0
 """A distance, in standard deviations, at which the normal density is zero in float64."""

@@ -4,7 +4,7 @@ from functools import cache
 
 from scipy import special
 
-from .confidence import failure_quantile
+from rhobust.bounds.confidence import failure_quantile
 
 BEYOND_DOUBT = 1e-6
 """A vote is beyond doubt where a label of probability one half would get as few votes so rarely."""

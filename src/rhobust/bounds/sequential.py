@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from .arguments import MARGIN, Array, level, nonnegative, one_count, one_positive, open_interval
-from .confidence import clopper_pearson
-from .radius import log_e_value
+from rhobust.bounds.arguments import MARGIN, Array, level, nonnegative, one_count, one_positive, open_interval
+from rhobust.bounds.confidence import clopper_pearson
+from rhobust.bounds.radius import log_e_value
 
 GROWTH = 1.05
 """Ratio of the draws at two looks; looking more often would cost time and gain next to nothing."""

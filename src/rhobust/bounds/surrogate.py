@@ -8,9 +8,9 @@ from typing import Literal, TypeAlias, get_args
 import numpy as np
 from scipy import special
 
-from .arguments import MARGIN, Array, one_count
-from .curvature import BEND, PEAK
-from .psi import psi1_probit, psi_probit
+from rhobust.bounds.arguments import MARGIN, Array, one_count
+from rhobust.bounds.curvature import BEND, PEAK
+from rhobust.bounds.psi import psi1_probit, psi_probit
 
 Cost: TypeAlias = Literal["w1", "w2", "winf"]
 

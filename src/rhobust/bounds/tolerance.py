@@ -3,10 +3,10 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .arguments import counts, level, one_count, one_positive
-from .confidence import clopper_pearson
-from .radius import certified_radius
-from .sequential import Whole
+from rhobust.bounds.arguments import counts, level, one_count, one_positive
+from rhobust.bounds.confidence import clopper_pearson
+from rhobust.bounds.radius import certified_radius
+from rhobust.bounds.sequential import Whole
 
 CANDIDATES = 60
 """Numbers of draws that are compared, a tenth apart."""

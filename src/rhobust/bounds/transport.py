@@ -4,9 +4,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from .arguments import MARGIN, Array, FloatOrArray, nonnegative, one_count, one_positive, points, result
-from .price import lowest_total
-from .surrogate import Cost, Surrogate
+from rhobust.bounds.arguments import MARGIN, Array, FloatOrArray, nonnegative, one_count, one_positive, points, result
+from rhobust.bounds.price import lowest_total
+from rhobust.bounds.surrogate import Cost, Surrogate
 
 FARTHEST = 1e100
 """A distance, in units of the noise, at which every loss that can be reached is; its square is still a float."""

@@ -5,8 +5,8 @@ from torch import Tensor, nn
 
 from rhobust.attacks.ascent import frozen
 
-from .smoothing import Smoothing, arithmetic
-from .votes import Lot, VoteCounter
+from rhobust.certificates.smoothing import Smoothing, arithmetic
+from rhobust.certificates.votes import Lot, VoteCounter
 
 TOLERANCE = {"float32": 1e-4, "tf32": 1e-2, "float16": 2e-2, "bfloat16": 1e-1}
 """Change of a logit, over the largest one, that rounding can explain in each arithmetic."""

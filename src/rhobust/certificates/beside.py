@@ -7,7 +7,7 @@ import numpy as np
 
 from rhobust.bounds import Cost, kumar_loss, population_loss
 
-from .claim import Classifier
+from rhobust.certificates.claim import Classifier
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from rhobust.bounds import Cost
 from rhobust.declared import check_declared
 from rhobust.rounding import confidence, exact, percent, plain, rounded
 
-from .smoothing import NoiseKind
+from rhobust.certificates.smoothing import NoiseKind
 
 Classifier = Literal["randomised", "k-vote", "majority"]
 LossName = Literal["0-1", "cross-entropy"]

@@ -20,11 +20,11 @@ from rhobust.data import check_images, check_labels, class_numbers
 from rhobust.declared import check_declared, sizes
 from rhobust.rounding import exact
 
-from .alone import check_network
-from .claim import ShiftClaim
-from .losses import ClippedCrossEntropy, dither_noise, draw_losses
-from .smoothing import Dtype, NoiseKind, Smoothing, charged_alpha, native_dtype, noise_kind
-from .votes import count_votes
+from rhobust.certificates.alone import check_network
+from rhobust.certificates.claim import ShiftClaim
+from rhobust.certificates.losses import ClippedCrossEntropy, dither_noise, draw_losses
+from rhobust.certificates.smoothing import Dtype, NoiseKind, Smoothing, charged_alpha, native_dtype, noise_kind
+from rhobust.certificates.votes import count_votes
 
 PURPOSE = "shift"
 """Names the noise of this certificate."""

@@ -13,8 +13,8 @@ from rhobust.attacks.ascent import frozen
 from rhobust.declared import check_count
 from rhobust.noise import stream_key
 
-from .smoothing import Smoothing, arithmetic
-from .votes import Lot, VoteCounter, check_names, next_lot
+from rhobust.certificates.smoothing import Smoothing, arithmetic
+from rhobust.certificates.votes import Lot, VoteCounter, check_names, next_lot
 
 
 class BoundedLoss(Protocol):

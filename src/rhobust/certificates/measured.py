@@ -11,10 +11,10 @@ from rhobust.data import check_images, class_numbers, pair_distances
 from rhobust.noise import LEVELS
 from rhobust.rounding import confidence, exact, percent, rounded
 
-from .alone import check_network
-from .claim import proviso
-from .distribution import count_errors, voting_width
-from .smoothing import Dtype, NoiseKind, Smoothing, charged_alpha, native_dtype, noise_kind
+from rhobust.certificates.alone import check_network
+from rhobust.certificates.claim import proviso
+from rhobust.certificates.distribution import count_errors, voting_width
+from rhobust.certificates.smoothing import Dtype, NoiseKind, Smoothing, charged_alpha, native_dtype, noise_kind
 
 
 @dataclass(frozen=True, slots=True)

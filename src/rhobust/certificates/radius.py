@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from rhobust.declared import check_count
 
-from .alone import check_alone
-from .schedule import Case, Schedule
-from .smoothing import Dtype, NoiseKind, Smoothing, charged_alpha
-from .votes import VoteCounter, check_names, conduct, count_votes
-from .ways import AnyWay, Plan
+from rhobust.certificates.alone import check_alone
+from rhobust.certificates.schedule import Case, Schedule
+from rhobust.certificates.smoothing import Dtype, NoiseKind, Smoothing, charged_alpha
+from rhobust.certificates.votes import VoteCounter, check_names, conduct, count_votes
+from rhobust.certificates.ways import AnyWay, Plan
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from .votes import CHUNK, Lot, next_lot
-from .ways import Plan
+from rhobust.certificates.votes import CHUNK, Lot, next_lot
+from rhobust.certificates.ways import Plan
 
 
 @dataclass

@@ -11,9 +11,9 @@ from rhobust.data import as_float, check_images
 from rhobust.declared import check_count
 from rhobust.noise import BatchNoise, stream
 
-from .radius import Certificate, certify_inputs, predict_inputs
-from .smoothing import Dtype, Smoothing, native_dtype, noise_kind
-from .ways import choose_way
+from rhobust.certificates.radius import Certificate, certify_inputs, predict_inputs
+from rhobust.certificates.smoothing import Dtype, Smoothing, native_dtype, noise_kind
+from rhobust.certificates.ways import choose_way
 
 
 class SmoothedClassifier(nn.Module):

@@ -21,8 +21,8 @@ from rhobust.data import as_float, check_images, check_labels, class_numbers
 from rhobust.methods import Nal, Wrm
 from rhobust.noise import ExampleNoise, Noise, normal_block, stream_key
 
-from .losses import BoundedLoss, draw_losses
-from .smoothing import Smoothing, native_dtype
+from rhobust.certificates.losses import BoundedLoss, draw_losses
+from rhobust.certificates.smoothing import Smoothing, native_dtype
 
 Losses = Callable[[Tensor, Tensor], Tensor]
 

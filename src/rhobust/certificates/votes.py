@@ -28,7 +28,7 @@ from rhobust.noise import (
     stream_key,
 )
 
-from .smoothing import Dtype, Smoothing, arithmetic, check_dtype, noise_kind
+from rhobust.certificates.smoothing import Dtype, Smoothing, arithmetic, check_dtype, noise_kind
 
 CHUNK = 128
 """Draws of an example that share a stream; part of the noise's name, so it never changes."""

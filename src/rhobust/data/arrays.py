@@ -10,9 +10,9 @@ import torch
 
 from rhobust.progress import Report
 
-from .dataset import Dataset, Split
-from .held_out import held_out
-from .source import Checked, checked
+from rhobust.data.dataset import Dataset, Split
+from rhobust.data.held_out import held_out
+from rhobust.data.source import Checked, checked
 
 _NAMES = ("x", "y", "x_test", "y_test")
 _MOST_CLASSES = 100_000

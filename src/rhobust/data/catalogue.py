@@ -5,14 +5,14 @@ from pathlib import Path
 
 from rhobust.progress import Report, telling
 
-from .arrays import ArrayFile
-from .cifar10 import Cifar10
-from .dataset import Dataset, Split
-from .digits import Digits
-from .folder import ImageFolder
-from .mnist import Mnist
-from .source import Checked, Source, data_root
-from .tiny_imagenet import TinyImageNet
+from rhobust.data.arrays import ArrayFile
+from rhobust.data.cifar10 import Cifar10
+from rhobust.data.dataset import Dataset, Split
+from rhobust.data.digits import Digits
+from rhobust.data.folder import ImageFolder
+from rhobust.data.mnist import Mnist
+from rhobust.data.source import Checked, Source, data_root
+from rhobust.data.tiny_imagenet import TinyImageNet
 
 KNOWN: tuple[Source, ...] = (
     Mnist(),

@@ -12,11 +12,11 @@ import torch
 from rhobust.progress import Report, Step
 from rhobust.records import write_whole
 
-from .dataset import Dataset, Split
-from .download import UnavailableError, download
-from .integrity import digest_of, verify
-from .npm import npm_files, publisher_or_npm
-from .source import Checked, checked
+from rhobust.data.dataset import Dataset, Split
+from rhobust.data.download import UnavailableError, download
+from rhobust.data.integrity import digest_of, verify
+from rhobust.data.npm import npm_files, publisher_or_npm
+from rhobust.data.source import Checked, checked
 
 _FOLDER = "cifar-10-batches-bin"
 _PIXELS = 3 * 32 * 32

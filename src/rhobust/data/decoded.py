@@ -18,8 +18,8 @@ import numpy as np
 from rhobust.progress import Report, Step
 from rhobust.records import read_json, write_json
 
-from .images import decode_image
-from .tree import Tree
+from rhobust.data.images import decode_image
+from rhobust.data.tree import Tree
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ import torch
 
 from rhobust.progress import Report
 
-from .dataset import Dataset, Split
-from .integrity import verify
-from .source import Checked, checked
+from rhobust.data.dataset import Dataset, Split
+from rhobust.data.integrity import verify
+from rhobust.data.source import Checked, checked
 
 _TRAIN = 1000
 _FILE = Path(__file__).with_name("digits.npz")

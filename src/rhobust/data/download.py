@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rhobust.progress import Report, Step
 
-from .integrity import digest_of_file
+from rhobust.data.integrity import digest_of_file
 
 if TYPE_CHECKING:
     from http.client import HTTPResponse

@@ -9,10 +9,10 @@ import torch
 
 from rhobust.progress import Report, Step
 
-from .dataset import Dataset, Split
-from .held_out import hash_order, held_out
-from .images import SUFFIXES, ImageHeader, decode_image, is_image, read_header
-from .source import Checked, checked
+from rhobust.data.dataset import Dataset, Split
+from rhobust.data.held_out import hash_order, held_out
+from rhobust.data.images import SUFFIXES, ImageHeader, decode_image, is_image, read_header
+from rhobust.data.source import Checked, checked
 
 _HOW = f"a subfolder a class with images in it ({' '.join(suffix[1:] for suffix in SUFFIXES)})"
 

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from .batches import to_unit
+from rhobust.data.batches import to_unit
 
 
 def check_images(x: Tensor) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rhobust.progress import Report
 
-from .download import UnavailableError
+from rhobust.data.download import UnavailableError
 
 _PATIENCE = 600.0
 

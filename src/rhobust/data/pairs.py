@@ -11,8 +11,8 @@ from torch import Tensor
 
 from rhobust.progress import Report, Step, telling
 
-from .arrays import channels_first, read_arrays, whole_labels
-from .images import SUFFIXES, decode_image, is_image, read_header
+from rhobust.data.arrays import channels_first, read_arrays, whole_labels
+from rhobust.data.images import SUFFIXES, decode_image, is_image, read_header
 
 _CHUNK = 1024
 

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from rhobust.progress import Report
 
-from .dataset import Dataset, Split
+from rhobust.data.dataset import Dataset, Split
 
 
 @dataclass(frozen=True)

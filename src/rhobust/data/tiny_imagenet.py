@@ -8,12 +8,12 @@ import torch
 
 from rhobust.progress import Report
 
-from .dataset import Dataset, Split
-from .decoded import DecodedImages
-from .download import download
-from .integrity import digest_of_file
-from .source import Checked, checked
-from .tree import FolderTree, Tree, ZipTree
+from rhobust.data.dataset import Dataset, Split
+from rhobust.data.decoded import DecodedImages
+from rhobust.data.download import download
+from rhobust.data.integrity import digest_of_file
+from rhobust.data.source import Checked, checked
+from rhobust.data.tree import FolderTree, Tree, ZipTree
 
 PUBLISHED = 200
 """Classes of the published data set."""

@@ -9,7 +9,7 @@ from rhobust.attacks.ascent import frozen
 from rhobust.records import read_json, write_json
 
 if TYPE_CHECKING:
-    from .target import Target
+    from rhobust.evaluation.target import Target
 
 ANSWERS = "answers.json"
 TOLERANCE = 0.01

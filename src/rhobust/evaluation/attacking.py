@@ -15,15 +15,15 @@ from rhobust.declared import sizes
 from rhobust.progress import Report
 from rhobust.records import Record, Row
 
-from .answers import check_answers
-from .climbing import FastCopy, with_fast_climbs
-from .examples import keep_examples
-from .judging import VOTE_LEVEL, Judge, Scored, robust_accuracy
-from .soundness import close_votes, contradictions
-from .sweeping import BLOCKS, norm_of, sweep
-from .target import Target
-from .trust import Evaluation, distrust
-from .walk import walk
+from rhobust.evaluation.answers import check_answers
+from rhobust.evaluation.climbing import FastCopy, with_fast_climbs
+from rhobust.evaluation.examples import keep_examples
+from rhobust.evaluation.judging import VOTE_LEVEL, Judge, Scored, robust_accuracy
+from rhobust.evaluation.soundness import close_votes, contradictions
+from rhobust.evaluation.sweeping import BLOCKS, norm_of, sweep
+from rhobust.evaluation.target import Target
+from rhobust.evaluation.trust import Evaluation, distrust
+from rhobust.evaluation.walk import walk
 
 
 def attack_target(

@@ -23,11 +23,11 @@ from rhobust.progress import Report, Step, telling
 from rhobust.records import COMPRESSED, PLAIN, Record, Row, read_record, settings_hash
 from rhobust.training import resolve_device
 
-from .certified import certified_summary
-from .certifying import certificate_row
-from .same import same
-from .shift import shift_rows, shift_summary, survey_of
-from .target import Target, target_from_folder
+from rhobust.evaluation.certified import certified_summary
+from rhobust.evaluation.certifying import certificate_row
+from rhobust.evaluation.same import same
+from rhobust.evaluation.shift import shift_rows, shift_summary, survey_of
+from rhobust.evaluation.target import Target, target_from_folder
 
 AUDITED = ("certify", "certify-shift")
 """The kinds of records whose claims are computed again."""

@@ -21,10 +21,10 @@ from rhobust.progress import Report
 from rhobust.records import Record, Row
 from rhobust.rounding import duration
 
-from .attacking import check_radii
-from .certified import certified_summary
-from .target import Target
-from .walk import walk
+from rhobust.evaluation.attacking import check_radii
+from rhobust.evaluation.certified import certified_summary
+from rhobust.evaluation.target import Target
+from rhobust.evaluation.walk import walk
 
 RADII = (0.0, 0.25, 0.5, 0.75, 1.0)
 """Radii of the certified accuracy where none are asked for."""

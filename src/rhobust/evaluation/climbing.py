@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from rhobust.attacks.ascent import Lender
 from rhobust.models.layers import StandIn
 
-from .target import Target
+from rhobust.evaluation.target import Target
 
 DTYPE = torch.bfloat16
 """Has float32's range, so that small gradients do not vanish, and three digits, which a direction needs no more of."""

@@ -29,10 +29,10 @@ from rhobust.noise import LEVELS, ExampleNoise
 from rhobust.progress import Report
 from rhobust.records import Record, Row
 
-from .attacking import check_radii
-from .shift import check_target, survey_of
-from .target import Target
-from .walk import walk
+from rhobust.evaluation.attacking import check_radii
+from rhobust.evaluation.shift import check_target, survey_of
+from rhobust.evaluation.target import Target
+from rhobust.evaluation.walk import walk
 
 WRM_FACTORS = (0.55, 1.0, 4.0)
 """WRM's prices in units of the network's smoothness: above one half its inner problem is concave."""

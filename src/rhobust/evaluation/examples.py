@@ -9,8 +9,8 @@ import numpy as np
 
 from rhobust.records import Row, write_whole
 
-from .probing import Evaluation, first_broken, spread
-from .sweeping import first_breaks
+from rhobust.evaluation.probing import Evaluation, first_broken, spread
+from rhobust.evaluation.sweeping import first_breaks
 
 KEPT = 6
 """Examples kept at most: enough to look at, and small beside the rows."""

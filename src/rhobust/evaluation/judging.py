@@ -16,7 +16,7 @@ from rhobust.declared import check_count, check_declared
 from rhobust.records import Row
 from rhobust.rounding import share
 
-from .target import Target
+from rhobust.evaluation.target import Target
 
 Scored = Literal["base", "smoothed"]
 VOTE_LEVEL = 0.05

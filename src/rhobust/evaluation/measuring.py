@@ -20,9 +20,9 @@ from rhobust.data import Dataset, Pairs, pair_distances
 from rhobust.progress import Report
 from rhobust.records import Record, RecordWriter, Row
 
-from .shift import check_target
-from .target import Target
-from .walk import walk
+from rhobust.evaluation.shift import check_target
+from rhobust.evaluation.target import Target
+from rhobust.evaluation.walk import walk
 
 
 def measure_pairs(pairs: Pairs, *, alpha: float = 1e-3) -> Row:

@@ -7,8 +7,8 @@ import numpy as np
 from rhobust.pairing import share_difference
 from rhobust.records import Row
 
-from .attacking import by_radius
-from .certified import check_certificates, rights
+from rhobust.evaluation.attacking import by_radius
+from rhobust.evaluation.certified import check_certificates, rights
 
 
 def certified_differences(ours: Sequence[Row], theirs: Sequence[Row], radii: Sequence[float]) -> list[Row]:

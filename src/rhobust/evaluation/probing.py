@@ -8,9 +8,9 @@ from rhobust.configs import member_to_json
 from rhobust.records import Row
 from rhobust.rounding import percent, plain
 
-from .judging import Judge, undecided
-from .sweeping import sweep
-from .target import Target
+from rhobust.evaluation.judging import Judge, undecided
+from rhobust.evaluation.sweeping import sweep
+from rhobust.evaluation.target import Target
 
 GAIN = 0.02
 """Accuracy that a better attack may take without a warning."""

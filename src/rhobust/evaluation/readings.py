@@ -9,9 +9,9 @@ from rhobust.attacks.ball import Gradient
 from rhobust.attacks.paper import Sees
 from rhobust.records import Record
 
-from .attacking import attack_target
-from .judging import Scored
-from .target import Target
+from rhobust.evaluation.attacking import attack_target
+from rhobust.evaluation.judging import Scored
+from rhobust.evaluation.target import Target
 
 
 def paper_readings(

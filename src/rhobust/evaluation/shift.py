@@ -21,9 +21,9 @@ from rhobust.certificates.alone import IMAGES
 from rhobust.progress import Report
 from rhobust.records import Record, Row
 
-from .attacking import check_radii
-from .target import Target
-from .walk import walk
+from rhobust.evaluation.attacking import check_radii
+from rhobust.evaluation.target import Target
+from rhobust.evaluation.walk import walk
 
 
 def certify_shift_target(

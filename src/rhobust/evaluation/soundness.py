@@ -7,7 +7,7 @@ from rhobust.bounds import beyond_doubt, refuted_by_chance
 from rhobust.records import Record, Row, same_classifier
 from rhobust.rounding import percent, plain
 
-from .rivals import finished_records
+from rhobust.evaluation.rivals import finished_records
 
 
 def contradictions(record: Record) -> list[str]:

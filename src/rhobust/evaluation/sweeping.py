@@ -12,8 +12,8 @@ from rhobust.data import to_unit
 from rhobust.noise import ExampleNoise
 from rhobust.records import Row
 
-from .judging import Judge
-from .target import Target
+from rhobust.evaluation.judging import Judge
+from rhobust.evaluation.target import Target
 
 ROWS = {"cpu": 1024, "cuda": 4096}
 """Rows of a gradient at most, draws included."""

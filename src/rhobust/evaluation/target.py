@@ -16,7 +16,7 @@ from rhobust.training import describe_environment, resolve_device
 from rhobust.training.run import CONFIG, ENVIRONMENT, file_hash, fill_weights, open_run
 from rhobust.version import VERSION
 
-from .answers import check_answers
+from rhobust.evaluation.answers import check_answers
 
 
 @dataclass(frozen=True)

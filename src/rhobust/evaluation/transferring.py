@@ -10,13 +10,13 @@ from rhobust.progress import Report
 from rhobust.records import Record, Row
 from rhobust.rounding import percent, plain
 
-from .attacking import check_pair, check_radii, robust_curve, source_identity
-from .judging import VOTE_LEVEL, Judge, Scored, undecided
-from .probing import FEW, GAIN, Evaluation
-from .sweeping import BLOCKS, norm_of, sweep
-from .target import Target
-from .trust import INSPECTED, inspect
-from .walk import walk
+from rhobust.evaluation.attacking import check_pair, check_radii, robust_curve, source_identity
+from rhobust.evaluation.judging import VOTE_LEVEL, Judge, Scored, undecided
+from rhobust.evaluation.probing import FEW, GAIN, Evaluation
+from rhobust.evaluation.sweeping import BLOCKS, norm_of, sweep
+from rhobust.evaluation.target import Target
+from rhobust.evaluation.trust import INSPECTED, inspect
+from rhobust.evaluation.walk import walk
 
 
 def transfer_matrix(

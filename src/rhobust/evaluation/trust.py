@@ -13,9 +13,9 @@ from rhobust.noise import ExampleNoise
 from rhobust.records import Record, Row
 from rhobust.rounding import percent, plain
 
-from .probing import FEW, GAIN, Evaluation, probe_larger, probe_stronger
-from .rivals import stronger_records
-from .target import Target
+from rhobust.evaluation.probing import FEW, GAIN, Evaluation, probe_larger, probe_stronger
+from rhobust.evaluation.rivals import stronger_records
+from rhobust.evaluation.target import Target
 
 INSPECTED = 64
 """Examples on which a network is looked at."""

@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 from rhobust.noise import Noise
 
-from .protocol import Loss
+from rhobust.methods.protocol import Loss
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from rhobust.data import Dataset, check_labels, to_unit
 from rhobust.declared import check_count, check_number
 from rhobust.noise import ExampleNoise
 
-from .nal import Nal
-from .protocol import squared_distance
-from .wrm import Wrm
+from rhobust.methods.nal import Nal
+from rhobust.methods.protocol import squared_distance
+from rhobust.methods.wrm import Wrm
 
 _FACTOR = 4.0
 """How much the search for a gamma widens at once."""

@@ -12,10 +12,10 @@ from rhobust.configs import LATER
 from rhobust.declared import check_declared
 from rhobust.noise import Noise
 
-from .agreement import disagreement
-from .penalised import penalised_move
-from .protocol import Loss, squared_distance
-from .searched import searched
+from rhobust.methods.agreement import disagreement
+from rhobust.methods.penalised import penalised_move
+from rhobust.methods.protocol import Loss, squared_distance
+from rhobust.methods.searched import searched
 
 
 @dataclass(frozen=True)

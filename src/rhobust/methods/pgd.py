@@ -9,7 +9,7 @@ from rhobust import attacks
 from rhobust.declared import check_declared
 from rhobust.noise import Noise
 
-from .protocol import Loss, squared_distance
+from rhobust.methods.protocol import Loss, squared_distance
 
 
 @dataclass(frozen=True)

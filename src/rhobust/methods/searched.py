@@ -5,7 +5,7 @@ from torch import Tensor
 
 from rhobust.attacks.ascent import Move, Objective, ascend
 
-from .protocol import squared_distance
+from rhobust.methods.protocol import squared_distance
 
 
 def searched(objective: Objective, x: Tensor, *, gamma: float, steps: int, move: Move) -> Tensor:

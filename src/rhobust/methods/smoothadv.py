@@ -11,7 +11,7 @@ from rhobust.attacks.losses import smoothed_loss
 from rhobust.declared import check_declared
 from rhobust.noise import DrawnNoise, Noise, noisy_copies
 
-from .protocol import Loss, squared_distance
+from rhobust.methods.protocol import Loss, squared_distance
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from rhobust.declared import check_declared
 from rhobust.noise import Noise, noisy_copies
 
-from .protocol import Loss
+from rhobust.methods.protocol import Loss
 
 
 @dataclass(frozen=True)

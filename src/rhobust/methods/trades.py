@@ -10,7 +10,7 @@ from rhobust.attacks.ascent import ascend, beside, frozen, l2_move
 from rhobust.declared import check_declared
 from rhobust.noise import Noise
 
-from .protocol import Loss, squared_distance
+from rhobust.methods.protocol import Loss, squared_distance
 
 _START = 1e-3
 """Standard deviation of the start around the input, where the divergence itself has no gradient."""

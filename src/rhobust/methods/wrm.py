@@ -9,8 +9,8 @@ from rhobust.attacks.ascent import ascend, frozen, label_losses
 from rhobust.declared import check_declared
 from rhobust.noise import Noise
 
-from .penalised import penalised_move
-from .protocol import Loss, squared_distance
+from rhobust.methods.penalised import penalised_move
+from rhobust.methods.protocol import Loss, squared_distance
 
 
 @dataclass(frozen=True)

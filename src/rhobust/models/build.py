@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from rhobust.noise import stream_key
 
-from .cnn import cnn, cnn_small
-from .resnet import resnet18
-from .vgg import vgg16
+from rhobust.models.cnn import cnn, cnn_small
+from rhobust.models.resnet import resnet18
+from rhobust.models.vgg import vgg16
 
 Activation = Literal["relu", "elu"]
 

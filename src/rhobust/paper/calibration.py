@@ -21,8 +21,8 @@ from rhobust.training.loop import Trainer
 from rhobust.training.processes import Processes
 from rhobust.training.run import WEIGHTS, save_weights
 
-from .cost import INPUT_GRADIENT, SIZES, WEIGHT_GRADIENT, Work
-from .drawing import draw, to_bytes
+from rhobust.paper.cost import INPUT_GRADIENT, SIZES, WEIGHT_GRADIENT, Work
+from rhobust.paper.drawing import draw, to_bytes
 
 ENOUGH = 0.2
 """Seconds after which a timing is not repeated."""

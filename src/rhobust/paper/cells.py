@@ -3,7 +3,7 @@
 from dataclasses import asdict
 from typing import Any
 
-from .readings import Number
+from rhobust.paper.readings import Number
 
 
 def cell(column: str, ours: dict[str, Any]) -> dict[str, Any]:

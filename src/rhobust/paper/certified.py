@@ -5,13 +5,13 @@ from dataclasses import replace
 from rhobust.methods import AnyMethod, Gaussian, Nal, Smoothadv
 from rhobust.training import TrainConfig
 
-from . import main_row
-from .jobs import Certify, Shift
-from .protocol import ALPHA, RADII
-from .runs import run_of
-from .scales import Scale
-from .settings import CIFAR_R, SIGMA
-from .specs import Cell, Differences, Line, Pair, Reading, Table, stand_in_notes
+from rhobust.paper import main_row
+from rhobust.paper.jobs import Certify, Shift
+from rhobust.paper.protocol import ALPHA, RADII
+from rhobust.paper.runs import run_of
+from rhobust.paper.scales import Scale
+from rhobust.paper.settings import CIFAR_R, SIGMA
+from rhobust.paper.specs import Cell, Differences, Line, Pair, Reading, Table, stand_in_notes
 
 EPS = (0.05, 0.1, 0.25, 0.5)
 """Shifts of the data's distribution at which accuracy is certified."""

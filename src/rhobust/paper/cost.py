@@ -9,7 +9,7 @@ from rhobust.evaluation.examples import KEPT
 from rhobust.methods import AnyMethod, Erm, Gaussian, Nal, Pgd, Smoothadv, Stn, Trades, Wrm
 from rhobust.training import TrainConfig
 
-from .jobs import Attack, Certify, Counterexample, Curvature, Curves, Job, Match, Shift, Training
+from rhobust.paper.jobs import Attack, Certify, Counterexample, Curvature, Curves, Job, Match, Shift, Training
 
 FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT = 1, 2, 3
 """A pass in units of a forward one; a gradient for the weights has both halves of the backward pass."""

@@ -9,13 +9,13 @@ import torch
 
 from rhobust.training import TrainConfig
 
-from .calibration import Rate, calibrate, drawing_seconds
-from .cost import Work, evaluation_work, training_work
-from .evaluate import done
-from .jobs import Job, job_id, runs_of
-from .plan import Plan
-from .specs import Figure, Matrix
-from .workshop import Workshop
+from rhobust.paper.calibration import Rate, calibrate, drawing_seconds
+from rhobust.paper.cost import Work, evaluation_work, training_work
+from rhobust.paper.evaluate import done
+from rhobust.paper.jobs import Job, job_id, runs_of
+from rhobust.paper.plan import Plan
+from rhobust.paper.specs import Figure, Matrix
+from rhobust.paper.workshop import Workshop
 
 
 @dataclass(frozen=True)

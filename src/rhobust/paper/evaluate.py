@@ -21,10 +21,10 @@ from rhobust.methods import Nal
 from rhobust.records import Record, RecordWriter, Row
 from rhobust.training import train
 
-from .jobs import Attack, Certify, Counterexample, Curvature, Curves, Job, Match, Shift, Training, runs_of
-from .measuring import curvature_target, match_target, spread
-from .protocol import ALPHA
-from .workshop import Workshop, finished, read_finished
+from rhobust.paper.jobs import Attack, Certify, Counterexample, Curvature, Curves, Job, Match, Shift, Training, runs_of
+from rhobust.paper.measuring import curvature_target, match_target, spread
+from rhobust.paper.protocol import ALPHA
+from rhobust.paper.workshop import Workshop, finished, read_finished
 
 SEED = 0
 """Names all noise of the evaluations."""

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 from rhobust.models import Activation
 
-from .jobs import Curves, Training
-from .printed import TABLES
-from .protocol import ALPHA, certify, papers_attack, seeing_attack
-from .runs import OURS, both_solvers, run_of
-from .scales import Scale
-from .settings import CIFAR_R, CIFAR_V, GAMMA, METHODS, MNIST, SIGMA, SMOOTHED, TINY, UNLISTED_GAMMAS, Setup
-from .specs import Curve, Dash, Figure, Panel, Reading, stand_in_notes
+from rhobust.paper.jobs import Curves, Training
+from rhobust.paper.printed import TABLES
+from rhobust.paper.protocol import ALPHA, certify, papers_attack, seeing_attack
+from rhobust.paper.runs import OURS, both_solvers, run_of
+from rhobust.paper.scales import Scale
+from rhobust.paper.settings import CIFAR_R, CIFAR_V, GAMMA, METHODS, MNIST, SIGMA, SMOOTHED, TINY, UNLISTED_GAMMAS, Setup
+from rhobust.paper.specs import Curve, Dash, Figure, Panel, Reading, stand_in_notes
 
 RADIUS, ROBUST = "L2 radius of the attack", "accuracy under attack"
 _ATTACKS = (("PGD-20 on the network", papers_attack), ("EOT where there is noise", seeing_attack))

@@ -9,12 +9,12 @@ from typing import Any
 
 from rhobust.records import Record
 
-from .differences import difference_lines, outcomes
-from .jobs import job_id
-from .matching import front_lines, standing
-from .readings import number, trace
-from .specs import Curve, Differences, Figure, Front, Ledger, Matrix, Reading, Seeds, Spec, Table, bill
-from .spent import cost
+from rhobust.paper.differences import difference_lines, outcomes
+from rhobust.paper.jobs import job_id
+from rhobust.paper.matching import front_lines, standing
+from rhobust.paper.readings import number, trace
+from rhobust.paper.specs import Curve, Differences, Figure, Front, Ledger, Matrix, Reading, Seeds, Spec, Table, bill
+from rhobust.paper.spent import cost
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,11 @@
 """What robustness costs in natural accuracy: methods trained against attacks, and NAL's prices as a line."""
 
-from .main_row import COMPARED_RADII, DAMPED_GAMMAS, damped_row, runs
-from .protocol import strongest_attack
-from .runs import OURS
-from .scales import Scale
-from .settings import CIFAR_R, GAMMA
-from .specs import Curve, Figure, Front, Panel, Reading, stand_in_notes
+from rhobust.paper.main_row import COMPARED_RADII, DAMPED_GAMMAS, damped_row, runs
+from rhobust.paper.protocol import strongest_attack
+from rhobust.paper.runs import OURS
+from rhobust.paper.scales import Scale
+from rhobust.paper.settings import CIFAR_R, GAMMA
+from rhobust.paper.specs import Curve, Figure, Front, Panel, Reading, stand_in_notes
 
 RIVALS = ("PGD", "TRADES", "SmoothAdv")
 """The methods that are trained against an attack of a given radius."""

@@ -1,11 +1,11 @@
 """What our own tables cost."""
 
-from .certified import table_certified
-from .main_row import table_autoattack, table_main
-from .scales import Scale
-from .seeds import table_mnist
-from .short import table_tiny, table_variations
-from .specs import Ledger
+from rhobust.paper.certified import table_certified
+from rhobust.paper.main_row import table_autoattack, table_main
+from rhobust.paper.scales import Scale
+from rhobust.paper.seeds import table_mnist
+from rhobust.paper.short import table_tiny, table_variations
+from rhobust.paper.specs import Ledger
 
 
 def ledger(scale: Scale) -> Ledger:

@@ -6,13 +6,13 @@ from rhobust.attacks import Autoattack
 from rhobust.methods import Nal
 from rhobust.training import TrainConfig
 
-from .jobs import Attack
-from .printed import TABLES
-from .protocol import RADII, papers_attack, strongest_attack
-from .runs import OURS, run_of
-from .scales import Scale
-from .settings import CIFAR_R, GAMMA, SIGMA
-from .specs import Cell, Differences, Line, Pair, Reading, Table, stand_in_notes
+from rhobust.paper.jobs import Attack
+from rhobust.paper.printed import TABLES
+from rhobust.paper.protocol import RADII, papers_attack, strongest_attack
+from rhobust.paper.runs import OURS, run_of
+from rhobust.paper.scales import Scale
+from rhobust.paper.settings import CIFAR_R, GAMMA, SIGMA
+from rhobust.paper.specs import Cell, Differences, Line, Pair, Reading, Table, stand_in_notes
 
 MATCHED_GAMMA = 0.36
 """The price of the solver that converges, meant to move images by about the eps that Table 1 pairs with 1.5."""

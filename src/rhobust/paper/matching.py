@@ -11,9 +11,9 @@ from rhobust.evaluation import by_radius
 from rhobust.records import Record
 from rhobust.rounding import share
 
-from .cells import cell, fault, shown
-from .readings import Number, robust_shares
-from .specs import Front, Reading
+from rhobust.paper.cells import cell, fault, shown
+from rhobust.paper.readings import Number, robust_shares
+from rhobust.paper.specs import Front, Reading
 
 RESAMPLES = 10_000
 """Resamples of the images behind an interval."""

@@ -8,8 +8,8 @@ from typing import Any
 
 from rhobust.records import read_json, write_whole
 
-from .accounting import NOTHING
-from .writing import block
+from rhobust.paper.accounting import NOTHING
+from rhobust.paper.writing import block
 
 
 def places(page: Path) -> dict[str, str]:

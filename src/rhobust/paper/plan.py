@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from rhobust.training import TrainConfig
 
-from . import across, certified, claims, figures, front, ledger, main_row, seeds, short, story, tables
-from .jobs import Job, runs_of
-from .scales import Scale
-from .specs import Spec
+from rhobust.paper import across, certified, claims, figures, front, ledger, main_row, seeds, short, story, tables
+from rhobust.paper.jobs import Job, runs_of
+from rhobust.paper.scales import Scale
+from rhobust.paper.specs import Spec
 
 SPECS: dict[str, Callable[[Scale], Spec]] = {
     "table1": tables.table1,

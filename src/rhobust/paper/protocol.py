@@ -3,9 +3,9 @@
 from rhobust.attacks import Paper, Pgd
 from rhobust.training import TrainConfig
 
-from .jobs import Attack, Certify, Shift
-from .scales import Scale
-from .settings import ATTACK_STEPS, Setup
+from rhobust.paper.jobs import Attack, Certify, Shift
+from rhobust.paper.scales import Scale
+from rhobust.paper.settings import ATTACK_STEPS, Setup
 
 RADII = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75)
 """The attack radii of the paper's tables."""

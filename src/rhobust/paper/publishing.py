@@ -5,8 +5,8 @@ from pathlib import Path
 from rhobust.records import compress, record_paths, write_whole
 from rhobust.training.run import CONFIG, ENVIRONMENT, METRICS, WEIGHTS, write_witness
 
-from .evaluate import CLAIMS
-from .workshop import finished
+from rhobust.paper.evaluate import CLAIMS
+from rhobust.paper.workshop import finished
 
 
 def publish(out: Path, to: Path) -> list[Path]:

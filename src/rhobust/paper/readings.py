@@ -10,7 +10,7 @@ from rhobust.records import Record, read_json
 from rhobust.rounding import Share, Way, share
 from rhobust.training.run import WEIGHTS, WITNESS, weights_description
 
-from .specs import Reading
+from rhobust.paper.specs import Reading
 
 CURVE_POINTS = 81
 """Radii at which a curve of certified accuracy is drawn."""

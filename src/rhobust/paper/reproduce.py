@@ -11,14 +11,14 @@ from rhobust.data import load
 from rhobust.records import Record, write_json, write_whole
 from rhobust.training import TrainConfig
 
-from .drawing import draw, to_bytes
-from .evaluate import AbsentError, perform, read
-from .filling import Gap, Question, answers, faults, fill, questions, told_from
-from .jobs import Job, runs_of
-from .plan import Plan
-from .specs import Differences, Front, Ledger, Spec, Table
-from .workshop import Workshop
-from .writing import comma_separated, markdown
+from rhobust.paper.drawing import draw, to_bytes
+from rhobust.paper.evaluate import AbsentError, perform, read
+from rhobust.paper.filling import Gap, Question, answers, faults, fill, questions, told_from
+from rhobust.paper.jobs import Job, runs_of
+from rhobust.paper.plan import Plan
+from rhobust.paper.specs import Differences, Front, Ledger, Spec, Table
+from rhobust.paper.workshop import Workshop
+from rhobust.paper.writing import comma_separated, markdown
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from rhobust.methods import AnyMethod, Erm, Gaussian, Nal, Pgd, Smoothadv, Stn, 
 from rhobust.models import Activation
 from rhobust.training import TrainConfig
 
-from .scales import Scale, StandIn
-from .settings import BATCH_SIZE, DRAWS, GAMMA, STEPS
+from rhobust.paper.scales import Scale, StandIn
+from rhobust.paper.settings import BATCH_SIZE, DRAWS, GAMMA, STEPS
 
 OURS = "NAL, damped"
 """The row of NAL with the inner solver that converges; "NAL" is Algorithm 1 to the letter."""

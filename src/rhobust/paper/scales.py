@@ -5,8 +5,8 @@ from typing import Literal, TypeAlias
 
 from rhobust.attacks import Eot
 
-from .printed import TABLES
-from .settings import CIFAR_R, CIFAR_V, MNIST, SETUPS, TINY, Setup
+from rhobust.paper.printed import TABLES
+from rhobust.paper.settings import CIFAR_R, CIFAR_V, MNIST, SETUPS, TINY, Setup
 
 ScaleName: TypeAlias = Literal["smoke", "small", "gpu", "full"]
 

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 from rhobust.training import TrainConfig
 
-from .jobs import Attack
-from .printed import TABLES
-from .protocol import papers_attack, strongest_attack
-from .runs import both_solvers, run_of
-from .scales import Scale, StandIn
-from .settings import GAMMA, MNIST
-from .specs import Cell, Line, Reading, Seeds, Table, stand_in_notes
+from rhobust.paper.jobs import Attack
+from rhobust.paper.printed import TABLES
+from rhobust.paper.protocol import papers_attack, strongest_attack
+from rhobust.paper.runs import both_solvers, run_of
+from rhobust.paper.scales import Scale, StandIn
+from rhobust.paper.settings import GAMMA, MNIST
+from rhobust.paper.specs import Cell, Line, Reading, Seeds, Table, stand_in_notes
 
 SEEDS = (0, 1, 2)
 """Fixed before the first run."""

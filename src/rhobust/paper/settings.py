@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from .printed import TABLES
+from rhobust.paper.printed import TABLES
 
 SIGMA = 0.1
 """Noise unless another is named (Section 5.1, "Noise level")."""

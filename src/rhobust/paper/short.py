@@ -6,16 +6,16 @@ from rhobust.methods import AnyMethod, Nal, Wrm
 from rhobust.models import Activation
 from rhobust.training import TrainConfig
 
-from .certified import grid, shifts
-from .jobs import Attack
-from .main_row import COMPARED_RADII
-from .printed import TABLES
-from .protocol import papers_attack, strongest_attack
-from .runs import OURS, run_of
-from .scales import Scale, StandIn
-from .settings import CIFAR_R, CIFAR_V, GAMMA, SIGMA, STEPS, TINY, Setup
-from .specs import Cell, Differences, Line, Pair, Reading, Table, stand_in_notes
-from .story import CERTIFIED, SHIFT
+from rhobust.paper.certified import grid, shifts
+from rhobust.paper.jobs import Attack
+from rhobust.paper.main_row import COMPARED_RADII
+from rhobust.paper.printed import TABLES
+from rhobust.paper.protocol import papers_attack, strongest_attack
+from rhobust.paper.runs import OURS, run_of
+from rhobust.paper.scales import Scale, StandIn
+from rhobust.paper.settings import CIFAR_R, CIFAR_V, GAMMA, SIGMA, STEPS, TINY, Setup
+from rhobust.paper.specs import Cell, Differences, Line, Pair, Reading, Table, stand_in_notes
+from rhobust.paper.story import CERTIFIED, SHIFT
 
 PRICE = 0.5
 """The price of the solver that converges, in every row of NAL and of WRM."""

@@ -4,9 +4,9 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Literal
 
-from .jobs import Job, Training, runs_of
-from .scales import Scale
-from .settings import Setup
+from rhobust.paper.jobs import Job, Training, runs_of
+from rhobust.paper.scales import Scale
+from rhobust.paper.settings import Setup
 
 
 @dataclass(frozen=True)

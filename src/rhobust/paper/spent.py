@@ -9,7 +9,7 @@ from typing import Any
 from rhobust.records import Record, read_json
 from rhobust.training.run import CONFIG, ENVIRONMENT
 
-from .specs import Reading
+from rhobust.paper.specs import Reading
 
 
 @dataclass(frozen=True)

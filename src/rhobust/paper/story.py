@@ -2,14 +2,14 @@
 
 from rhobust.training import TrainConfig
 
-from .certified import each_radius, grid, shifts
-from .main_row import MATCHED_GAMMA, autoattack, damped_row, runs
-from .printed import TABLES
-from .protocol import RADII, papers_attack, strongest_attack
-from .runs import OURS
-from .scales import Scale
-from .settings import CIFAR_R, GAMMA, SIGMA
-from .specs import Cell, Curve, Figure, Line, Panel, Points, Reading, Table, stand_in_notes
+from rhobust.paper.certified import each_radius, grid, shifts
+from rhobust.paper.main_row import MATCHED_GAMMA, autoattack, damped_row, runs
+from rhobust.paper.printed import TABLES
+from rhobust.paper.protocol import RADII, papers_attack, strongest_attack
+from rhobust.paper.runs import OURS
+from rhobust.paper.scales import Scale
+from rhobust.paper.settings import CIFAR_R, GAMMA, SIGMA
+from rhobust.paper.specs import Cell, Curve, Figure, Line, Panel, Points, Reading, Table, stand_in_notes
 
 EPS = CIFAR_R.eps(GAMMA)
 CERTIFIED, SHIFT = 0.25, 0.1

@@ -7,7 +7,7 @@ from typing import Any
 
 from rhobust.rounding import outward, rounded
 
-from .accounting import NOTHING, accounts, accounts_csv, table_lines
+from rhobust.paper.accounting import NOTHING, accounts, accounts_csv, table_lines
 
 DIGITS = 4
 """Digits of a number in a table: those of the paper's shares."""

@@ -19,8 +19,8 @@ from rhobust.data import Dataset
 from rhobust.models import build_model
 from rhobust.records import read_json, read_rows, write_json, write_whole
 
-from .config import TrainConfig, config_from_json, config_to_json
-from .environment import resolve_device
+from rhobust.training.config import TrainConfig, config_from_json, config_to_json
+from rhobust.training.environment import resolve_device
 
 CONFIG, WEIGHTS, METRICS = "config.json", "model.safetensors", "metrics.jsonl"
 ENVIRONMENT, RESUME = "environment.json", "resume.pt"

@@ -5,12 +5,12 @@ from typing import Literal
 
 from rhobust.declared import sizes
 
-from .cohen import Cohen as Cohen
-from .grid import Grid as Grid
-from .protocol import Claims as Claims
-from .protocol import Plan as Plan
-from .protocol import Way as Way
-from .two_stage import TwoStage as TwoStage
+from rhobust.certificates.ways.cohen import Cohen as Cohen
+from rhobust.certificates.ways.grid import Grid as Grid
+from rhobust.certificates.ways.protocol import Claims as Claims
+from rhobust.certificates.ways.protocol import Plan as Plan
+from rhobust.certificates.ways.protocol import Way as Way
+from rhobust.certificates.ways.two_stage import TwoStage as TwoStage
 
 AnyWay = Cohen | Grid | TwoStage
 WayName = Literal["cohen", "grid", "two-stage"]

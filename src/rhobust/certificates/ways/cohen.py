@@ -8,7 +8,7 @@ import numpy as np
 from rhobust.bounds import certified_radius, clopper_pearson
 from rhobust.bounds.sequential import Whole
 
-from .protocol import Claims, check_way
+from rhobust.certificates.ways.protocol import Claims, check_way
 
 
 @dataclass(frozen=True)

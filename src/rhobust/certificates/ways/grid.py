@@ -9,7 +9,7 @@ import numpy as np
 from rhobust.bounds.sequential import RadiusTest, Whole, looks
 from rhobust.certificates.votes import CHUNK
 
-from .protocol import Claims, check_way
+from rhobust.certificates.ways.protocol import Claims, check_way
 
 
 @dataclass(frozen=True)

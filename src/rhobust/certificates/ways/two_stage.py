@@ -6,8 +6,8 @@ from typing import ClassVar
 from rhobust.bounds.sequential import Whole
 from rhobust.bounds.tolerance import draws_for_tolerance
 
-from .cohen import FixedPlan
-from .protocol import check_way
+from rhobust.certificates.ways.cohen import FixedPlan
+from rhobust.certificates.ways.protocol import check_way
 
 
 @dataclass(frozen=True)

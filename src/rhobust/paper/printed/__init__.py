@@ -3,7 +3,7 @@
 The numbers lie in one CSV file a table beside this module and nowhere else.
 """
 
-from .tables import TABLES as TABLES
-from .tables import Defect as Defect
-from .tables import Printed as Printed
-from .tables import page as page
+from rhobust.paper.printed.tables import TABLES as TABLES
+from rhobust.paper.printed.tables import Defect as Defect
+from rhobust.paper.printed.tables import Printed as Printed
+from rhobust.paper.printed.tables import page as page
