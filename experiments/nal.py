@@ -24,10 +24,9 @@ from variants import (
     SmoothadvSteady,
 )
 
-from rhobust.attacks import Eot
-from rhobust.attacks import Pgd as PgdAttack
+from rhobust.attacks import EOT, PGD
 from rhobust.evaluation import Target
-from rhobust.methods import Gaussian, Nal, Pgd, Smoothadv, Trades
+from rhobust.methods import NAL, TRADES, AdversarialTraining, Gaussian, SmoothAdv
 from rhobust.paper.evaluate import done, perform
 from rhobust.paper.jobs import Attack, Certify, Job
 from rhobust.paper.pages import insert
@@ -37,7 +36,7 @@ from rhobust.paper.reproduce import reproduce
 from rhobust.paper.scales import SCALES
 from rhobust.paper.specs import Cell, Differences, Front, Line, Pair, Reading, Table
 from rhobust.paper.workshop import Workshop
-from rhobust.progress import silent
+from rhobust.progress import no_progress
 from rhobust.training import TrainConfig, resolve_device
 
 EPOCHS, STEPS, DRAWS = 10, 4, 1
@@ -79,13 +78,13 @@ class Aside(Workshop):
 def runs(data: str = "cifar10", model: str = "resnet18") -> dict[str, TrainConfig]:
     """Every row's run; the ones without a change first."""
     options = {"sigma": SIGMA, "gamma": PRICE, "steps": STEPS, "draws": DRAWS}
-    base, cheaper = Nal(**options), Nal(**options | {"gamma": 0.25})
-    smoothadv = Smoothadv(sigma=SIGMA, eps=EPS, steps=STEPS, draws=DRAWS)
+    base, cheaper = NAL(**options), NAL(**options | {"gamma": 0.25})
+    smoothadv = SmoothAdv(sigma=SIGMA, eps=EPS, steps=STEPS, draws=DRAWS)
     certified = {"sigma": CERTIFIED_SIGMA, "steps": STEPS, "draws": DRAWS}
-    noisy = Nal(**certified, gamma=1.0)
+    noisy = NAL(**certified, gamma=1.0)
     plain = {
-        "PGD": Pgd(eps=EPS),
-        "TRADES": Trades(eps=EPS),
+        "PGD": AdversarialTraining(eps=EPS),
+        "TRADES": TRADES(eps=EPS),
         "SmoothAdv": smoothadv,
         "NAL": base,
         "NAL, gamma 1": replace(base, gamma=1.0),
@@ -99,7 +98,7 @@ def runs(data: str = "cifar10", model: str = "resnet18") -> dict[str, TrainConfi
         "NAL, TRADES' loss": NalConsistent(**options),
         "NAL, gamma 0.25, TRADES' loss": NalConsistent(**options | {"gamma": 0.25}),
         "Smoothing, sigma 0.25": Gaussian(sigma=CERTIFIED_SIGMA),
-        "SmoothAdv, sigma 0.25, eps 0.5": Smoothadv(**certified, eps=0.5),
+        "SmoothAdv, sigma 0.25, eps 0.5": SmoothAdv(**certified, eps=0.5),
         "NAL, sigma 0.25": noisy,
         "NAL, sigma 0.25, gamma 0.5": replace(noisy, gamma=PRICE),
         "NAL, sigma 0.25, gamma 0.25": replace(noisy, gamma=0.25),
@@ -114,7 +113,7 @@ def runs(data: str = "cifar10", model: str = "resnet18") -> dict[str, TrainConfi
             for gamma in (4.0, 2.0, PRICE)
         },
         **{
-            f"NAL, sigma 0.25, gamma {gamma:g}, search": Nal(**certified, gamma=gamma, inner="search", noise="shared")
+            f"NAL, sigma 0.25, gamma {gamma:g}, search": NAL(**certified, gamma=gamma, inner="search", noise="shared")
             for gamma in (2.0, 1.0, PRICE, 0.25, 0.125)
         },
         "Psi, sigma 0.25": Psi(sigma=CERTIFIED_SIGMA),
@@ -139,7 +138,7 @@ def table(images: int, named: dict[str, TrainConfig]) -> Table:
     notes = (
         f"{EPOCHS} epochs, r = {DRAWS} and K = {STEPS}, gamma {PRICE:g} at sigma {SIGMA:g} and 1 at "
         f"{CERTIFIED_SIGMA:g} unless the row says otherwise, eps {EPS:g}; the rest as in the main setting. PGD takes "
-        f"{Pgd().steps} steps, and Psi {Psi().draws} draws.",
+        f"{AdversarialTraining().steps} steps, and Psi {Psi().draws} draws.",
         f"Columns with a radius: accuracy under EOT, or PGD for networks without noise, on {images} test images that "
         f"the other tables do not attack. Networks with sigma {CERTIFIED_SIGMA:g} are certified instead, on "
         f"{images // 2} images spread over all that no table attacks; one in five is also among those that the other "
@@ -181,7 +180,7 @@ def differences(images: int, named: dict[str, TrainConfig]) -> Differences:
 
 def attack_on(run: TrainConfig, images: int) -> Attack:
     """The attack that sees all, on so many images."""
-    attack, scored = (PgdAttack(), "base") if run.sigma is None else (Eot(), "smoothed")
+    attack, scored = (PGD(), "base") if run.sigma is None else (EOT(), "smoothed")
     return Attack(run, attack, RADII, scored, run.sigma, 100, images, probe=False)
 
 
@@ -260,7 +259,7 @@ def main() -> int:
     if strange := [name for name in given.only or () if name not in named]:
         parser.error(f"--only must name rows, got {strange[0]!r}; there are {', '.join(named)}")
     plan = plan_of(given.images, named)
-    workshop = Aside(given.out, resolve_device("auto"), given.root, silent)
+    workshop = Aside(given.out, resolve_device("auto"), given.root, no_progress)
     for line in plan.specs[0].lines:
         for job in line_jobs(line):
             if (given.only and line.keys[0] not in given.only) or time.monotonic() - start > 60 * given.minutes:

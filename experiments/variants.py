@@ -8,13 +8,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rhobust.attacks.ascent import Move, ascend, frozen, label_losses
-from rhobust.attacks.losses import base_loss
-from rhobust.methods import Loss, Nal, Smoothadv
-from rhobust.methods.agreement import disagreement
-from rhobust.methods.penalised import penalised_move
-from rhobust.methods.protocol import squared_distance
+from rhobust.attacks.gradient import ascend, base_loss, label_losses
+from rhobust.methods import NAL, Loss, SmoothAdv
+from rhobust.methods.base import disagreement, penalised_move, squared_distance
 from rhobust.methods.trades import divergence
+from rhobust.models.inference import Move, frozen
 from rhobust.noise import DrawnNoise, Noise
 
 PROBIT_LIMIT = 4.0
@@ -48,7 +46,7 @@ class NalRho:
 
 
 @dataclass(frozen=True)
-class NalMixed(Nal):
+class NalMixed(NAL):
     """NAL whose weights also see noisy copies of the input itself."""
 
     share: float = 0.5
@@ -82,7 +80,7 @@ class NalConsistent(NalMixed):
 
 
 @dataclass(frozen=True)
-class NalMargin(Nal):
+class NalMargin(NAL):
     """NAL whose inputs climb the margin of the best other class instead of the cross-entropy.
 
     Where a network is sure, cross-entropy is flat and inputs stay where they are; the margin's slope stays.
@@ -112,7 +110,7 @@ class Steady(Protocol):
 
 
 @dataclass(frozen=True)
-class NalSteady(Nal):
+class NalSteady(NAL):
     """NAL with `agreement` at little cost: it climbs on its draws, and copies of their own are asked to agree."""
 
     agreement: float = 10.0
@@ -132,7 +130,7 @@ class NalSteady(Nal):
 
 
 @dataclass(frozen=True)
-class SmoothadvSteady(Smoothadv):
+class SmoothadvSteady(SmoothAdv):
     """SmoothAdv with the same term."""
 
     agreement: float = 10.0
@@ -159,7 +157,7 @@ class GaussianSteady:
 
 
 @dataclass(frozen=True)
-class NalFloored(Nal):
+class NalFloored(NAL):
     """NAL on the floored cross-entropy -log((1 - floor) p + floor / classes), which is bounded."""
 
     floor: float = 0.05
@@ -182,7 +180,7 @@ class NalFloored(Nal):
 
 
 @dataclass(frozen=True)
-class NalAnnealed(Nal):
+class NalAnnealed(NAL):
     """NAL whose price falls from `first` to gamma, geometrically, over so many updates.
 
     The network's batch norm counts the updates: on the device, so that a captured step counts on, and among the

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from rhobust.attacks import Autoattack, Eot, Paper, Pgd
+from rhobust.attacks import EOT, PGD, AutoAttack, PaperPGD
 from rhobust.certificates import Cohen, Grid, ShiftClaim, Smoothing, TwoStage, choose_way
-from rhobust.declared import check_count, check_declared, check_number, sizes
 from rhobust.evaluation import Ascent
-from rhobust.methods import Erm, Nal, Wrm
+from rhobust.methods import ERM, NAL, WRM
+from rhobust.settings import check_count, check_declared, check_number, sizes
 from rhobust.training import TrainConfig
 
 
@@ -28,7 +28,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Own(Erm):
+class Own(ERM):
     """A method of the user's own, which does not look itself."""
 
     draws: int = 1
@@ -74,14 +74,14 @@ def test_what_it_does_not_is_refused(given: dict[str, Any], message: str) -> Non
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Eot(norm="L2"), "norm must be one of l2, linf, got 'L2'"),  # was taken for linf
-        (lambda: Pgd(schedule="cosine"), "schedule must be one of falling, constant, got 'cosine'"),
-        (lambda: Pgd(gradient="sign"), "gradient must be one of normalised, raw, got 'sign'"),
-        (lambda: Eot(loss="ce"), "loss must be one of cross-entropy, margin, got 'ce'"),
-        (lambda: Eot(draws=2.5), r"draws must be an int, got 2\.5"),
-        (lambda: Autoattack(norm="Linf"), "norm must be one of l2, linf, got 'Linf'"),
-        (lambda: Autoattack(version="plus"), "version must be one of rand, standard, got 'plus'"),
-        (lambda: Paper(sees="noise"), "sees must be one of base, draw, got 'noise'"),
+        (lambda: EOT(norm="L2"), "norm must be one of l2, linf, got 'L2'"),  # was taken for linf
+        (lambda: PGD(schedule="cosine"), "schedule must be one of falling, constant, got 'cosine'"),
+        (lambda: PGD(gradient="sign"), "gradient must be one of normalised, raw, got 'sign'"),
+        (lambda: EOT(loss="ce"), "loss must be one of cross-entropy, margin, got 'ce'"),
+        (lambda: EOT(draws=2.5), r"draws must be an int, got 2\.5"),
+        (lambda: AutoAttack(norm="Linf"), "norm must be one of l2, linf, got 'Linf'"),
+        (lambda: AutoAttack(version="plus"), "version must be one of rand, standard, got 'plus'"),
+        (lambda: PaperPGD(sees="noise"), "sees must be one of base, draw, got 'noise'"),
         (lambda: Smoothing("0.25", 10), "sigma must be a number, got '0.25'"),
         (lambda: Smoothing(float("inf"), 10), "sigma must be > 0 and finite, got inf"),
         (lambda: Smoothing(0.25, 10, dtype="float64"), "dtype must be one of float32, .*, got 'float64'"),
@@ -93,13 +93,13 @@ def test_what_it_does_not_is_refused(given: dict[str, Any], message: str) -> Non
         (lambda: TwoStage(tolerance=[0.1]), r"tolerance must be a number, got \[0\.1\]"),
         (lambda: choose_way("fast"), "way must be one of cohen, grid, two-stage, got 'fast'"),
         (lambda: Ascent(steps=1.5), r"steps must be an int, got 1\.5"),
-        (lambda: TrainConfig(Erm(), "digits", "cnn", optimizer="adamw"), "optimizer must be one of adam, sgd"),
-        (lambda: TrainConfig(Erm(), "digits", "cnn", epochs=1.5), r"epochs must be an int, got 1\.5"),
-        (lambda: TrainConfig(Erm(), "digits", "cnn", activation="gelu"), "activation must be one of relu, elu"),
-        (lambda: Nal(inner="fast"), "inner must be one of damped, paper, search, got 'fast'"),
-        (lambda: Wrm(steps=1.5), "steps must be an int, got 1.5"),
+        (lambda: TrainConfig(ERM(), "digits", "cnn", optimizer="adamw"), "optimizer must be one of adam, sgd"),
+        (lambda: TrainConfig(ERM(), "digits", "cnn", epochs=1.5), r"epochs must be an int, got 1\.5"),
+        (lambda: TrainConfig(ERM(), "digits", "cnn", activation="gelu"), "activation must be one of relu, elu"),
+        (lambda: NAL(inner="fast"), "inner must be one of damped, paper, search, got 'fast'"),
+        (lambda: WRM(steps=1.5), "steps must be an int, got 1.5"),
         (lambda: TrainConfig(Own(draws=2.5), "digits", "cnn"), r"draws must be an int, got 2\.5"),
-        (lambda: TrainConfig(Erm(), 3, "cnn"), "data must be a string, got 3"),
+        (lambda: TrainConfig(ERM(), 3, "cnn"), "data must be a string, got 3"),
     ],
 )
 def test_every_kind_of_settings_looks_at_its_own(make: Any, message: str) -> None:

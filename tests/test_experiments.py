@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from rhobust import bounds
-from rhobust.methods import Nal
-from rhobust.methods.agreement import disagreement
+from rhobust.methods import NAL
+from rhobust.methods.base import disagreement
 from rhobust.noise import BatchNoise, stream
 from rhobust.paper.filling import told_from
 from rhobust.paper.pages import places, shown
@@ -101,13 +101,13 @@ def test_an_annealed_price_lets_inputs_move_further_and_further(variants, networ
     assert all(later > earlier for earlier, later in itertools.pairwise(moved[:11]))
     counting.load_state_dict(state)
     assert moves(7) == moved[5:], "a run that was killed goes on at its price"
-    settled = loss_of(Nal(sigma=0.01, gamma=0.5), network, batch).squared_distance.mean().item()
+    settled = loss_of(NAL(sigma=0.01, gamma=0.5), network, batch).squared_distance.mean().item()
     assert moved[11] == pytest.approx(settled, rel=1e-4)
 
 
 def test_a_mixture_without_the_input_is_nal_itself(variants, network, batch):
     mixed = loss_of(variants.NalMixed(sigma=0.1, share=0.0), network, batch)
-    plain = loss_of(Nal(sigma=0.1), network, batch)
+    plain = loss_of(NAL(sigma=0.1), network, batch)
     assert torch.allclose(mixed.value, plain.value)
     assert torch.allclose(mixed.squared_distance, plain.squared_distance)
 
@@ -139,7 +139,7 @@ def test_inputs_that_the_network_is_sure_of_climb_the_margin_only(variants, batc
     where = torch.full_like(y, y[0].item())
     still, moved = (
         loss_of(method(sigma=0.01, gamma=2.0), sure, (x, where)).squared_distance
-        for method in (Nal, variants.NalMargin)
+        for method in (NAL, variants.NalMargin)
     )
     assert still.max() < 1e-12 < 1e-4 < moved.min()
 

@@ -10,16 +10,16 @@ from safetensors.torch import save_file
 
 import rhobust
 from rhobust import data, evaluation, records
-from rhobust.attacks import Pgd
+from rhobust.attacks import PGD
 from rhobust.methods import Gaussian
-from rhobust.progress import silent
+from rhobust.progress import no_progress
 
 CONFIG = rhobust.TrainConfig(Gaussian(0.25), data="digits", model="cnn-small", epochs=1, batch_size=200, lr=0.002)
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    return rhobust.train(CONFIG, str(tmp_path_factory.mktemp("runs") / "x"), root="nowhere", report=silent)
+    return rhobust.train(CONFIG, str(tmp_path_factory.mktemp("runs") / "x"), root="nowhere", progress=no_progress)
 
 
 def test_a_run_is_trained_and_read_by_its_name(run):
@@ -58,21 +58,25 @@ def test_records_are_made_read_and_checked_by_their_names(run, tmp_path):
     assert (target.folder, target.device) == (Path(folder), torch.device("cpu"))
     radii = np.array([0, 0.25])
     for seed in np.arange(2):
-        record = evaluation.certify_target(target, radii=radii, n=np.int64(400), limit=4, seed=seed, report=silent)
-        again = evaluation.certify_target(target, radii=[0.0, 0.25], n=400, limit=4, seed=int(seed), report=silent)
+        record = evaluation.certify_target(
+            target, radii=radii, n=np.int64(400), limit=4, seed=seed, progress=no_progress
+        )
+        again = evaluation.certify_target(
+            target, radii=[0.0, 0.25], n=400, limit=4, seed=int(seed), progress=no_progress
+        )
         assert (again.path, again.rows) == (record.path, record.rows)
     assert {Path(path) for path in records.record_paths(folder, "certify")} >= {record.path}
     read = records.read_record(str(record.path))
     assert read.rows == record.rows
     assert [point["radius"] for point in read.summary["certified_accuracy"]] == [0, 0.25]
-    assert evaluation.audit_record(str(record.path), device="cpu", report=silent)["problems"] == []
+    assert evaluation.audit_record(str(record.path), device="cpu", progress=no_progress)["problems"] == []
     evaluation.write_tsv(read, f"{folder}/peer.tsv")
     assert [row["index"] for row in evaluation.read_tsv(f"{folder}/peer.tsv")] == [0, 1, 2, 3]
     source = evaluation.source_from_run(folder, target)
     assert source.folder == target.folder
-    shift = evaluation.certify_shift_target(target, eps=torch.tensor([0.0, 0.5]), limit=4, report=silent)
+    shift = evaluation.certify_shift_target(target, eps=torch.tensor([0.0, 0.5]), limit=4, progress=no_progress)
     assert shift.settings["eps"] == [0.0, 0.5]
-    attack = evaluation.attack_target(target, Pgd(steps=2), radii, limit=4, probe=False, report=silent)
+    attack = evaluation.attack_target(target, PGD(steps=2), radii, limit=4, probe=False, progress=no_progress)
     assert attack.settings["radii"] == [0.0, 0.25]
     page = rhobust.write_report([folder], f"{tmp_path}/new/report.html")
     assert page.path.read_text(encoding="utf-8").startswith("<!doctype html>")
@@ -104,4 +108,4 @@ def test_a_record_goes_into_a_folder_that_is_made_for_it(half_space, grey_images
     target = evaluation.Target(
         "mine", half_space, "0" * 16, 0.25, grey_images, tmp_path / "new" / "folder", torch.device("cpu")
     )
-    assert evaluation.certify_shift_target(target, eps=[0.1], report=silent).path.exists()
+    assert evaluation.certify_shift_target(target, eps=[0.1], progress=no_progress).path.exists()

@@ -1,14 +1,14 @@
 import pytest
 
-from rhobust.progress import Step, show_progress
+from rhobust.progress import ProgressEvent, show_progress
 
 
 def test_elsewhere_than_on_a_terminal_it_is_a_few_lines(capfd: pytest.CaptureFixture[str]) -> None:
-    with show_progress() as report:
-        report("[a line] that is no markup")
+    with show_progress() as progress:
+        progress("[a line] that is no markup")
         for done in range(1, 1001):
-            report(Step("work", done, 1000, "images"))
-        report(Step("loading", 1_500_000, None, "bytes"))
+            progress(ProgressEvent("work", done, 1000, "images"))
+        progress(ProgressEvent("loading", 1_500_000, None, "bytes"))
     out, err = capfd.readouterr()
     assert out == ""
     assert err.splitlines() == [
@@ -25,10 +25,10 @@ def test_elsewhere_than_on_a_terminal_it_is_a_few_lines(capfd: pytest.CaptureFix
 def test_on_a_terminal_it_is_a_bar(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm")
-    with show_progress() as report:
-        report(Step("work [1]", 1, 2, "bytes"))
-        report("a line between")
-        report(Step("work [1]", 2, 2, "bytes"))
+    with show_progress() as progress:
+        progress(ProgressEvent("work [1]", 1, 2, "bytes"))
+        progress("a line between")
+        progress(ProgressEvent("work [1]", 2, 2, "bytes"))
     out, err = capfd.readouterr()
     assert out == ""
     assert "work [1]" in err

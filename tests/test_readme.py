@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from rhobust.cli import COMMANDS, parse, run
+from rhobust.settings import kind_of
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -88,7 +89,7 @@ def test_the_method_of_contributing_takes_one_file_and_its_name(tmp_path):
     init = (methods / "__init__.py").read_text()
     assert f"\n{old[1:]}\n" in init
     init = init.replace(old[1:], new[1:])
-    (methods / "__init__.py").write_text(init.replace("\nfrom .wrm", f"\n{added_import[1:]}\nfrom .wrm"))
+    (methods / "__init__.py").write_text(init.replace("\nfrom rhobust.methods.wrm", f"\n{added_import[1:]}\nfrom rhobust.methods.wrm"))
     [command] = [block for block in fenced(page, "text") if block.startswith("rhobust train")]
     done = subprocess.run(
         [sys.executable, "-m", *shlex.split(command), "--quiet"],
@@ -119,7 +120,7 @@ def test_the_readme_names_every_command_and_every_method():
 
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert [name for name in COMMANDS if f"`rhobust {name}" not in text] == []
-    assert [kind.__name__ for kind in AnyMethod.__args__ if f"`method:{kind.__name__.lower()}`" not in text] == []
+    assert [kind.__name__ for kind in AnyMethod.__args__ if f"`method:{kind_of(kind)}`" not in text] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -4,6 +4,7 @@ Only the named command's module is imported, so `rhobust --help` needs neither t
 """
 
 import contextlib
+import functools
 import importlib
 import io
 import json
@@ -12,7 +13,7 @@ import re
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, get_args
 
 COMMANDS = {
     "quickstart": "train, attack and certify three models on real digits and write a report (a few minutes, CPU)",
@@ -98,6 +99,8 @@ def parse(command: Any, name: str, arguments: list[str]) -> Any:
     """Turn arguments into the command's dataclass; a mistake is a ValueError of one line."""
     import tyro
 
+    _name_choices()
+
     def call() -> Any:
         return tyro.cli(
             command,
@@ -116,6 +119,19 @@ def parse(command: Any, name: str, arguments: list[str]) -> Any:
         if stop.code == 2:
             raise ValueError(f"{_one_line(caught.getvalue())} (see rhobust {name} --help)") from None
         raise
+
+
+@functools.cache
+def _name_choices() -> None:
+    """Let a method or an attack have the same word on the command line as in JSON: `smoothadv`, not `smooth-adv`."""
+    import tyro
+
+    from rhobust.attacks import AnyAttack
+    from rhobust.methods import AnyMethod
+    from rhobust.settings import kind_of
+
+    for member in (*get_args(AnyMethod), *get_args(AnyAttack)):
+        tyro.conf.configure(tyro.conf.subcommand(name=kind_of(member)))(member)
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ LOG_EVERY = 30.0
 
 
 @dataclass(frozen=True)
-class Step:
+class ProgressEvent:
     """How far a piece of work is."""
 
     task: str
@@ -25,38 +25,38 @@ class Step:
     """A few words on how it goes."""
 
 
-Report = Callable[[Step | str], None]
+ProgressCallback = Callable[[ProgressEvent | str], None]
 """Takes every step and every line worth telling."""
 
 
-def silent(_: Step | str) -> None:
+def no_progress(_: ProgressEvent | str) -> None:
     """Tell nothing."""
 
 
-def telling(report: Report | None) -> AbstractContextManager[Report]:
+def progress_or_default(progress: ProgressCallback | None) -> AbstractContextManager[ProgressCallback]:
     """The report that was given, or for None one that draws on stderr."""
-    return show_progress() if report is None else nullcontext(report)
+    return show_progress() if progress is None else nullcontext(progress)
 
 
 @contextmanager
-def show_progress() -> Iterator[Report]:
+def show_progress() -> Iterator[ProgressCallback]:
     """A report that draws on stderr: bars on a terminal; elsewhere a line a quarter of the work or half a minute.
 
     Nothing is written, and nothing imported, before the first report.
     """
     with ExitStack() as stack:
-        display: Report | None = None
+        display: ProgressCallback | None = None
 
-        def report(step: Step | str) -> None:
+        def progress(step: ProgressEvent | str) -> None:
             nonlocal display
             if display is None:
                 display = _display(stack)
             display(step)
 
-        yield report
+        yield progress
 
 
-def _display(stack: ExitStack) -> Report:
+def _display(stack: ExitStack) -> ProgressCallback:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -74,7 +74,7 @@ def _display(stack: ExitStack) -> Report:
     )
     tasks = {}
 
-    def draw(step: Step | str) -> None:
+    def draw(step: ProgressEvent | str) -> None:
         if isinstance(step, str):
             console.print(step, markup=False)
             return
@@ -85,10 +85,10 @@ def _display(stack: ExitStack) -> Report:
     return draw
 
 
-def _plain(write: Callable[[str], None]) -> Report:
+def _plain(write: Callable[[str], None]) -> ProgressCallback:
     told: dict[str, tuple[int, float]] = {}
 
-    def draw(step: Step | str) -> None:
+    def draw(step: ProgressEvent | str) -> None:
         if isinstance(step, str):
             write(step)
             return
@@ -101,7 +101,7 @@ def _plain(write: Callable[[str], None]) -> Report:
     return draw
 
 
-def _amount(step: Step) -> str:
+def _amount(step: ProgressEvent) -> str:
     def text(count: int) -> str:
         return f"{count / 1e6:.1f} MB" if step.unit == "bytes" else f"{count:,}"
 

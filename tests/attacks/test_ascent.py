@@ -3,7 +3,9 @@ import contextlib
 import torch
 from torch import nn
 
-from rhobust.attacks.ascent import ascend, frozen, project_l2, project_linf, unit
+from rhobust.attacks.base import project_l2, project_linf, unit
+from rhobust.attacks.gradient import ascend
+from rhobust.models.inference import frozen
 
 
 def test_a_quadratic_is_climbed_to_its_top():

@@ -6,27 +6,26 @@ import numpy as np
 import pytest
 import torch
 
-from rhobust.attacks import AnyAttack, Autoattack, Eot, Paper, Pgd
-from rhobust.attacks.ascent import frozen
-from rhobust.attacks.ball import distances, random_point
-from rhobust.attacks.losses import base_loss, smoothed_loss
-from rhobust.attacks.smoothed import smoothed_logits
+from rhobust.attacks import EOT, PGD, AnyAttack, AutoAttack, PaperPGD
+from rhobust.attacks.base import distances, random_point
+from rhobust.attacks.gradient import base_loss, smoothed_logits, smoothed_loss
 from rhobust.data import to_unit
+from rhobust.models.inference import frozen
 from rhobust.noise import ExampleNoise
 
-QUICK = {Autoattack: {"steps": 5, "draws": 4}}
+QUICK = {AutoAttack: {"steps": 5, "draws": 4}}
 """Options for attacks that take long by default."""
 ATTACKS = [
     *(attack(**QUICK.get(attack, {})) for attack in get_args(AnyAttack)),
-    Pgd(norm="linf"),
-    Pgd(random_start=True),
-    Pgd(loss="margin"),
-    Pgd(gradient="raw", relative_step=20.0),
-    Eot(norm="linf", loss="margin", steps=10),
-    Paper(sees="draw", steps=10),
-    Autoattack(norm="linf", steps=5, draws=4),
-    Autoattack("standard", steps=5, queries=20),
-    Autoattack("standard", norm="linf", steps=5, queries=20),
+    PGD(norm="linf"),
+    PGD(random_start=True),
+    PGD(loss="margin"),
+    PGD(gradient="raw", relative_step=20.0),
+    EOT(norm="linf", loss="margin", steps=10),
+    PaperPGD(sees="draw", steps=10),
+    AutoAttack(norm="linf", steps=5, draws=4),
+    AutoAttack("standard", steps=5, queries=20),
+    AutoAttack("standard", norm="linf", steps=5, queries=20),
 ]
 
 
@@ -85,7 +84,7 @@ def test_leaves_the_model_as_it_was(attack, network, batch):
 def test_pgd_finds_the_nearest_point_of_a_half_space(half_space, grey_images):
     x, y = to_unit(grey_images.images), grey_images.labels
     distance = half_space(x)[:, 1].abs()
-    moved = attacked(Pgd(steps=20), half_space, x, y, eps=0.7)
+    moved = attacked(PGD(steps=20), half_space, x, y, eps=0.7)
     broken = half_space(moved).argmax(1) != y
     assert torch.equal(broken, distance < 0.7)
     assert torch.allclose((moved - x).flatten(1).norm(dim=1), torch.full((40,), 0.7), atol=1e-5)
@@ -111,14 +110,14 @@ def test_a_linear_model_breaks_at_its_closed_form_distance(linear):
     for place in range(len(x)):
         one, label = x[place : place + 1], y[place : place + 1]
         for shift, broken in ((-1e-4, False), (1e-4, True)):
-            moved = attacked(Pgd(loss="margin"), model, one, label, [place], eps=distance[place].item() + shift)
+            moved = attacked(PGD(loss="margin"), model, one, label, [place], eps=distance[place].item() + shift)
             assert ((moved > 0) & (moved < 1)).all()
             assert (model(moved).argmax(1) != label).item() == broken
 
 
 @pytest.mark.parametrize(
     ("attack", "length"),
-    [(Eot(), 1.0), (Eot(loss="margin"), 1.0), (Eot(norm="linf"), 4.0), (Pgd(), 1.0), (Pgd(norm="linf"), 4.0)],
+    [(EOT(), 1.0), (EOT(loss="margin"), 1.0), (EOT(norm="linf"), 4.0), (PGD(), 1.0), (PGD(norm="linf"), 4.0)],
     ids=repr,
 )
 def test_two_classes_with_noise_break_at_the_smoothed_distance(attack, length, half_space, grey_images):
@@ -140,22 +139,22 @@ def test_a_raw_step_is_the_gradient_times_its_size(norm, network, batch):
     network.eval()
     (gradient,) = torch.autograd.grad(base_loss(network, x, y).sum(), x)
     moved = attacked(
-        Pgd(steps=1, gradient="raw", norm=norm, relative_step=0.02, restarts=0), network, x.detach(), y, eps=5.0
+        PGD(steps=1, gradient="raw", norm=norm, relative_step=0.02, restarts=0), network, x.detach(), y, eps=5.0
     )
     assert torch.allclose(moved, (x + 0.1 * gradient).clamp(0, 1), atol=1e-6)
 
 
 def test_the_papers_steps_are_two_eps_over_their_number(half_space, grey_images):
     x, y = to_unit(grey_images.images), grey_images.labels
-    inside = Paper(steps=20)
+    inside = PaperPGD(steps=20)
     assert inside.climber().relative_step == 2
-    one = half_space(attacked(Paper(steps=1), half_space, x, y, eps=0.2))[:, 1] - half_space(x)[:, 1]
+    one = half_space(attacked(PaperPGD(steps=1), half_space, x, y, eps=0.2))[:, 1] - half_space(x)[:, 1]
     assert torch.allclose(one.abs(), torch.full((40,), 0.2), atol=1e-5)
-    few = Pgd(steps=20, schedule="constant", relative_step=2 * 3 / 20, restarts=0)  # three of the twenty steps' lengths
+    few = PGD(steps=20, schedule="constant", relative_step=2 * 3 / 20, restarts=0)  # three of the twenty steps' lengths
     moved = attacked(few, half_space, x, y, eps=0.2)
     assert torch.allclose((moved - x).flatten(1).norm(dim=1), torch.full((40,), 0.06), atol=1e-5)
     assert not inside.sees_noise
-    assert Paper(sees="draw").sees_noise
+    assert PaperPGD(sees="draw").sees_noise
 
 
 def test_the_margin_is_the_best_other_class_minus_the_label(network, batch):
@@ -196,14 +195,14 @@ def test_the_margin_is_the_best_other_class_minus_the_label(network, batch):
         ({"y": torch.tensor([-1])}, r"labels must lie in \[0, 4\), got -1 to -1"),
     ],
 )
-@pytest.mark.parametrize("attack", [Pgd(), Eot(), Paper(), Autoattack()], ids=repr)
+@pytest.mark.parametrize("attack", [PGD(), EOT(), PaperPGD(), AutoAttack()], ids=repr)
 def test_what_no_attack_can_take_is_refused(attack, change, message, network):
     given = {"x": torch.full((1, 1, 8, 8), 0.5), "y": torch.tensor([0]), "eps": 0.5, "sigma": 0.25} | change
     with pytest.raises(ValueError, match=message):
         attack(network, **given, rng=ExampleNoise(0, "test", [0]))
 
 
-@pytest.mark.parametrize("attack", [Pgd(steps=2), Eot(steps=2, draws=2), Autoattack(steps=2, draws=2)], ids=repr)
+@pytest.mark.parametrize("attack", [PGD(steps=2), EOT(steps=2, draws=2), AutoAttack(steps=2, draws=2)], ids=repr)
 def test_labels_may_be_integers_of_any_width(attack, network, batch):
     x, y = batch
 
@@ -214,7 +213,7 @@ def test_labels_may_be_integers_of_any_width(attack, network, batch):
         assert torch.equal(attacked(y.to(dtype)), attacked(y))
 
 
-@pytest.mark.parametrize("attack", [Pgd(steps=2), Eot(steps=2, draws=2), Autoattack(steps=2, draws=2)], ids=repr)
+@pytest.mark.parametrize("attack", [PGD(steps=2), EOT(steps=2, draws=2), AutoAttack(steps=2, draws=2)], ids=repr)
 def test_noise_is_named_by_the_places_where_none_is_given(attack, network, batch):
     sigma = 0.25 if attack.sees_noise else None
     noise = ExampleNoise(0, "attack", range(6))
@@ -224,12 +223,12 @@ def test_noise_is_named_by_the_places_where_none_is_given(attack, network, batch
 
 def test_a_function_is_no_network(network, batch):
     with pytest.raises(ValueError, match=r"the network must be a torch\.nn\.Module, got a function"):
-        Pgd()(lambda x: network(x), *batch, eps=0.5, sigma=None, rng=ExampleNoise(0, "test", range(6)))
+        PGD()(lambda x: network(x), *batch, eps=0.5, sigma=None, rng=ExampleNoise(0, "test", range(6)))
 
 
 def test_eot_needs_sigma(network, batch):
     with pytest.raises(ValueError, match="sigma must be given"):
-        Eot()(network, *batch, eps=0.5, sigma=None, rng=ExampleNoise(0, "test", range(6)))
+        EOT()(network, *batch, eps=0.5, sigma=None, rng=ExampleNoise(0, "test", range(6)))
 
 
 def test_smoothed_loss_is_minus_log_of_the_mean_softmax(network, batch):
@@ -280,12 +279,12 @@ def test_distances_are_those_of_their_norm():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Pgd(steps=0), "steps must be >= 1, got 0"),
-        (lambda: Pgd(relative_step=0), "relative_step must be > 0"),
-        (lambda: Eot(draws=0), "draws must be >= 1, got 0"),
-        (lambda: Eot(steps=-1), "steps must be >= 1"),
-        (lambda: Pgd(restarts=-1), "restarts must be >= 0, got -1"),
-        (lambda: Paper(steps=0), "steps must be >= 1, got 0"),
+        (lambda: PGD(steps=0), "steps must be >= 1, got 0"),
+        (lambda: PGD(relative_step=0), "relative_step must be > 0"),
+        (lambda: EOT(draws=0), "draws must be >= 1, got 0"),
+        (lambda: EOT(steps=-1), "steps must be >= 1"),
+        (lambda: PGD(restarts=-1), "restarts must be >= 0, got -1"),
+        (lambda: PaperPGD(steps=0), "steps must be >= 1, got 0"),
     ],
 )
 def test_bad_hyper_parameters_are_refused(make, message):

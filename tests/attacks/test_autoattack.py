@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from rhobust.attacks import Autoattack
+from rhobust.attacks import AutoAttack
 from rhobust.attacks.autoattack import _SameForAll
 from rhobust.noise import ExampleNoise
 
@@ -40,13 +40,13 @@ def global_states():
 @pytest.mark.parametrize("version", ["rand", "standard"])
 def test_global_generators_are_left_as_they_were(version, network, batch):
     before = global_states()
-    attacked(Autoattack(version, steps=2, draws=2, queries=3), network, *batch)
+    attacked(AutoAttack(version, steps=2, draws=2, queries=3), network, *batch)
     assert global_states() == before
 
 
 @pytest.mark.parametrize("version", ["rand", "standard"])
 def test_the_seed_and_nothing_else_decides(version, network, batch):
-    attack = Autoattack(version, steps=3, draws=2, queries=3)
+    attack = AutoAttack(version, steps=3, draws=2, queries=3)
     first = attacked(attack, network, *batch)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(99)
@@ -58,7 +58,7 @@ def test_the_parts_are_those_of_the_package():
     standard, rand = (pyautoattack.AutoAttack(nn.Identity(), version=version) for version in ("standard", "rand"))
     assert standard.attacks_to_run == ["apgd-ce", "apgd-t", "fab-t", "square"]
     assert rand.attacks_to_run == ["apgd-ce", "apgd-dlr"]
-    ours = Autoattack()
+    ours = AutoAttack()
     assert {part.n_iter for part in (standard.apgd, standard.apgd_targeted, standard.fab, rand.apgd)} == {ours.steps}
     restarts = [part.n_restarts for part in (standard.apgd, standard.apgd_targeted, standard.fab, rand.apgd)]
     assert restarts == [1, 1, 1, 1]
@@ -71,7 +71,7 @@ def test_the_parts_are_those_of_the_package():
 def test_standard_breaks_what_the_package_breaks(norm, network, batch):
     x, y = batch
     eps = {"l2": 0.6, "linf": 0.12}[norm]
-    ours = attacked(Autoattack("standard", norm, steps=10, queries=20), network, x, y, eps=eps, sigma=None)
+    ours = attacked(AutoAttack("standard", norm, steps=10, queries=20), network, x, y, eps=eps, sigma=None)
     with torch.random.fork_rng(devices=[]):
         theirs = pyautoattack.AutoAttack(network, norm={"l2": "L2", "linf": "Linf"}[norm], eps=eps, seed=0)
         for part in (theirs.apgd, theirs.apgd_targeted, theirs.fab):
@@ -105,7 +105,7 @@ def test_a_later_part_gets_what_the_first_left(network, batch, monkeypatch):
     from pyautoattack import fab_pt, square
 
     asked = []
-    attack = Autoattack("standard", steps=10, queries=200)
+    attack = AutoAttack("standard", steps=10, queries=200)
     moved = attacked(attack, network, *batch, eps=1.5, sigma=None)
     assert (network(moved).argmax(1) != batch[1]).all()
     monkeypatch.setattr(fab_pt.FABAttack_PT, "perturb", lambda self, x, y: asked.append(len(x)) or x)
@@ -119,7 +119,7 @@ def test_a_later_part_gets_what_the_first_left(network, batch, monkeypatch):
 @pytest.mark.parametrize("version", ["rand", "standard"])
 @pytest.mark.parametrize(("norm", "order"), [("l2", 2), ("linf", torch.inf)])
 def test_every_start_lies_on_the_balls_surface(version, norm, order, network, batch, starts):
-    attacked(Autoattack(version, norm, steps=1, draws=2, queries=1), network, *batch)
+    attacked(AutoAttack(version, norm, steps=1, draws=2, queries=1), network, *batch)
     assert len(starts) == {"rand": 2, "standard": 10}[version]
     for offset in starts:
         assert offset.norm(order, dim=1) == pytest.approx([0.3] * 12, abs=1e-5)
@@ -130,7 +130,7 @@ def test_all_points_are_judged_under_the_same_draws(network, batch):
     """A point that is no worse must not win by its noise: five times the draws of a gradient, drawn once."""
     asked = []
     with network.register_forward_pre_hook(lambda _, args: asked.append(args[0].clone())):
-        attacked(Autoattack(draws=20), network, *batch, sigma=0.1)
+        attacked(AutoAttack(draws=20), network, *batch, sigma=0.1)
     judged = [x for x in asked if len(x) > 12]
     # The input itself, and what APGD brings twice, on cross-entropy and on DLR.
     assert [len(x) for x in judged] == [5 * 20 * 12] * 5
@@ -143,7 +143,7 @@ def test_rand_climbs_the_smoothed_loss_of_a_half_space(half_space):
     """The nearest points lie along the plane's normal: the attack has to end there, whatever the noise."""
     x = torch.full((3, 1, 4, 4), 0.5) - torch.tensor([0.01, 0.05, 0.1]).view(3, 1, 1, 1)
     y = torch.zeros(3, dtype=torch.long)
-    moved = attacked(Autoattack(steps=30, draws=8), half_space, x, y, eps=0.15, sigma=0.25)
+    moved = attacked(AutoAttack(steps=30, draws=8), half_space, x, y, eps=0.15, sigma=0.25)
     offset = (moved - x).flatten(1)
     assert torch.allclose(offset.norm(dim=1), torch.full((3,), 0.15), atol=1e-3)
     assert (offset.sum(1) / 4 > 0.149).all()
@@ -157,7 +157,7 @@ def test_few_classes_do_without_dlr(version, classes):
         network = nn.Sequential(nn.Flatten(), nn.Linear(16, classes))
     x = torch.rand(5, 1, 4, 4, generator=torch.Generator().manual_seed(6))
     y = network(x).argmax(1)
-    moved = attacked(Autoattack(version, steps=20, draws=4), network, x, y, eps=2.0, sigma=0.01)
+    moved = attacked(AutoAttack(version, steps=20, draws=4), network, x, y, eps=2.0, sigma=0.01)
     assert (network(moved).argmax(1) != y).all()
 
 
@@ -178,16 +178,16 @@ def test_without_the_package_one_line_says_what_to_install(network, batch, monke
     with pytest.raises(
         ValueError, match=r"^attack:autoattack needs pyautoattack: python -m pip install '.\[autoattack\]'"
     ):
-        attacked(Autoattack(), network, *batch)
+        attacked(AutoAttack(), network, *batch)
 
 
 def test_rand_needs_sigma_and_standard_does_not(network, batch):
     with pytest.raises(ValueError, match="sigma must be given for AutoAttack's version rand, got None"):
-        attacked(Autoattack(), network, *batch, sigma=None)
-    assert (Autoattack().sees_noise, Autoattack("standard").sees_noise) == (True, False)
+        attacked(AutoAttack(), network, *batch, sigma=None)
+    assert (AutoAttack().sees_noise, AutoAttack("standard").sees_noise) == (True, False)
 
 
 @pytest.mark.parametrize("name", ["steps", "draws", "queries"])
 def test_bad_hyper_parameters_are_refused(name):
     with pytest.raises(ValueError, match=f"{name} must be >= 1, got 0"):
-        Autoattack(**{name: 0})
+        AutoAttack(**{name: 0})

@@ -5,35 +5,35 @@ from dataclasses import replace
 import pytest
 import torch
 
-from rhobust.attacks import Climb, Eot, Paper, Pgd
-from rhobust.attacks.ascent import frozen
-from rhobust.attacks.losses import base_loss, smoothed_loss
+from rhobust.attacks import EOT, PGD, GradientAttack, PaperPGD
+from rhobust.attacks.gradient import base_loss, smoothed_loss
 from rhobust.evaluation import Target
 from rhobust.evaluation.judging import Judge
 from rhobust.evaluation.sweeping import sweep
+from rhobust.models.inference import frozen
 from rhobust.noise import ExampleNoise
 
 
 def test_steps_fall_from_twice_the_radius_or_stay_as_they_are():
-    sizes = [Pgd(steps=4).size(0.5, number) for number in range(4)]
+    sizes = [PGD(steps=4).size(0.5, number) for number in range(4)]
     assert sizes == pytest.approx([1.0, 0.5625, 0.25, 0.0625])
-    assert [Pgd(steps=4, schedule="constant").size(0.5, number) for number in range(4)] == pytest.approx([0.25] * 4)
-    assert Pgd(steps=4, relative_step=3.0).size(0.5, 0) == pytest.approx(1.5)
+    assert [PGD(steps=4, schedule="constant").size(0.5, number) for number in range(4)] == pytest.approx([0.25] * 4)
+    assert PGD(steps=4, relative_step=3.0).size(0.5, 0) == pytest.approx(1.5)
 
 
 def test_the_papers_attack_is_one_ascent_of_equal_steps():
-    for reading in (Paper(), Paper(sees="draw"), Paper(steps=100, gradient="raw")):
+    for reading in (PaperPGD(), PaperPGD(sees="draw"), PaperPGD(steps=100, gradient="raw")):
         climber = reading.climber()
         assert (climber.restarts, climber.random_start, climber.warm) == (0, False, False)
         assert {climber.size(0.5, number) for number in range(reading.steps)} == {2 * 0.5 / reading.steps}
         assert climber.gradient == reading.gradient
-    assert Paper(sees="draw").climber().draws == 1
-    assert not Paper().sees_noise
+    assert PaperPGD(sees="draw").climber().draws == 1
+    assert not PaperPGD().sees_noise
 
 
 def test_every_second_start_climbs_the_other_loss():
-    assert [Pgd().attempt(number).loss for number in range(3)] == ["cross-entropy", "margin", "cross-entropy"]
-    assert Pgd(loss="margin").attempt(1).loss == "cross-entropy"
+    assert [PGD().attempt(number).loss for number in range(3)] == ["cross-entropy", "margin", "cross-entropy"]
+    assert PGD(loss="margin").attempt(1).loss == "cross-entropy"
 
 
 @pytest.mark.parametrize("loss", ["cross-entropy", "margin"])
@@ -44,8 +44,8 @@ def test_an_attack_climbs_the_loss_that_it_names(loss, network, batch):
         return ExampleNoise(0, "objective", range(6))
 
     with frozen(network) as lent:
-        base = Pgd(loss=loss).objective(lent, y, sigma=None, rng=noise())(x)
-        smoothed = Eot(loss=loss, draws=3).objective(lent, y, sigma=0.1, rng=noise())(x)
+        base = PGD(loss=loss).objective(lent, y, sigma=None, rng=noise())(x)
+        smoothed = EOT(loss=loss, draws=3).objective(lent, y, sigma=0.1, rng=noise())(x)
         assert torch.allclose(base, base_loss(lent, x, y, kind=loss))
         assert torch.allclose(smoothed, smoothed_loss(lent, x, y, sigma=0.1, draws=3, rng=noise(), kind=loss))
 
@@ -53,11 +53,11 @@ def test_an_attack_climbs_the_loss_that_it_names(loss, network, batch):
 def test_the_first_start_is_the_centre_and_further_ones_are_random_points(batch):
     x, _ = batch
     noise = ExampleNoise(0, "starts", range(6))
-    assert torch.equal(Pgd().start(x, 0.5, noise, 0), x)
+    assert torch.equal(PGD().start(x, 0.5, noise, 0), x)
     starts = [
-        Pgd().start(x, 0.5, noise, 1),
-        Pgd().start(x, 0.5, noise, 2),
-        Pgd(random_start=True).start(x, 0.5, noise, 0),
+        PGD().start(x, 0.5, noise, 1),
+        PGD().start(x, 0.5, noise, 2),
+        PGD(random_start=True).start(x, 0.5, noise, 0),
     ]
     assert all((start != x).flatten(1).any(1).all() for start in starts)
     assert not torch.equal(starts[0], starts[1])
@@ -70,7 +70,7 @@ def test_of_several_starts_the_largest_margin_is_kept(network, batch):
         moved = attack(network, x, y, eps=0.5, sigma=None, rng=ExampleNoise(0, "starts", range(6)))
         return base_loss(network, moved, y, kind="margin")
 
-    attack = Pgd(steps=2, restarts=0)
+    attack = PGD(steps=2, restarts=0)
     one, several = margin(attack), margin(replace(attack, restarts=3))
     assert (several >= one).all()
     assert (several > one + 1e-6).any()
@@ -85,11 +85,11 @@ def test_a_sweep_goes_on_where_the_smaller_radius_ended(warm, half_space, grey_i
         seen.append((eps, self.loss, x, start, end))
         return end
 
-    climb = Climb.climb
-    monkeypatch.setattr(Climb, "climb", spy)
+    climb = GradientAttack.climb
+    monkeypatch.setattr(GradientAttack, "climb", spy)
     target = Target("half-space", half_space, "0" * 16, None, grey_images, tmp_path, torch.device("cpu"))
     block = list(range(40))
-    sweep(target, Pgd(steps=2, warm=warm, restarts=2), (0.1, 0.2), [Judge(target, "base", 1)], block, 0)
+    sweep(target, PGD(steps=2, warm=warm, restarts=2), (0.1, 0.2), [Judge(target, "base", 1)], block, 0)
     assert [(eps, loss) for eps, loss, *_ in seen] == [
         *((0.1, "cross-entropy"), (0.1, "margin"), (0.1, "cross-entropy")),
         *((0.2, "cross-entropy"), (0.2, "margin"), (0.2, "cross-entropy")),

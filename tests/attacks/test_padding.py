@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from rhobust.attacks.padding import padded
+from rhobust.attacks.base import padded
 from rhobust.models import build_model
 
 

@@ -5,7 +5,7 @@ import torch
 
 from rhobust.bench import Setting, attacks
 from rhobust.bench.attacks import attacks_table, bench_attacks
-from rhobust.progress import silent
+from rhobust.progress import no_progress
 
 
 @pytest.fixture
@@ -14,7 +14,7 @@ def result(monkeypatch, tmp_path):
     monkeypatch.setattr(attacks, "IMAGES", 40)
     monkeypatch.setattr(attacks, "RADII", (0.3, 0.6))
     monkeypatch.setattr(attacks, "ROUNDS", 1)
-    return bench_attacks(Setting(torch.device("cpu"), root=tmp_path, report=silent))
+    return bench_attacks(Setting(torch.device("cpu"), root=tmp_path, progress=no_progress))
 
 
 def test_on_digits_where_mnist_is_not_at_hand(result):

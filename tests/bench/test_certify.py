@@ -10,7 +10,7 @@ from rhobust.bench.textbook import textbook_votes
 from rhobust.certificates import Smoothing, count_votes
 from rhobust.cli import run
 from rhobust.data import to_unit
-from rhobust.progress import silent
+from rhobust.progress import no_progress
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def test_the_document_and_its_table(folder, monkeypatch):
     monkeypatch.setattr(certify, "N", 1500)
     monkeypatch.setitem(certify.SCALES, "cpu", certify.Scale(loops=1, fixed=1, grid=8))
     monkeypatch.setattr(certify, "_art_seconds", lambda target, images: 2.0)
-    result = bench_certify(Setting(torch.device("cpu"), run=folder, report=silent))
+    result = bench_certify(Setting(torch.device("cpu"), run=folder, progress=no_progress))
     names = ["textbook, float32, batch 1000", "ART, batch 1000", "ours, float32"]
     assert [rate["name"] for rate in result["rates"]] == names
     assert result["rates"][1]["samples_per_second"] == pytest.approx(1600 / 2.0)
@@ -60,6 +60,6 @@ def test_the_peer_certifies_the_same_image(folder, monkeypatch):
     pytest.importorskip("statsmodels")
     monkeypatch.setattr(certify, "N", 2000)
     kept = np.random.get_state()[1].copy()  # noqa: NPY002
-    target = certify._target(Setting(torch.device("cpu"), run=folder, report=silent), folder)
+    target = certify._target(Setting(torch.device("cpu"), run=folder, progress=no_progress), folder)
     assert certify._art_seconds(target, target.data.images[:1]) > 0
     assert np.array_equal(kept, np.random.get_state()[1])  # noqa: NPY002

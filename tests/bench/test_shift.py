@@ -7,7 +7,7 @@ from rhobust.bench import Setting
 from rhobust.bench import shift as shifts
 from rhobust.bench.shift import bench_shift, shift_table
 from rhobust.cli import run
-from rhobust.progress import silent
+from rhobust.progress import no_progress
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def folder(tmp_path):
 def test_few_draws_against_many(folder, monkeypatch):
     monkeypatch.setattr(shifts, "POINTS", ())
     monkeypatch.setattr(shifts, "EPS", (0.0, 0.5, 2.0))
-    setting = Setting(torch.device("cpu"), run=folder, limit=60, draws=40, report=silent)
+    setting = Setting(torch.device("cpu"), run=folder, limit=60, draws=40, progress=no_progress)
     result = bench_shift(setting)
     compared = result["run"]
     assert compared["eps"] == pytest.approx([0.0, 0.125])
@@ -40,7 +40,7 @@ def test_few_draws_against_many(folder, monkeypatch):
 def test_without_a_run_the_bound_alone_is_timed(monkeypatch):
     monkeypatch.setattr(shifts, "POINTS", (100, 200))
     monkeypatch.setattr(shifts, "EPS", (0.0,))
-    result = bench_shift(Setting(torch.device("cpu"), report=silent))
+    result = bench_shift(Setting(torch.device("cpu"), progress=no_progress))
     assert [one["points"] for one in result["bound"]] == [100, 200]
     assert all(one["peak_mib"] > 0 for one in result["bound"])
     assert result["run"] is None

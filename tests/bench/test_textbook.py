@@ -6,11 +6,17 @@ import pytest
 import torch
 
 from rhobust.bench.textbook import textbook_loss, textbook_network
-from rhobust.methods import Nal, Pgd, Smoothadv, Trades, Wrm
+from rhobust.methods import NAL, TRADES, WRM, AdversarialTraining, SmoothAdv
 from rhobust.models import build_model
 from rhobust.noise import ExampleNoise
 
-SMALL = (Nal(steps=2, draws=1), Pgd(steps=2), Smoothadv(steps=2, draws=1), Trades(steps=2), Wrm(steps=2))
+SMALL = (
+    NAL(steps=2, draws=1),
+    AdversarialTraining(steps=2),
+    SmoothAdv(steps=2, draws=1),
+    TRADES(steps=2),
+    WRM(steps=2),
+)
 
 
 @pytest.mark.parametrize("method", SMALL, ids=repr)

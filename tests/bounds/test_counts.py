@@ -3,7 +3,7 @@ import pytest
 from scipy import stats
 
 from rhobust.bounds import betting_upper, clopper_pearson, shuffled
-from rhobust.bounds.counts import count_bounds, jumps
+from rhobust.bounds.majorant import count_bounds, jumps
 
 
 def test_bounds_by_hand():

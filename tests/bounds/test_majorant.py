@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 from scipy import optimize, special, stats
 
-from rhobust.bounds.counts import CountBounds, jumps
-from rhobust.bounds.majorant import SLACK, Majorant, MajorantProblem
+from rhobust.bounds.majorant import SLACK, CountBounds, Majorant, MajorantProblem, jumps
 from rhobust.bounds.surrogate import Surrogate
 
 

@@ -12,8 +12,8 @@ from rhobust.bounds import (
     betting_upper,
     eps_upper,
     excess_upper,
-    measured,
     measured_loss,
+    measured_shift,
     population_loss,
     psi,
     shuffled,
@@ -85,7 +85,7 @@ def test_the_loss_is_the_sum_that_the_record_can_check():
     errors = np.random.default_rng(5).binomial(10, np.repeat(ATOMS, 200))
     distances = np.random.default_rng(6).uniform(0, 0.3, 600)
     found = measured_loss(errors, 10, distances, SIGMA, 0.02, **GRID)
-    pairs = 4 * len(measured.caps(**GRID))
+    pairs = 4 * len(measured_shift.caps(**GRID))
     assert found.excess == excess_upper(distances, found.free, found.scale, 0.01 / pairs)
     charge = np.minimum((np.maximum(distances - found.free, 0) / found.scale) ** 2, 1)
     assert found.excess == betting_upper(shuffled(charge), 0.01 / pairs)
@@ -101,7 +101,7 @@ def test_far_moves_leave_nothing_certified():
 
 def test_eps_upper_is_betting_on_the_first_cap_that_no_distance_exceeds():
     distances = np.random.default_rng(7).uniform(0.1, 0.3, 500)
-    caps = measured.caps(1 / 255, 8.0)
+    caps = measured_shift.caps(1 / 255, 8.0)
     found = eps_upper(distances, 8.0, 0.01, least=1 / 255)
     assert found.cap == caps[caps >= distances.max()][0]
     for cap, bound in ((found.cap, found.capped), (8.0, found.uncapped)):
@@ -153,7 +153,7 @@ def check_coverage(repetitions, points, alpha, seed):
 
 
 def test_measured_loss_covers(monkeypatch):
-    monkeypatch.setattr(measured, "TRIED", 2)
+    monkeypatch.setattr(measured_shift, "TRIED", 2)
     check_coverage(16, 200, 0.3, seed=9)
 
 

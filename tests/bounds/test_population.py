@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
+from bounds.populations import certified_like
 from rhobust.bounds import (
     dkw_margin,
-    intervals,
     k_vote_worst_case,
     kumar_loss,
     majority_worst_case,
@@ -14,11 +14,8 @@ from rhobust.bounds import (
     sample_loss,
     worst_case_loss,
 )
-from rhobust.bounds.counts import CountBounds, count_bounds
-from rhobust.bounds.majorant import MajorantProblem
+from rhobust.bounds.majorant import CountBounds, MajorantProblem, count_bounds
 from rhobust.bounds.surrogate import Surrogate
-
-from bounds.populations import certified_like
 
 ATOMS = np.array([0.01, 0.2, 0.6])
 EPS = np.array([0.0, 0.05, 0.1, 0.25, 0.5])
@@ -36,7 +33,7 @@ def exact_survival(monkeypatch):
         return CountBounds(survival(errors, np.arange(1, 21), alpha), once, ATOMS.mean())
 
     monkeypatch.setattr(population, "count_bounds", bounds)
-    monkeypatch.setattr(intervals, "survival_upper", survival)
+    monkeypatch.setattr(population, "survival_upper", survival)
 
 
 @pytest.mark.parametrize("cost", ["w1", "w2", "winf"])

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from rhobust.bounds.price import lowest_total
+from rhobust.bounds.transport import lowest_total
 
 START = np.geomspace(0.01, 100, 9)
 

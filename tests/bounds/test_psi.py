@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy import special
 
 from rhobust.bounds import psi, psi1, psi_slope
-from rhobust.bounds.psi import psi_probit
+from rhobust.bounds.surrogate import psi_probit
 
 PHI1 = math.exp(-0.5) / math.sqrt(2 * math.pi)
 

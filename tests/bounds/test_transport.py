@@ -6,6 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import optimize, special, stats
 
+from bounds.populations import certified_like
 from rhobust.bounds import (
     certified_radius,
     k_vote_worst_case,
@@ -13,9 +14,7 @@ from rhobust.bounds import (
     psi,
     worst_case_loss,
 )
-from rhobust.bounds.psi import psi_probit
-
-from bounds.populations import certified_like
+from rhobust.bounds.surrogate import psi_probit
 
 THREE = np.array([0.01, 0.2, 0.6])
 

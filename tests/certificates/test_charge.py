@@ -61,7 +61,7 @@ def test_a_level_that_is_paid_is_gone(half_space, grey_images, monkeypatch, cert
     arguments = half_space, grey_images.images, grey_images.labels
     with monkeypatch.context() as dear:
         # A sampler so far from its law that 0.09 of alpha go to it: draws, numbers in an image, deviation.
-        dear.setattr("rhobust.certificates.smoothing.grid_deviation", lambda sigma: 0.09 / (draws * PIXELS))
+        dear.setattr("rhobust.certificates.spec.grid_deviation", lambda sigma: 0.09 / (draws * PIXELS))
         paid = certify(*arguments, 0.1)
     assert paid == pytest.approx(certify(*arguments, 0.01), abs=1e-6)
     assert paid != certify(*arguments, 0.1)

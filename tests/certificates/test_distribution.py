@@ -29,7 +29,7 @@ from rhobust.certificates import (
     count_votes,
     draw_losses,
 )
-from rhobust.certificates.losses import dither_noise
+from rhobust.certificates.claim import dither_noise
 from rhobust.data import to_unit
 from rhobust.noise import grid_deviation
 

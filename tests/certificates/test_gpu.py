@@ -5,7 +5,8 @@ import pytest
 import torch
 from torch import nn
 
-from rhobust.certificates import Cohen, Grid, Smoothing, VoteCounter, certify_stream, check_alone, count_votes, votes
+from rhobust.certificates import Cohen, Grid, Smoothing, VoteCounter, certify_stream, check_alone, count_votes
+from rhobust.certificates import sampling as votes
 from rhobust.models import build_model
 from rhobust.noise import grid_block, grid_steps, grid_thresholds, grid_values, key_words, stream_key
 

@@ -9,7 +9,7 @@ from scipy import stats
 
 from rhobust.bounds import measured_loss
 from rhobust.certificates import certify_measured_shift, certify_shift, measure_shift, measured_certificate
-from rhobust.certificates.measured import vote_accuracy
+from rhobust.certificates.measured_shift import vote_accuracy
 from rhobust.data import to_unit
 
 SIGMA = 0.25

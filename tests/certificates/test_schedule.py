@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from rhobust.bounds import RadiusTest, looks
-from rhobust.certificates import Cohen, Grid, Smoothing, TwoStage, certify_inputs, count_votes, votes
+from rhobust.certificates import Cohen, Grid, Smoothing, TwoStage, certify_inputs, count_votes
+from rhobust.certificates import sampling as votes
 
 SMOOTHING = Smoothing(0.25, 2)
 RADII = (0.0, 0.2, 0.4)

@@ -5,11 +5,11 @@ import pytest
 import torch
 from scipy import special
 
-from rhobust.attacks.ascent import ascend
+from rhobust.attacks.gradient import ascend
 from rhobust.bounds import concavity_threshold, psi
 from rhobust.certificates import ZeroOne, certified_surrogate, robust_surrogate, surrogate
 from rhobust.data import to_unit
-from rhobust.methods.penalised import penalised_move
+from rhobust.methods.base import penalised_move
 from rhobust.noise import ExampleNoise
 
 SIGMA = 0.25

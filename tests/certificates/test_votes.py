@@ -12,7 +12,7 @@ from rhobust.certificates import (
     draw_losses,
     noise_kind,
 )
-from rhobust.certificates.votes import BY_ROWS, CHUNK, ROWS, VoteCounter
+from rhobust.certificates.sampling import BY_ROWS, CHUNK, ROWS, VoteCounter
 from rhobust.data import to_unit
 from rhobust.noise import grid_block, normal_block, stream_key
 
@@ -50,7 +50,7 @@ def test_the_time_of_a_draw_is_that_of_a_full_batch(half_space, grey_images, mon
     clock, full = iter([1.0, 1.0 + counter.rows / 100]), []
     count = counter.count
     monkeypatch.setattr(counter, "count", lambda lots: full.append(sum(map(len, lots))) or count(lots))
-    monkeypatch.setattr("rhobust.certificates.votes.time.perf_counter", lambda: next(clock))
+    monkeypatch.setattr("rhobust.certificates.sampling.time.perf_counter", lambda: next(clock))
     assert counter.seconds_a_draw() == pytest.approx(0.01)
     assert full == [counter.rows]
 

@@ -7,9 +7,9 @@ from torch import nn
 from torch.nn import functional as F
 
 from rhobust.certificates import loss_smoothness, wrm_surrogate
-from rhobust.methods import Wrm
+from rhobust.methods import WRM
 from rhobust.models import build_model
-from rhobust.models.layers import ConvNorm
+from rhobust.models.fused import ConvNorm
 from rhobust.noise import stream
 
 
@@ -112,7 +112,7 @@ def test_a_point_that_is_no_maximum_is_charged_for_its_whole_gradient(monkeypatc
     gamma = 50 * smoothness
     x, y = torch.rand(5, 1, 8, 8, generator=noise, dtype=torch.float64), torch.arange(5) % 4
     reached = wrm_surrogate(model, x, y, gamma, smoothness=smoothness)
-    monkeypatch.setattr(Wrm, "maximise", lambda self, network, x, y: x.clone())
+    monkeypatch.setattr(WRM, "maximise", lambda self, network, x, y: x.clone())
     stayed = wrm_surrogate(model, x, y, gamma, smoothness=smoothness)
     with torch.no_grad():
         start = F.cross_entropy(network().double()(x), y, reduction="none").numpy()

@@ -13,11 +13,10 @@ from PIL import Image
 from safetensors.torch import save_file
 
 import rhobust
+from commands.conftest import SMALL, document, refused, train, trained
 from rhobust.cli import COMMANDS, run
 from rhobust.commands import quickstart
 from rhobust.records import compress
-
-from commands.conftest import SMALL, document, refused, train, trained
 
 
 def test_help_lists_every_command(capsys):

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 from safetensors.torch import save_file
 
-from rhobust.models import load_factory_model
-
 from commands.conftest import SMALL, document, refused, train
+from rhobust.models import load_factory_model
 
 
 @pytest.mark.parametrize(

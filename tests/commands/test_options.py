@@ -8,17 +8,17 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from rhobust.attacks import Pgd
+from rhobust.attacks import PGD
 from rhobust.certificates import ShiftClaim, Smoothing
 from rhobust.cli import parse, run
 from rhobust.commands import audit, predict
 from rhobust.commands.choice import Choice, Several
 from rhobust.commands.options import Common
 from rhobust.evaluation import Ascent
-from rhobust.progress import silent
+from rhobust.progress import no_progress
 
 SAMPLE = "--sigma 0.5 --data d.npz --root r --limit 9 --stride 2 --seed 3"
-SAMPLED = {"limit": 9, "stride": 2, "seed": 3, "report": silent}
+SAMPLED = {"limit": 9, "stride": 2, "seed": 3, "progress": no_progress}
 
 CASES = {
     "attack": (
@@ -50,7 +50,7 @@ CASES = {
         "before after --run run --model m:f --weights w --out o --labels l.npy --sigma 0.5 --data d.npz --root r"
         " --draws 5 --alpha 0.01 --dtype bfloat16 --seed 3",
         "measure_target",
-        {"draws": 5, "alpha": 0.01, "dtype": "bfloat16", "seed": 3, "report": silent},
+        {"draws": 5, "alpha": 0.01, "dtype": "bfloat16", "seed": 3, "progress": no_progress},
     ),
     "transfer": (
         f"run other {SAMPLE} --radii 0 1 --scored base --votes 7 attack:pgd --attack.steps 3",
@@ -60,7 +60,7 @@ CASES = {
     "noise": (
         f"run other {SAMPLE} --radii 0 1 --votes 7 attack:pgd --attack.steps 3",
         "with_and_without_noise",
-        {"attack": Pgd(steps=3), "votes": 7, **SAMPLED},
+        {"attack": PGD(steps=3), "votes": 7, **SAMPLED},
     ),
     "readings": (
         f"run {SAMPLE} --radii 0 1 --steps 5 6 --votes 7",
@@ -69,8 +69,8 @@ CASES = {
     ),
 }
 POSITIONAL = {
-    "attack": (Pgd(steps=3), (0.0, 1.0)),
-    "transfer": (Pgd(steps=3), (0.0, 1.0)),
+    "attack": (PGD(steps=3), (0.0, 1.0)),
+    "transfer": (PGD(steps=3), (0.0, 1.0)),
     "noise": ((0.0, 1.0),),
     "readings": ((0.0, 1.0),),
     "measure-shift": ("pairs",),
@@ -107,7 +107,7 @@ def test_every_option_reaches_the_evaluation(name, chosen, monkeypatch):
     if name == "attack":
         monkeypatch.setattr(module, "source_from_run", lambda folder, target: str(folder))
     if name == "measure-shift":
-        loaded = {"labels": Path("l.npy"), "channels": 1, "report": silent}
+        loaded = {"labels": Path("l.npy"), "channels": 1, "progress": no_progress}
         monkeypatch.setattr(module, "load_pairs", lambda *files, **more: "pairs" if more == loaded else files)
     with pytest.raises(Called) as call:
         run([name, *words.split(), "--quiet"])
@@ -145,7 +145,7 @@ def test_a_choice_hands_its_options_to_the_run(monkeypatch):
     Several(runs=(Path("run"),), **options).targets(common)
     assert [folder for folder, _ in seen] == [Path("run")] * 2
     for _, more in seen:
-        assert more | {"device": str(more["device"])} == {**options, "report": silent, "device": "cpu"}
+        assert more | {"device": str(more["device"])} == {**options, "progress": no_progress, "device": "cpu"}
 
 
 def test_a_choice_hands_its_options_to_the_users_own_network(monkeypatch):
@@ -155,7 +155,12 @@ def test_a_choice_hands_its_options_to_the_users_own_network(monkeypatch):
     Choice(model="m:f", weights=Path("w"), out=Path("o"), **options).target(Common(device="cpu", quiet=True))
     ((own, more),) = seen
     assert own == ("m:f", Path("w"))
-    assert more | {"device": str(more["device"])} == {**options, "folder": Path("o"), "report": silent, "device": "cpu"}
+    assert more | {"device": str(more["device"])} == {
+        **options,
+        "folder": Path("o"),
+        "progress": no_progress,
+        "device": "cpu",
+    }
 
 
 def test_the_options_of_an_audit_reach_it(monkeypatch):
@@ -166,7 +171,7 @@ def test_the_options_of_an_audit_reach_it(monkeypatch):
     assert run(["audit", *words.split()]) == 0
     assert [path for path, _ in seen] == [Path("a.jsonl"), Path("b.jsonl")]
     for _, more in seen:
-        expected = {"share": 0.5, "data": "d", "root": Path("r"), "seed": 3, "report": silent, "device": "cpu"}
+        expected = {"share": 0.5, "data": "d", "root": Path("r"), "seed": 3, "progress": no_progress, "device": "cpu"}
         assert more | {"device": str(more["device"])} == expected
 
 

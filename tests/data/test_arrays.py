@@ -91,13 +91,13 @@ def test_other_arrays_are_refused(arrays: dict[str, np.ndarray], message: str, t
 )
 def test_a_class_without_a_training_image_is_told(labels: np.ndarray, told: str | None, tmp_path: Path) -> None:
     name, lines = save(tmp_path, x=X, y=labels), []
-    load(name, "train", report=lines.append)
+    load(name, "train", progress=lines.append)
     assert lines == ([] if told is None else [f"warning: {name} has no training image of {told}; labels count from 0"])
 
 
 def test_a_test_part_may_lack_classes(tmp_path: Path) -> None:
     lines = []
-    assert load(save(tmp_path, x_test=X, y_test=Y + 1), "test", report=lines.append).num_classes == 4
+    assert load(save(tmp_path, x_test=X, y_test=Y + 1), "test", progress=lines.append).num_classes == 4
     assert lines == []
 
 

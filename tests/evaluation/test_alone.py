@@ -5,7 +5,7 @@ from torch import nn
 
 from rhobust.data import Pairs
 from rhobust.evaluation import Ascent, certify_shift_target, certify_target, curves_target, measure_target
-from rhobust.progress import silent
+from rhobust.progress import no_progress
 
 
 class Crowd(nn.Module):
@@ -23,10 +23,10 @@ class Crowd(nn.Module):
 @pytest.mark.parametrize(
     "walk",
     [
-        lambda target: certify_target(target, n=100, report=silent),
-        lambda target: certify_shift_target(target, eps=[0.1], report=silent),
-        lambda target: curves_target(target, eps=[0.1], ascent=Ascent(gammas=(2.0,), steps=1), report=silent),
-        lambda target: measure_target(target, Pairs("same", *[target.data.images] * 2, None), report=silent),
+        lambda target: certify_target(target, n=100, progress=no_progress),
+        lambda target: certify_shift_target(target, eps=[0.1], progress=no_progress),
+        lambda target: curves_target(target, eps=[0.1], ascent=Ascent(gammas=(2.0,), steps=1), progress=no_progress),
+        lambda target: measure_target(target, Pairs("same", *[target.data.images] * 2, None), progress=no_progress),
     ],
     ids=["certify", "certify-shift", "curves", "measure-shift"],
 )

@@ -9,7 +9,8 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from rhobust.attacks import Pgd
+from evaluation.networks import Randomised
+from rhobust.attacks import PGD
 from rhobust.evaluation import (
     attack_target,
     certify_shift_target,
@@ -22,11 +23,9 @@ from rhobust.evaluation import (
     transfer_matrix,
 )
 from rhobust.evaluation.answers import ANSWERS
-from rhobust.methods import Erm
-from rhobust.progress import silent
+from rhobust.methods import ERM
+from rhobust.progress import no_progress
 from rhobust.training import TrainConfig, train
-
-from evaluation.networks import Randomised
 
 CPU = torch.device("cpu")
 
@@ -73,12 +72,12 @@ def test_a_change_that_only_noise_can_show_is_refused(own):
 @pytest.mark.parametrize(
     "evaluate",
     [
-        lambda own: certify_target(own, n=200, limit=2, report=silent),
-        lambda own: certify_shift_target(own, eps=[0.1], limit=2, report=silent),
-        lambda own: curves_target(own, eps=[0.1], limit=2, report=silent),
-        lambda own: attack_target(own, Pgd(steps=1), [0.0], limit=2, probe=False, report=silent),
+        lambda own: certify_target(own, n=200, limit=2, progress=no_progress),
+        lambda own: certify_shift_target(own, eps=[0.1], limit=2, progress=no_progress),
+        lambda own: curves_target(own, eps=[0.1], limit=2, progress=no_progress),
+        lambda own: attack_target(own, PGD(steps=1), [0.0], limit=2, probe=False, progress=no_progress),
         lambda own: transfer_matrix(
-            [replace(own, model_hash="2" * 16, factory=None), own], Pgd(steps=1), [0.0], limit=2, report=silent
+            [replace(own, model_hash="2" * 16, factory=None), own], PGD(steps=1), [0.0], limit=2, progress=no_progress
         ),
     ],
     ids=["certify", "shift", "curves", "attack", "transfer"],
@@ -150,13 +149,13 @@ def test_a_folder_of_records_stands_for_its_network(mine, tmp_path):
 def test_a_source_whose_code_changed_is_refused(mine, tmp_path, monkeypatch):
     """A record names its source by the weights, so the answer of another network would pass for that of this one."""
     np.savez("train.npz", x=np.eye(12, 16, dtype=np.uint8).reshape(12, 4, 4), y=np.arange(12) % 3)
-    config = TrainConfig(Erm(), data="train.npz", model="mine_answers:make", epochs=1, batch_size=6)
-    run = train(config, tmp_path / "source", device=CPU, report=silent)
+    config = TrainConfig(ERM(), data="train.npz", model="mine_answers:make", epochs=1, batch_size=6)
+    run = train(config, tmp_path / "source", device=CPU, progress=no_progress)
     target = own_target(tmp_path, mine([0, 1, 2]))
 
     def attacked():
         source = source_from_run(run.folder, target)
-        return attack_target(target, Pgd(steps=1), (0.0, 0.5), source=source, report=silent)
+        return attack_target(target, PGD(steps=1), (0.0, 0.5), source=source, progress=no_progress)
 
     first = attacked()
     assert attacked().path == first.path

@@ -5,11 +5,11 @@ import pytest
 import torch
 from torch import nn
 
-from rhobust.certificates.votes import ROWS
+from rhobust.certificates.sampling import ROWS
 from rhobust.cli import run
 from rhobust.data import Pairs
 from rhobust.evaluation import Ascent, certify_shift_target, certify_target, curves_target, measure_target
-from rhobust.progress import silent
+from rhobust.progress import no_progress
 
 
 class Noted(nn.Module):
@@ -26,13 +26,15 @@ class Noted(nn.Module):
 
 
 WALKS = {
-    "certify": lambda target, **more: certify_target(target, n=100, report=silent, **more),
-    "certify-shift": lambda target, **more: certify_shift_target(target, eps=[0.1], draws=5, report=silent, **more),
+    "certify": lambda target, **more: certify_target(target, n=100, progress=no_progress, **more),
+    "certify-shift": lambda target, **more: certify_shift_target(
+        target, eps=[0.1], draws=5, progress=no_progress, **more
+    ),
     "curves": lambda target, **more: curves_target(
-        target, eps=[0.1], ascent=Ascent(gammas=(2.0,), steps=1), draws=5, report=silent, **more
+        target, eps=[0.1], ascent=Ascent(gammas=(2.0,), steps=1), draws=5, progress=no_progress, **more
     ),
     "measure-shift": lambda target, **more: measure_target(
-        target, Pairs("same", *[target.data.images] * 2, None), draws=5, report=silent, **more
+        target, Pairs("same", *[target.data.images] * 2, None), draws=5, progress=no_progress, **more
     ),
 }
 

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from rhobust.cli import run
 from rhobust.evaluation import audit_record
 from rhobust.evaluation.certified import certified_summary
-from rhobust.progress import silent
+from rhobust.progress import no_progress
 from rhobust.records import COMPRESSED, compress, settings_hash
 
 CPU = torch.device("cpu")
@@ -55,7 +55,7 @@ def tampered(folder):
 
 
 def audit(path, share=1.0, **settings):
-    return audit_record(path, device=CPU, share=share, report=silent, **settings)
+    return audit_record(path, device=CPU, share=share, progress=no_progress, **settings)
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -5,21 +5,21 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rhobust.attacks import Pgd
+from rhobust.attacks import PGD
 from rhobust.bounds import failure_quantile, lecuyer_radius, li_radius
-from rhobust.certificates import votes
+from rhobust.certificates import sampling as votes
 from rhobust.data import to_unit
 from rhobust.evaluation import attack_target, certified_curve, certify_target, read_tsv, write_tsv
 from rhobust.evaluation import walk as walks
 from rhobust.evaluation.certified import certified_summary
-from rhobust.progress import silent
+from rhobust.progress import no_progress
 from rhobust.records import read_record
 
 RADII = (0.0, 0.25, 0.5, 1.0)
 
 
 def certify(target, **settings):
-    return certify_target(target, **({"n": 1000, "report": silent} | settings))
+    return certify_target(target, **({"n": 1000, "progress": no_progress} | settings))
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_a_finished_record_is_not_computed_again(target, monkeypatch):
 def test_long_work_is_told_beforehand_for_the_images_that_are_left(target, monkeypatch):
     monkeypatch.setattr(votes.VoteCounter, "seconds_a_draw", lambda counter: 0.01)
     steps = []
-    whole = certify(target, limit=30, report=steps.append)
+    whole = certify(target, limit=30, progress=steps.append)
     assert steps[0] == (
         "30 images with 1,100 draws each take about 6 min: radii or a tolerance stop drawing early,"
         " a limit or a stride takes fewer images, a smaller n fewer draws"
@@ -131,7 +131,7 @@ def test_long_work_is_told_beforehand_for_the_images_that_are_left(target, monke
     lines = whole.path.read_text().splitlines(keepends=True)
     whole.path.write_text("".join(lines[:11]))
     steps.clear()
-    assert certify(target, limit=30, report=steps.append).rows == whole.rows
+    assert certify(target, limit=30, progress=steps.append).rows == whole.rows
     assert steps[0].startswith("20 images with 1,100 draws each take about 4 min: ")
 
 
@@ -139,7 +139,7 @@ def test_long_work_is_told_beforehand_for_the_images_that_are_left(target, monke
 def test_short_work_and_work_that_stops_early_are_not_foretold(target, monkeypatch, settings):
     monkeypatch.setattr(votes.VoteCounter, "seconds_a_draw", lambda counter: 0.01)
     steps = []
-    certify(target, report=steps.append, **settings)
+    certify(target, progress=steps.append, **settings)
     assert not any(isinstance(step, str) for step in steps)
 
 
@@ -211,7 +211,7 @@ def test_an_empty_claim_is_summed_up_too(target):
 
 
 def test_what_an_attack_leaves_standing_is_not_certified(target):
-    attacked = attack_target(target, Pgd(steps=1), [0.0, 0.25], limit=4, probe=False, report=silent)
+    attacked = attack_target(target, PGD(steps=1), [0.0, 0.25], limit=4, probe=False, progress=no_progress)
     with pytest.raises(ValueError, match="rows must be those of certificates, got those of an attack"):
         certified_curve(attacked.rows, [0.0, 0.25])
     with pytest.raises(ValueError, match="rows must be those of certificates, got none"):

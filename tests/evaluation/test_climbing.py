@@ -5,14 +5,14 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from rhobust.attacks import Eot, Pgd
-from rhobust.attacks.ascent import frozen
+from rhobust.attacks import EOT, PGD
 from rhobust.data import to_unit
 from rhobust.evaluation import attack_target
 from rhobust.evaluation.climbing import FastCopy, with_fast_climbs
 from rhobust.evaluation.judging import Judge
 from rhobust.models import build_model
-from rhobust.progress import silent
+from rhobust.models.inference import frozen
+from rhobust.progress import no_progress
 
 RADII = (0.0, 0.25, 0.5, 1.0)
 
@@ -35,10 +35,10 @@ def test_the_copy_has_nearly_the_same_gradients(target, name):
     assert all(parameter.grad is None and parameter.requires_grad for parameter in model.parameters())
 
 
-@pytest.mark.parametrize("attack", [Pgd(steps=10), Eot(steps=10, draws=8)])
+@pytest.mark.parametrize("attack", [PGD(steps=10), EOT(steps=10, draws=8)])
 def test_what_breaks_is_what_lies_within_the_radius(target, half_space, grey_images, attack):
     distance = half_space(to_unit(grey_images.images))[:, 1].abs()
-    record = attack_target(target, attack, RADII, votes=400, fast=True, report=silent)
+    record = attack_target(target, attack, RADII, votes=400, fast=True, progress=no_progress)
     assert record.settings["climbed"] == "bfloat16"
     # Under noise the copy votes, too; without noise the network itself answers.
     assert record.settings["dtype"] == ("bfloat16" if attack.sees_noise else "float32")
@@ -46,7 +46,7 @@ def test_what_breaks_is_what_lies_within_the_radius(target, half_space, grey_ima
         true = distance[row["index"]].item()
         if abs(true - row["radius"]) > 0.04:
             assert row["broken"] == (true < row["radius"]), row
-    plain = attack_target(target, attack, RADII, votes=400, report=silent)
+    plain = attack_target(target, attack, RADII, votes=400, progress=no_progress)
     assert "climbed" not in plain.settings
     assert plain.settings["dtype"] == "float32"
     assert plain.path != record.path
@@ -57,9 +57,9 @@ def test_in_a_transfer_attack_the_copy_of_the_target_votes(target, wrapped):
         def forward(self, x):
             return -target.model(x)
 
-    sweep = {"votes": 20, "probe": False, "fast": True, "report": silent}
+    sweep = {"votes": 20, "probe": False, "fast": True, "progress": no_progress}
     plain, moved = (
-        attack_target(target, Eot(steps=1, draws=2), (0.0,), source=source, **sweep)
+        attack_target(target, EOT(steps=1, draws=2), (0.0,), source=source, **sweep)
         for source in (None, wrapped(Opposite()))
     )
     # Nothing moves at radius 0, so the source is of no account.

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from rhobust.attacks import Eot, Paper, Pgd
+from rhobust.attacks import EOT, PGD, PaperPGD
 from rhobust.data import to_unit
 from rhobust.evaluation import attack_target
 from rhobust.evaluation.examples import KEPT
 from rhobust.evaluation.judging import Judge
-from rhobust.progress import silent
+from rhobust.progress import no_progress
 
 RADII = (0.0, 0.25, 0.5, 1.0)
 
@@ -23,10 +23,15 @@ def kept(record) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize(
     ("attack", "nested"),
-    [(Pgd(steps=5), True), (Eot(steps=5, draws=4, restarts=2), True), (Eot(steps=5, draws=4), False), (Paper(), False)],
+    [
+        (PGD(steps=5), True),
+        (EOT(steps=5, draws=4, restarts=2), True),
+        (EOT(steps=5, draws=4), False),
+        (PaperPGD(), False),
+    ],
 )
 def test_each_kept_point_is_that_of_its_row(target, attack, nested):
-    record = attack_target(target, attack, RADII, votes=60, nested=nested, probe=False, report=silent)
+    record = attack_target(target, attack, RADII, votes=60, nested=nested, probe=False, progress=no_progress)
     examples = kept(record)
     assert 0 < len(examples["index"]) <= KEPT
     columns = [key for key in examples if key not in ("before", "after", "classes")]
@@ -45,7 +50,7 @@ def test_what_was_wrong_without_an_attack_is_not_kept(target):
     labels = target.data.labels.clone()
     labels[::2] = 1 - labels[::2]
     mislabelled = replace(target, data=replace(target.data, labels=labels))
-    record = attack_target(mislabelled, Pgd(steps=5), RADII, probe=False, report=silent)
+    record = attack_target(mislabelled, PGD(steps=5), RADII, probe=False, progress=no_progress)
     assert sum(row["broken"] for row in record.rows if row["radius"] == 0) == 20
     examples = kept(record)
     assert (examples["radius"] > 0).all()
@@ -53,7 +58,7 @@ def test_what_was_wrong_without_an_attack_is_not_kept(target):
 
 
 def test_the_judge_says_of_a_kept_point_what_the_row_says(target):
-    record = attack_target(target, Eot(steps=5, draws=4), RADII, votes=60, report=silent)
+    record = attack_target(target, EOT(steps=5, draws=4), RADII, votes=60, progress=no_progress)
     examples = kept(record)
     for place, index in enumerate(examples["index"].tolist()):
         point, label = torch.from_numpy(examples["after"][place : place + 1]), int(examples["label"][place])
@@ -65,7 +70,7 @@ def test_the_judge_says_of_a_kept_point_what_the_row_says(target):
 
 def test_the_same_evaluation_keeps_the_same_bytes(target):
     def walk():
-        return attack_target(target, Eot(steps=3, draws=4), RADII, report=silent)
+        return attack_target(target, EOT(steps=3, draws=4), RADII, progress=no_progress)
 
     pictures = walk().path.with_suffix(".npz")
     before = pictures.read_bytes()
@@ -77,6 +82,6 @@ def test_the_same_evaluation_keeps_the_same_bytes(target):
 
 
 def test_without_a_broken_example_nothing_is_kept(target):
-    record = attack_target(target, Pgd(steps=1), (0.0, 1e-6), report=silent)
+    record = attack_target(target, PGD(steps=1), (0.0, 1e-6), progress=no_progress)
     assert not any(row["broken"] for row in record.rows)
     assert not record.path.with_suffix(".npz").exists()

@@ -4,10 +4,10 @@ import pytest
 import torch
 from scipy.stats import binomtest
 
-from rhobust.attacks import Eot, Pgd
+from rhobust.attacks import EOT, PGD
 from rhobust.evaluation import attack_target, judging
 from rhobust.evaluation.judging import VOTE_LEVEL, Judge, robust_accuracy, undecided
-from rhobust.progress import silent
+from rhobust.progress import no_progress
 
 
 def row(ours, theirs, broken=None):
@@ -54,7 +54,7 @@ def test_undecided_votes_leave_an_interval():
 
 
 def test_a_record_holds_the_votes(target):
-    record = attack_target(target, Eot(steps=2, draws=2), (0.0, 0.5), votes=30, probe=False, report=silent)
+    record = attack_target(target, EOT(steps=2, draws=2), (0.0, 0.5), votes=30, probe=False, progress=no_progress)
     for one in record.rows:
         assert one["votes"] == 30
         assert one["label_votes"] + one["rival_votes"] == 30  # two classes
@@ -69,9 +69,9 @@ def test_a_record_holds_the_votes(target):
 def test_answers_that_are_no_numbers_are_refused(target, monkeypatch):
     monkeypatch.setattr(target.model, "offset", float("nan"))
     with pytest.raises(ValueError, match="the network returned NaN"):
-        attack_target(target, Pgd(), (0.0,), report=silent)
+        attack_target(target, PGD(), (0.0,), progress=no_progress)
 
 
 def test_no_votes_are_refused(target):
     with pytest.raises(ValueError, match="votes must be >= 1, got 0"):
-        attack_target(target, Eot(), (0.0,), votes=0)
+        attack_target(target, EOT(), (0.0,), votes=0)

@@ -9,7 +9,7 @@ import torch
 from rhobust.certificates import measured_certificate, measured_shift
 from rhobust.data import Pairs, pair_distances
 from rhobust.evaluation import measure_pairs, measure_target, record_pairs
-from rhobust.progress import silent
+from rhobust.progress import no_progress
 from rhobust.records import read_record
 
 
@@ -25,7 +25,7 @@ def without_time(summary):
 
 
 def test_the_record_holds_what_its_summary_rests_on(target, pairs):
-    record = measure_target(target, pairs, draws=8, alpha=0.05, report=silent)
+    record = measure_target(target, pairs, draws=8, alpha=0.05, progress=no_progress)
     assert read_record(record.path) == record
     distances, errors = (np.array([row[key] for row in record.rows]) for key in ("distance", "errors"))
     assert np.array_equal(distances, pair_distances(pairs.before, pairs.after))
@@ -53,11 +53,11 @@ def test_the_record_holds_what_its_summary_rests_on(target, pairs):
 def test_without_labels_the_test_data_are_certified(target, pairs, count):
     part = torch.arange(count) % len(pairs)
     unlabelled = Pairs("some", pairs.before[part], pairs.after[part], None)
-    record = measure_target(target, unlabelled, draws=8, alpha=0.05, report=silent)
+    record = measure_target(target, unlabelled, draws=8, alpha=0.05, progress=no_progress)
     assert record.settings["points"] == "test data"
     assert sum("distance" in row for row in record.rows) == count
     assert [row["errors"] for row in record.rows if "errors" in row] == [
-        row["errors"] for row in measure_target(target, pairs, draws=8, alpha=0.05, report=silent).rows
+        row["errors"] for row in measure_target(target, pairs, draws=8, alpha=0.05, progress=no_progress).rows
     ]
     assert record.summary["after"] is None
     assert record.summary["certificate"]["points"] == 40
@@ -66,10 +66,10 @@ def test_without_labels_the_test_data_are_certified(target, pairs, count):
 
 def test_an_interrupted_walk_ends_as_the_uninterrupted_one(target, pairs, monkeypatch):
     monkeypatch.setattr("rhobust.evaluation.walk.BLOCK", 11)
-    whole = measure_target(target, pairs, draws=4, report=silent)
+    whole = measure_target(target, pairs, draws=4, progress=no_progress)
     lines = whole.path.read_text().splitlines(keepends=True)
     whole.path.write_text("".join(lines[:23]) + lines[23][:7])
-    again = measure_target(target, pairs, draws=4, report=silent)
+    again = measure_target(target, pairs, draws=4, progress=no_progress)
     assert again.rows == whole.rows
     assert without_time(again.summary) == without_time(whole.summary)
 
@@ -85,8 +85,8 @@ def test_pairs_alone_make_a_record(pairs, tmp_path):
 
 
 def test_other_images_are_other_records(target, pairs):
-    one = measure_target(target, pairs, draws=2, report=silent)
-    other = measure_target(target, replace(pairs, after=pairs.before), draws=2, report=silent)
+    one = measure_target(target, pairs, draws=2, progress=no_progress)
+    other = measure_target(target, replace(pairs, after=pairs.before), draws=2, progress=no_progress)
     assert one.path != other.path
 
 

@@ -5,10 +5,9 @@ import sys
 
 import pytest
 
+from evaluation.killing import ENVIRONMENT, killed
 from rhobust.cli import run
 from rhobust.records import read_record
-
-from evaluation.killing import ENVIRONMENT, killed
 
 CERTIFY = ["--radii", "0", "0.25", "0.5", "--n", "5000", "--limit", "150", "--quiet", "--json"]
 

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from rhobust.attacks import Pgd
+from rhobust.attacks import PGD
 from rhobust.evaluation import paper_readings, with_and_without_noise
-from rhobust.progress import silent
+from rhobust.progress import no_progress
 
 RADII = (0.0, 0.5)
 
@@ -17,7 +17,7 @@ def reading(record):
 
 
 def test_every_reading_is_a_record_of_its_own(target):
-    records = paper_readings(target, RADII, steps=(2, 3), votes=30, report=silent)
+    records = paper_readings(target, RADII, steps=(2, 3), votes=30, progress=no_progress)
     answers = [("base", None), ("smoothed", 1), ("smoothed", 30)]
     assert [reading(record) for record in records] == [
         (steps, sees, gradient, *answer)
@@ -31,7 +31,7 @@ def test_every_reading_is_a_record_of_its_own(target):
 
 
 def test_a_network_without_noise_has_only_the_readings_without(target):
-    records = paper_readings(replace(target, sigma=None), RADII, steps=(2,), report=silent)
+    records = paper_readings(replace(target, sigma=None), RADII, steps=(2,), progress=no_progress)
     assert [reading(record) for record in records] == [
         (2, "base", "normalised", "base", None),
         (2, "base", "raw", "base", None),
@@ -39,11 +39,11 @@ def test_a_network_without_noise_has_only_the_readings_without(target):
 
 
 def test_with_and_without_noise(target):
-    ((noisy, plain),) = with_and_without_noise([target], RADII, votes=20, report=silent, probe=False)
+    ((noisy, plain),) = with_and_without_noise([target], RADII, votes=20, progress=no_progress, probe=False)
     assert (noisy.settings["scored"], noisy.settings["attack"]["kind"]) == ("smoothed", "eot")
     assert (plain.settings["scored"], plain.settings["attack"]["kind"]) == ("base", "pgd")
     ((noisy, plain),) = with_and_without_noise(
-        [target], RADII, attack=Pgd(steps=3), votes=20, report=silent, probe=False
+        [target], RADII, attack=PGD(steps=3), votes=20, progress=no_progress, probe=False
     )
     assert noisy.settings["attack"] == plain.settings["attack"]
     assert [record.settings["scored"] for record in (noisy, plain)] == ["smoothed", "base"]

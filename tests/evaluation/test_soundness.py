@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from rhobust.attacks import Eot, Pgd
+from rhobust.attacks import EOT, PGD
 from rhobust.cli import run
 from rhobust.evaluation import attack_target, certify_target, contradictions
-from rhobust.progress import silent
+from rhobust.progress import no_progress
 from rhobust.records import RecordWriter, read_record
 
 RADII = (0.0, 0.25, 0.5, 1.0)
@@ -30,21 +30,21 @@ def claim(record, radius, given=None, **changes):
 
 
 def test_sound_certificates_contradict_no_attack(target):
-    certify_target(target, radii=RADII, n0=50, n=2000, report=silent)
-    record = attack_target(target, Eot(draws=8), RADII, probe=False, report=silent)
+    certify_target(target, radii=RADII, n0=50, n=2000, progress=no_progress)
+    record = attack_target(target, EOT(draws=8), RADII, probe=False, progress=no_progress)
     assert record.summary["contradictions"] == []
     assert record.summary["warnings"] == []
 
 
 def test_a_false_certificate_is_named_with_both_numbers(target):
-    before = attack_target(target, Eot(draws=8), RADII, probe=False, report=silent)
+    before = attack_target(target, EOT(draws=8), RADII, probe=False, progress=no_progress)
     assert before.summary["contradictions"] == []
     forged = claim(before, 0.6)
     (text,) = contradictions(before)
     standing = next(at["accuracy"] for at in before.summary["robust_accuracy"] if at["radius"] == 0.5)
     assert f"{forged.path.name} certifies 100.0% of 40 examples at radius 0.5" in text
     assert f"but {before.path.name} leaves {100 * standing:.1f}% standing" in text
-    after = attack_target(target, Eot(draws=9), RADII, probe=False, report=silent)
+    after = attack_target(target, EOT(draws=9), RADII, probe=False, progress=no_progress)
     assert len(after.summary["contradictions"]) == 1
 
 
@@ -53,20 +53,20 @@ def test_a_false_certificate_is_named_with_both_numbers(target):
     [{"sigma": 0.5}, {"model_hash": "f" * 16}, {"data_fingerprint": "0"}],
 )
 def test_certificates_of_another_classifier_are_not_compared(target, changes):
-    record = attack_target(target, Eot(draws=8), RADII, probe=False, report=silent)
+    record = attack_target(target, EOT(draws=8), RADII, probe=False, progress=no_progress)
     claim(record, 0.6, **changes)
     assert contradictions(record) == []
 
 
 def test_the_base_network_and_other_norms_are_not_compared(target):
-    base = attack_target(target, Pgd(), RADII, probe=False, report=silent)
-    linf = attack_target(target, Eot(draws=8, norm="linf"), RADII, probe=False, report=silent)
+    base = attack_target(target, PGD(), RADII, probe=False, progress=no_progress)
+    linf = attack_target(target, EOT(draws=8, norm="linf"), RADII, probe=False, progress=no_progress)
     claim(base, 0.6)
     assert contradictions(base) == contradictions(linf) == []
 
 
 def test_a_certificate_may_fail_as_often_as_alpha_allows(target):
-    record = attack_target(target, Eot(draws=8), RADII, probe=False, report=silent)
+    record = attack_target(target, EOT(draws=8), RADII, probe=False, progress=no_progress)
     broken = sum(row["broken"] for row in record.rows if row["radius"] == 0.5)
     assert 0 < broken < 40
     claim(record, 0.6, alpha=0.49)
@@ -104,7 +104,7 @@ def test_every_attempt_has_its_own_vote_and_each_may_be_a_fluke(tmp_path, restar
 
 def test_examples_that_got_no_certificate_might_have_got_a_false_one(target):
     # Where nothing can be proved every certificate given is false: of 40 tries at alpha 0.1, seven are no wonder.
-    record = attack_target(target, Eot(draws=8), RADII, probe=False, report=silent)
+    record = attack_target(target, EOT(draws=8), RADII, probe=False, progress=no_progress)
     doubtless = {row["index"] for row in record.rows if row["broken"] and row["label_votes"] < 0.2 * row["votes"]}
     given = sorted(doubtless)[:7]
     assert len(given) == 7
@@ -115,9 +115,9 @@ def test_examples_that_got_no_certificate_might_have_got_a_false_one(target):
 
 
 def test_few_votes_refute_nothing_but_are_told(target):
-    certified = attack_target(target, Eot(draws=8), RADII, probe=False, report=silent)
+    certified = attack_target(target, EOT(draws=8), RADII, probe=False, progress=no_progress)
     claim(certified, 0.6)
-    record = attack_target(target, Eot(draws=8), RADII, votes=9, probe=False, report=silent)
+    record = attack_target(target, EOT(draws=8), RADII, votes=9, probe=False, progress=no_progress)
     assert record.summary["contradictions"] == []
     assert any(warning.endswith("too few votes to tell") for warning in record.summary["warnings"])
 

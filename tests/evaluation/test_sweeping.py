@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from rhobust.attacks import Eot, Paper, Pgd
+from rhobust.attacks import EOT, PGD, PaperPGD
 from rhobust.evaluation import Target, attack_target, sweeping, target_from_run
 from rhobust.evaluation.judging import Judge
 from rhobust.evaluation.sweeping import sweep
 from rhobust.noise import stream_key
-from rhobust.progress import silent
+from rhobust.progress import no_progress
 
 RADII = (0.0, 0.25, 0.5, 1.0)
 
@@ -19,13 +19,13 @@ RADII = (0.0, 0.25, 0.5, 1.0)
 def crafted(monkeypatch):
     """Every ascent of PGD: its radius, its examples, and whether it began at their centre."""
     calls = []
-    climb = Pgd.climb
+    climb = PGD.climb
 
     def noted(self, model, x, y, *, eps, sigma, rng, start):
         calls.append((eps, sorted(set(rng.indices)), torch.equal(start, x)))
         return climb(self, model, x, y, eps=eps, sigma=sigma, rng=rng, start=start)
 
-    monkeypatch.setattr(Pgd, "climb", noted)
+    monkeypatch.setattr(PGD, "climb", noted)
     return calls
 
 
@@ -34,14 +34,14 @@ def broken_below(rows, radius):
 
 
 def test_only_survivors_are_attacked_further(target, crafted):
-    (rows,) = sweep(target, Pgd(steps=5, restarts=0), RADII, [Judge(target, "base", 1)], list(range(40)), 0)
+    (rows,) = sweep(target, PGD(steps=5, restarts=0), RADII, [Judge(target, "base", 1)], list(range(40)), 0)
     assert [(eps, indices) for eps, indices, _ in crafted] == [
         (radius, sorted(set(range(40)) - broken_below(rows, radius))) for radius in RADII[1:]
     ]
 
 
 def test_restarts_are_for_survivors(target, crafted):
-    (rows,) = sweep(target, Pgd(steps=5, restarts=2), RADII[:2], [Judge(target, "base", 1)], list(range(40)), 0)
+    (rows,) = sweep(target, PGD(steps=5, restarts=2), RADII[:2], [Judge(target, "base", 1)], list(range(40)), 0)
     standing = sorted({row["index"] for row in rows if row["radius"] == 0.25 and not row["broken"]})
     assert 0 < len(standing) < 40
     assert [indices for _, indices, _ in crafted] == [list(range(40)), standing, standing]
@@ -50,22 +50,22 @@ def test_restarts_are_for_survivors(target, crafted):
 
 def test_a_radius_begins_where_the_smaller_one_ended(target, crafted):
     judge = Judge(target, "base", 1)
-    sweep(target, Pgd(steps=2, restarts=0), RADII, [judge], list(range(40)), 0)
-    sweep(target, Pgd(steps=2, warm=False, restarts=0), RADII, [judge], list(range(40)), 0)
-    sweep(target, Paper(steps=2), RADII, [judge], list(range(40)), 0)
+    sweep(target, PGD(steps=2, restarts=0), RADII, [judge], list(range(40)), 0)
+    sweep(target, PGD(steps=2, warm=False, restarts=0), RADII, [judge], list(range(40)), 0)
+    sweep(target, PaperPGD(steps=2), RADII, [judge], list(range(40)), 0)
     assert [centre for _, _, centre in crafted] == [True, False, False] + [True] * 6
 
 
 def test_without_nesting_every_radius_is_attacked_anew(target, crafted):
     judge = Judge(target, "base", 1)
-    (rows,) = sweep(target, Pgd(steps=5, restarts=0), RADII, [judge], list(range(40)), 0, nested=False)
+    (rows,) = sweep(target, PGD(steps=5, restarts=0), RADII, [judge], list(range(40)), 0, nested=False)
     assert all(indices == list(range(40)) and centre for _, indices, centre in crafted)
-    (nested,) = sweep(target, Pgd(steps=5), RADII, [judge], list(range(40)), 0)
+    (nested,) = sweep(target, PGD(steps=5), RADII, [judge], list(range(40)), 0)
     assert [row["broken"] for row in rows] == [row["broken"] for row in nested]
 
 
 def test_without_nesting_a_radius_does_not_know_of_the_others(folder: Path):
-    target, attack = target_from_run(folder, device=torch.device("cpu")), Eot(steps=2, draws=4, restarts=1)
+    target, attack = target_from_run(folder, device=torch.device("cpu")), EOT(steps=2, draws=4, restarts=1)
     judge, block = Judge(target, "smoothed", 20), list(range(20))
     (rows,) = sweep(target, attack, (0.2, 0.5, 1.0), [judge], block, 0, nested=False)
     for radius in (0.2, 0.5, 1.0):
@@ -73,7 +73,7 @@ def test_without_nesting_a_radius_does_not_know_of_the_others(folder: Path):
         assert [row for row in rows if row["radius"] == radius] == alone
 
 
-@pytest.mark.parametrize("attack", [Eot(steps=3, draws=4, restarts=1), Pgd(steps=3), Pgd(steps=3, norm="linf")])
+@pytest.mark.parametrize("attack", [EOT(steps=3, draws=4, restarts=1), PGD(steps=3), PGD(steps=3, norm="linf")])
 def test_rows_do_not_depend_on_how_examples_are_batched(folder: Path, attack, monkeypatch):
     target = target_from_run(folder, device=torch.device("cpu"))
     scored, indices = "smoothed" if attack.sees_noise else "base", list(range(0, 90, 2))
@@ -85,7 +85,7 @@ def test_rows_do_not_depend_on_how_examples_are_batched(folder: Path, attack, mo
     assert len({row["broken"] for row in whole}) == 2
 
 
-@pytest.mark.parametrize(("attack", "rows"), [(Pgd(steps=1), 32), (Eot(steps=1, draws=5), 7), (Eot(draws=40), 1)])
+@pytest.mark.parametrize(("attack", "rows"), [(PGD(steps=1), 32), (EOT(steps=1, draws=5), 7), (EOT(draws=40), 1)])
 def test_few_examples_are_filled_up_so_that_a_pass_has_32_rows(target, monkeypatch, attack, rows):
     seen = []
 
@@ -100,9 +100,9 @@ def test_few_examples_are_filled_up_so_that_a_pass_has_32_rows(target, monkeypat
 
 def test_a_second_judge_changes_nothing(target, half_space):
     noisy, plain = Judge(target, "smoothed", 50), Judge(target, "base", 1)
-    both = sweep(target, Pgd(steps=3), RADII, [noisy, plain], list(range(40)), 0)
-    assert both[0] == sweep(target, Pgd(steps=3), RADII, [noisy], list(range(40)), 0)[0]
-    assert both[1] == sweep(target, Pgd(steps=3), RADII, [plain], list(range(40)), 0)[0]
+    both = sweep(target, PGD(steps=3), RADII, [noisy, plain], list(range(40)), 0)
+    assert both[0] == sweep(target, PGD(steps=3), RADII, [noisy], list(range(40)), 0)[0]
+    assert both[1] == sweep(target, PGD(steps=3), RADII, [plain], list(range(40)), 0)[0]
 
 
 def test_attacks_restarts_stages_and_votes_draw_from_streams_of_their_own(target, monkeypatch):
@@ -116,9 +116,9 @@ def test_attacks_restarts_stages_and_votes_draw_from_streams_of_their_own(target
         return key
 
     monkeypatch.setattr("rhobust.noise.stream_key", noted("attack"))
-    monkeypatch.setattr("rhobust.certificates.votes.stream_key", noted("score"))
+    monkeypatch.setattr("rhobust.certificates.sampling.stream_key", noted("score"))
     far = Target(**{**vars(target), "sigma": 0.01})  # so little noise that some stand at every radius
-    sweep(far, Eot(steps=1, draws=2), (0.0, 0.1, 0.2), [Judge(far, "smoothed", 2)], list(range(40)), 0, stage="again:")
+    sweep(far, EOT(steps=1, draws=2), (0.0, 0.1, 0.2), [Judge(far, "smoothed", 2)], list(range(40)), 0, stage="again:")
     attempts = {"0.1", "0.1:1", "0.2", "0.2:1"}
     assert seen["attack"] == {f"again:attack:{name}" for name in attempts}
     assert seen["score"] == {f"again:score:{name}" for name in {"0.0", *attempts}}
@@ -134,7 +134,7 @@ def test_of_two_attempts_that_fail_the_closer_one_is_kept(target, monkeypatch):
 
     monkeypatch.setattr(Judge, "verdicts", verdicts)
     for expected in (70, 60):
-        (rows,) = sweep(target, Pgd(steps=1), (0.1,), [Judge(target, "base", 1)], [0, 1], 0)
+        (rows,) = sweep(target, PGD(steps=1), (0.1,), [Judge(target, "base", 1)], [0, 1], 0)
         assert [row["label_votes"] for row in rows] == [expected] * 2
         votes["score:0.1"] = 60
     assert seen == ["score:0.1", "score:0.1:1"] * 2
@@ -145,12 +145,12 @@ def test_what_a_later_attempt_breaks_is_broken_there_and_beyond(target, monkeypa
         return [{"prediction": y, "broken": purpose.endswith(":1")} for y in labels]
 
     monkeypatch.setattr(Judge, "verdicts", verdicts)
-    (rows,) = sweep(target, Pgd(steps=1), (0.1, 0.2), [Judge(target, "base", 1)], [0, 1], 0)
+    (rows,) = sweep(target, PGD(steps=1), (0.1, 0.2), [Judge(target, "base", 1)], [0, 1], 0)
     assert [(row["radius"], row["broken"]) for row in rows] == [(0.1, True), (0.2, True)] * 2
 
 
 def test_distances_are_those_of_the_attacks_norm(target):
-    record = attack_target(target, Pgd(norm="linf", steps=4), (0.0, 0.1), probe=False, report=silent)
+    record = attack_target(target, PGD(norm="linf", steps=4), (0.0, 0.1), probe=False, progress=no_progress)
     assert record.settings["norm"] == "linf"
     far = [row["distance"] for row in record.rows if row["radius"] == 0.1]
     assert far == pytest.approx([0.1] * 40, abs=1e-5)

@@ -6,13 +6,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from rhobust.attacks import Eot, Pgd
+from evaluation.networks import Masked
+from rhobust.attacks import EOT, PGD
 from rhobust.evaluation import attack_target, source_from_run, surprising_transfers, transfer_matrix
 from rhobust.evaluation.transferring import rows_of
-from rhobust.progress import silent
+from rhobust.progress import no_progress
 from rhobust.records import Record
-
-from evaluation.networks import Masked
 
 RADII = (0.0, 0.3, 0.8)
 
@@ -38,7 +37,7 @@ def without_target(rows):
 
 
 def test_each_entry_is_the_attack_with_that_source(networks):
-    records = transfer_matrix(networks, Pgd(steps=5), RADII, votes=50, report=silent)
+    records = transfer_matrix(networks, PGD(steps=5), RADII, votes=50, progress=no_progress)
     assert [record.path.parent for record in records] == [network.folder for network in networks]
     for source, record in zip(networks, records, strict=True):
         assert record.kind == "transfer"
@@ -47,13 +46,13 @@ def test_each_entry_is_the_attack_with_that_source(networks):
             scored = "base" if judged.sigma is None else "smoothed"
             alone = attack_target(
                 judged,
-                Pgd(steps=5),
+                PGD(steps=5),
                 RADII,
                 source=None if judged is source else source,
                 scored=scored,
                 votes=50,
                 probe=False,
-                report=silent,
+                progress=no_progress,
             )
             assert without_target(rows_of(record.rows, judged.model_hash)) == alone.rows
             assert summed["robust_accuracy"] == alone.summary["robust_accuracy"]
@@ -65,24 +64,24 @@ def test_each_entry_is_the_attack_with_that_source(networks):
 
 def test_each_source_is_attacked_once(networks, monkeypatch):
     crafted = []
-    climb = Pgd.climb
+    climb = PGD.climb
 
     def noted(self, model, x, *rest, eps, rng, **more):
         crafted.append((model, eps))
         return climb(self, model, x, *rest, eps=eps, rng=rng, **more)
 
-    monkeypatch.setattr(Pgd, "climb", noted)
-    transfer_matrix(networks, Pgd(steps=2, restarts=0), RADII, report=silent)
+    monkeypatch.setattr(PGD, "climb", noted)
+    transfer_matrix(networks, PGD(steps=2, restarts=0), RADII, progress=no_progress)
     assert crafted == [(network.model, radius) for network in networks for radius in RADII[1:]]
 
 
 def test_a_record_with_a_source_names_it(networks):
     target, other = networks
-    record = attack_target(other, Eot(steps=2, draws=2), RADII, source=target, scored="base", report=silent)
+    record = attack_target(other, EOT(steps=2, draws=2), RADII, source=target, scored="base", progress=no_progress)
     assert record.settings["source"] == {"name": "half-space", "model_hash": "0" * 16, "sigma": 0.25}
     assert record.settings["model_hash"] == "1" * 16
     with pytest.raises(ValueError, match="tilted was trained without noise, or nobody knows, so sigma must be given"):
-        attack_target(target, Eot(), RADII, source=other)
+        attack_target(target, EOT(), RADII, source=other)
 
 
 @pytest.mark.parametrize(("trained", "attacked"), [(0.25, 0.25), (None, 0.5)])
@@ -98,7 +97,7 @@ def test_a_source_is_attacked_under_its_own_noise_or_the_targets(target, half_sp
 def test_a_masked_network_makes_a_surprising_transfer(target, wrapped, half_space, tmp_path):
     masked = replace(wrapped(Masked(half_space)), folder=tmp_path / "masked", sigma=None)
     masked.folder.mkdir()
-    records = transfer_matrix([target, masked], Pgd(), RADII, report=silent)
+    records = transfer_matrix([target, masked], PGD(), RADII, progress=no_progress)
     (warning,) = surprising_transfers(records)
     assert warning.startswith("a transfer attack is stronger than the white-box one: from half-space it breaks ")
     assert warning.endswith(" points of 1 that the attack on itself left standing at radius 0.8")
@@ -123,9 +122,9 @@ def test_a_transfer_that_broke_in_doubt_is_no_surprise(tmp_path, label_votes, to
 def test_runs_that_cannot_be_compared_are_refused(networks, grey_images):
     target, other = networks
     with pytest.raises(ValueError, match="needs at least two runs, got 1"):
-        transfer_matrix([target], Pgd(), RADII)
+        transfer_matrix([target], PGD(), RADII)
     with pytest.raises(ValueError, match="two have the same"):
-        transfer_matrix([target, replace(other, model_hash=target.model_hash)], Pgd(), RADII)
+        transfer_matrix([target, replace(other, model_hash=target.model_hash)], PGD(), RADII)
     negative = replace(grey_images, images=255 - grey_images.images)
     with pytest.raises(ValueError, match="must have the same test data"):
-        transfer_matrix([target, replace(other, data=negative)], Pgd(), RADII)
+        transfer_matrix([target, replace(other, data=negative)], PGD(), RADII)

@@ -5,16 +5,15 @@ from dataclasses import replace
 import pytest
 import torch
 
-from rhobust.attacks import Eot, Paper, Pgd
+from evaluation.networks import Masked, Randomised, Saturated, Slab
+from rhobust.attacks import EOT, PGD, PaperPGD
 from rhobust.evaluation import attack_target, probing, target_from_run
 from rhobust.evaluation.judging import Judge
 from rhobust.evaluation.probing import Evaluation, probe_size, stronger
 from rhobust.evaluation.rivals import stronger_records
 from rhobust.evaluation.sweeping import sweep
-from rhobust.progress import silent
+from rhobust.progress import no_progress
 from rhobust.records import RecordWriter
-
-from evaluation.networks import Masked, Randomised, Saturated, Slab
 
 RADII = (0.0, 0.25, 0.5, 1.0)
 
@@ -24,10 +23,10 @@ def heads(record):
     return [warning.partition(":")[0] for warning in record.summary["warnings"]]
 
 
-@pytest.mark.parametrize("attack", [Pgd(), Eot(draws=8), Pgd(norm="linf"), Pgd(loss="margin", restarts=1)], ids=repr)
+@pytest.mark.parametrize("attack", [PGD(), EOT(draws=8), PGD(norm="linf"), PGD(loss="margin", restarts=1)], ids=repr)
 def test_a_sound_half_space_sets_off_no_warning(target, attack):
     radii = (0.0, 0.05, 0.1) if attack.norm == "linf" else RADII
-    record = attack_target(target, attack, radii, report=silent)
+    record = attack_target(target, attack, radii, progress=no_progress)
     assert record.summary["warnings"] == []
     assert record.summary["contradictions"] == []
     assert record.summary["probe"]["stronger"]["examples"] == 16
@@ -36,7 +35,7 @@ def test_a_sound_half_space_sets_off_no_warning(target, attack):
 
 def test_a_sound_network_sets_off_no_warning(folder, tmp_path):
     target = replace(target_from_run(folder, device=torch.device("cpu")), folder=tmp_path)
-    record = attack_target(target, Eot(steps=10, draws=8), (0.0, 0.25, 0.5), limit=60, report=silent)
+    record = attack_target(target, EOT(steps=10, draws=8), (0.0, 0.25, 0.5), limit=60, progress=no_progress)
     assert record.summary["warnings"] == []
     probe = record.summary["probe"]["stronger"]
     assert (probe["attack"]["steps"], probe["attack"]["draws"]) == (20, 16)
@@ -46,12 +45,12 @@ def test_a_sound_network_sets_off_no_warning(folder, tmp_path):
 def test_other_noise_than_in_training_is_told_where_it_votes(target):
     other = replace(target, trained_sigma=0.5)
     told = ["the network was trained with noise 0.5 and is smoothed with 0.25"]
-    assert attack_target(other, Eot(draws=8), RADII, report=silent).summary["warnings"] == told
-    assert attack_target(other, Pgd(), RADII, report=silent).summary["warnings"] == []
+    assert attack_target(other, EOT(draws=8), RADII, progress=no_progress).summary["warnings"] == told
+    assert attack_target(other, PGD(), RADII, progress=no_progress).summary["warnings"] == []
 
 
 def test_zero_gradients_are_told(wrapped, half_space):
-    record = attack_target(wrapped(Masked(half_space)), Pgd(), RADII, report=silent)
+    record = attack_target(wrapped(Masked(half_space)), PGD(), RADII, progress=no_progress)
     assert heads(record) == ["zero gradients", "vanishing gradients"]
     assert "at 40 of 40 inputs" in record.summary["warnings"][0]
     assert "at radius 0.25 the attack moved 40 of 40 survivors" in record.summary["warnings"][1]
@@ -59,18 +58,22 @@ def test_zero_gradients_are_told(wrapped, half_space):
 
 def test_gradients_too_small_for_raw_steps_are_told(wrapped, half_space):
     small = wrapped(Masked(half_space, 0.01))
-    assert attack_target(small, Pgd(), RADII, report=silent).summary["warnings"] == []
-    warnings = heads(attack_target(small, Pgd(gradient="raw"), RADII, report=silent))
+    assert attack_target(small, PGD(), RADII, progress=no_progress).summary["warnings"] == []
+    warnings = heads(attack_target(small, PGD(gradient="raw"), RADII, progress=no_progress))
     assert warnings[0] == "vanishing gradients"
     assert warnings[1].startswith("a stronger attack gains")
 
 
 def test_randomised_outputs_are_told(wrapped, half_space):
-    assert "randomised outputs" in heads(attack_target(wrapped(Randomised(half_space)), Pgd(), RADII, report=silent))
+    assert "randomised outputs" in heads(
+        attack_target(wrapped(Randomised(half_space)), PGD(), RADII, progress=no_progress)
+    )
 
 
 def test_outputs_that_sum_to_one_are_told(wrapped, half_space):
-    assert "outputs sum to one" in heads(attack_target(wrapped(Saturated(half_space)), Pgd(), RADII, report=silent))
+    assert "outputs sum to one" in heads(
+        attack_target(wrapped(Saturated(half_space)), PGD(), RADII, progress=no_progress)
+    )
 
 
 @pytest.fixture
@@ -80,14 +83,16 @@ def shallow(wrapped, half_space):
 
 
 def test_a_weak_attack_is_told_by_a_stronger_one(shallow):
-    record = attack_target(shallow, Paper(gradient="raw"), (0.0, 0.4, 0.8), scored="base", report=silent)
+    record = attack_target(shallow, PaperPGD(gradient="raw"), (0.0, 0.4, 0.8), scored="base", progress=no_progress)
     (warning,) = record.summary["warnings"]
     assert warning.startswith("a stronger attack gains ")
     probe = record.summary["probe"]["stronger"]
     assert probe["broken"] >= 3
     standing = sum(not row["broken"] for row in record.rows if row["radius"] == probe["radius"])
     assert probe["gain"] == pytest.approx(probe["broken"] / probe["examples"] * standing / 40)
-    off = attack_target(shallow, Paper(gradient="raw"), (0.0, 0.4, 0.8), scored="base", probe=False, report=silent)
+    off = attack_target(
+        shallow, PaperPGD(gradient="raw"), (0.0, 0.4, 0.8), scored="base", probe=False, progress=no_progress
+    )
     assert off.summary["warnings"] == []
     assert "probe" not in off.summary
 
@@ -97,10 +102,10 @@ def test_accuracy_that_rises_with_the_radius_is_told(wrapped, grey_images):
     slab = wrapped(Slab())
     right = Slab()(grey_images.images / 255).argmax(1)
     slab = replace(slab, data=replace(grey_images, labels=right))
-    leap = Pgd(steps=1, warm=False)
-    nested = attack_target(slab, leap, (0.0, 0.3, 2.0), report=silent)
+    leap = PGD(steps=1, warm=False)
+    nested = attack_target(slab, leap, (0.0, 0.3, 2.0), progress=no_progress)
     assert any(warning.startswith("accuracy rises with the radius: ") for warning in nested.summary["warnings"])
-    anew = attack_target(slab, leap, (0.0, 0.3, 2.0), nested=False, probe=False, report=silent)
+    anew = attack_target(slab, leap, (0.0, 0.3, 2.0), nested=False, probe=False, progress=no_progress)
     assert any(
         warning.startswith("accuracy rises with the radius: by ") and warning.endswith("from radius 0.3 to 2")
         for warning in anew.summary["warnings"]
@@ -109,25 +114,27 @@ def test_accuracy_that_rises_with_the_radius_is_told(wrapped, grey_images):
 
 def test_a_transfer_attack_that_is_stronger_than_the_white_box_one_is_told(target, wrapped, half_space):
     masked = wrapped(Masked(half_space))
-    transfer = attack_target(masked, Pgd(), RADII, source=target, report=silent)
+    transfer = attack_target(masked, PGD(), RADII, source=target, progress=no_progress)
     assert transfer.summary["warnings"] == []
     assert "probe" not in transfer.summary
-    white = attack_target(masked, Pgd(), RADII, report=silent)
+    white = attack_target(masked, PGD(), RADII, progress=no_progress)
     told = [warning for warning in white.summary["warnings"] if warning.startswith("a transfer attack is stronger")]
     assert len(told) == 1
     assert transfer.path.name in told[0]
-    again = attack_target(masked, Pgd(steps=19), RADII, source=target, report=silent)
+    again = attack_target(masked, PGD(steps=19), RADII, source=target, progress=no_progress)
     assert [warning.partition(":")[0] for warning in again.summary["warnings"]] == [
         "a transfer attack is stronger than the white-box one"
     ]
 
 
 def test_another_record_that_breaks_more_is_told(shallow):
-    strong = attack_target(shallow, Pgd(), (0.0, 0.4, 0.8), report=silent)
-    weak = attack_target(shallow, Paper(gradient="raw"), (0.4, 0.8), scored="base", probe=False, report=silent)
+    strong = attack_target(shallow, PGD(), (0.0, 0.4, 0.8), progress=no_progress)
+    weak = attack_target(
+        shallow, PaperPGD(gradient="raw"), (0.4, 0.8), scored="base", probe=False, progress=no_progress
+    )
     (warning,) = weak.summary["warnings"]
     assert warning.startswith(f"another attack is stronger: {strong.path.name} breaks ")
-    elsewhere = attack_target(shallow, Paper(gradient="raw"), (0.4, 0.8), probe=False, votes=9, report=silent)
+    elsewhere = attack_target(shallow, PaperPGD(gradient="raw"), (0.4, 0.8), probe=False, votes=9, progress=no_progress)
     assert elsewhere.settings["scored"] == "smoothed"  # another classifier: not compared
     assert not any("another attack" in warning for warning in elsewhere.summary["warnings"])
 
@@ -170,17 +177,17 @@ def test_probes_draw_anew(target, monkeypatch):
         return sweep(*arguments, stage=stage, **options)
 
     monkeypatch.setattr(probing, "sweep", noted)
-    probe = attack_target(target, Eot(draws=8), RADII, report=silent).summary["probe"]
+    probe = attack_target(target, EOT(draws=8), RADII, progress=no_progress).summary["probe"]
     assert set(probe) == {"stronger", "larger"}
     assert stages == ["probe:", "probe:"]
 
 
 def test_a_smoothed_classifier_is_probed_by_an_attack_that_sees_the_noise(target):
-    for attack, draws in ((Paper(steps=7), 16), (Pgd(steps=7), 16), (Eot(steps=7, draws=20), 40)):
+    for attack, draws in ((PaperPGD(steps=7), 16), (PGD(steps=7), 16), (EOT(steps=7, draws=20), 40)):
         probe = stronger(Evaluation(target, Judge(target, "smoothed", 10), attack, RADII, 0))
-        assert isinstance(probe, Eot)
+        assert isinstance(probe, EOT)
         assert (probe.steps, probe.draws, probe.random_start) == (14, draws, True)
-    assert isinstance(stronger(Evaluation(target, Judge(target, "base", 10), Eot(), RADII, 0)), Pgd)
+    assert isinstance(stronger(Evaluation(target, Judge(target, "base", 10), EOT(), RADII, 0)), PGD)
 
 
 def test_a_probe_is_a_tenth_within_limits():

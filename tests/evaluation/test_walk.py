@@ -6,13 +6,12 @@ import sys
 
 import pytest
 
+from evaluation.killing import ENVIRONMENT, killed
 from rhobust.cli import run
 from rhobust.evaluation import walk as walks
 from rhobust.evaluation.walk import walk
-from rhobust.progress import silent
+from rhobust.progress import no_progress
 from rhobust.records import RecordWriter, read_record
-
-from evaluation.killing import ENVIRONMENT, killed
 
 
 class Doubling:
@@ -32,7 +31,9 @@ class Doubling:
     def __call__(self, block=3):
         writer = RecordWriter(self.folder, "double", "", {"seed": 0})
         summarise = lambda rows: {"total": sum(row["value"] for row in rows)}  # noqa: E731
-        return walk(writer, range(10), self.rows, summarise, task="double", report=silent, rows_each=2, block=block)
+        return walk(
+            writer, range(10), self.rows, summarise, task="double", progress=no_progress, rows_each=2, block=block
+        )
 
 
 @pytest.fixture
@@ -72,7 +73,7 @@ def test_parts_of_killed_processes_are_taken_up_by_any_number(tmp_path, whole, m
 def test_more_rows_than_promised_are_refused(tmp_path):
     writer = RecordWriter(tmp_path, "double", "", {})
     with pytest.raises(ValueError, match="must hold 1 rows an example, got 2 of 0"):
-        walk(writer, range(3), Doubling(tmp_path).rows, lambda rows: {}, task="double", report=silent)
+        walk(writer, range(3), Doubling(tmp_path).rows, lambda rows: {}, task="double", progress=no_progress)
 
 
 ATTACK = ["attack:eot", "--attack.steps", "3", "--attack.draws", "2", "--votes", "10", "--limit", "150"]

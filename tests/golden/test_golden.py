@@ -13,12 +13,12 @@ import pytest
 import torch
 
 from rhobust.data import channel_statistics, load, to_unit
-from rhobust.methods import AnyMethod, Nal
+from rhobust.methods import NAL, AnyMethod
 from rhobust.models import build_model
 from rhobust.noise import BatchNoise, stream
 
 FILE = Path(__file__).with_name("losses.json")
-METHODS = [*(method() for method in get_args(AnyMethod)), Nal(inner="paper")]
+METHODS = [*(method() for method in get_args(AnyMethod)), NAL(inner="paper")]
 STEPS, BATCH = 20, 64
 
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from rhobust.methods import Nal
-from rhobust.methods.agreement import disagreement
+from rhobust.methods import NAL
+from rhobust.methods.base import disagreement
 from rhobust.noise import BatchNoise, ExampleNoise, stream
 
 
@@ -36,7 +36,7 @@ def test_answers_without_doubt_have_finite_gradients():
 
 def test_nal_adds_what_the_draws_at_its_maximiser_disagree_by(network, batch):
     x, y = batch
-    method = Nal(noise="shared", draws=3, agreement=5.0)
+    method = NAL(noise="shared", draws=3, agreement=5.0)
     shared = method.sigma * ExampleNoise(0, "n", range(6)).normal(x, 3)
     worst = method.maximise(network, x, y, BatchNoise(stream(1, "n")), shared)
     logits = network((worst + shared).flatten(0, 1))
@@ -47,6 +47,6 @@ def test_nal_adds_what_the_draws_at_its_maximiser_disagree_by(network, batch):
 
 def test_one_draw_cannot_agree():
     with pytest.raises(ValueError, match="draws must be >= 2 to agree, got 1"):
-        Nal(draws=1, agreement=10.0)
+        NAL(draws=1, agreement=10.0)
     with pytest.raises(ValueError, match="agreement must be >= 0, got -1"):
-        Nal(agreement=-1.0)
+        NAL(agreement=-1.0)

@@ -9,7 +9,7 @@ import torch
 from scipy.optimize import brentq
 
 from rhobust.data import load, to_unit
-from rhobust.methods import Nal, Wrm, gamma_of, rho_of
+from rhobust.methods import NAL, WRM, gamma_of, rho_of
 from rhobust.models import build_model
 from rhobust.noise import ExampleNoise
 
@@ -42,7 +42,7 @@ def test_rho_is_the_mean_squared_distance_of_the_maximiser(gamma, half_space, gr
 def test_rho_is_the_distance_that_the_methods_report(sigma, half_space, grey_images):
     x, y = to_unit(grey_images.images), grey_images.labels
     noise = ExampleNoise(0, "matching", range(40))
-    method = Nal(sigma=sigma, gamma=1.5, steps=16) if sigma else Wrm(gamma=1.5)
+    method = NAL(sigma=sigma, gamma=1.5, steps=16) if sigma else WRM(gamma=1.5)
     expected = method.loss(half_space, x, y, noise).squared_distance.mean().item()
     assert rho_of(half_space, grey_images, 1.5, sigma=sigma) == pytest.approx(expected, rel=1e-6)
 

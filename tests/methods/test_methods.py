@@ -11,19 +11,20 @@ from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from rhobust import attacks
-from rhobust.attacks.ascent import Lender, Lent, label_losses
-from rhobust.methods import AnyMethod, Erm, Gaussian, Nal, Pgd, Smoothadv, Stn, Trades, Wrm
+from rhobust.attacks.gradient import label_losses
+from rhobust.methods import ERM, NAL, STN, TRADES, WRM, AdversarialTraining, AnyMethod, Gaussian, SmoothAdv
 from rhobust.methods.trades import divergence
+from rhobust.models.inference import Lender, Lent
 from rhobust.noise import BatchNoise, ExampleNoise, stream
 
 METHODS = [
     *(method() for method in get_args(AnyMethod)),
-    Nal(inner="paper"),
-    Nal(noise="shared"),
-    Nal(noise="shared", agreement=10.0),
-    Nal(inner="search", gamma=0.05),
+    NAL(inner="paper"),
+    NAL(noise="shared"),
+    NAL(noise="shared", agreement=10.0),
+    NAL(inner="search", gamma=0.05),
 ]
-NOISELESS = (Erm, Pgd, Wrm)
+NOISELESS = (ERM, AdversarialTraining, WRM)
 
 
 @pytest.mark.parametrize("method", METHODS, ids=repr)
@@ -96,11 +97,11 @@ def test_inner_loops_climb_what_is_lent_in_its_fused_pieces(method, network, bat
     )
     assert torch.equal(lent.value, plain.value)
     assert torch.equal(lent.squared_distance, plain.squared_distance)
-    steps = getattr(method, "steps", 0) + isinstance(method, Wrm)
-    search = isinstance(method, Nal) and method.inner == "search"
+    steps = getattr(method, "steps", 0) + isinstance(method, WRM)
+    search = isinstance(method, NAL) and method.inner == "search"
     # Where a loss is none of labels, or a move is a few operations, there is nothing to fuse.
-    assert used["losses"] == (steps + search if isinstance(method, Nal | Pgd | Wrm) else 0)
-    assert used["moves"] == (steps if isinstance(method, Pgd | Smoothadv | Trades) or search else 0)
+    assert used["losses"] == (steps + search if isinstance(method, NAL | AdversarialTraining | WRM) else 0)
+    assert used["moves"] == (steps if isinstance(method, AdversarialTraining | SmoothAdv | TRADES) or search else 0)
     assert used["lent"] == (steps > 0)
 
 
@@ -135,7 +136,7 @@ def test_batch_norm_learns_from_the_weights_pass_alone(method, batch):
 
 def test_erm_and_gaussian_are_cross_entropy(network, batch):
     x, y = batch
-    assert Erm().loss(network, x, y, BatchNoise(stream(0, "n"))).value == F.cross_entropy(network(x), y)
+    assert ERM().loss(network, x, y, BatchNoise(stream(0, "n"))).value == F.cross_entropy(network(x), y)
     noise = ExampleNoise(3, "n", range(6)).normal(x, 2)
     expected = torch.stack([F.cross_entropy(network(x + 0.2 * z), y) for z in noise]).mean()
     value = Gaussian(sigma=0.2, draws=2).loss(network, x, y, ExampleNoise(3, "n", range(6))).value
@@ -145,7 +146,7 @@ def test_erm_and_gaussian_are_cross_entropy(network, batch):
 def test_stn_is_its_formula_and_trains_both_branches(network, batch):
     x, y = batch
     noise = ExampleNoise(3, "n", range(6)).normal(x, 1)[0]
-    value = Stn(sigma=0.2, weight=3.0).loss(network, x, y, ExampleNoise(3, "n", range(6))).value
+    value = STN(sigma=0.2, weight=3.0).loss(network, x, y, ExampleNoise(3, "n", range(6))).value
     clean, noisy = network(x), network(x + 0.2 * noise)
     stability = -(clean.softmax(1) * noisy.log_softmax(1)).sum(1).mean()
     expected = F.cross_entropy(clean, y) + 3 * stability
@@ -164,9 +165,9 @@ class Silent:
 
 def test_pgd_trains_at_the_attacks_end(network, batch):
     x, y = batch
-    attack = attacks.Pgd(steps=3, schedule="constant", relative_step=1.5, restarts=0)
+    attack = attacks.PGD(steps=3, schedule="constant", relative_step=1.5, restarts=0)
     moved = attack(network, x, y, eps=0.4, sigma=None, rng=Silent())
-    value, squared_distance = Pgd(eps=0.4, steps=3, relative_step=1.5).loss(network, x, y, Silent())
+    value, squared_distance = AdversarialTraining(eps=0.4, steps=3, relative_step=1.5).loss(network, x, y, Silent())
     assert value == F.cross_entropy(network(moved), y)
     assert (squared_distance > 0.1).all()
     assert (squared_distance < 0.4**2 + 1e-6).all()
@@ -174,7 +175,7 @@ def test_pgd_trains_at_the_attacks_end(network, batch):
 
 def test_trades_is_its_formula_and_trains_both_branches(network, batch):
     x, y = batch
-    method = Trades(eps=0.5, beta=4.0, steps=3)
+    method = TRADES(eps=0.5, beta=4.0, steps=3)
     value, squared_distance = method.loss(network, x, y, ExampleNoise(3, "n", range(6)))
     point = x + 0.001 * ExampleNoise(3, "n", range(6)).normal(x, 1)[0]
     target = network(x).softmax(1).detach()
@@ -219,7 +220,7 @@ class Counted:
 def test_smoothadv_shares_one_draw_between_its_steps_and_the_weights(network, batch):
     x, y = batch
     rng = Counted(ExampleNoise(3, "n", range(6)))
-    value, squared_distance = Smoothadv(sigma=0.2, eps=0.5, steps=3, draws=2).loss(network, x, y, rng)
+    value, squared_distance = SmoothAdv(sigma=0.2, eps=0.5, steps=3, draws=2).loss(network, x, y, rng)
     assert rng.calls == 1
     noise = 0.2 * ExampleNoise(3, "n", range(6)).normal(x, 2)
     point = x
@@ -237,28 +238,28 @@ def test_smoothadv_shares_one_draw_between_its_steps_and_the_weights(network, ba
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Nal(sigma=-1), "sigma must be > 0, got -1"),
-        (lambda: Nal(gamma=0), "gamma must be > 0, got 0"),
-        (lambda: Nal(steps=0), "steps must be >= 1, got 0"),
-        (lambda: Nal(draws=0), "draws must be >= 1, got 0"),
-        (lambda: Nal(step_size=-0.1), "step_size must be > 0"),
-        (lambda: Nal(sigma=float("nan")), "sigma must be > 0, got nan"),
+        (lambda: NAL(sigma=-1), "sigma must be > 0, got -1"),
+        (lambda: NAL(gamma=0), "gamma must be > 0, got 0"),
+        (lambda: NAL(steps=0), "steps must be >= 1, got 0"),
+        (lambda: NAL(draws=0), "draws must be >= 1, got 0"),
+        (lambda: NAL(step_size=-0.1), "step_size must be > 0"),
+        (lambda: NAL(sigma=float("nan")), "sigma must be > 0, got nan"),
         (lambda: Gaussian(sigma=0), "sigma must be > 0, got 0"),
         (lambda: Gaussian(draws=0), "draws must be >= 1, got 0"),
-        (lambda: Stn(sigma=0), "sigma must be > 0, got 0"),
-        (lambda: Stn(weight=-2), "weight must be > 0, got -2"),
-        (lambda: Pgd(eps=0), "eps must be > 0, got 0"),
-        (lambda: Pgd(steps=0), "steps must be >= 1, got 0"),
-        (lambda: Pgd(relative_step=0), "relative_step must be > 0, got 0"),
-        (lambda: Trades(eps=float("nan")), "eps must be > 0, got nan"),
-        (lambda: Trades(beta=0), "beta must be > 0, got 0"),
-        (lambda: Trades(steps=0), "steps must be >= 1, got 0"),
-        (lambda: Smoothadv(sigma=0), "sigma must be > 0, got 0"),
-        (lambda: Smoothadv(eps=-1), "eps must be > 0, got -1"),
-        (lambda: Smoothadv(steps=0), "steps must be >= 1, got 0"),
-        (lambda: Smoothadv(draws=0), "draws must be >= 1, got 0"),
-        (lambda: Wrm(gamma=0), "gamma must be > 0, got 0"),
-        (lambda: Wrm(steps=0), "steps must be >= 1, got 0"),
+        (lambda: STN(sigma=0), "sigma must be > 0, got 0"),
+        (lambda: STN(weight=-2), "weight must be > 0, got -2"),
+        (lambda: AdversarialTraining(eps=0), "eps must be > 0, got 0"),
+        (lambda: AdversarialTraining(steps=0), "steps must be >= 1, got 0"),
+        (lambda: AdversarialTraining(relative_step=0), "relative_step must be > 0, got 0"),
+        (lambda: TRADES(eps=float("nan")), "eps must be > 0, got nan"),
+        (lambda: TRADES(beta=0), "beta must be > 0, got 0"),
+        (lambda: TRADES(steps=0), "steps must be >= 1, got 0"),
+        (lambda: SmoothAdv(sigma=0), "sigma must be > 0, got 0"),
+        (lambda: SmoothAdv(eps=-1), "eps must be > 0, got -1"),
+        (lambda: SmoothAdv(steps=0), "steps must be >= 1, got 0"),
+        (lambda: SmoothAdv(draws=0), "draws must be >= 1, got 0"),
+        (lambda: WRM(gamma=0), "gamma must be > 0, got 0"),
+        (lambda: WRM(steps=0), "steps must be >= 1, got 0"),
     ],
 )
 def test_bad_hyper_parameters_are_refused(make, message):

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from rhobust.attacks.ascent import frozen
-from rhobust.methods import Nal, Wrm
+from rhobust.methods import NAL, WRM
+from rhobust.models.inference import frozen
 from rhobust.noise import BatchNoise, stream
 
 
@@ -59,7 +59,7 @@ def noise_blocks(count, draws, x):
 
 def test_the_papers_inner_step_is_its_fixed_point_map(linear, linear_batch):
     x, y = linear_batch
-    method = Nal(sigma=0.3, gamma=0.7, steps=3, draws=4, inner="paper")
+    method = NAL(sigma=0.3, gamma=0.7, steps=3, draws=4, inner="paper")
     blocks = noise_blocks(3, 4, x)
     with frozen(linear), torch.no_grad():
         found = method.maximise(linear, x, y, Repeat(blocks))
@@ -72,7 +72,7 @@ def test_the_papers_inner_step_is_its_fixed_point_map(linear, linear_batch):
 
 def test_the_damped_inner_step_uses_the_exact_cost_gradient(linear, linear_batch):
     x, y = linear_batch
-    method = Nal(sigma=0.3, gamma=0.7, steps=3, draws=4)
+    method = NAL(sigma=0.3, gamma=0.7, steps=3, draws=4)
     blocks = noise_blocks(3, 4, x)
     with frozen(linear), torch.no_grad():
         found = method.maximise(linear, x, y, Repeat(blocks))
@@ -86,7 +86,7 @@ def test_the_damped_inner_step_uses_the_exact_cost_gradient(linear, linear_batch
 def test_the_damped_solver_reaches_the_maximiser(linear, linear_batch):
     # Above the concavity threshold the maximiser solves x = x0 + mean gradient / (2 gamma) for fixed noise.
     x, y = linear_batch
-    method = Nal(sigma=0.1, gamma=30.0, steps=200, draws=3, noise="shared")
+    method = NAL(sigma=0.1, gamma=30.0, steps=200, draws=3, noise="shared")
     shared = 0.1 * noise_blocks(1, 3, x)[0]
     with frozen(linear):
         found = method.maximise(linear, x, y, Repeat([]), shared)
@@ -97,9 +97,9 @@ def test_the_damped_solver_reaches_the_maximiser(linear, linear_batch):
 def test_shared_noise_is_drawn_once(linear, linear_batch):
     x, y = linear_batch
     blocks = noise_blocks(1, 4, x)
-    Nal(noise="shared", steps=3).loss(linear, x, y, Repeat(blocks))
+    NAL(noise="shared", steps=3).loss(linear, x, y, Repeat(blocks))
     with pytest.raises(StopIteration):
-        Nal(noise="fresh", steps=3).loss(linear, x, y, Repeat(blocks))
+        NAL(noise="fresh", steps=3).loss(linear, x, y, Repeat(blocks))
 
 
 class Quadratic(nn.Module):
@@ -132,9 +132,9 @@ def test_wrm_and_nal_reach_the_maximiser_of_a_quadratic(gamma, linear_batch):
     mean, none = shared.mean(0), torch.zeros_like(x)
     model = Quadratic()
     with frozen(model):
-        wrm = Wrm(gamma=gamma, steps=800).maximise(model, x, y)
-        damped = Nal(sigma=0.3, gamma=gamma, steps=800).maximise(model, x, y, Repeat([]), shared)
-        paper = Nal(sigma=0.3, gamma=gamma, steps=100, inner="paper").maximise(model, x, y, Repeat([]), shared)
+        wrm = WRM(gamma=gamma, steps=800).maximise(model, x, y)
+        damped = NAL(sigma=0.3, gamma=gamma, steps=800).maximise(model, x, y, Repeat([]), shared)
+        paper = NAL(sigma=0.3, gamma=gamma, steps=100, inner="paper").maximise(model, x, y, Repeat([]), shared)
     assert torch.allclose(wrm, model.maximiser(x, gamma, none, none), atol=1e-8)
     assert torch.allclose(damped, model.maximiser(x, gamma, mean, none), atol=1e-8)
     assert torch.allclose(paper, model.maximiser(x, gamma, mean, mean), atol=1e-8)
@@ -144,14 +144,14 @@ def test_wrms_iterates_are_sinhas(linear, linear_batch):
     x, y = linear_batch
     none = torch.zeros(1, *x.shape, dtype=x.dtype)
     with frozen(linear), torch.no_grad():
-        found = Wrm(gamma=0.4).maximise(linear, x, y)
+        found = WRM(gamma=0.4).maximise(linear, x, y)
         expected = x + linear.mean_gradient(x, none, y) / (2 * 0.4)
         for t in range(15):
             pull = linear.mean_gradient(expected, none, y) / (2 * 0.4) - (expected - x)
             expected = expected + 1 / (t + 2) ** 0.5 * pull
     assert torch.allclose(found, expected, atol=1e-12)
     assert found.max() > 1, "nothing is clipped"
-    value, squared_distance = Wrm(gamma=0.4).loss(linear, x, y, Repeat([]))
+    value, squared_distance = WRM(gamma=0.4).loss(linear, x, y, Repeat([]))
     assert value.item() == pytest.approx(F.cross_entropy(linear(expected), y).item(), rel=1e-9)
     assert torch.allclose(squared_distance, (expected - x).flatten(1).norm(dim=1) ** 2)
 
@@ -159,7 +159,7 @@ def test_wrms_iterates_are_sinhas(linear, linear_batch):
 @pytest.mark.parametrize("inner", ["damped", "paper"])
 def test_nal_trains_on_noisy_copies_of_its_maximiser(inner, network, batch):
     x, y = batch
-    method = Nal(sigma=0.2, gamma=0.05, draws=3, inner=inner)
+    method = NAL(sigma=0.2, gamma=0.05, draws=3, inner=inner)
     value, squared_distance = method.loss(network, x, y, BatchNoise(stream(7, "noise")))
     noise = BatchNoise(stream(7, "noise"))
     worst = method.maximise(network, x, y, noise)

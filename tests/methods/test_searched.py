@@ -4,9 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-from rhobust.attacks.ascent import frozen, l2_move
-from rhobust.methods import Nal
-from rhobust.methods.searched import searched
+from rhobust.attacks.base import l2_move
+from rhobust.methods import NAL
+from rhobust.methods.base import searched
+from rhobust.models.inference import frozen
 from rhobust.noise import DrawnNoise
 
 
@@ -41,7 +42,7 @@ def test_it_is_the_best_point_of_a_fine_grid():
     # The error at distance d is sigmoid(60 (level + d / 4 - 0.5)): the wall is 0.4, 0.8 and 2 away.
     x, y = flat(0.4, 0.3, 0.0), torch.zeros(3, dtype=torch.long)
     gamma, steps = 0.5, 400
-    found = distance(searched_by(Nal(gamma=gamma, draws=1, steps=steps, inner="search"), x, y), x)
+    found = distance(searched_by(NAL(gamma=gamma, draws=1, steps=steps, inner="search"), x, y), x)
     reach = torch.linspace(0, gamma**-0.5, 100_001, dtype=torch.float64)
     for level, moved in zip((0.4, 0.3, 0.0), found, strict=True):
         worth = torch.sigmoid(60 * (level + reach / 4 - 0.5)) - gamma * reach.square()
@@ -54,7 +55,7 @@ def test_it_is_the_best_point_of_a_fine_grid():
 def test_it_passes_where_the_loss_is_flat_and_the_damped_ascent_stays():
     x, y = flat(0.3), torch.tensor([0])
     damped, search = (
-        distance(searched_by(Nal(gamma=0.5, draws=1, inner=inner), x, y), x) for inner in ("damped", "search")
+        distance(searched_by(NAL(gamma=0.5, draws=1, inner=inner), x, y), x) for inner in ("damped", "search")
     )
     assert damped < 1e-3
     assert search > 0.8
@@ -62,13 +63,13 @@ def test_it_passes_where_the_loss_is_flat_and_the_damped_ascent_stays():
 
 def test_a_lost_input_stays():
     x, y = flat(0.9, 0.6), torch.zeros(2, dtype=torch.long)
-    assert (searched_by(Nal(gamma=0.5, draws=1, inner="search"), x, y) == x).all()
+    assert (searched_by(NAL(gamma=0.5, draws=1, inner="search"), x, y) == x).all()
 
 
 @pytest.mark.parametrize("gamma", [0.1, 1.0, 10.0])
 def test_no_input_goes_further_than_a_whole_error_is_worth(gamma):
     x, y = flat(*torch.linspace(0, 0.9, 10).tolist()), torch.zeros(10, dtype=torch.long)
-    assert distance(searched_by(Nal(gamma=gamma, draws=1, steps=7, inner="search"), x, y), x).max() <= gamma**-0.5
+    assert distance(searched_by(NAL(gamma=gamma, draws=1, steps=7, inner="search"), x, y), x).max() <= gamma**-0.5
 
 
 def test_the_end_of_the_way_is_looked_at():
@@ -93,16 +94,16 @@ def test_points_are_compared_under_one_draw():
             return torch.zeros(draws, *x.shape, dtype=x.dtype)
 
     network, x, y = Wall(), flat(0.4), torch.tensor([0])
-    Nal(steps=5, draws=3, inner="search").loss(network, x, y, Counting())
+    NAL(steps=5, draws=3, inner="search").loss(network, x, y, Counting())
     assert calls == [3, 3], "one draw for the search, one for the weights"
     calls.clear()
-    Nal(steps=5, draws=3, inner="search", noise="shared").loss(network, x, y, Counting())
+    NAL(steps=5, draws=3, inner="search", noise="shared").loss(network, x, y, Counting())
     assert calls == [3]
 
 
 def test_a_step_of_ones_own_is_refused():
     with pytest.raises(ValueError, match=r"step_size must be None where inner is search, got 0\.3"):
-        Nal(inner="search", step_size=0.3)
+        NAL(inner="search", step_size=0.3)
 
 
 def test_the_price_from_which_nothing_is_worth_moving_for():
@@ -110,5 +111,5 @@ def test_the_price_from_which_nothing_is_worth_moving_for():
     away = torch.linspace(0.01, 3, 100_001, dtype=torch.float64)
     price = (torch.sigmoid(60 * (away / 4 - 0.2)) / away.square()).max().item()
     for gamma, moves in ((0.97 * price, True), (1.03 * price, False)):
-        method = Nal(gamma=gamma, draws=1, steps=256, inner="search")
+        method = NAL(gamma=gamma, draws=1, steps=256, inner="search")
         assert bool(distance(searched_by(method, x, y), x) > 0.5) == moves

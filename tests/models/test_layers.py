@@ -4,7 +4,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from rhobust.models import build_model
-from rhobust.models.layers import ConvNorm, Folded, InputConv, Residual, StandIn, WholeConv, convolve_relu, product_relu
+from rhobust.models.fused import ConvNorm, Folded, InputConv, Residual, StandIn, WholeConv, convolve_relu, product_relu
 
 
 @pytest.mark.parametrize("bias", [False, True])

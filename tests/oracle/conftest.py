@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from oracle.networks import trained
 from rhobust import methods
 from rhobust.data import load
-
-from oracle.networks import trained
 
 
 @pytest.fixture
@@ -40,7 +39,7 @@ def torchattacks(_lent_generators):
 @pytest.fixture(scope="session")
 def hardened():
     """A network trained on digits against PGD of small steps, which flatter it."""
-    return trained(methods.Pgd(eps=0.7, steps=3), load("digits", "train"), epochs=4)
+    return trained(methods.AdversarialTraining(eps=0.7, steps=3), load("digits", "train"), epochs=4)
 
 
 @pytest.fixture(scope="session")

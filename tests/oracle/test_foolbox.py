@@ -2,25 +2,24 @@
 
 import pytest
 
-from rhobust.attacks import Pgd
-from rhobust.data import load, to_unit
-from rhobust.methods import Erm
-from rhobust.noise import ExampleNoise
-
 from oracle.networks import trained
+from rhobust.attacks import PGD
+from rhobust.data import load, to_unit
+from rhobust.methods import ERM
+from rhobust.noise import ExampleNoise
 
 
 @pytest.fixture(scope="module")
 def plain():
     """A network after a pass over digits, and test images that it mostly gets right."""
-    network, test = trained(Erm(), load("digits", "train"), size=100), load("digits", "test")
+    network, test = trained(ERM(), load("digits", "train"), size=100), load("digits", "test")
     # Double precision: the comparison is of the algorithms, not of the order in which two programs add.
     return network.double(), to_unit(test.images[:40]).double(), test.labels[:40]
 
 
 def textbook(steps, norm="l2"):
     """PGD as foolbox has it: steps of one size from the centre, once."""
-    return Pgd(steps=steps, norm=norm, schedule="constant", restarts=0)
+    return PGD(steps=steps, norm=norm, schedule="constant", restarts=0)
 
 
 @pytest.mark.parametrize("eps", [0.1, 0.5, 0.92, 2.0])

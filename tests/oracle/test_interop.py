@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from rhobust import SmoothedClassifier
-from rhobust.attacks import Eot
+from rhobust.attacks import EOT
 from rhobust.certificates import Smoothing, count_votes
 from rhobust.data import load, to_unit
 from rhobust.noise import ExampleNoise
@@ -35,7 +35,7 @@ def standing(network, x, y):
 
 def as_strong_as_ours(network, moved, x, y):
     """Whether an attack of others stays in its ball and breaks what ours of as many steps does, or nearly."""
-    own = Eot(steps=STEPS, draws=8, schedule="constant", restarts=0)
+    own = EOT(steps=STEPS, draws=8, schedule="constant", restarts=0)
     ours = standing(network, own(network, x, y, eps=EPS, sigma=SIGMA, rng=ExampleNoise(0, "own", range(len(x)))), y)
     assert (moved - x).flatten(1).norm(dim=1).max() <= EPS + 1e-5
     assert ours < 0.6 * standing(network, x, y)

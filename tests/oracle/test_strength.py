@@ -3,13 +3,12 @@
 import pytest
 import torch
 
+from oracle.networks import trained
 from rhobust import methods
-from rhobust.attacks import Autoattack, Eot, Pgd
+from rhobust.attacks import EOT, PGD, AutoAttack
 from rhobust.data import available, load, to_unit
 from rhobust.evaluation import Target, attack_target
-from rhobust.progress import silent
-
-from oracle.networks import trained
+from rhobust.progress import no_progress
 
 IMAGES = 500
 POINT = 0.01
@@ -18,7 +17,7 @@ POINT = 0.01
 def ours(attack, network, data, radii, folder, *, sigma=None, limit=IMAGES):
     """The robust accuracy that we report at each radius."""
     target = Target("oracle", network, "0" * 16, sigma, data, folder, torch.device("cpu"))
-    record = attack_target(target, attack, radii, limit=limit, probe=False, report=silent)
+    record = attack_target(target, attack, radii, limit=limit, probe=False, progress=no_progress)
     return [at["accuracy"] for at in record.summary["robust_accuracy"]]
 
 
@@ -60,8 +59,8 @@ def above(ours, theirs):
 )
 def test_on_digits(radii, hardened, foolbox, autopgd, tmp_path):
     digits = load("digits", "test")
-    textbook = ours(Pgd(schedule="constant", restarts=0), hardened, digits, radii, tmp_path)
-    default = ours(Pgd(), hardened, digits, radii, tmp_path)
+    textbook = ours(PGD(schedule="constant", restarts=0), hardened, digits, radii, tmp_path)
+    default = ours(PGD(), hardened, digits, radii, tmp_path)
     same_steps = left_standing(by_foolbox(foolbox, hardened, 20), hardened, digits, radii)
     apgd = left_standing(by_apgd(autopgd, hardened), hardened, digits, radii)
     assert above(textbook, same_steps) <= 0.002
@@ -76,14 +75,14 @@ def test_eot_leaves_no_more_than_autoattack(noise_trained, tmp_path):
     digits, radii = load("digits", "test"), (0.5, 0.75)
     curves = [
         ours(attack, noise_trained, digits, radii, tmp_path, sigma=0.25, limit=40)
-        for attack in (Eot(steps=10, draws=8), Autoattack(steps=15, draws=8))
+        for attack in (EOT(steps=10, draws=8), AutoAttack(steps=15, draws=8))
     ]
     assert above(*curves) <= 1 / 40 + POINT
     assert 0.1 < curves[1][-1] < 0.9
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", [methods.Gaussian(sigma=0.25), methods.Pgd(eps=1.5, steps=4)])
+@pytest.mark.parametrize("method", [methods.Gaussian(sigma=0.25), methods.AdversarialTraining(eps=1.5, steps=4)])
 def test_on_mnist(method, foolbox, autopgd, tmp_path):
     """The paper's CNN after a quarter of an epoch; the data lie where `rhobust data get mnist` puts them."""
     if not {entry.name: entry.present for entry in available()}["mnist"]:
@@ -91,6 +90,6 @@ def test_on_mnist(method, foolbox, autopgd, tmp_path):
     radii = (0.5, 1.0, 1.5, 2.0, 2.5)
     mnist = load("mnist", "test")
     network = trained(method, load("mnist", "train"), model="cnn", images=15_000, size=128, lr=1e-3)
-    default = ours(Pgd(), network, mnist, radii, tmp_path)
+    default = ours(PGD(), network, mnist, radii, tmp_path)
     assert above(default, left_standing(by_foolbox(foolbox, network, 20), network, mnist, radii)) <= POINT
     assert above(default, left_standing(by_apgd(autopgd, network), network, mnist, radii)) <= POINT

@@ -5,18 +5,18 @@ from dataclasses import replace
 import pytest
 import torch
 
-from rhobust.attacks import Eot
+from rhobust.attacks import EOT
 from rhobust.paper.plan import plan
 from rhobust.paper.reproduce import reproduce
 from rhobust.paper.scales import SCALES
 from rhobust.paper.workshop import Workshop
-from rhobust.progress import silent
+from rhobust.progress import no_progress
 
 TINY = replace(
     SCALES["smoke"],
     epochs=2,
     limit=6,
-    eot=Eot(steps=2, draws=2),
+    eot=EOT(steps=2, draws=2),
     votes=5,
     certified=6,
     draws=200,
@@ -32,8 +32,8 @@ def tiny():
     return TINY
 
 
-def workshop_in(folder, report=silent):
-    return Workshop(folder, torch.device("cpu"), report=report)
+def workshop_in(folder, progress=no_progress):
+    return Workshop(folder, torch.device("cpu"), progress=progress)
 
 
 @pytest.fixture(scope="module")

@@ -4,13 +4,12 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
+from paper.conftest import workshop_in
 from rhobust.paper.evaluate import perform, read
 from rhobust.paper.jobs import Attack, Counterexample, Shift
 from rhobust.paper.plan import SPECS
 from rhobust.paper.readings import number
 from rhobust.paper.scales import SCALES
-
-from paper.conftest import workshop_in
 
 
 def test_theorem_2_claims_less_than_the_loss(tmp_path):

@@ -6,10 +6,11 @@ import pytest
 import torch
 from torch import nn
 
-from rhobust.attacks import Eot
+from paper.conftest import workshop_in
+from rhobust.attacks import EOT
 from rhobust.data import load
 from rhobust.evaluation import attack_target
-from rhobust.methods import Erm, Gaussian, Nal, Pgd, Smoothadv, Stn, Trades, Wrm
+from rhobust.methods import ERM, NAL, STN, TRADES, WRM, AdversarialTraining, Gaussian, SmoothAdv
 from rhobust.models import build_model
 from rhobust.noise import BatchNoise, stream
 from rhobust.paper.cost import SIZES, evaluation_work, training_work, update_cost
@@ -19,11 +20,17 @@ from rhobust.paper.plan import SPECS, plan
 from rhobust.paper.runs import run_of
 from rhobust.paper.scales import SCALES
 from rhobust.paper.settings import CIFAR_R, MNIST
-from rhobust.progress import silent
+from rhobust.progress import no_progress
 
-from paper.conftest import workshop_in
-
-METHODS = [Erm(), Gaussian(draws=2), Stn(), Pgd(steps=3), Trades(steps=3), Wrm(steps=3), Smoothadv(steps=3, draws=2)]
+METHODS = [
+    ERM(),
+    Gaussian(draws=2),
+    STN(),
+    AdversarialTraining(steps=3),
+    TRADES(steps=3),
+    WRM(steps=3),
+    SmoothAdv(steps=3, draws=2),
+]
 
 
 def test_the_sizes_are_those_of_the_data():
@@ -44,7 +51,7 @@ class Counting(nn.Module):
         return self.network(x)
 
 
-@pytest.mark.parametrize("method", [*METHODS, Nal(steps=3, draws=2)], ids=lambda method: type(method).__name__)
+@pytest.mark.parametrize("method", [*METHODS, NAL(steps=3, draws=2)], ids=lambda method: type(method).__name__)
 def test_an_update_asks_the_network_as_often_as_counted(method):
     network = build_model(
         "cnn-small", shape=(1, 8, 8), classes=10, mean=[0.3], deviation=[0.3], activation="elu", seed=0
@@ -62,10 +69,10 @@ def test_an_update_asks_the_network_as_often_as_counted(method):
 
 def test_an_update_is_counted_in_forward_passes():
     # K = r = 4: 4 draws, each with 4 input gradients (2 passes) and one weight gradient (3 passes).
-    assert update_cost(Nal(steps=4, draws=4)) == (5, 44)
-    assert update_cost(Pgd(steps=7)) == (8, 17)
-    assert update_cost(Wrm(steps=15)) == (17, 35)
-    assert update_cost(Trades(steps=4)) == (6, 15)
+    assert update_cost(NAL(steps=4, draws=4)) == (5, 44)
+    assert update_cost(AdversarialTraining(steps=7)) == (8, 17)
+    assert update_cost(WRM(steps=15)) == (17, 35)
+    assert update_cost(TRADES(steps=4)) == (6, 15)
 
 
 def test_a_method_of_somebody_elses_has_no_known_cost():
@@ -100,9 +107,9 @@ def test_an_attack_asks_for_as_many_gradients_as_counted(made, tiny, tmp_path, r
     target = workshop_in(made).target(run)
     target = replace(target, model=Spy(target.model), folder=tmp_path)
     job = Attack(
-        run, Eot(steps=5, draws=2, restarts=restarts), (0.0, 0.2, 0.4), "smoothed", run.sigma, 10, 40, probe=False
+        run, EOT(steps=5, draws=2, restarts=restarts), (0.0, 0.2, 0.4), "smoothed", run.sigma, 10, 40, probe=False
     )
-    attack_target(target, job.attack, job.radii, votes=job.votes, probe=False, limit=job.limit, report=silent)
+    attack_target(target, job.attack, job.radii, votes=job.votes, probe=False, limit=job.limit, progress=no_progress)
     work = evaluation_work(job)
     assert len(gradients) / 3 <= work.calls <= 3 * len(gradients)
     assert sum(gradients) / 3 <= work.rows / 2 <= 3 * sum(gradients)

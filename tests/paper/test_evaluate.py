@@ -5,21 +5,20 @@ from dataclasses import replace
 
 import pytest
 
-from rhobust.attacks import Eot, Pgd
+from paper.conftest import workshop_in
+from rhobust.attacks import EOT, PGD
 from rhobust.evaluation import certify_shift_target
 from rhobust.methods import Gaussian
 from rhobust.paper.evaluate import find, perform
 from rhobust.paper.jobs import Attack, Certify, Curves, Shift
 from rhobust.paper.protocol import ALPHA
-from rhobust.progress import silent
+from rhobust.progress import no_progress
 from rhobust.training import TrainConfig
-
-from paper.conftest import workshop_in
 
 RUN = TrainConfig(Gaussian(sigma=0.25), data="digits", model="cnn-small", epochs=1, batch_size=500, lr=2e-3)
 JOBS = {
-    "attack": Attack(RUN, Eot(steps=1, draws=2), (0.0, 0.5), "smoothed", None, votes=5, limit=4, probe=False),
-    "attack, no noise": Attack(RUN, Pgd(steps=1), (0.0, 0.5), "base", None, votes=5, limit=4, probe=False),
+    "attack": Attack(RUN, EOT(steps=1, draws=2), (0.0, 0.5), "smoothed", None, votes=5, limit=4, probe=False),
+    "attack, no noise": Attack(RUN, PGD(steps=1), (0.0, 0.5), "base", None, votes=5, limit=4, probe=False),
     "certify": Certify(RUN, 0.25, n=200, images=4, way="grid", radii=(0.25,)),
     "shift": Shift(RUN, 0.25, (0.0, 0.1), draws=2),
     "curves": Curves(RUN, 0.25, (0.0, 0.1), (1.0,), draws=2, images=4),
@@ -69,7 +68,7 @@ def test_beside_one_made_by_hand_the_reproduction_makes_its_own(workshop):
     ours = perform(job, workshop).path
     ours.unlink()
     theirs = certify_shift_target(
-        workshop.target(RUN, 0.25), eps=job.eps, draws=job.draws, alpha=ALPHA, dtype="bfloat16", report=silent
+        workshop.target(RUN, 0.25), eps=job.eps, draws=job.draws, alpha=ALPHA, dtype="bfloat16", progress=no_progress
     )
     assert find(job, workshop) is None
     assert perform(job, workshop).path == ours != theirs.path

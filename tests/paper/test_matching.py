@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from rhobust.attacks import Pgd
-from rhobust.methods import Erm
+from rhobust.attacks import PGD
+from rhobust.methods import ERM
 from rhobust.paper.jobs import Attack
 from rhobust.paper.matching import front_lines, matched, standing
 from rhobust.paper.specs import Front, Reading
@@ -89,8 +89,8 @@ def test_what_stands_is_told_image_by_image(tmp_path):
 
 def reading(seed=0):
     job = Attack(
-        TrainConfig(Erm(), data="digits", model="cnn-small", seed=seed),
-        Pgd(),
+        TrainConfig(ERM(), data="digits", model="cnn-small", seed=seed),
+        PGD(),
         (0.0, 0.5),
         "base",
         None,

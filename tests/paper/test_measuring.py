@@ -10,10 +10,10 @@ from torch import nn
 from rhobust.bounds import smoothness
 from rhobust.data import Dataset, load
 from rhobust.evaluation import Target
-from rhobust.methods import Nal, rho_of
+from rhobust.methods import NAL, rho_of
 from rhobust.models import build_model
 from rhobust.paper.measuring import curvature_target, match_target
-from rhobust.progress import silent
+from rhobust.progress import no_progress
 
 SIGMA = 0.1
 
@@ -38,7 +38,7 @@ def target(model, folder, levels=(127,)):
 
 
 def measured(model, folder, levels=(127,), draws=20_000):
-    record = curvature_target(target(model, folder, levels), images=len(levels), draws=draws, report=silent)
+    record = curvature_target(target(model, folder, levels), images=len(levels), draws=draws, progress=no_progress)
     return record.rows, record.summary
 
 
@@ -80,8 +80,8 @@ def test_the_matched_distance_is_that_of_the_public_function(tmp_path, gamma):
         "cnn-small", shape=data.shape, classes=10, mean=[0.3], deviation=[0.3], activation="relu", seed=0
     )
     digits = Target("net", model.eval(), "hash", SIGMA, load("digits", "test"), tmp_path, torch.device("cpu"))
-    method = Nal(sigma=SIGMA, gamma=gamma, steps=4, draws=2)
-    record = match_target(digits, method, images=20, root=None, report=silent)
+    method = NAL(sigma=SIGMA, gamma=gamma, steps=4, draws=2)
+    record = match_target(digits, method, images=20, root=None, progress=no_progress)
     expected = rho_of(model, data, gamma, steps=3, sigma=SIGMA, draws=2, limit=20)
     assert record.summary["eps"] == pytest.approx(math.sqrt(expected), rel=1e-5)
     assert record.settings["split"] == "train"
@@ -95,6 +95,6 @@ def test_the_papers_ascent_keeps_the_mean_of_its_noise(tmp_path):
         nn.init.zeros_(parameter)
     flat = nn.Sequential(nn.Flatten(), layer)
     digits = Target("flat", flat.eval(), "hash", SIGMA, load("digits", "test"), tmp_path, torch.device("cpu"))
-    method = Nal(sigma=SIGMA, gamma=1.5, steps=15, draws=4, inner="paper")
-    record = match_target(digits, method, images=200, root=None, report=silent)
+    method = NAL(sigma=SIGMA, gamma=1.5, steps=15, draws=4, inner="paper")
+    record = match_target(digits, method, images=200, root=None, progress=no_progress)
     assert record.summary["eps"] ** 2 == pytest.approx(SIGMA**2 * 64 / 4, rel=0.05)

@@ -7,7 +7,8 @@ from statistics import mean, median
 
 import pytest
 
-from rhobust.attacks import Paper
+from paper.conftest import workshop_in
+from rhobust.attacks import PaperPGD
 from rhobust.cli import run as rhobust
 from rhobust.paper import seeds, short
 from rhobust.paper.drawing import draw
@@ -18,8 +19,6 @@ from rhobust.paper.scales import SCALES
 from rhobust.paper.specs import Seeds
 from rhobust.paper.writing import block
 from rhobust.records import read_rows
-
-from paper.conftest import workshop_in
 
 NAMES = ["fig-front", "fig-story"]
 
@@ -84,7 +83,7 @@ def test_mnist_has_three_seeds_and_shares_what_has_no_gamma():
             assert [reading.job.run.seed for reading in ours.readings] == [0, 1, 2]
             assert {reading.at for reading in ours.readings} <= {0.0, float(line.keys[1])}
             kinds = {type(reading.job.attack) for reading in ours.readings}
-            assert (kinds == {Paper}) == (cell.column != "sees all at eps")
+            assert (kinds == {PaperPGD}) == (cell.column != "sees all at eps")
     stn = [line for line in table.lines if line.keys[2] == "STN"]
     assert len({reading.job for line in stn for reading in line.cells[2].ours[0].readings}) == 3
     assert [cell.printed for cell in stn[1].cells] == [0.9913, 0.9781, None]
@@ -257,8 +256,8 @@ def test_variations_change_one_setting_at_a_time():
         assert len(changed) == 1
         assert replace(run, method=first.method) == first
     assert {(run.model, run.activation, type(run.method).__name__) for run in runs[8:]} == {
-        *(("resnet18", "relu", "Wrm"), ("resnet18", "elu", "Nal"), ("resnet18", "elu", "Wrm")),
-        *(("vgg16", "relu", "Nal"), ("vgg16", "elu", "Nal"), ("vgg16", "elu", "Wrm")),
+        *(("resnet18", "relu", "WRM"), ("resnet18", "elu", "NAL"), ("resnet18", "elu", "WRM")),
+        *(("vgg16", "relu", "NAL"), ("vgg16", "elu", "NAL"), ("vgg16", "elu", "WRM")),
     }
     columns = ["natural", "sees all at 0.5", "sees all at 0.92", "certified at 0.25"]
     for line, run in zip(table.lines, runs, strict=True):

@@ -5,7 +5,7 @@ from dataclasses import fields
 import pytest
 
 from rhobust import attacks
-from rhobust.methods import Nal, Pgd, Smoothadv
+from rhobust.methods import NAL, AdversarialTraining, SmoothAdv
 from rhobust.paper.jobs import Attack, Counterexample, Training, job_id, runs_of
 from rhobust.paper.plan import SPECS, plan
 from rhobust.paper.printed import TABLES
@@ -69,8 +69,8 @@ def test_the_main_table_attacks_each_network_as_strongly_as_it_can_be():
     assert lines["NAL, damped, gamma 0.2"]["0.92"].printed is None
     for name, noisy in (("NAL", True), ("SmoothAdv", True), ("PGD", False), ("Undefended", False)):
         protocol, strongest = (reading.job for reading in lines[name]["0.5"].ours)
-        assert isinstance(protocol.attack, attacks.Paper)
-        assert isinstance(strongest.attack, attacks.Eot if noisy else attacks.Pgd)
+        assert isinstance(protocol.attack, attacks.PaperPGD)
+        assert isinstance(strongest.attack, attacks.EOT if noisy else attacks.PGD)
         assert strongest.attack.restarts == 1
         assert strongest.scored == ("smoothed" if noisy else "base")
     versions = {line.keys[0]: line.cells[0].ours[0].job.attack.version for line in auto.lines}
@@ -97,7 +97,7 @@ def test_the_full_scale_is_the_paper():
         assert (run.batch_size, run.optimizer, run.schedule) == (128, "adam", "constant")
         assert run.epochs == (25 if run.data == "mnist" else 100)
         assert run.lr == (2e-5 if run.data == "tiny-imagenet" else 1e-4)
-    nals = [run.method for run in whole.runs if isinstance(run.method, Nal)]
+    nals = [run.method for run in whole.runs if isinstance(run.method, NAL)]
     assert {(nal.steps, nal.draws) for nal in nals} == {
         *((4, 1), (4, 4), (4, 8), (8, 1), (8, 4), (8, 8)),
         *((2, 1), (2, 4), (6, 1), (6, 4)),
@@ -130,17 +130,17 @@ def test_a_cell_is_read_where_the_paper_attacks():
     assert isinstance(paper.job, Attack)
     assert (paper.job.attack.steps, paper.job.scored, paper.job.sigma) == (20, "smoothed", 0.1)
     assert eot.job.attack == SCALES["full"].eot
-    assert paper.job.run.method == Nal(sigma=0.1, gamma=1.5, steps=4, draws=4, inner="paper")
+    assert paper.job.run.method == NAL(sigma=0.1, gamma=1.5, steps=4, draws=4, inner="paper")
     pgd = next(line for line in table.lines if line.keys == ("PGD",)).cells[2]
     assert pgd.ours[0].job.scored == "base"
     assert pgd.ours[0].job == pgd.ours[1].job
-    assert pgd.ours[0].job.run.method == Pgd(eps=0.92)
+    assert pgd.ours[0].job.run.method == AdversarialTraining(eps=0.92)
     hundred = SPECS["table-pgd100"](SCALES["full"]).lines[0].cells[0].ours
     assert [reading.job.attack.steps for reading in hundred] == [100, 100]
     other = SPECS["table-gamma"](SCALES["full"])
     smoothadv = next(line for line in other.lines if line.keys == ("SmoothAdv",))
     assert [cell.ours[0].job.run.method.eps for cell in smoothadv.cells[::2]] == [0.21, 0.84, 0.4, 1.53]
-    assert smoothadv.cells[0].ours[0].job.run.method == Smoothadv(sigma=0.05, eps=0.21)
+    assert smoothadv.cells[0].ours[0].job.run.method == SmoothAdv(sigma=0.05, eps=0.21)
 
 
 def test_both_solvers_stand_side_by_side():

@@ -4,14 +4,13 @@ import json
 
 import pytest
 
+from paper.conftest import workshop_in
 from rhobust.paper.plan import plan
 from rhobust.paper.publishing import publish
 from rhobust.paper.reproduce import reproduce
 from rhobust.paper.workshop import Workshop
 from rhobust.records import read_record, record_paths
 from rhobust.training.run import WEIGHTS, WITNESS
-
-from paper.conftest import workshop_in
 
 NAMES = ["table-elu", "fig-training"]
 

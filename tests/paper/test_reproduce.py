@@ -5,12 +5,11 @@ import shutil
 
 import pytest
 
+from paper.conftest import workshop_in
 from rhobust.paper import evaluate
 from rhobust.paper import reproduce as reproduction
 from rhobust.paper.plan import plan
 from rhobust.paper.reproduce import reproduce
-
-from paper.conftest import workshop_in
 
 NAMES = ["table-elu", "fig-training"]
 MADE = [

@@ -17,11 +17,10 @@ from selenium.webdriver.chrome.webdriver import WebDriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 
+from report.folders import write_losses, write_run, write_transfer
 from rhobust.records import read_record
 from rhobust.report import write_report
 from rhobust.rounding import percent
-
-from report.folders import write_losses, write_run, write_transfer
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 DRIVER = shutil.which("chromedriver")

@@ -6,10 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rhobust.records import RecordWriter
-
 from report.folders import write_run
 from report.test_page import numbers_of, page_of, text_of
+from rhobust.records import RecordWriter
 
 STATEMENT = "With probability 99.9% one noisy vote is right at least 61.2% of the time after the change."
 

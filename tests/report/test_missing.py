@@ -6,11 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rhobust.cli import run as cli
-from rhobust.report import write_report
-
 from report.folders import change_summary, rewrite, write_attack, write_certificate, write_run
 from report.test_page import numbers_of, only, page_of, text_of
+from rhobust.cli import run as cli
+from rhobust.report import write_report
 
 
 @pytest.fixture

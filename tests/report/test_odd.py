@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rhobust.report import write_report
-
 from report.folders import rewrite, write_losses, write_run, write_shift, write_transfer
+from rhobust.report import write_report
 
 ODD = (None, True, -1, 0, 1e308, "", "x", [], [None], {}, {"a": []}, [[1]], "<b>")
 

@@ -13,10 +13,9 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
+from report.folders import RADII, write_attack, write_certificate, write_run, write_shift, write_transfer
 from rhobust.records import read_record
 from rhobust.report import write_report
-
-from report.folders import RADII, write_attack, write_certificate, write_run, write_shift, write_transfer
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&\x1b"
 

@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from report.folders import write_attack, write_pictures, write_run
+from report.test_page import page_of, text_of
 from rhobust.report import pictures
 from rhobust.report.gather import gather
 from rhobust.report.pictures import galleries
-
-from report.folders import write_attack, write_pictures, write_run
-from report.test_page import page_of, text_of
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import pytest
 
+from report.folders import EPS, change_summary, write_losses, write_run
 from rhobust.records import RecordWriter
 from rhobust.report.figures import figures
 from rhobust.report.gather import gather
@@ -9,8 +10,6 @@ from rhobust.report.overview import entry, headline
 from rhobust.report.run import Run
 from rhobust.report.soundness import contradictions
 from rhobust.report.table import numbers
-
-from report.folders import EPS, change_summary, write_losses, write_run
 
 
 @pytest.fixture

@@ -8,14 +8,13 @@ import pytest
 import torch
 from torch import nn
 
-from rhobust.methods import AnyMethod, Erm, Gaussian, Nal
+from rhobust.methods import ERM, NAL, AnyMethod, Gaussian
 from rhobust.models import build_model
 from rhobust.noise import BatchNoise, stream
-from rhobust.progress import silent
+from rhobust.progress import no_progress
 from rhobust.training import TrainConfig, train
-from rhobust.training.fast import FastStep
-from rhobust.training.processes import Processes
-from rhobust.training.step import Step
+from rhobust.training.distributed import Processes
+from rhobust.training.step import FastStep, Step
 
 # torch warns about its own parts while it compiles; what we warn of is checked below.
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]
@@ -73,7 +72,7 @@ def test_the_seed_decides_the_run_and_every_replay_draws_fresh_noise():
 
 
 def test_odd_batches_train_too():
-    step = make(Erm(), fast=True)
+    step = make(ERM(), fast=True)
     (x, y, share), *_ = batches(1)
     losses(step, batches(2))
     assert step(x[:7], y[:7], share).value.isfinite()
@@ -94,7 +93,7 @@ class Branching(nn.Module):
 def test_a_network_that_cannot_be_captured_falls_back_with_a_warning():
     with torch.random.fork_rng():
         model = Branching()
-    step = make(Erm(), fast=True, model=model)
+    step = make(ERM(), fast=True, model=model)
     with pytest.warns(UserWarning, match="the training step could not be captured and runs slower"):
         first = losses(step, batches(1))
     assert first.isfinite().all()
@@ -103,7 +102,7 @@ def test_a_network_that_cannot_be_captured_falls_back_with_a_warning():
     assert torch.rand(3, device=CUDA).isfinite().all()
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message="the training step could not be")
-        following = make(Erm(), fast=True)
+        following = make(ERM(), fast=True)
         losses(following, batches(2))
     assert following.graph is not None
 
@@ -112,7 +111,7 @@ def test_a_network_that_cannot_be_captured_falls_back_with_a_warning():
 def test_a_run_through_the_real_command_learns_and_resumes(tmp_path, optimizer):
     rate = {"adam": 2e-3, "sgd": 5e-2}[optimizer]
     config = TrainConfig(
-        Nal(sigma=0.25, gamma=2.0, draws=2), "digits", "cnn-small", epochs=6, lr=rate, optimizer=optimizer
+        NAL(sigma=0.25, gamma=2.0, draws=2), "digits", "cnn-small", epochs=6, lr=rate, optimizer=optimizer
     )
-    run = train(replace(config, schedule="cosine"), tmp_path / "run", device=CUDA, report=silent)
+    run = train(replace(config, schedule="cosine"), tmp_path / "run", device=CUDA, progress=no_progress)
     assert run.metrics()[-1]["accuracy"] > 0.85

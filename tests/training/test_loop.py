@@ -13,16 +13,15 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from rhobust.data import load
-from rhobust.methods import AnyMethod, Erm, Gaussian, Loss, Nal
+from rhobust.methods import ERM, NAL, AnyMethod, Gaussian, Loss
 from rhobust.models import build_model
 from rhobust.noise import stream
-from rhobust.progress import silent
+from rhobust.progress import no_progress
 from rhobust.records import read_rows
 from rhobust.training import Run, TrainConfig, clean_accuracy, open_run, robust_accuracy, train
-from rhobust.training.loop import Trainer, _split
-from rhobust.training.processes import Processes
+from rhobust.training.distributed import Processes
+from rhobust.training.loop import Trainer, _split, learning_rate
 from rhobust.training.run import fill_weights, weights_description
-from rhobust.training.schedule import learning_rate
 
 CPU = torch.device("cpu")
 CONFIG = TrainConfig(Gaussian(sigma=0.2), data="digits", model="cnn-small", epochs=3, batch_size=100, lr=2e-3)
@@ -38,7 +37,7 @@ def same(one, two):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    return train(CONFIG, tmp_path_factory.mktemp("run") / "gaussian", device=CPU, report=silent)
+    return train(CONFIG, tmp_path_factory.mktemp("run") / "gaussian", device=CPU, progress=no_progress)
 
 
 def test_a_run_folder_holds_what_it_should(trained):
@@ -66,30 +65,31 @@ def test_the_loaded_network_is_the_trained_one(trained):
 
 
 def test_the_same_seed_gives_the_same_weights_and_another_gives_others(trained, tmp_path):
-    again = train(CONFIG, tmp_path / "again", device=CPU, report=silent)
+    again = train(CONFIG, tmp_path / "again", device=CPU, progress=no_progress)
     assert same(weights(trained), weights(again))
     assert again.model_hash == trained.model_hash
-    other = train(replace(CONFIG, seed=1), tmp_path / "other", device=CPU, report=silent)
+    other = train(replace(CONFIG, seed=1), tmp_path / "other", device=CPU, progress=no_progress)
     assert not same(weights(trained), weights(other))
 
 
 def test_a_finished_run_is_returned_as_it_is(trained):
     before = trained.folder.joinpath("model.safetensors").stat().st_mtime_ns
-    assert train(CONFIG, trained.folder, device=CPU, report=silent).model_hash == trained.model_hash
+    assert train(CONFIG, trained.folder, device=CPU, progress=no_progress).model_hash == trained.model_hash
     assert trained.folder.joinpath("model.safetensors").stat().st_mtime_ns == before
 
 
 def test_a_folder_with_another_config_is_refused(trained):
     with pytest.raises(ValueError, match="it differs in lr, seed: choose another folder"):
-        train(replace(CONFIG, seed=4, lr=0.5), trained.folder, device=CPU, report=silent)
+        train(replace(CONFIG, seed=4, lr=0.5), trained.folder, device=CPU, progress=no_progress)
 
 
 def test_a_run_killed_by_sigkill_resumes_to_the_same_weights(trained, tmp_path):
     out = tmp_path / "killed"
     code = (
         "import sys, torch, pathlib; sys.path.insert(0, sys.argv[2]); import test_loop; "
-        "from rhobust.training import train; from rhobust.progress import silent; "
-        "train(test_loop.CONFIG, pathlib.Path(sys.argv[1]), device=torch.device('cpu'), resume=True, report=silent)"
+        "from rhobust.training import train; from rhobust.progress import no_progress; "
+        "out, device = pathlib.Path(sys.argv[1]), torch.device('cpu'); "
+        "train(test_loop.CONFIG, out, device=device, resume=True, progress=no_progress)"
     )
     command = [sys.executable, "-c", code, str(out), os.path.dirname(__file__)]  # noqa: PTH120
     process = subprocess.Popen(command)
@@ -100,22 +100,24 @@ def test_a_run_killed_by_sigkill_resumes_to_the_same_weights(trained, tmp_path):
     process.wait()
     assert not (out / "model.safetensors").exists(), "the run must be killed before its end for this test to mean much"
     with pytest.raises(ValueError, match="set resume to go on"):
-        train(CONFIG, out, device=CPU, report=silent)
-    resumed = train(CONFIG, out, device=CPU, resume=True, report=silent)
+        train(CONFIG, out, device=CPU, progress=no_progress)
+    resumed = train(CONFIG, out, device=CPU, resume=True, progress=no_progress)
     assert same(weights(trained), weights(resumed))
     assert [row["loss"] for row in resumed.metrics()] == [row["loss"] for row in trained.metrics()]
 
 
 def test_validation_images_are_held_out(tmp_path):
-    run = train(replace(CONFIG, method=Erm(), validation=900, epochs=2), tmp_path / "v", device=CPU, report=silent)
+    run = train(
+        replace(CONFIG, method=ERM(), validation=900, epochs=2), tmp_path / "v", device=CPU, progress=no_progress
+    )
     assert run.metrics()[-1]["accuracy_on"] == "validation"
     with pytest.raises(ValueError, match="validation must leave images"):
-        train(replace(CONFIG, validation=1000), tmp_path / "w", device=CPU, report=silent)
+        train(replace(CONFIG, validation=1000), tmp_path / "w", device=CPU, progress=no_progress)
 
 
 def test_nal_logs_the_distance_of_its_maximiser(tmp_path):
-    config = replace(CONFIG, method=Nal(sigma=0.2, gamma=2.0, draws=2, steps=2), epochs=1, batch_size=250)
-    assert 0.005 < train(config, tmp_path / "nal", device=CPU, report=silent).metrics()[0]["distance_rms"] < 1.0
+    config = replace(CONFIG, method=NAL(sigma=0.2, gamma=2.0, draws=2, steps=2), epochs=1, batch_size=250)
+    assert 0.005 < train(config, tmp_path / "nal", device=CPU, progress=no_progress).metrics()[0]["distance_rms"] < 1.0
 
 
 @dataclass(frozen=True)
@@ -130,7 +132,7 @@ class Exploding:
 
 def test_a_loss_that_is_not_finite_stops_the_run(tmp_path):
     with pytest.raises(FloatingPointError, match="in epoch 1, step 1; nothing was saved yet"):
-        train(replace(CONFIG, method=Exploding()), tmp_path / "x", device=CPU, report=silent)
+        train(replace(CONFIG, method=Exploding()), tmp_path / "x", device=CPU, progress=no_progress)
     assert not (tmp_path / "x" / "model.safetensors").exists()
 
 
@@ -158,7 +160,7 @@ def test_the_schedule_goes_by_the_share_of_all_steps(tmp_path, monkeypatch):
         return learning_rate(config, *place)
 
     monkeypatch.setattr("rhobust.training.loop.learning_rate", noted)
-    train(replace(CONFIG, epochs=2, batch_size=300), tmp_path / "run", device=CPU, report=silent)
+    train(replace(CONFIG, epochs=2, batch_size=300), tmp_path / "run", device=CPU, progress=no_progress)
     assert seen == [(step, 8) for step in range(8)]
 
 
@@ -215,7 +217,7 @@ def test_metrics_are_json_lines(trained):
 def test_every_method_trains_through_the_loop(method, tmp_path):
     small = {"steps": 2} if "steps" in method.__dataclass_fields__ else {}
     config = replace(CONFIG, method=method(**small), epochs=2, batch_size=250)
-    metrics = train(config, tmp_path / "run", device=CPU, report=silent).metrics()
+    metrics = train(config, tmp_path / "run", device=CPU, progress=no_progress).metrics()
     assert metrics[1]["loss"] < metrics[0]["loss"]
 
 
@@ -223,7 +225,8 @@ def test_the_running_mean_of_the_weights_is_kept(tmp_path):
     one = replace(CONFIG, epochs=1, batch_size=1000)
     configs = {"one": one, "two": replace(one, epochs=2), "mean": replace(one, epochs=2, average=0.9)}
     found = {
-        name: weights(train(config, tmp_path / name, device=CPU, report=silent)) for name, config in configs.items()
+        name: weights(train(config, tmp_path / name, device=CPU, progress=no_progress))
+        for name, config in configs.items()
     }
     start = build_model(
         "cnn-small", shape=(1, 8, 8), classes=10, mean=[0.0], deviation=[1.0], activation="relu", seed=0
@@ -242,9 +245,9 @@ def test_an_interrupted_run_keeps_its_mean_and_its_best_epoch(tmp_path):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train(config, tmp_path / "cut", device=CPU, report=interrupt)
-    resumed = train(config, tmp_path / "cut", device=CPU, resume=True, report=silent)
-    whole = train(config, tmp_path / "whole", device=CPU, report=silent)
+        train(config, tmp_path / "cut", device=CPU, progress=interrupt)
+    resumed = train(config, tmp_path / "cut", device=CPU, resume=True, progress=no_progress)
+    whole = train(config, tmp_path / "whole", device=CPU, progress=no_progress)
     assert same(weights(resumed), weights(whole))
     assert [row["accuracy"] for row in resumed.metrics()] == [row["accuracy"] for row in whole.metrics()]
 
@@ -274,7 +277,7 @@ def test_the_seed_decides_which_images_are_measured_on(validation, monkeypatch):
 def test_an_epoch_is_measured_with_the_weights_that_would_be_saved(tmp_path):
     # After one step a mean of 0.999 is almost the network at the start, whatever the step has made of the weights.
     config = replace(CONFIG, epochs=1, batch_size=1000, lr=0.5, average=0.999, validation=300)
-    run = train(config, tmp_path / "mean", device=CPU, report=silent)
+    run = train(config, tmp_path / "mean", device=CPU, progress=no_progress)
     (row,) = run.metrics()
     _, held_out = _split(load("digits", "train"), config)
     assert row["accuracy"] == pytest.approx(clean_accuracy(run.load_model(CPU), held_out))
@@ -284,7 +287,7 @@ def test_the_logged_loss_is_that_of_an_image(tmp_path):
     # Before anything is learnt: an even guess among ten classes, whatever the batches.
     for batch_size in (50, 300):
         config = replace(CONFIG, epochs=1, lr=1e-9, batch_size=batch_size)
-        (row,) = train(config, tmp_path / str(batch_size), device=CPU, report=silent).metrics()
+        (row,) = train(config, tmp_path / str(batch_size), device=CPU, progress=no_progress).metrics()
         assert row["loss"] == pytest.approx(math.log(10), rel=0.3)
 
 
@@ -323,8 +326,8 @@ def test_of_epochs_that_are_equally_good_the_first_is_kept(tmp_path):
 
 
 def test_the_rule_decides_which_epoch_is_kept(tmp_path):
-    config = replace(CONFIG, method=Erm(), validation=300, epochs=4, lr=0.05, keep="best-clean")
-    run = train(config, tmp_path / "best", device=CPU, report=silent)
+    config = replace(CONFIG, method=ERM(), validation=300, epochs=4, lr=0.05, keep="best-clean")
+    run = train(config, tmp_path / "best", device=CPU, progress=no_progress)
     best = max(row["accuracy"] for row in run.metrics())
     order = torch.randperm(1000, generator=stream(0, "validation"))
     held_out = load("digits", "train").select(order[:300])
@@ -333,7 +336,7 @@ def test_the_rule_decides_which_epoch_is_kept(tmp_path):
 
 def test_accuracy_under_attack_is_measured_on_request(tmp_path):
     config = replace(CONFIG, epochs=1, measure_eps=0.5, validation=100, keep="best-robust")
-    row = train(config, tmp_path / "robust", device=CPU, report=silent).metrics()[0]
+    row = train(config, tmp_path / "robust", device=CPU, progress=no_progress).metrics()[0]
     assert 0 <= row["robust_accuracy"] <= row["accuracy"] + 0.1
 
 
@@ -358,9 +361,9 @@ def test_bad_options_are_refused(change, message):
 
 
 def test_clipping_bounds_the_step(tmp_path):
-    config = replace(CONFIG, method=Erm(), optimizer="sgd", epochs=1, batch_size=1000, clip=1e-3)
+    config = replace(CONFIG, method=ERM(), optimizer="sgd", epochs=1, batch_size=1000, clip=1e-3)
     config = replace(config, lr=1.0, schedule="constant")
-    run = train(config, tmp_path / "clipped", device=CPU, report=silent)
+    run = train(config, tmp_path / "clipped", device=CPU, progress=no_progress)
     start = build_model(
         "cnn-small", shape=(1, 8, 8), classes=10, mean=[0.0], deviation=[1.0], activation="relu", seed=0
     ).state_dict()

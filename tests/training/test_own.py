@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from rhobust.methods import Gaussian, Loss
-from rhobust.progress import silent
+from rhobust.progress import no_progress
 from rhobust.training import TrainConfig, train
 
 
@@ -49,5 +49,5 @@ def test_a_method_of_ones_own_that_cannot_train_is_one_line(method, message, tmp
             TrainConfig(method, "digits", "cnn-small", epochs=1, batch_size=100),
             tmp_path / "own",
             device="cpu",
-            report=silent,
+            progress=no_progress,
         )

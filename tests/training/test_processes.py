@@ -8,15 +8,15 @@ import sys
 import pytest
 import torch
 
-from rhobust.methods import Nal
+from rhobust.methods import NAL
 from rhobust.noise import BatchNoise, stream
-from rhobust.progress import silent
+from rhobust.progress import no_progress
 from rhobust.training import TrainConfig, open_run, train
-from rhobust.training.processes import Processes, ShardNoise
+from rhobust.training.distributed import Processes, ShardNoise
 
 # Adam would hide a gradient of the wrong length, and an even batch a share of the wrong one.
 CONFIG = TrainConfig(
-    Nal(sigma=0.25, gamma=2.0, steps=2, draws=2),
+    NAL(sigma=0.25, gamma=2.0, steps=2, draws=2),
     data="digits",
     model="cnn-small",
     epochs=2,
@@ -27,7 +27,7 @@ CONFIG = TrainConfig(
 
 
 def test_two_processes_give_the_losses_of_one(tmp_path):
-    alone = train(CONFIG, tmp_path / "one", device=torch.device("cpu"), report=silent)
+    alone = train(CONFIG, tmp_path / "one", device=torch.device("cpu"), progress=no_progress)
     method = ["--method.sigma", "0.25", "--method.gamma", "2.0", "--method.steps", "2", "--method.draws", "2"]
     settings = ["--data", "digits", "--model", "cnn-small", "--epochs", "2", "--batch-size", "151"]
     settings += ["--optimizer", "sgd", "--lr", "0.02"]

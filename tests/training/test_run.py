@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from rhobust.methods import Gaussian, Loss
-from rhobust.progress import silent
+from rhobust.progress import no_progress
 from rhobust.training import TrainConfig, train
 
 CONFIG = TrainConfig(Gaussian(sigma=0.2), data="digits", model="cnn-small", epochs=2, batch_size=500, lr=2e-3)
@@ -55,7 +55,7 @@ REFUSED = {
 
 
 def trained(folder, resume=False, **change):
-    return train(replace(CONFIG, **change), folder, device=torch.device("cpu"), resume=resume, report=silent)
+    return train(replace(CONFIG, **change), folder, device=torch.device("cpu"), resume=resume, progress=no_progress)
 
 
 def contents(folder):
@@ -82,7 +82,7 @@ def test_an_unfinished_run_stays_as_it_was(tmp_path):
         raise KeyboardInterrupt("stopped")
 
     with pytest.raises(KeyboardInterrupt):
-        train(CONFIG, tmp_path, device=torch.device("cpu"), report=interrupt)
+        train(CONFIG, tmp_path, device=torch.device("cpu"), progress=interrupt)
     before = contents(tmp_path)
     assert sorted(before) == ["config.json", "environment.json", "metrics.jsonl", "resume.pt"]
     for change, message in (({"lr": 0.5}, "it differs in lr"), ({}, "set resume to go on")):

@@ -3,12 +3,12 @@
 A new attack is one file with such a dataclass and one more name in `AnyAttack`.
 """
 
-from rhobust.attacks.attack import Attack as Attack
-from rhobust.attacks.autoattack import Autoattack as Autoattack
-from rhobust.attacks.climb import Climb as Climb
-from rhobust.attacks.eot import Eot as Eot
-from rhobust.attacks.paper import Paper as Paper
-from rhobust.attacks.pgd import Pgd as Pgd
+from rhobust.attacks.autoattack import AutoAttack as AutoAttack
+from rhobust.attacks.base import Attack as Attack
+from rhobust.attacks.gradient import GradientAttack as GradientAttack
+from rhobust.attacks.pgd import EOT as EOT
+from rhobust.attacks.pgd import PGD as PGD
+from rhobust.attacks.pgd import PaperPGD as PaperPGD
 
-AnyAttack = Pgd | Eot | Paper | Autoattack
+AnyAttack = PGD | EOT | PaperPGD | AutoAttack
 """Every attack: the command line, the records and the tests read this union."""

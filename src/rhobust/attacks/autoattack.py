@@ -9,14 +9,11 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from rhobust.declared import check_declared
+from rhobust.attacks.base import Attack, Norm, padded, unit
+from rhobust.attacks.gradient import smoothed_logits
+from rhobust.models.inference import frozen
 from rhobust.noise import DrawnNoise, Noise, stream
-
-from rhobust.attacks.ascent import frozen, unit
-from rhobust.attacks.attack import Attack
-from rhobust.attacks.ball import Norm
-from rhobust.attacks.padding import padded
-from rhobust.attacks.smoothed import smoothed_logits
+from rhobust.settings import check_declared
 
 _LOG = logging.getLogger(__name__)
 # DLR's gradient is zero where an example is broken beyond doubt: what pyautoattack warns of is no news by itself.
@@ -31,7 +28,7 @@ TARGETS = 9
 
 
 @dataclass(frozen=True)
-class Autoattack(Attack):
+class AutoAttack(Attack):
     """AutoAttack: of the points that its parts find, the one that the classifier gets most wrong.
 
     "rand" attacks the smoothed classifier by APGD on cross-entropy and on DLR. The draws of a step go through the

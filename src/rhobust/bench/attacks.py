@@ -12,23 +12,23 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rhobust.attacks import AnyAttack, Pgd
+from rhobust.attacks import PGD, AnyAttack
 from rhobust.bench.benchmark import Setting, Table
 from rhobust.bench.peers import generators_kept
 from rhobust.bench.textbook import textbook_network
-from rhobust.configs import member_to_json
 from rhobust.data import Dataset, load, to_unit
 from rhobust.evaluation import Target, attack_target, robust_curve
 from rhobust.methods import Gaussian
 from rhobust.models import build_model
 from rhobust.noise import BatchNoise, stream
-from rhobust.progress import silent, telling
+from rhobust.progress import no_progress, progress_or_default
+from rhobust.settings import member_to_json
 
 RADII = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75)
 IMAGES = 256
 STEPS = 20
 """Gradients that the others take at each radius."""
-ATTACK = Pgd(steps=4)
+ATTACK = PGD(steps=4)
 """Ours: two ascents of four gradients at each radius, on what still stands, from where the smaller radius ended."""
 ROUNDS = 2
 """Everything is timed this often, in turn; the shortest time counts."""
@@ -43,8 +43,8 @@ def bench_attacks(setting: Setting) -> dict[str, Any]:
     not at hand. The others get the same network; foolbox is timed a second time on one of torch's own layers. A
     package that is not installed is left out. Our default attack, which takes five times the steps, stands last.
     """
-    with telling(setting.report) as tell:
-        tell("bench attacks: train a network")
+    with progress_or_default(setting.progress) as notify:
+        notify("bench attacks: train a network")
         train, test = _data(setting.root)
         network = _network(train, setting.device)
         x = to_unit(test.images[:IMAGES]).to(setting.device)
@@ -55,12 +55,12 @@ def bench_attacks(setting: Setting) -> dict[str, Any]:
             ways["foolbox, torch's layers"] = textbook_network(copy.deepcopy(network)), by_foolbox
         if find_spec("torchattacks"):
             ways["torchattacks"] = network, by_torchattacks
-        ways["rhobust by default"] = network, _ours(test, setting.device, Pgd())
+        ways["rhobust by default"] = network, _ours(test, setting.device, PGD())
         times: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
         curves: dict[str, list[float]] = {}
         for number in range(ROUNDS):
             for name, (model, sweep) in ways.items():
-                tell(f"bench attacks: {name}, round {number + 1} of {ROUNDS}")
+                notify(f"bench attacks: {name}, round {number + 1} of {ROUNDS}")
                 with generators_kept(setting.device):
                     start, worked = time.perf_counter(), time.process_time()
                     curves[name] = sweep(model, x, y)
@@ -134,11 +134,11 @@ def by_torchattacks(network: nn.Module, x: Tensor, y: Tensor) -> list[float]:
     return standing
 
 
-def _ours(test: Dataset, device: torch.device, attack: Pgd) -> Sweep:
+def _ours(test: Dataset, device: torch.device, attack: PGD) -> Sweep:
     def sweep(network: nn.Module, x: Tensor, y: Tensor) -> list[float]:
         with tempfile.TemporaryDirectory() as folder:
             target = Target("bench", network, "bench", None, test, Path(folder), device)
-            record = attack_target(target, attack, RADII, limit=IMAGES, probe=False, report=silent)
+            record = attack_target(target, attack, RADII, limit=IMAGES, probe=False, progress=no_progress)
         return [at["accuracy"] for at in robust_curve(record.rows, RADII)]
 
     return sweep
@@ -147,7 +147,7 @@ def _ours(test: Dataset, device: torch.device, attack: Pgd) -> Sweep:
 def _data(root: Path | None) -> Sequence[Dataset]:
     """MNIST where it is at hand, else the digits that come with the package: training and test images."""
     try:
-        return [load("mnist", split, root=root, report=silent) for split in ("train", "test")]
+        return [load("mnist", split, root=root, progress=no_progress) for split in ("train", "test")]
     except (ValueError, OSError):
         return [load("digits", split) for split in ("train", "test")]
 

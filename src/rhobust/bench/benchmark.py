@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from rhobust.progress import Report
+from rhobust.progress import ProgressCallback
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,8 @@ class Setting:
     """Noise draws a point of a comparator; each benchmark has its own default."""
     curve: int = 0
     """Steps over which the training benchmark compares NAL's losses, fast against float32; 0 skips it."""
-    report: Report | None = None
-    """Told of progress; None shows it on stderr."""
+    progress: ProgressCallback | None = None
+    """Progress callback; default: shown on stderr."""
 
     def machine(self) -> dict[str, Any]:
         """What times depend on and no setting says."""

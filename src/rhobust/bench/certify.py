@@ -22,7 +22,7 @@ from rhobust.evaluation import Target, target_from_run
 from rhobust.methods import Gaussian
 from rhobust.models import build_model
 from rhobust.noise import stream
-from rhobust.progress import telling
+from rhobust.progress import progress_or_default
 from rhobust.training import TrainConfig, train
 
 N0, N, ALPHA = 100, 100_000, 1e-3
@@ -54,7 +54,7 @@ def bench_certify(setting: Setting) -> dict[str, Any]:
     """
     device, scale = setting.device, SCALES[setting.device.type]
     count = setting.limit or scale.grid
-    with telling(setting.report) as tell, tempfile.TemporaryDirectory() as scratch:
+    with progress_or_default(setting.progress) as notify, tempfile.TemporaryDirectory() as scratch:
         target = _target(setting, Path(scratch))
         sigma, shape = target.smoothing(), target.data.shape
         images = target.data.images[: max(count, scale.fixed)].to(device)
@@ -72,7 +72,7 @@ def bench_certify(setting: Setting) -> dict[str, Any]:
 
         def rate(name: str, inputs: int, seconds: float) -> None:
             result["rates"].append({"name": name, "images": inputs, "samples_per_second": inputs * (N0 + N) / seconds})
-            tell(f"bench certify: {name} {result['rates'][-1]['samples_per_second']:.0f} samples/s")
+            notify(f"bench certify: {name} {result['rates'][-1]['samples_per_second']:.0f} samples/s")
 
         for name, strict in _loops(device):
             rate(name, scale.loops, _textbook_seconds(target, images[: scale.loops], strict=strict))
@@ -121,7 +121,7 @@ def _notes(decisions: dict[str, Any] | None) -> list[str]:
 def _target(setting: Setting, scratch: Path) -> Target:
     """The run's network; without one a small network for digits, and on a GPU a random ResNet-18 for CIFAR-10."""
     if setting.run is not None:
-        return target_from_run(setting.run, device=setting.device, root=setting.root, report=setting.report)
+        return target_from_run(setting.run, device=setting.device, root=setting.root, progress=setting.progress)
     if setting.device.type == "cuda":
         model = build_model(
             "resnet18", shape=(3, 32, 32), classes=10, mean=[0.5] * 3, deviation=[0.25] * 3, activation="relu", seed=0
@@ -131,7 +131,7 @@ def _target(setting: Setting, scratch: Path) -> Target:
         data = Dataset("random images", "test", images, labels, tuple("0123456789"))
         return Target("random resnet18", model.to(setting.device).eval(), "", 0.25, data, scratch, setting.device)
     config = TrainConfig(Gaussian(sigma=0.25), data="digits", model="cnn-small", epochs=10, batch_size=64, lr=2e-3)
-    run = train(config, scratch / "run", device=setting.device, report=setting.report)
+    run = train(config, scratch / "run", device=setting.device, progress=setting.progress)
     return target_from_run(run.folder, device=setting.device)
 
 

@@ -12,7 +12,7 @@ from rhobust.bench.benchmark import Setting, Table
 from rhobust.bounds import population_loss, population_loss_intervals
 from rhobust.certificates import charged_alpha, count_errors, noise_kind
 from rhobust.evaluation import Target, target_from_run
-from rhobust.progress import Report, Step, telling
+from rhobust.progress import ProgressCallback, ProgressEvent, progress_or_default
 from rhobust.rounding import rounded
 
 ALPHA, DRAWS = 1e-3, 20
@@ -35,15 +35,15 @@ def bench_shift(setting: Setting) -> dict[str, Any]:
     test points get 20 draws each for our certificate and thousands for Clopper-Pearson's, in one process; both are
     statements about the population at the same alpha.
     """
-    with telling(setting.report) as tell:
+    with progress_or_default(setting.progress) as notify:
         bound = []
         for points in POINTS:
-            tell(f"bench shift: the bound for {points:,} points")
+            notify(f"bench shift: the bound for {points:,} points")
             bound.append(_timed(points))
         result: dict[str, Any] = {"alpha": ALPHA, "draws": DRAWS, "eps_in_sigma": list(EPS), "bound": bound}
         result["run"] = None
         if setting.run is not None:
-            result["run"] = _against_intervals(setting, setting.run, tell)
+            result["run"] = _against_intervals(setting, setting.run, notify)
     return result
 
 
@@ -63,7 +63,7 @@ def _timed(points: int) -> dict[str, Any]:
     return {"points": points, "seconds": seconds, "cpu_seconds": busy, "peak_mib": peak / 2**20}
 
 
-def _against_intervals(setting: Setting, folder: Path, tell: Report) -> dict[str, Any]:
+def _against_intervals(setting: Setting, folder: Path, notify: ProgressCallback) -> dict[str, Any]:
     target = target_from_run(folder, device=setting.device, root=setting.root)
     sigma = target.smoothing()
     limit = FEW[setting.device.type] if setting.limit is None else setting.limit
@@ -73,7 +73,7 @@ def _against_intervals(setting: Setting, folder: Path, tell: Report) -> dict[str
     many = setting.draws or MANY[setting.device.type]
     ways: dict[str, dict[str, Any]] = {}
     for name, draws, seed in (("ours", DRAWS, 0), ("intervals", many, 1)):
-        errors, seconds = _votes(target, indices, draws, seed, f"bench shift, {draws} draws", tell)
+        errors, seconds = _votes(target, indices, draws, seed, f"bench shift, {draws} draws", notify)
         dimension = target.data.images[0].numel()
         kind = noise_kind(target.data.images)
         level = charged_alpha(ALPHA, sigma=sigma, dimension=dimension, draws=draws * len(indices), noise=kind)
@@ -107,7 +107,7 @@ def _against_intervals(setting: Setting, folder: Path, tell: Report) -> dict[str
 
 
 def _votes(
-    target: Target, indices: list[int], draws: int, seed: int, task: str, tell: Report
+    target: Target, indices: list[int], draws: int, seed: int, task: str, notify: ProgressCallback
 ) -> tuple[np.ndarray, float]:
     """Wrong votes of each point, and the seconds they took after a warm-up."""
     images, labels = (part.to(target.device) for part in (target.data.images, target.data.labels))
@@ -129,7 +129,7 @@ def _votes(
     start, found = time.perf_counter(), []
     for first in range(0, len(indices), BLOCK):
         found.append(count(indices[first : first + BLOCK], draws))
-        tell(Step(task, min(first + BLOCK, len(indices)), len(indices), "points"))
+        notify(ProgressEvent(task, min(first + BLOCK, len(indices)), len(indices), "points"))
     return np.concatenate(found), time.perf_counter() - start
 
 

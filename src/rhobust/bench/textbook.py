@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rhobust.methods import Nal, Pgd, Smoothadv, Trades, Wrm
-from rhobust.models.layers import ConvNorm, InputConv, WholeConv
+from rhobust.methods import NAL, TRADES, WRM, AdversarialTraining, SmoothAdv
+from rhobust.models.fused import ConvNorm, InputConv, WholeConv
 from rhobust.noise import Noise
 
 
@@ -62,19 +62,19 @@ def textbook_votes(
 
 
 def textbook_loss(
-    method: Nal | Pgd | Smoothadv | Trades | Wrm, model: nn.Module, x: Tensor, y: Tensor, rng: Noise
+    method: NAL | AdversarialTraining | SmoothAdv | TRADES | WRM, model: nn.Module, x: Tensor, y: Tensor, rng: Noise
 ) -> Tensor:
     """The loss of a batch by the plain loop of each method."""
     match method:
-        case Nal():
+        case NAL():
             return _nal(method, model, x, y, rng)
-        case Wrm():
+        case WRM():
             return _wrm(method, model, x, y)
-        case Pgd():
+        case AdversarialTraining():
             return F.cross_entropy(model(_pgd(method, model, x, y)), y)
-        case Trades():
+        case TRADES():
             return _trades(method, model, x, y, rng)
-        case Smoothadv():
+        case SmoothAdv():
             return _smoothadv(method, model, x, y, rng)
 
 
@@ -89,7 +89,7 @@ def _l2_step(x: Tensor, gradient: Tensor, centre: Tensor, eps: float, size: floa
     return (centre + offset * (eps / length).clamp_max(1.0)).clamp(0, 1)
 
 
-def _nal(method: Nal, model: nn.Module, x0: Tensor, y: Tensor, rng: Noise) -> Tensor:
+def _nal(method: NAL, model: nn.Module, x0: Tensor, y: Tensor, rng: Noise) -> Tensor:
     x = x0.clone()
     for k in range(method.steps):
         gradient = torch.zeros_like(x0)
@@ -102,7 +102,7 @@ def _nal(method: Nal, model: nn.Module, x0: Tensor, y: Tensor, rng: Noise) -> Te
     return torch.stack(losses).mean()
 
 
-def _wrm(method: Wrm, model: nn.Module, x0: Tensor, y: Tensor) -> Tensor:
+def _wrm(method: WRM, model: nn.Module, x0: Tensor, y: Tensor) -> Tensor:
     x = x0.clone()
     for k in range(method.steps + 1):
         x.requires_grad_()
@@ -111,7 +111,7 @@ def _wrm(method: Wrm, model: nn.Module, x0: Tensor, y: Tensor) -> Tensor:
     return F.cross_entropy(model(x), y)
 
 
-def _pgd(method: Pgd, model: nn.Module, x0: Tensor, y: Tensor) -> Tensor:
+def _pgd(method: AdversarialTraining, model: nn.Module, x0: Tensor, y: Tensor) -> Tensor:
     x = x0.clone()
     for _ in range(method.steps):
         x.requires_grad_()
@@ -124,7 +124,7 @@ def _kl(clean: Tensor, moved: Tensor) -> Tensor:
     return F.kl_div(moved.log_softmax(1), clean.softmax(1), reduction="sum")
 
 
-def _trades(method: Trades, model: nn.Module, x0: Tensor, y: Tensor, rng: Noise) -> Tensor:
+def _trades(method: TRADES, model: nn.Module, x0: Tensor, y: Tensor, rng: Noise) -> Tensor:
     x = x0 + 1e-3 * rng.normal(x0, 1)[0]
     for _ in range(method.steps):
         x.requires_grad_()
@@ -134,7 +134,7 @@ def _trades(method: Trades, model: nn.Module, x0: Tensor, y: Tensor, rng: Noise)
     return F.cross_entropy(clean, y) + method.beta * _kl(clean, model(x)) / len(x0)
 
 
-def _smoothadv(method: Smoothadv, model: nn.Module, x0: Tensor, y: Tensor, rng: Noise) -> Tensor:
+def _smoothadv(method: SmoothAdv, model: nn.Module, x0: Tensor, y: Tensor, rng: Noise) -> Tensor:
     noise = [method.sigma * rng.normal(x0, 1)[0] for _ in range(method.draws)]
     x = x0.clone()
     for _ in range(method.steps):

@@ -12,17 +12,16 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from rhobust.bench.benchmark import Setting, Table
 from rhobust.bench.textbook import textbook_loss, textbook_network
-from rhobust.configs import kind_of
-from rhobust.methods import Nal, Pgd, Smoothadv, Trades, Wrm
+from rhobust.methods import NAL, TRADES, WRM, AdversarialTraining, SmoothAdv
 from rhobust.models import build_model
 from rhobust.noise import BatchNoise, stream
 from rhobust.paper.cost import update_cost
-from rhobust.progress import telling
-from rhobust.training.fast import FastStep
-from rhobust.training.processes import Processes
-from rhobust.training.step import Step
+from rhobust.progress import progress_or_default
+from rhobust.settings import kind_of
+from rhobust.training.distributed import Processes
+from rhobust.training.step import FastStep, Step
 
-METHODS = (Nal(), Pgd(), Smoothadv(), Trades(), Wrm())
+METHODS = (NAL(), AdversarialTraining(), SmoothAdv(), TRADES(), WRM())
 
 
 @dataclass(frozen=True)
@@ -48,9 +47,9 @@ def bench_training(setting: Setting) -> dict[str, Any]:
     scale = SCALES[device.type]
     ceiling = matmul_rate(device)
     rows = []
-    with telling(setting.report) as tell:
+    with progress_or_default(setting.progress) as notify:
         for method in METHODS:
-            tell(f"bench training: {kind_of(type(method))}")
+            notify(f"bench training: {kind_of(type(method))}")
             rows.append(_compare(method, scale, device, ceiling))
         result: dict[str, Any] = {
             **setting.machine(),
@@ -61,8 +60,8 @@ def bench_training(setting: Setting) -> dict[str, Any]:
             "methods": rows,
         }
         if curve:
-            tell(f"bench training: loss over {curve} steps")
-            result["curve"] = loss_curves(Nal(), scale, device, curve)
+            notify(f"bench training: loss over {curve} steps")
+            result["curve"] = loss_curves(NAL(), scale, device, curve)
     return result
 
 
@@ -104,7 +103,7 @@ def matmul_rate(device: torch.device) -> float:
     return 2 * size**3 / _seconds(lambda: a @ b, device, repeats=10)
 
 
-def loss_curves(method: Nal, scale: Scale, device: torch.device, steps: int) -> dict[str, list[float]]:
+def loss_curves(method: NAL, scale: Scale, device: torch.device, steps: int) -> dict[str, list[float]]:
     """Losses of the same batches by the plain float32 step and by the default one, same seed."""
     batches = _batches(scale, device, 32)
     curves = {}

@@ -1,13 +1,24 @@
-"""Confidence bounds: Clopper-Pearson, betting, Dvoretzky-Kiefer-Wolfowitz, and counts of failures."""
+"""Confidence bounds for shares and means, and tests that a count contradicts a claim."""
 
 import math
+from functools import cache
 from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special, stats
 
-from rhobust.bounds.arguments import MARGIN, Array, FloatOrArray, counts, level, one_count, open_interval, result, unit_interval
+from rhobust.bounds.validation import (
+    MARGIN,
+    Array,
+    FloatOrArray,
+    counts,
+    level,
+    one_count,
+    open_interval,
+    result,
+    unit_interval,
+)
 
 Side: TypeAlias = Literal["lower", "upper"]
 
@@ -176,3 +187,41 @@ def failure_quantile(n: int, alpha: float, delta: float) -> int:
     while stats.binom.sf(k, n, alpha) > delta:
         k += 1
     return k
+
+
+BEYOND_DOUBT = 1e-6
+"""A vote is beyond doubt where a label of probability one half would get as few votes so rarely."""
+CHANCE = 1e-3
+"""Probability that sound certificates and fair votes are called contradictory."""
+
+
+@cache
+def beyond_doubt(label_votes: int, votes: int) -> bool:
+    """Return whether so few votes for a label are no accident.
+
+    Guarantee: if the label has at least one half of the probability under noise, the answer is True with probability
+    at most `BEYOND_DOUBT`: it is True where P(Bin(votes, 1/2) <= label_votes) lies below that.
+
+    Args:
+        label_votes: Votes for the label.
+        votes: Votes in all.
+    """
+    return bool(special.bdtr(label_votes, votes, 0.5) < BEYOND_DOUBT)
+
+
+def refuted_by_chance(n: int, alpha: float, votings: int) -> int:
+    """Return how many of n examples may be broken beyond doubt within their certified radius though all is sound.
+
+    Guarantee: if the examples are independent, each gets a false certificate with probability at most alpha, and each
+    is voted on at most `votings` times, then with probability at least 1 - `CHANCE` no more examples than these are
+    refuted. One example is refuted only if its certificate is false or one of the votes on it is a fluke, so with
+    probability at most alpha + votings `BEYOND_DOUBT`. Those that got no certificate count too: alpha bounds the
+    probability of a false certificate, not the share of false ones among those that were given.
+
+    Args:
+        n: Attacked examples for which a certificate was sought; none are refuted of none.
+        alpha: Probability that one certificate is false.
+        votings: Votes on moved copies of one example, at most.
+    """
+    each = alpha + votings * BEYOND_DOUBT
+    return failure_quantile(n, each, CHANCE) if n and each < 1 else n

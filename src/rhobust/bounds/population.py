@@ -1,14 +1,24 @@
-"""From a few noise draws at each test point to the worst case near the population."""
+"""Bounds for the population from error counts at sampled points."""
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
+from scipy import special
 
-from rhobust.bounds.arguments import Array, FloatOrArray, result, wrong_answers
-from rhobust.bounds.counts import count_bounds
-from rhobust.bounds.majorant import MajorantProblem
-from rhobust.bounds.price import lowest_total
-from rhobust.bounds.surrogate import Cost, Surrogate
-from rhobust.bounds.transport import distances
+from rhobust.bounds.confidence import clopper_pearson, failure_quantile, survival_upper
+from rhobust.bounds.majorant import MajorantProblem, count_bounds
+from rhobust.bounds.surrogate import EDGE, Cost, Surrogate
+from rhobust.bounds.transport import distances, lowest_total, weighted_worst_case, worst_case
+from rhobust.bounds.validation import (
+    MARGIN,
+    Array,
+    FloatOrArray,
+    level,
+    one_positive,
+    points,
+    result,
+    unit_interval,
+    wrong_answers,
+)
 
 TOLERANCE = 1e-5
 """How closely the price is optimised where each evaluation is a linear programme."""
@@ -81,3 +91,152 @@ def population_loss(
         prices = surrogate.prices(far)
         totals[moving] = lowest_total(priced, budgets, prices, ceiling=1.0, tolerance=TOLERANCE)
     return result(np.minimum(totals, 1.0).reshape(distance.shape))
+
+
+def dithered_counts(losses: ArrayLike, bound: float, uniform: ArrayLike) -> NDArray[np.int64]:
+    """Turn losses in [0, M] into counts of wrong answers: a loss l counts with probability l / M.
+
+    Guarantee: if the losses at a point are independent draws of mean M p and the uniform numbers are
+    independent of them and of each other, the point's count follows a binomial law of probability at
+    least p: exactly p for real uniform numbers, and at most 2^-53 more for multiples of 2^-53 in [0, 1).
+    So every bound for wrong answers holds for the mean loss divided by M.
+
+    Args:
+        losses: Losses, one row a point and one column a draw.
+        bound: M, the largest loss.
+        uniform: Numbers in [0, 1), of the same shape.
+    """
+    values, bound = np.asarray(losses, dtype=np.float64), one_positive("bound", bound)
+    outside = ~((values >= 0) & (values <= bound))
+    if values.ndim != 2 or values.size == 0:
+        raise ValueError(f"losses must hold one row a point and one column a draw, got shape {values.shape}")
+    if outside.any():
+        raise ValueError(f"losses must lie in [0, {bound:.6g}], their bound, got {values[outside].flat[0]:.6g}")
+    thresholds = unit_interval("uniform", uniform)
+    if thresholds.shape != values.shape:
+        raise ValueError(f"uniform must have the shape of losses {values.shape}, got {thresholds.shape}")
+    # A zero loss never counts; otherwise "at most" makes the probability at least l / M on a grid of numbers.
+    return ((thresholds <= values / bound) & (values > 0)).sum(axis=1)
+
+
+CELLS = 400
+"""Values to which upper bounds that are not counts are raised, so that few thresholds have to be watched."""
+
+
+def population_loss_intervals(
+    errors: ArrayLike,
+    draws: int,
+    rho: ArrayLike,
+    sigma: float,
+    alpha: float,
+    *,
+    cost: Cost = "w2",
+    votes: int | None = 1,
+    interval_alpha: float = 1e-3,
+) -> FloatOrArray:
+    """Return the worst error near the population, from a Clopper-Pearson bound at each test point.
+
+    Guarantee: that of `population_loss`. It uses h(k) = T(p+(k)) + a, where p+(k) is the
+    Clopper-Pearson upper bound at level a: T is nondecreasing, at most 1, and p+ falls below p with
+    probability at most a, so E h(K) >= T(p). No union over the points is paid. Simple, and close to
+    the best possible for thousands of draws a point; with tens of draws `population_loss` is tighter.
+
+    Args:
+        errors: Wrong answers at each point, whole numbers up to `draws`.
+        draws: Noise draws at each point.
+        rho: Squared radii.
+        sigma: Standard deviation of the noise.
+        alpha: Probability of failure of the whole curve.
+        cost: "w1", "w2" or "winf".
+        votes: Noisy votes of an answer; None for the class most probable under noise.
+        interval_alpha: a, added to the bound; fixed before the draws are seen.
+    """
+    found, draws = wrong_answers(errors, draws)
+    each = level("interval_alpha", interval_alpha)
+    ends = np.asarray(clopper_pearson(np.arange(draws + 1), draws, each, "upper"))
+    survival = survival_upper(found, np.arange(1, draws + 1), alpha)
+    return _under_band(ends, survival, rho, sigma, Surrogate(cost, votes), each)
+
+
+def population_loss_uppers(
+    uppers: ArrayLike,
+    rho: ArrayLike,
+    sigma: float,
+    alpha: float,
+    *,
+    cost: Cost = "w2",
+    interval_alpha: float,
+) -> FloatOrArray:
+    """Return the worst smoothed loss near the population, from an upper confidence bound at each test point.
+
+    Guarantee: let the test points be independent draws of P0, and let each upper bound, made from noise
+    of its own, fall below its point's p = lhat / M with probability at most `interval_alpha`. With
+    probability at least 1 - alpha, for all `rho` at once, M times the returned value bounds E_P lhat for
+    every P with W(P, P0) <= eps = sqrt(rho). As in `population_loss_intervals`; the bounds, say of
+    `betting_upper`, are raised to a fixed grid whose survival function is bounded.
+
+    Args:
+        uppers: Upper confidence bounds of lhat / M, in [0, 1], one for each point.
+        rho: Squared radii.
+        sigma: Standard deviation of the noise.
+        alpha: Probability of failure of the whole curve.
+        cost: "w1", "w2" or "winf".
+        interval_alpha: Probability that one point's bound fails.
+    """
+    found, each = points("uppers", uppers), level("interval_alpha", interval_alpha)
+    grid = np.concatenate([[0.0], special.ndtr(np.linspace(-EDGE, EDGE, CELLS)), [1.0]])
+    cells = np.searchsorted(grid, found, side="left")
+    survival = survival_upper(cells, np.arange(1, grid.size), alpha)
+    return _under_band(grid, survival, rho, sigma, Surrogate(cost), each)
+
+
+def _under_band(
+    values: Array, survival: Array, rho: ArrayLike, sigma: float, surrogate: Surrogate, each: float
+) -> FloatOrArray:
+    """Return the worst case for a variable on increasing `values` with at most this survival from the second on."""
+    # A mean against bounds of the survival function is a mean under the law they describe.
+    weights = -np.diff(np.concatenate([[1.0], survival, [0.0]]))
+    distance = distances(rho, sigma)
+    held = weights > 0  # most counts of many draws are never seen
+    worst = weighted_worst_case(special.ndtri(values[held]), weights[held], distance.reshape(-1), surrogate)
+    return result(np.minimum(worst + each + MARGIN, 1.0).reshape(distance.shape))
+
+
+def sample_loss(
+    errors: ArrayLike,
+    draws: int,
+    rho: ArrayLike,
+    sigma: float,
+    alpha: float,
+    *,
+    cost: Cost = "w2",
+    votes: int | None = 1,
+    interval_alpha: float | None = None,
+) -> FloatOrArray:
+    """Return the worst error near the test sample itself, as a distribution on its n points.
+
+    Guarantee: with probability at least 1 - alpha over the noise, for all `rho` at once, the classifier
+    errs with probability at most the returned value under every P within eps = sqrt(rho) of the uniform
+    distribution on the test points. Each point gets a Clopper-Pearson upper bound at level alpha / n
+    (union bound). With `interval_alpha` each gets that level instead, and K / n is added,
+    K = `failure_quantile(n, interval_alpha, alpha)`; this needs noise that is independent between points.
+
+    Args:
+        errors: Wrong answers at each point, whole numbers up to `draws`.
+        draws: Noise draws at each point.
+        rho: Squared radii.
+        sigma: Standard deviation of the noise.
+        alpha: Probability of failure of the whole curve.
+        cost: "w1", "w2" or "winf".
+        votes: Noisy votes of an answer; None for the class most probable under noise.
+        interval_alpha: Level of each interval; None for the union bound.
+    """
+    found, draws = wrong_answers(errors, draws)
+    alpha = level("alpha", alpha)
+    if interval_alpha is None:
+        each, failed = alpha / found.size, 0
+    else:
+        each = level("interval_alpha", interval_alpha)
+        failed = failure_quantile(found.size, each, alpha)
+    worst = worst_case(clopper_pearson(found, draws, each, "upper"), rho, sigma, Surrogate(cost, votes))
+    return result(np.minimum(np.asarray(worst) + failed / found.size + MARGIN * (failed > 0), 1.0))

@@ -6,7 +6,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from rhobust.bounds.arguments import MARGIN, Array, FloatOrArray, counts, open_interval, positive, result, unit_interval
+from rhobust.bounds.validation import (
+    MARGIN,
+    Array,
+    FloatOrArray,
+    counts,
+    open_interval,
+    positive,
+    result,
+    unit_interval,
+)
 
 DEEP = 1e-250
 """Below this tail probability the logarithm of an incomplete beta function is summed as a series."""

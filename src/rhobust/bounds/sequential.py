@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from rhobust.bounds.arguments import MARGIN, Array, level, nonnegative, one_count, one_positive, open_interval
 from rhobust.bounds.confidence import clopper_pearson
-from rhobust.bounds.radius import log_e_value
+from rhobust.bounds.radius import certified_radius, log_e_value
+from rhobust.bounds.validation import MARGIN, Array, counts, level, nonnegative, one_count, one_positive, open_interval
 
 GROWTH = 1.05
 """Ratio of the draws at two looks; looking more often would cost time and gain next to nothing."""
@@ -140,3 +140,37 @@ class RadiusTest:
             return early
         bound = clopper_pearson(np.minimum(successes, self.n), self.n, (1 - self.early) * self.alpha, "lower")
         return early | (last & (bound > p))
+
+
+CANDIDATES = 60
+"""Numbers of draws that are compared, a tenth apart."""
+LEAST = 128
+"""Draws that are always taken: fewer would not pay for a batch."""
+
+
+def draws_for_tolerance(
+    successes: ArrayLike, trials: int, *, sigma: float, tolerance: float, alpha: float, n: int
+) -> Whole:
+    """Return with how many draws each radius is expected to come within a tolerance of that with n draws.
+
+    The number follows from a pilot: the radius that m draws give at the pilot's frequency is compared with that of n
+    draws, and the smallest m that loses at most the tolerance is taken. This plans and proves nothing. The radius is
+    proved by fresh draws, at its full alpha, since m does not depend on them.
+
+    Args:
+        successes: Votes for the class in the pilot, one entry an input.
+        trials: Draws of the pilot.
+        sigma: Standard deviation of the noise.
+        tolerance: How much smaller the radius may be expected to be.
+        alpha: Level of the bound that the fresh draws will give.
+        n: Draws at most.
+    """
+    pilot = np.atleast_1d(counts("successes", successes)) / one_count("trials", trials, least=1)
+    tolerance, alpha = one_positive("tolerance", tolerance), level("alpha", alpha)
+    n = one_count("n", n, least=1)
+    spaced = np.geomspace(min(LEAST, n), n, CANDIDATES)
+    candidates = np.unique(np.round(spaced).astype(np.int64))
+    expected = np.floor(pilot[:, None] * candidates)
+    lower = np.asarray(clopper_pearson(expected, np.broadcast_to(candidates, expected.shape), alpha, "lower"))
+    radii = np.asarray(certified_radius(lower, sigma))
+    return candidates[np.argmax(radii >= radii[:, -1:] - tolerance, axis=1)]

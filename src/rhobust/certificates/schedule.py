@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rhobust.certificates.votes import CHUNK, Lot, next_lot
-from rhobust.certificates.ways import Plan
+from rhobust.certificates.procedures import Plan
+from rhobust.certificates.sampling import CHUNK, Lot, next_lot
 
 
 @dataclass

@@ -1,19 +1,166 @@
-"""The smoothed classifier: any network, answered by vote under Gaussian noise."""
+"""The smoothed classifier: predict, certify, and certificates of one input."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
+import numpy as np
 import torch
+from scipy.stats import binomtest
 from torch import Tensor, nn
 
-from rhobust.attacks.ascent import check_module, output_width
-from rhobust.attacks.smoothed import smoothed_logits
+from rhobust.attacks.gradient import smoothed_logits
+from rhobust.certificates.batch_independence import check_alone
+from rhobust.certificates.procedures import AnyWay, Plan, choose_way
+from rhobust.certificates.sampling import VoteCounter, check_names, conduct, count_votes
+from rhobust.certificates.schedule import Case, Schedule
+from rhobust.certificates.spec import Dtype, NoiseKind, Smoothing, charged_alpha, native_dtype, noise_kind
 from rhobust.data import as_float, check_images
-from rhobust.declared import check_count
+from rhobust.models.inference import check_module, output_width
 from rhobust.noise import BatchNoise, stream
+from rhobust.settings import check_count
 
-from rhobust.certificates.radius import Certificate, certify_inputs, predict_inputs
-from rhobust.certificates.smoothing import Dtype, Smoothing, native_dtype, noise_kind
-from rhobust.certificates.ways import choose_way
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """What was proved for one input, unrounded, with the counts that prove it.
+
+    With probability at least 1 - alpha over the noise, the smoothed classifier answers `prediction` at every point
+    within L2 distance `radius` of the input. With noise "grid" the points are 8-bit images.
+    """
+
+    prediction: int | None
+    """The certified class; None where the test abstains."""
+    radius: float
+    """L2 radius; 0.0 where the test abstains."""
+    count: int
+    """Votes for the selected class in the counting stage."""
+    n: int
+    """Draws of the counting stage."""
+    n0: int
+    """Draws of the selection stage."""
+    p_lower: float
+    """Lower confidence bound of the selected class's probability; 0.0 where a grid of radii proved none."""
+    alpha: float
+    """Probability of a false claim."""
+    sigma: float
+    """Standard deviation of the smoothing noise."""
+    noise: NoiseKind
+    """"grid": exact integer noise; "float": float32 noise, for ideal Gaussian draws only."""
+    seed: int
+    """With the example's index, names the noise."""
+    way: str
+    """How it was certified: "cohen", "grid", "two-stage"."""
+    dtype: Dtype
+    """Arithmetic of the network."""
+    compiled: bool = field(repr=False)
+    """Whether the network was compiled."""
+    selected: int = field(repr=False)
+    """The selected class, certified or not."""
+    top: int = field(repr=False)
+    """Its votes in the selection stage."""
+    evidence: tuple[tuple[int, int], ...] = field(repr=False)
+    """For each radius of a grid that is proved, the draws and the votes that proved it."""
+
+
+def certify_inputs(
+    model: nn.Module, images: Tensor, smoothing: Smoothing, way: AnyWay, *, indices: Sequence[int], alpha: float
+) -> list[Certificate]:
+    """Certify each input; each certificate alone is false with probability at most alpha.
+
+    A network that looks at its neighbours in a batch is refused.
+
+    Args:
+        model: The base network, from inputs in [0, 1] to logits.
+        images: uint8 or float images, on the network's device.
+        smoothing: The noise and the arithmetic.
+        way: How to certify.
+        indices: The examples' names in their data set, one an image.
+        alpha: Probability that a certificate is false.
+    """
+    check_names(indices, images)
+    counter = VoteCounter(model, images, smoothing)
+    check_alone(counter)
+    return list(certify_stream(counter, way, list(enumerate(indices)), alpha=alpha))
+
+
+def certify_stream(
+    counter: VoteCounter, way: AnyWay, inputs: Sequence[tuple[int, int]], *, alpha: float
+) -> Iterator[Certificate]:
+    """Certify inputs, given by position among the counter's images and name, and yield them in their order.
+
+    Draws of many inputs share a batch; an input that is decided leaves and the next one joins.
+    """
+    plan = plan_for(way, counter.smoothing, dimension=int(np.prod(counter.shape)), alpha=alpha)
+    schedule = Schedule(inputs, plan, way.n0)
+    for _ in conduct(counter, schedule):
+        yield from _certificates(list(schedule.finished()), counter.smoothing, way, plan, alpha)
+
+
+def plan_for(way: AnyWay, smoothing: Smoothing, *, dimension: int, alpha: float) -> Plan:
+    """The test at what is left of alpha after the sampler was paid; only draws that carry the proof are charged."""
+    if not 0 < alpha < 1:
+        raise ValueError(f"alpha must lie in (0, 1), got {alpha}")
+    level = charged_alpha(alpha, sigma=smoothing.sigma, dimension=dimension, draws=way.n, noise=smoothing.noise)
+    return way.plan(smoothing.sigma, level)
+
+
+def _certificates(
+    cases: list[Case], smoothing: Smoothing, way: AnyWay, plan: Plan, alpha: float
+) -> Iterator[Certificate]:
+    if not cases:
+        return
+    claims = plan.claims(*(np.array([getattr(case, name) for case in cases]) for name in ("count", "known", "reached")))
+    for case, proved, radius, lower in zip(cases, claims.proved, claims.radius, claims.p_lower, strict=True):
+        yield Certificate(
+            prediction=case.chosen if proved else None,
+            radius=float(radius),
+            count=case.count,
+            n=case.known,
+            n0=way.n0,
+            p_lower=float(lower),
+            alpha=alpha,
+            sigma=smoothing.sigma,
+            noise=smoothing.noise,
+            seed=smoothing.seed,
+            way=way.name,
+            dtype=smoothing.dtype,
+            compiled=smoothing.compiled,
+            selected=case.chosen,
+            top=case.top,
+            evidence=tuple(case.evidence),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """The smoothed classifier's answer for one input, with its two largest counts."""
+
+    prediction: int | None
+    """The class; None where the vote is too close."""
+    votes: tuple[tuple[int, int], ...]
+    """The two classes with most votes, and those votes."""
+
+
+def predict_inputs(
+    model: nn.Module, images: Tensor, smoothing: Smoothing, *, indices: Sequence[int], n: int, alpha: float
+) -> list[Prediction]:
+    """The smoothed classifier's answer for each input.
+
+    With probability at least 1 - alpha an answer equals the class most probable under noise (Cohen et al., PREDICT).
+    """
+    if not 0 < alpha < 1:
+        raise ValueError(f"alpha must lie in (0, 1), got {alpha}")
+    check_count("n", n)
+    level = charged_alpha(alpha, sigma=smoothing.sigma, dimension=images[0].numel(), draws=n, noise=smoothing.noise)
+    counts = count_votes(model, images, smoothing, indices=indices, draws=n, purpose="predict").cpu()
+    top = torch.topk(counts, 2, dim=1)
+    return [
+        Prediction(
+            int(classes[0]) if binomtest(int(votes[0]), int(votes.sum()), 0.5).pvalue <= level else None,
+            tuple(zip(classes.tolist(), votes.tolist(), strict=True)),
+        )
+        for votes, classes in zip(top.values, top.indices, strict=True)
+    ]
 
 
 class SmoothedClassifier(nn.Module):

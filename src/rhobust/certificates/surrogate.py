@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rhobust.attacks.ascent import frozen, output_width
 from rhobust.bounds import (
     betting_upper,
     concavity_threshold,
@@ -17,12 +16,12 @@ from rhobust.bounds import (
     psi,
     squared_gradient_upper,
 )
+from rhobust.certificates.claim import BoundedLoss, draw_losses
+from rhobust.certificates.spec import Smoothing, native_dtype
 from rhobust.data import as_float, check_images, check_labels, class_numbers
-from rhobust.methods import Nal, Wrm
+from rhobust.methods import NAL, WRM
+from rhobust.models.inference import frozen, output_width
 from rhobust.noise import ExampleNoise, Noise, normal_block, stream_key
-
-from rhobust.certificates.losses import BoundedLoss, draw_losses
-from rhobust.certificates.smoothing import Smoothing, native_dtype
 
 Losses = Callable[[Tensor, Tensor], Tensor]
 
@@ -77,9 +76,9 @@ def robust_surrogate(
     valued = loss or (lambda logits, labels: F.cross_entropy(logits, labels, reduction="none"))
     with frozen(model) as lent:
         if sigma is None:
-            end = Wrm(gamma, steps).maximise(lent, x, y)
+            end = WRM(gamma, steps).maximise(lent, x, y)
         else:
-            end = Nal(sigma, gamma, steps=steps + 1, draws=draws).maximise(lent, x, y, rng)
+            end = NAL(sigma, gamma, steps=steps + 1, draws=draws).maximise(lent, x, y, rng)
 
         def value(point: Tensor, noise: Tensor) -> Tensor:
             copies = (point + noise).flatten(0, 1)

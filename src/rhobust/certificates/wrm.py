@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rhobust.attacks.ascent import frozen
 from rhobust.data import as_float, check_images, class_numbers
-from rhobust.methods import Wrm
+from rhobust.methods import WRM
 from rhobust.models.build import Normalised
-from rhobust.models.layers import ConvNorm
+from rhobust.models.fused import ConvNorm
+from rhobust.models.inference import frozen
 
 SLACK = 1 + 1e-9
 """Norms are computed in float64 and raised by this much."""
@@ -126,7 +126,7 @@ def wrm_surrogate(
         raise ValueError(f"gamma must exceed half the smoothness, {smoothness / 2:.6g}, got {gamma:.6g}")
     network, start = copy.deepcopy(model).double(), x.double()
     with frozen(network) as lent:
-        point = Wrm(gamma, steps).maximise(lent, start, y).requires_grad_()
+        point = WRM(gamma, steps).maximise(lent, start, y).requires_grad_()
         value = F.cross_entropy(lent(point), y, reduction="none") - gamma * (point - start).flatten(1).square().sum(1)
         (gradient,) = torch.autograd.grad(value.sum(), point)
     return (value + gradient.flatten(1).square().sum(1) / (2 * modulus)).detach().cpu().numpy()

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rhobust.attacks import AnyAttack, Eot
+from rhobust.attacks import EOT, AnyAttack
 from rhobust.commands.choice import ChoiceOptions
 from rhobust.commands.options import Common, CommonOptions, print_table, print_warnings, record_document
 from rhobust.evaluation import attack_target, contradictions, source_from_run
@@ -19,7 +19,7 @@ class Attack:
     choice: ChoiceOptions
     radii: tuple[float, ...] = (0.0, 0.25, 0.5, 0.75, 1.0)
     """Increasing radii in units of the [0, 1] pixel range, of the attack's norm."""
-    attack: AnyAttack = Eot()
+    attack: AnyAttack = EOT()
     """The attack and its hyper-parameters."""
     source: Path | None = None
     """A run folder whose network is attacked in this one's place: a transfer attack."""

@@ -39,7 +39,7 @@ class Audit:
                 seed=self.seed,
                 data=self.data,
                 root=self.root,
-                report=self.common.report,
+                progress=self.common.progress,
             )
             for path in self._files()
         ]

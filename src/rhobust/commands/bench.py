@@ -42,7 +42,7 @@ class Bench:
             limit=self.limit,
             draws=self.draws,
             curve=self.curve,
-            report=self.common.report,
+            progress=self.common.progress,
         )
         return {name: BENCHMARKS[name].run(setting) for name in self.names or BENCHMARKS}
 

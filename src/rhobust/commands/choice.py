@@ -30,7 +30,7 @@ class Sample:
 
     def sample(self, common: Common) -> dict[str, Any]:
         """What every walk over the test data takes."""
-        return {"limit": self.limit, "stride": self.stride, "seed": self.seed, "report": common.report}
+        return {"limit": self.limit, "stride": self.stride, "seed": self.seed, "progress": common.progress}
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Choice(Sample):
             device=resolve_device(common.device),
             sigma=self.sigma,
             root=self.root,
-            report=common.report,
+            progress=common.progress,
         )
 
 
@@ -91,7 +91,7 @@ def _target_from_folder(folder: Path, of: Sample, common: Common) -> Target:
         sigma=of.sigma,
         data=of.data,
         root=of.root,
-        report=common.report,
+        progress=common.progress,
     )
 
 

@@ -9,11 +9,11 @@ from typing import Annotated, Any
 import tyro
 
 from rhobust.commands.options import Common, CommonOptions, print_table
-from rhobust.declared import sizes
 from rhobust.evaluation import write_tsv
 from rhobust.evaluation.comparing import Compared, comparison, is_record, partners, read_compared
 from rhobust.records import Row, read_record
 from rhobust.rounding import outward, rounded
+from rhobust.settings import sizes
 
 _NONE = "–"
 """Stands where a file says nothing."""

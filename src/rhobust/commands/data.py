@@ -37,7 +37,7 @@ class Get:
     common: CommonOptions = Common()
 
     def run(self) -> dict[str, Any]:
-        return _plain(asdict(get(self.name, root=self.root, report=self.common.report)))
+        return _plain(asdict(get(self.name, root=self.root, progress=self.common.progress)))
 
     def show(self, result: dict[str, Any]) -> None:
         print(f"{result['name']} lies in {result['where']} ({result['origin']})")
@@ -54,7 +54,7 @@ class Check:
     common: CommonOptions = Common()
 
     def run(self) -> dict[str, Any]:
-        return _plain(asdict(check(self.name, root=self.root, report=self.common.report)))
+        return _plain(asdict(check(self.name, root=self.root, progress=self.common.progress)))
 
     def show(self, result: dict[str, Any]) -> None:
         classes = f"{result['classes']} classes"

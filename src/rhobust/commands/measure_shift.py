@@ -72,7 +72,7 @@ class MeasureShift:
             alpha=self.alpha,
             dtype=self.dtype,
             seed=self.seed,
-            report=self.common.report,
+            progress=self.common.progress,
         )
         return record_document(record)
 
@@ -88,7 +88,7 @@ class MeasureShift:
         return {"record": None, "kind": "measure-shift", "settings": {}, "summary": {"shift": shift}}
 
     def _pairs(self, channels: int | None) -> Pairs:
-        return load_pairs(self.before, self.after, labels=self.labels, channels=channels, report=self.common.report)
+        return load_pairs(self.before, self.after, labels=self.labels, channels=channels, progress=self.common.progress)
 
     def show(self, result: dict[str, Any]) -> None:
         summary = result["summary"]

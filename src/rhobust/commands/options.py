@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from rhobust.progress import Report, silent
+from rhobust.progress import ProgressCallback, no_progress
 from rhobust.records import Record
 
 
@@ -22,9 +22,9 @@ class Common:
     """Show no progress."""
 
     @property
-    def report(self) -> Report | None:
+    def progress(self) -> ProgressCallback | None:
         """Where progress goes."""
-        return silent if self.quiet else None
+        return no_progress if self.quiet else None
 
 
 CommonOptions = Annotated[Common, tyro.conf.arg(name="")]

@@ -8,11 +8,11 @@ import torch
 import tyro
 from torch import Tensor, nn
 
-from rhobust.attacks.ascent import output_width
 from rhobust.certificates import Dtype, Smoothing, check_network, native_dtype, predict_inputs
 from rhobust.commands.options import Common, CommonOptions, print_table, print_warnings
 from rhobust.data import read_image
 from rhobust.models import load_factory_model
+from rhobust.models.inference import output_width
 from rhobust.training import fill_weights, open_run, resolve_device
 
 

@@ -4,20 +4,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rhobust.attacks import AnyAttack, Eot, Pgd
+from rhobust.attacks import EOT, PGD, AnyAttack
 from rhobust.commands.options import Common, CommonOptions, print_table, record_document
-from rhobust.configs import kind_of
 from rhobust.evaluation import attack_target, certify_shift_target, certify_target, target_from_run
-from rhobust.methods import AnyMethod, Erm, Gaussian, Nal
+from rhobust.methods import ERM, NAL, AnyMethod, Gaussian
 from rhobust.report import write_report
 from rhobust.rounding import rounded
+from rhobust.settings import kind_of
 from rhobust.training import TrainConfig, resolve_device, train
 
 SIGMA = 0.25
 RADII = (0.0, 0.25, 0.5, 0.75, 1.0)
 EPS = tuple(step / 20 for step in range(11))
-METHODS: tuple[AnyMethod, ...] = (Erm(), Gaussian(sigma=SIGMA), Nal(sigma=SIGMA, gamma=1.0, draws=2))
-ATTACKS: tuple[AnyAttack, ...] = (Pgd(), Eot(steps=10))
+METHODS: tuple[AnyMethod, ...] = (ERM(), Gaussian(sigma=SIGMA), NAL(sigma=SIGMA, gamma=1.0, draws=2))
+ATTACKS: tuple[AnyAttack, ...] = (PGD(), EOT(steps=10))
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Quickstart:
 
     def run(self) -> dict[str, Any]:
         device = resolve_device(self.common.device)
-        report = self.common.report
+        progress = self.common.progress
         runs, results = [], []
         for method in METHODS:
             config = TrainConfig(
@@ -51,13 +51,13 @@ class Quickstart:
                 schedule="cosine",
                 seed=self.seed,
             )
-            run = train(config, self.out / kind_of(type(method)), device=device, resume=True, report=report)
+            run = train(config, self.out / kind_of(type(method)), device=device, resume=True, progress=progress)
             # The undefended model is smoothed with the same noise as the others, so that all meet the same tests.
             target = target_from_run(run.folder, device=device, sigma=SIGMA)
-            sample: dict[str, Any] = {"limit": self.limit, "seed": self.seed, "report": report}
+            sample: dict[str, Any] = {"limit": self.limit, "seed": self.seed, "progress": progress}
             records = [attack_target(target, attack, RADII, **sample) for attack in ATTACKS]
             records.append(certify_target(target, way="cohen", radii=RADII, n=self.n, **sample))
-            records.append(certify_shift_target(target, eps=EPS, draws=50, seed=self.seed, report=report))
+            records.append(certify_shift_target(target, eps=EPS, draws=50, seed=self.seed, progress=progress))
             runs.append(run.folder)
             results.append({"run": str(run.folder), "records": [record_document(record) for record in records]})
         page = write_report(runs, self.out / "report.html", title="rhobust quickstart: digits")

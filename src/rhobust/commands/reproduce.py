@@ -61,7 +61,7 @@ class Reproduce:
         made = [spec.name for spec in chosen.specs]
         check(self.into, made)
         out = self.out or Path("reproduction") / self.scale
-        workshop = Workshop(out, resolve_device(self.common.device), self.root, self.common.report)
+        workshop = Workshop(out, resolve_device(self.common.device), self.root, self.common.progress)
         with _threads(scale.threads):
             if self.plan:
                 return estimate(chosen, workshop)

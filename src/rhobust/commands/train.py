@@ -30,7 +30,7 @@ class Train:
             device=resolve_device(self.common.device),
             root=self.root,
             resume=self.resume,
-            report=self.common.report,
+            progress=self.common.progress,
         )
         return {"run": str(run.folder), "id": run.config.run_id, "model_hash": run.model_hash, "metrics": run.metrics()}
 

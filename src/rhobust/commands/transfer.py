@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from rhobust.attacks import AnyAttack, Pgd
+from rhobust.attacks import PGD, AnyAttack
 from rhobust.commands.choice import SeveralOptions
 from rhobust.commands.options import Common, CommonOptions, print_table, print_warnings, record_document
 from rhobust.evaluation import surprising_transfers, transfer_matrix
@@ -17,7 +17,7 @@ class Transfer:
     several: SeveralOptions
     radii: tuple[float, ...] = (0.0, 0.5)
     """Increasing radii in units of the [0, 1] pixel range, of the attack's norm."""
-    attack: AnyAttack = Pgd()
+    attack: AnyAttack = PGD()
     """The attack and its hyper-parameters."""
     scored: Scored | None = None
     """Judge by the base networks or by votes of the smoothed ones; smoothed where a run has a noise, if not said."""

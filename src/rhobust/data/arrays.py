@@ -8,11 +8,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from rhobust.progress import Report
-
-from rhobust.data.dataset import Dataset, Split
-from rhobust.data.held_out import held_out
-from rhobust.data.source import Checked, checked
+from rhobust.data.dataset import Checked, Dataset, Split, checked
+from rhobust.data.folders import held_out
+from rhobust.progress import ProgressCallback
 
 _NAMES = ("x", "y", "x_test", "y_test")
 _MOST_CLASSES = 100_000
@@ -44,7 +42,7 @@ class ArrayFile:
         """The file itself; the root does not matter."""
         return self.path if self.path.is_file() else None
 
-    def load(self, root: Path, split: Split, report: Report) -> Dataset:
+    def load(self, root: Path, split: Split, progress: ProgressCallback) -> Dataset:
         """One split; all arrays are read, so that both splits have the same classes.
 
         A class without a training image is told: labels that count from 1 leave class 0 empty.
@@ -70,20 +68,20 @@ class ArrayFile:
             raise ValueError(f"y in {self.path} must have a class of two images or more to split, but it has none")
         if split == "train" and (empty := sorted(set(range(num_classes)) - set(labels.tolist()))):
             shown = ", ".join(map(str, empty[:5])) + (", ..." if len(empty) > 5 else "")
-            report(
+            progress(
                 f"warning: {self.path} has no training image of {len(empty)} of its {num_classes} classes ({shown}); "
                 "labels count from 0"
             )
         classes = tuple(str(label) for label in range(num_classes))
         return Dataset(self.name, split, torch.from_numpy(images), torch.from_numpy(labels), classes)
 
-    def check(self, root: Path, report: Report) -> Checked:
+    def check(self, root: Path, progress: ProgressCallback) -> Checked:
         """Read every array."""
-        train = self.load(root, "train", report) if "x" in read_arrays(self.path) else None
-        test = self.load(root, "test", report)
+        train = self.load(root, "train", progress) if "x" in read_arrays(self.path) else None
+        test = self.load(root, "test", progress)
         return checked(self.name, self.path, 1, train, test, test.num_classes)
 
-    def fetch(self, root: Path, report: Report) -> str:
+    def fetch(self, root: Path, progress: ProgressCallback) -> str:
         """A file is the user's own: it cannot be brought."""
         raise ValueError(f"the data set to get must be a known one, got the file {self.path}")
 

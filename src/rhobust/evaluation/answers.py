@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from rhobust.attacks.ascent import frozen
+from rhobust.models.inference import frozen
 from rhobust.records import read_json, write_json
 
 if TYPE_CHECKING:

@@ -7,14 +7,8 @@ from typing import Any
 
 import torch
 
-from rhobust.attacks import AnyAttack, Paper
-from rhobust.attacks.ascent import frozen, output_width
-from rhobust.configs import kind_of, member_to_json
+from rhobust.attacks import AnyAttack, PaperPGD
 from rhobust.data import check_labels, to_unit
-from rhobust.declared import sizes
-from rhobust.progress import Report
-from rhobust.records import Record, Row
-
 from rhobust.evaluation.answers import check_answers
 from rhobust.evaluation.climbing import FastCopy, with_fast_climbs
 from rhobust.evaluation.examples import keep_examples
@@ -24,6 +18,10 @@ from rhobust.evaluation.sweeping import BLOCKS, norm_of, sweep
 from rhobust.evaluation.target import Target
 from rhobust.evaluation.trust import Evaluation, distrust
 from rhobust.evaluation.walk import walk
+from rhobust.models.inference import frozen, output_width
+from rhobust.progress import ProgressCallback
+from rhobust.records import Record, Row
+from rhobust.settings import kind_of, member_to_json, sizes
 
 
 def attack_target(
@@ -40,7 +38,7 @@ def attack_target(
     limit: int | None = None,
     stride: int = 1,
     seed: int = 0,
-    report: Report | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Record:
     """Attack test examples at each radius and record what breaks.
 
@@ -69,7 +67,7 @@ def attack_target(
         limit: Examples at most.
         stride: Take every stride-th example.
         seed: Names the noise.
-        report: Told of progress; None shows it on stderr.
+        progress: Progress callback; default: shown on stderr.
     """
     radii = check_radii(radii)
     judge = Judge(target, scored or _seen(attack, target), votes)
@@ -123,7 +121,7 @@ def attack_target(
         lambda block: sweep(origin, attack, radii, [judge], block, seed, nested=nested)[0],
         summarise,
         task=f"attack {kind} {target.name}",
-        report=report,
+        progress=progress,
         rows_each=len(radii),
         block=BLOCKS[target.device.type],
     )
@@ -170,4 +168,4 @@ def by_radius(rows: Sequence[Row]) -> dict[float, list[Row]]:
 
 
 def _seen(attack: AnyAttack, target: Target) -> Scored:
-    return "smoothed" if attack.sees_noise or (isinstance(attack, Paper) and target.sigma is not None) else "base"
+    return "smoothed" if attack.sees_noise or (isinstance(attack, PaperPGD) and target.sigma is not None) else "base"

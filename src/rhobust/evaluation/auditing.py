@@ -19,15 +19,14 @@ from rhobust.certificates import (
     plan_for,
     proviso,
 )
-from rhobust.progress import Report, Step, telling
-from rhobust.records import COMPRESSED, PLAIN, Record, Row, read_record, settings_hash
-from rhobust.training import resolve_device
-
 from rhobust.evaluation.certified import certified_summary
 from rhobust.evaluation.certifying import certificate_row
 from rhobust.evaluation.same import same
 from rhobust.evaluation.shift import shift_rows, shift_summary, survey_of
 from rhobust.evaluation.target import Target, target_from_folder
+from rhobust.progress import ProgressCallback, ProgressEvent, progress_or_default
+from rhobust.records import COMPRESSED, PLAIN, Record, Row, read_record, settings_hash
+from rhobust.training import resolve_device
 
 AUDITED = ("certify", "certify-shift")
 """The kinds of records whose claims are computed again."""
@@ -43,7 +42,7 @@ def audit_record(
     seed: int = 0,
     data: str | None = None,
     root: Path | str | None = None,
-    report: Report | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Row:
     """Audit one record of `certify` or `certify-shift`.
 
@@ -59,7 +58,7 @@ def audit_record(
         seed: Chooses them.
         data: Test data; that of the folder's own config where none is given.
         root: Where the data sets lie.
-        report: Told of progress; None shows it on stderr.
+        progress: Progress callback; default: shown on stderr.
 
     Returns:
         What was checked, and one entry a problem.
@@ -85,14 +84,16 @@ def audit_record(
                     f"{path} must be drawn again on a {record.settings['device']}, got {device.type}: or set share to 0"
                 )
             sigma = record.settings["sigma"]
-            target = target_from_folder(path.parent, device=device, sigma=sigma, data=data, root=root, report=report)
+            target = target_from_folder(
+                path.parent, device=device, sigma=sigma, data=data, root=root, progress=progress
+            )
             problems += _target(record, target, drawn=bool(share))
             if not problems:
                 redrawn = _choose(record.rows, share, seed)
                 if way is not None and smoothing is not None:
-                    problems += _redrawn(record, redrawn, target, way, smoothing, report)
+                    problems += _redrawn(record, redrawn, target, way, smoothing, progress)
                 else:
-                    problems += _shift(record, redrawn, target, report)
+                    problems += _shift(record, redrawn, target, progress)
     except (KeyError, TypeError) as error:
         raise ValueError(
             f"{path} must hold the settings and rows of {record.kind}, but {error!r} is missing or wrong"
@@ -107,7 +108,7 @@ def audit_record(
     }
 
 
-def _shift(record: Record, rows: list[Row], target: Target, report: Report | None) -> Iterator[str]:
+def _shift(record: Record, rows: list[Row], target: Target, progress: ProgressCallback | None) -> Iterator[str]:
     """What the rows of a certificate for distributions do not bear out, and what is otherwise drawn again."""
     settings = record.settings
     claim = ShiftClaim(
@@ -135,12 +136,12 @@ def _shift(record: Record, rows: list[Row], target: Target, report: Report | Non
             for key, value in found.items()
             if not same(record.summary.get(key), value)
         )
-    with telling(report) as tell:
+    with progress_or_default(progress) as notify:
         for start in range(0, len(rows), BLOCK):
             block = rows[start : start + BLOCK]
             again = shift_rows(target, survey, [row["index"] for row in block])
             yield from (problem for row, found in zip(block, again, strict=True) for problem in _otherwise(row, found))
-            tell(Step(f"audit {record.path.name}", start + len(block), len(rows), "examples"))
+            notify(ProgressEvent(f"audit {record.path.name}", start + len(block), len(rows), "examples"))
 
 
 def _way(settings: Row) -> AnyWay:
@@ -217,15 +218,20 @@ def _target(record: Record, target: Target, *, drawn: bool) -> Iterator[str]:
 
 
 def _redrawn(
-    record: Record, rows: list[Row], target: Target, way: AnyWay, smoothing: Smoothing, report: Report | None
+    record: Record,
+    rows: list[Row],
+    target: Target,
+    way: AnyWay,
+    smoothing: Smoothing,
+    progress: ProgressCallback | None,
 ) -> Iterator[str]:
     counter = VoteCounter(target.model, target.data.images.to(target.device), smoothing)
     inputs = [(row["index"], row["index"]) for row in rows]
     stream = certify_stream(counter, way, inputs, alpha=record.settings["alpha"])
-    with telling(report) as tell:
+    with progress_or_default(progress) as notify:
         for number, (row, certificate) in enumerate(zip(rows, stream, strict=True), start=1):
             yield from _otherwise(row, certificate_row(row["index"], row["label"], certificate))
-            tell(Step(f"audit {record.path.name}", number, len(rows), "examples"))
+            notify(ProgressEvent(f"audit {record.path.name}", number, len(rows), "examples"))
 
 
 def _otherwise(row: Row, again: Row) -> Iterator[str]:

@@ -17,14 +17,13 @@ from rhobust.certificates import (
     native_dtype,
     plan_for,
 )
-from rhobust.progress import Report
-from rhobust.records import Record, Row
-from rhobust.rounding import duration
-
 from rhobust.evaluation.attacking import check_radii
 from rhobust.evaluation.certified import certified_summary
 from rhobust.evaluation.target import Target
 from rhobust.evaluation.walk import walk
+from rhobust.progress import ProgressCallback
+from rhobust.records import Record, Row
+from rhobust.rounding import duration
 
 RADII = (0.0, 0.25, 0.5, 0.75, 1.0)
 """Radii of the certified accuracy where none are asked for."""
@@ -47,7 +46,7 @@ def certify_target(
     limit: int | None = None,
     stride: int = 1,
     seed: int = 0,
-    report: Report | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Record:
     """Certify the L2 radius of test examples and record the counts.
 
@@ -68,7 +67,7 @@ def certify_target(
         limit: Examples at most.
         stride: Take every stride-th example.
         seed: Names the noise.
-        report: Told of progress; None shows it on stderr.
+        progress: Progress callback; default: shown on stderr.
     """
     if radii is not None:
         radii = check_radii(radii)
@@ -126,7 +125,7 @@ def certify_target(
         evaluate,
         lambda rows: {**certified_summary(rows, settings), "warnings": warnings},
         task=f"certify {target.name}",
-        report=report,
+        progress=progress,
         streaming=True,
         forecast=forecast,
     )

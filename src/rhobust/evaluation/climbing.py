@@ -5,10 +5,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from rhobust.attacks.ascent import Lender
-from rhobust.models.layers import StandIn
-
 from rhobust.evaluation.target import Target
+from rhobust.models.fused import StandIn
+from rhobust.models.inference import Lender
 
 DTYPE = torch.bfloat16
 """Has float32's range, so that small gradients do not vanish, and three digits, which a direction needs no more of."""

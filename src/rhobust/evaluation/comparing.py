@@ -4,13 +4,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rhobust.pairing import SAME_ATTACK, SAME_CERTIFICATE
-from rhobust.records import COMPRESSED, PLAIN, Row, read_head, read_record, record_paths
-
 from rhobust.evaluation.attacking import robust_curve
 from rhobust.evaluation.certified import certified_curve
 from rhobust.evaluation.paired import certified_differences, robust_differences
 from rhobust.evaluation.tsv import read_tsv
+from rhobust.pairing import SAME_ATTACK, SAME_CERTIFICATE
+from rhobust.records import COMPRESSED, PLAIN, Row, read_head, read_record, record_paths
 
 RADII = (0.0, 0.25, 0.5, 0.75, 1.0)
 """Where a certificate that knows every radius is looked at."""

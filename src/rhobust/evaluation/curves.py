@@ -24,15 +24,14 @@ from rhobust.certificates import (
 )
 from rhobust.certificates.claim import LossName
 from rhobust.data import to_unit
-from rhobust.declared import check_declared
-from rhobust.noise import LEVELS, ExampleNoise
-from rhobust.progress import Report
-from rhobust.records import Record, Row
-
 from rhobust.evaluation.attacking import check_radii
 from rhobust.evaluation.shift import check_target, survey_of
 from rhobust.evaluation.target import Target
 from rhobust.evaluation.walk import walk
+from rhobust.noise import LEVELS, ExampleNoise
+from rhobust.progress import ProgressCallback
+from rhobust.records import Record, Row
+from rhobust.settings import check_declared
 
 WRM_FACTORS = (0.55, 1.0, 4.0)
 """WRM's prices in units of the network's smoothness: above one half its inner problem is concave."""
@@ -73,7 +72,7 @@ def curves_target(
     limit: int | None = None,
     stride: int = 1,
     seed: int = 0,
-    report: Report | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Record:
     """Bracket the worst mean loss of one noisy answer under every W2 shift up to eps.
 
@@ -101,7 +100,7 @@ def curves_target(
         limit: Examples at most.
         stride: Take every stride-th example.
         seed: Names the noise.
-        report: Told of progress; None shows it on stderr.
+        progress: Progress callback; default: shown on stderr.
     """
     eps = check_radii(eps, "eps")
     ascent = ascent or Ascent()
@@ -198,7 +197,7 @@ def curves_target(
     writer = target.writer("curves", loss, settings)
     if writer.summary is None:
         check_target(target, survey.smoothing)
-    return walk(writer, indices, evaluate, summarise, task=f"curves {target.name}", report=report)
+    return walk(writer, indices, evaluate, summarise, task=f"curves {target.name}", progress=progress)
 
 
 def _smoothness(target: Target) -> tuple[float | None, str | None]:

@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from rhobust.records import Row, write_whole
-
 from rhobust.evaluation.probing import Evaluation, first_broken, spread
 from rhobust.evaluation.sweeping import first_breaks
+from rhobust.records import Row, write_whole
 
 KEPT = 6
 """Examples kept at most: enough to look at, and small beside the rows."""

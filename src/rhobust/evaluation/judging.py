@@ -9,14 +9,13 @@ import torch
 from scipy import stats
 from torch import Tensor, nn
 
-from rhobust.attacks.ascent import frozen
-from rhobust.attacks.padding import padded
+from rhobust.attacks.base import padded
 from rhobust.certificates import Dtype, Smoothing, count_votes, native_dtype
-from rhobust.declared import check_count, check_declared
+from rhobust.evaluation.target import Target
+from rhobust.models.inference import frozen
 from rhobust.records import Row
 from rhobust.rounding import share
-
-from rhobust.evaluation.target import Target
+from rhobust.settings import check_count, check_declared
 
 Scored = Literal["base", "smoothed"]
 VOTE_LEVEL = 0.05

@@ -17,12 +17,11 @@ from rhobust.certificates import (
     vote_accuracy,
 )
 from rhobust.data import Dataset, Pairs, pair_distances
-from rhobust.progress import Report
-from rhobust.records import Record, RecordWriter, Row
-
 from rhobust.evaluation.shift import check_target
 from rhobust.evaluation.target import Target
 from rhobust.evaluation.walk import walk
+from rhobust.progress import ProgressCallback
+from rhobust.records import Record, RecordWriter, Row
 
 
 def measure_pairs(pairs: Pairs, *, alpha: float = 1e-3) -> Row:
@@ -51,7 +50,7 @@ def measure_target(
     alpha: float = 1e-3,
     dtype: Dtype | None = None,
     seed: int = 0,
-    report: Report | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Record:
     """Certify the accuracy after a measured change, and set the accuracy measured after it beside.
 
@@ -148,7 +147,7 @@ def measure_target(
     if writer.summary is None:
         check_target(target, Smoothing(sigma, target.data.num_classes, dtype=dtype))
     indices = range(max(len(pairs), len(points)))
-    return walk(writer, indices, evaluate, summarise, task=f"measure-shift {target.name}", report=report)
+    return walk(writer, indices, evaluate, summarise, task=f"measure-shift {target.name}", progress=progress)
 
 
 def _identity(pairs: Pairs) -> Row:

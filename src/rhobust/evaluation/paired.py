@@ -4,11 +4,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from rhobust.pairing import share_difference
-from rhobust.records import Row
-
 from rhobust.evaluation.attacking import by_radius
 from rhobust.evaluation.certified import check_certificates, rights
+from rhobust.pairing import share_difference
+from rhobust.records import Row
 
 
 def certified_differences(ours: Sequence[Row], theirs: Sequence[Row], radii: Sequence[float]) -> list[Row]:

@@ -3,14 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rhobust.attacks import AnyAttack, Climb, Eot, Paper, Pgd
-from rhobust.configs import member_to_json
-from rhobust.records import Row
-from rhobust.rounding import percent, plain
-
+from rhobust.attacks import EOT, PGD, AnyAttack, GradientAttack, PaperPGD
 from rhobust.evaluation.judging import Judge, undecided
 from rhobust.evaluation.sweeping import sweep
 from rhobust.evaluation.target import Target
+from rhobust.records import Row
+from rhobust.rounding import percent, plain
+from rhobust.settings import member_to_json
 
 GAIN = 0.02
 """Accuracy that a better attack may take without a warning."""
@@ -35,13 +34,13 @@ class Evaluation:
         return self.source.model_hash != self.judge.target.model_hash
 
     @property
-    def climber(self) -> Climb:
+    def climber(self) -> GradientAttack:
         """The ascent that the attack makes; for one that is no ascent, the plain one that sees as much."""
-        if isinstance(self.attack, Climb):
+        if isinstance(self.attack, GradientAttack):
             return self.attack
-        if isinstance(self.attack, Paper):
+        if isinstance(self.attack, PaperPGD):
             return self.attack.climber()
-        return Eot() if self.attack.sees_noise else Pgd()
+        return EOT() if self.attack.sees_noise else PGD()
 
 
 def probe_size(examples: int) -> int:
@@ -49,14 +48,14 @@ def probe_size(examples: int) -> int:
     return min(max(examples // 10, 16), 100)
 
 
-def stronger(evaluation: Evaluation) -> Pgd | Eot:
+def stronger(evaluation: Evaluation) -> PGD | EOT:
     """An attack that should do no better: it sees what is judged, with twice the steps and draws, from other starts."""
     climber = evaluation.climber
     shape = {"steps": 2 * climber.steps, "norm": climber.norm, "random_start": True}
     if evaluation.judge.scored == "base":
-        return Pgd(**shape)
-    draws = climber.draws if isinstance(climber, Eot) else 1
-    return Eot(**shape, draws=max(2 * draws, Eot().draws))
+        return PGD(**shape)
+    draws = climber.draws if isinstance(climber, EOT) else 1
+    return EOT(**shape, draws=max(2 * draws, EOT().draws))
 
 
 def probe_stronger(evaluation: Evaluation, rows: Sequence[Row]) -> tuple[list[str], Row]:
@@ -80,7 +79,7 @@ def probe_stronger(evaluation: Evaluation, rows: Sequence[Row]) -> tuple[list[st
     }
     if gain <= GAIN or broken < FEW:
         return [], {"stronger": measured}
-    draws = f" and {attack.draws} draws" if isinstance(attack, Eot) else ""
+    draws = f" and {attack.draws} draws" if isinstance(attack, EOT) else ""
     warning = (
         f"a stronger attack gains {percent(gain, 'nearest')} points at radius {plain(radius)}: {attack.steps} steps"
         f"{draws} break {broken} of {len(chosen)} examples that this attack left standing"

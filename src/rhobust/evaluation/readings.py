@@ -4,14 +4,13 @@ import itertools
 from collections.abc import Sequence
 from typing import Any, get_args
 
-from rhobust.attacks import AnyAttack, Eot, Paper, Pgd
-from rhobust.attacks.ball import Gradient
-from rhobust.attacks.paper import Sees
-from rhobust.records import Record
-
+from rhobust.attacks import EOT, PGD, AnyAttack, PaperPGD
+from rhobust.attacks.base import Gradient
+from rhobust.attacks.pgd import Sees
 from rhobust.evaluation.attacking import attack_target
 from rhobust.evaluation.judging import Scored
 from rhobust.evaluation.target import Target
+from rhobust.records import Record
 
 
 def paper_readings(
@@ -37,7 +36,7 @@ def paper_readings(
     return [
         attack_target(
             target,
-            Paper(steps=number, sees=seen, gradient=gradient),
+            PaperPGD(steps=number, sees=seen, gradient=gradient),
             radii,
             scored=scored,
             votes=draws,
@@ -74,8 +73,8 @@ def with_and_without_noise(
         target.smoothing()
     return [
         (
-            attack_target(target, attack or Eot(), radii, scored="smoothed", votes=votes, **sample),
-            attack_target(target, attack or Pgd(), radii, scored="base", **sample),
+            attack_target(target, attack or EOT(), radii, scored="smoothed", votes=votes, **sample),
+            attack_target(target, attack or PGD(), radii, scored="base", **sample),
         )
         for target in targets
     ]

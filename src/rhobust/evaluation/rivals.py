@@ -2,11 +2,10 @@
 
 from pathlib import Path
 
-from rhobust.records import Record, Row, read_record, record_paths, same_classifier
-from rhobust.rounding import percent, plain
-
 from rhobust.evaluation.judging import undecided
 from rhobust.evaluation.probing import FEW, GAIN
+from rhobust.records import Record, Row, read_record, record_paths, same_classifier
+from rhobust.rounding import percent, plain
 
 
 def finished_records(folder: Path, kind: str) -> list[Record]:

@@ -17,13 +17,12 @@ from rhobust.certificates import (
     native_dtype,
     noise_kind,
 )
-from rhobust.certificates.alone import IMAGES
-from rhobust.progress import Report
-from rhobust.records import Record, Row
-
+from rhobust.certificates.batch_independence import IMAGES
 from rhobust.evaluation.attacking import check_radii
 from rhobust.evaluation.target import Target
 from rhobust.evaluation.walk import walk
+from rhobust.progress import ProgressCallback
+from rhobust.records import Record, Row
 
 
 def certify_shift_target(
@@ -38,7 +37,7 @@ def certify_shift_target(
     limit: int | None = None,
     stride: int = 1,
     seed: int = 0,
-    report: Report | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Record:
     """Certify the accuracy, or the loss, under every shift up to eps, and record what was counted at each point.
 
@@ -55,7 +54,7 @@ def certify_shift_target(
         limit: Examples at most.
         stride: Take every stride-th example.
         seed: Names the noise.
-        report: Told of progress; None shows it on stderr.
+        progress: Progress callback; default: shown on stderr.
     """
     eps = check_radii(eps, "eps")
     sigma = target.smoothing()
@@ -90,7 +89,7 @@ def certify_shift_target(
     writer = target.writer("certify-shift", "", settings)
     if writer.summary is None:
         check_target(target, survey.smoothing)
-    return walk(writer, indices, evaluate, summarise, task=f"certify-shift {target.name}", report=report)
+    return walk(writer, indices, evaluate, summarise, task=f"certify-shift {target.name}", progress=progress)
 
 
 def shift_rows(target: Target, survey: ShiftSurvey, block: Sequence[int]) -> list[Row]:

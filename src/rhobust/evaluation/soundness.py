@@ -4,10 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rhobust.bounds import beyond_doubt, refuted_by_chance
+from rhobust.evaluation.rivals import finished_records
 from rhobust.records import Record, Row, same_classifier
 from rhobust.rounding import percent, plain
-
-from rhobust.evaluation.rivals import finished_records
 
 
 def contradictions(record: Record) -> list[str]:

@@ -5,15 +5,13 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from rhobust.attacks import AnyAttack, Attack, Climb, Paper
-from rhobust.attacks.ball import Norm, distances
-from rhobust.attacks.padding import FLOOR
+from rhobust.attacks import AnyAttack, Attack, GradientAttack, PaperPGD
+from rhobust.attacks.base import FLOOR, Norm, distances
 from rhobust.data import to_unit
-from rhobust.noise import ExampleNoise
-from rhobust.records import Row
-
 from rhobust.evaluation.judging import Judge
 from rhobust.evaluation.target import Target
+from rhobust.noise import ExampleNoise
+from rhobust.records import Row
 
 ROWS = {"cpu": 1024, "cuda": 4096}
 """Rows of a gradient at most, draws included."""
@@ -90,7 +88,7 @@ class _Sweep:
     ) -> None:
         self.source, self.judges, self.block, self.seed, self.stage = source, judges, block, seed, stage
         self.nested = nested
-        self.attack: Attack = attack.climber() if isinstance(attack, Paper) else attack
+        self.attack: Attack = attack.climber() if isinstance(attack, PaperPGD) else attack
         self.norm = norm_of(attack)
         self.x = to_unit(source.data.images[block]).to(source.device)
         self.y = source.data.labels[block].to(source.device)
@@ -117,7 +115,7 @@ class _Sweep:
         """Attack the survivors of each judge at a radius; returns who still stands."""
         standing = [set(one) for one in alive]
         self.before, self.ends = self.ends, {}
-        restarts = self.attack.restarts if isinstance(self.attack, Climb) and radius > 0 else 0
+        restarts = self.attack.restarts if isinstance(self.attack, GradientAttack) and radius > 0 else 0
         found: list[dict[int, Row]] = [{} for _ in self.judges]
         for attempt in range(1 + restarts):
             name = f"{radius!r}:{attempt}" if attempt else repr(radius)
@@ -151,7 +149,7 @@ class _Sweep:
         rng = ExampleNoise(self.seed, f"{self.stage}attack:{name}", [self.block[position] for position in filled])
         x, y = self.x[filled], self.y[filled]
         ball = {"eps": radius, "sigma": self.source.sigma, "rng": rng}
-        if not isinstance(self.attack, Climb):
+        if not isinstance(self.attack, GradientAttack):
             # FAB and Square live on the last digits of a base network's answers, which a fast copy does not have.
             network = self.source.climbed if self.attack.sees_noise else None
             return self.attack(network or self.source.model, x, y, **ball)[: len(chunk)]

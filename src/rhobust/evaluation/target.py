@@ -6,17 +6,16 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from rhobust.attacks.ascent import output_width
 from rhobust.certificates import native_dtype
 from rhobust.data import Dataset, load
+from rhobust.evaluation.answers import check_answers
 from rhobust.models import load_factory_model
-from rhobust.progress import Report
+from rhobust.models.inference import output_width
+from rhobust.progress import ProgressCallback
 from rhobust.records import RecordWriter, Row, read_json, write_json
 from rhobust.training import describe_environment, resolve_device
 from rhobust.training.run import CONFIG, ENVIRONMENT, file_hash, fill_weights, open_run
 from rhobust.version import VERSION
-
-from rhobust.evaluation.answers import check_answers
 
 
 @dataclass(frozen=True)
@@ -83,12 +82,12 @@ def target_from_run(
     sigma: float | None = None,
     data: str | None = None,
     root: Path | str | None = None,
-    report: Report | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Target:
     """The network of a run folder, with its own noise and test data unless others are given."""
     run, device = open_run(folder), resolve_device(device)
     model = run.load_model(device)
-    test = load(data or run.config.data, "test", root=root, report=report)
+    test = load(data or run.config.data, "test", root=root, progress=progress)
     if test.shape != run.shape:
         wanted, found = ("x".join(map(str, shape)) for shape in (run.shape, test.shape))
         raise ValueError(f"{test.name} must hold images of shape {wanted}, which {folder} was trained for, got {found}")
@@ -140,14 +139,14 @@ def target_from_folder(
     sigma: float | None = None,
     data: str | None = None,
     root: Path | str | None = None,
-    report: Report | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Target:
     """The network that a folder of records is about: that of the run, or the user's own that its config names."""
     folder, device = Path(folder), resolve_device(device)
     config = _own_config(folder)
     if config is None:
-        return target_from_run(folder, device=device, sigma=sigma, data=data, root=root, report=report)
-    test = load(data or config["data"], "test", root=root, report=report)
+        return target_from_run(folder, device=device, sigma=sigma, data=data, root=root, progress=progress)
+    test = load(data or config["data"], "test", root=root, progress=progress)
     return _own_target(config["model"], Path(config["weights"]), test, folder, device, sigma)
 
 
@@ -160,7 +159,7 @@ def target_from_weights(
     device: torch.device | str,
     sigma: float | None = None,
     root: Path | str | None = None,
-    report: Report | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Target:
     """The user's own network: `package.module:factory` and a safetensors file.
 
@@ -169,7 +168,7 @@ def target_from_weights(
     weights, folder, device = Path(weights), Path(folder), resolve_device(device)
     if (folder / CONFIG).exists() and _own_config(folder) is None:
         raise ValueError(f"{folder} must not be the folder of a training run: choose another")
-    test = load(data, "test", root=root, report=report)
+    test = load(data, "test", root=root, progress=progress)
     target = _own_target(factory, weights, test, folder, device, sigma)
     folder.mkdir(parents=True, exist_ok=True)
     check_answers(target)

@@ -5,11 +5,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from rhobust.attacks import AnyAttack
-from rhobust.configs import kind_of, member_to_json
-from rhobust.progress import Report
-from rhobust.records import Record, Row
-from rhobust.rounding import percent, plain
-
 from rhobust.evaluation.attacking import check_pair, check_radii, robust_curve, source_identity
 from rhobust.evaluation.judging import VOTE_LEVEL, Judge, Scored, undecided
 from rhobust.evaluation.probing import FEW, GAIN, Evaluation
@@ -17,6 +12,10 @@ from rhobust.evaluation.sweeping import BLOCKS, norm_of, sweep
 from rhobust.evaluation.target import Target
 from rhobust.evaluation.trust import INSPECTED, inspect
 from rhobust.evaluation.walk import walk
+from rhobust.progress import ProgressCallback
+from rhobust.records import Record, Row
+from rhobust.rounding import percent, plain
+from rhobust.settings import kind_of, member_to_json
 
 
 def transfer_matrix(
@@ -29,7 +28,7 @@ def transfer_matrix(
     limit: int | None = None,
     stride: int = 1,
     seed: int = 0,
-    report: Report | None = None,
+    progress: ProgressCallback | None = None,
 ) -> list[Record]:
     """Attack each network once and judge the attacked inputs by every one: a record a source, in the source's folder.
 
@@ -45,7 +44,7 @@ def transfer_matrix(
         limit: Examples at most.
         stride: Take every stride-th example.
         seed: Names the noise.
-        report: Told of progress; None shows it on stderr.
+        progress: Progress callback; default: shown on stderr.
     """
     radii = check_radii(radii)
     if len(targets) < 2:
@@ -59,7 +58,7 @@ def transfer_matrix(
         check_pair(target, target)
         if attack.sees_noise:
             target.smoothing()
-    return [_from(source, attack, radii, judges, limit, stride, seed, report) for source in targets]
+    return [_from(source, attack, radii, judges, limit, stride, seed, progress) for source in targets]
 
 
 def _from(
@@ -70,7 +69,7 @@ def _from(
     limit: int | None,
     stride: int,
     seed: int,
-    report: Report | None,
+    progress: ProgressCallback | None,
 ) -> Record:
     settings: Row = {
         "attack": member_to_json(attack, AnyAttack),
@@ -115,7 +114,7 @@ def _from(
         evaluate,
         summarise,
         task=f"transfer {kind} from {source.name}",
-        report=report,
+        progress=progress,
         rows_each=len(radii) * len(judges),
         block=BLOCKS[source.device.type],
     )

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from rhobust.attacks import Climb, Paper
-from rhobust.attacks.ascent import frozen, norms
+from rhobust.attacks import GradientAttack, PaperPGD
+from rhobust.attacks.base import norms
 from rhobust.data import to_unit
-from rhobust.noise import ExampleNoise
-from rhobust.records import Record, Row
-from rhobust.rounding import percent, plain
-
 from rhobust.evaluation.probing import FEW, GAIN, Evaluation, probe_larger, probe_stronger
 from rhobust.evaluation.rivals import stronger_records
 from rhobust.evaluation.target import Target
+from rhobust.models.inference import frozen
+from rhobust.noise import ExampleNoise
+from rhobust.records import Record, Row
+from rhobust.rounding import percent, plain
 
 INSPECTED = 64
 """Examples on which a network is looked at."""
@@ -73,7 +73,7 @@ def inspect(evaluation: Evaluation, indices: Sequence[int]) -> list[str]:
 
 def hardly_moved(evaluation: Evaluation, rows: Sequence[Row]) -> list[str]:
     """A warning where an ascent left many survivors near their start: its gradient is too small for its steps."""
-    if not isinstance(evaluation.attack, Climb | Paper):
+    if not isinstance(evaluation.attack, GradientAttack | PaperPGD):
         return []
     worst, said = 0.0, []
     for radius in evaluation.radii:

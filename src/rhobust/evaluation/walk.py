@@ -9,9 +9,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from rhobust.progress import Report, Step, silent, telling
+from rhobust.progress import ProgressCallback, ProgressEvent, no_progress, progress_or_default
 from rhobust.records import Record, RecordWriter, Row
-from rhobust.training.processes import join_processes
+from rhobust.training.distributed import join_processes
 
 BLOCK = 100
 """Examples between two writes of a record: what a kill can cost."""
@@ -28,7 +28,7 @@ def walk(
     summarise: Callable[[list[Row]], Row],
     *,
     task: str,
-    report: Report | None,
+    progress: ProgressCallback | None,
     rows_each: int = 1,
     block: int | None = None,
     streaming: bool = False,
@@ -46,7 +46,7 @@ def walk(
         evaluate: From a block of examples to its rows, which name their example as `index`.
         summarise: From all rows to the summary; called in the first process only.
         task: What is going on, in a few words.
-        report: Told of progress; None shows it on stderr.
+        progress: Progress callback; default: shown on stderr.
         rows_each: Rows of an example; one with fewer was cut off by a kill and is evaluated again.
         block: Examples between two writes; `BLOCK` where none is given.
         streaming: Whether `evaluate` takes all examples at once and gives their rows, in their order, as they come.
@@ -68,9 +68,9 @@ def walk(
     if world == 1 and not streaming:
         # A block that a kill cut in two is evaluated whole: other neighbours in a batch may move a last digit.
         mine = _begun(indices, done, size) + mine
-    with telling(report if rank == 0 else silent) as tell:
+    with progress_or_default(progress if rank == 0 else no_progress) as notify:
         if rank == 0 and mine and forecast is not None and (line := forecast(len(mine))) is not None:
-            tell(line)
+            notify(line)
         if streaming:
             pieces = _pieces(evaluate(mine) if mine else (), size, rows_each)
         else:
@@ -80,7 +80,7 @@ def walk(
         for piece in pieces:
             out.append(piece)
             written += len(piece) // rows_each
-            tell(Step(task, len(done) + min(world * written, len(left)), len(indices), "examples"))
+            notify(ProgressEvent(task, len(done) + min(world * written, len(left)), len(indices), "examples"))
     _meet(world)
     if rank == 0:
         _gather(writer, indices, rows_each)

@@ -5,13 +5,12 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from rhobust.methods.base import Loss
 from rhobust.noise import Noise
-
-from rhobust.methods.protocol import Loss
 
 
 @dataclass(frozen=True)
-class Erm:
+class ERM:
     """Empirical risk minimisation: cross-entropy on clean inputs."""
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> Loss:

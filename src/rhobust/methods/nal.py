@@ -7,19 +7,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rhobust.attacks.ascent import ascend, beside, frozen, l2_move, label_losses
-from rhobust.configs import LATER
-from rhobust.declared import check_declared
+from rhobust.attacks.base import l2_move
+from rhobust.attacks.gradient import ascend, beside, label_losses
+from rhobust.methods.base import Loss, disagreement, penalised_move, searched, squared_distance
+from rhobust.models.inference import frozen
 from rhobust.noise import Noise
-
-from rhobust.methods.agreement import disagreement
-from rhobust.methods.penalised import penalised_move
-from rhobust.methods.protocol import Loss, squared_distance
-from rhobust.methods.searched import searched
+from rhobust.settings import LATER, check_declared
 
 
 @dataclass(frozen=True)
-class Nal:
+class NAL:
     """Noisy adversarial learning: train on the maximiser of E l(x + z) - gamma ||x - x0||^2 under noise."""
 
     sigma: float = 0.1

@@ -6,16 +6,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rhobust.attacks.ascent import ascend, beside, frozen, l2_move
-from rhobust.attacks.losses import smoothed_loss
-from rhobust.declared import check_declared
+from rhobust.attacks.base import l2_move
+from rhobust.attacks.gradient import ascend, beside, smoothed_loss
+from rhobust.methods.base import Loss, squared_distance
+from rhobust.models.inference import frozen
 from rhobust.noise import DrawnNoise, Noise, noisy_copies
-
-from rhobust.methods.protocol import Loss, squared_distance
+from rhobust.settings import check_declared
 
 
 @dataclass(frozen=True)
-class Smoothadv:
+class SmoothAdv:
     """SmoothAdv: cross-entropy on noisy copies of the end of an L2 attack on the smoothed classifier.
 
     One noise draw serves all steps of the attack and the weights. The paper states sigma, eps and steps of eps / 2,

@@ -6,14 +6,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rhobust.declared import check_declared
+from rhobust.methods.base import Loss
 from rhobust.noise import Noise, noisy_copies
-
-from rhobust.methods.protocol import Loss
+from rhobust.settings import check_declared
 
 
 @dataclass(frozen=True)
-class Stn:
+class STN:
     """Stability training: cross-entropy on clean inputs, plus that of noisy predictions against the clean ones."""
 
     sigma: float = 0.1

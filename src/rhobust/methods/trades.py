@@ -6,18 +6,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rhobust.attacks.ascent import ascend, beside, frozen, l2_move
-from rhobust.declared import check_declared
+from rhobust.attacks.base import l2_move
+from rhobust.attacks.gradient import ascend, beside
+from rhobust.methods.base import Loss, squared_distance
+from rhobust.models.inference import frozen
 from rhobust.noise import Noise
-
-from rhobust.methods.protocol import Loss, squared_distance
+from rhobust.settings import check_declared
 
 _START = 1e-3
 """Standard deviation of the start around the input, where the divergence itself has no gradient."""
 
 
 @dataclass(frozen=True)
-class Trades:
+class TRADES:
     """TRADES: clean cross-entropy plus beta times the worst divergence KL(f(x) || f(x')) in an L2 ball.
 
     The paper states eps and steps of eps / 2, which is 2 eps / steps for 4 steps; it states neither their number nor

@@ -5,16 +5,15 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rhobust.attacks.ascent import ascend, frozen, label_losses
-from rhobust.declared import check_declared
+from rhobust.attacks.gradient import ascend, label_losses
+from rhobust.methods.base import Loss, penalised_move, squared_distance
+from rhobust.models.inference import frozen
 from rhobust.noise import Noise
-
-from rhobust.methods.penalised import penalised_move
-from rhobust.methods.protocol import Loss, squared_distance
+from rhobust.settings import check_declared
 
 
 @dataclass(frozen=True)
-class Wrm:
+class WRM:
     """WRM: train on the maximiser of l(x) - gamma ||x - x0||^2, without noise; its theory wants ELU, not ReLU."""
 
     gamma: float = 1.5

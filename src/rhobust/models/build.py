@@ -10,11 +10,8 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from rhobust.models.networks import cnn, cnn_small, resnet18, vgg16
 from rhobust.noise import stream_key
-
-from rhobust.models.cnn import cnn, cnn_small
-from rhobust.models.resnet import resnet18
-from rhobust.models.vgg import vgg16
 
 Activation = Literal["relu", "elu"]
 

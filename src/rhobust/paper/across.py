@@ -3,14 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from rhobust.training import TrainConfig
-
 from rhobust.paper.protocol import papers_attack
 from rhobust.paper.runs import OURS, run_of
 from rhobust.paper.scales import Scale
 from rhobust.paper.settings import CIFAR_R, GAMMA
 from rhobust.paper.short import VARIED_PART, short_note, short_row
 from rhobust.paper.specs import Matrix, Reading, stand_in_notes
+from rhobust.training import TrainConfig
 
 TRANSFER = ("NAL", OURS, "SmoothAdv", "TRADES")
 """The paper's heat map has NAL and two baselines that it does not name: these two are our choice."""

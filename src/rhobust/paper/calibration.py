@@ -10,19 +10,18 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from rhobust.attacks import Pgd
+from rhobust.attacks import PGD
 from rhobust.certificates import Evidence, ShiftClaim, ShiftSurvey, Smoothing, count_votes
-from rhobust.certificates.votes import batch_rows
+from rhobust.certificates.sampling import batch_rows
 from rhobust.data import Dataset, to_unit
 from rhobust.methods import Gaussian
 from rhobust.noise import ExampleNoise
-from rhobust.training import Run, TrainConfig
-from rhobust.training.loop import Trainer
-from rhobust.training.processes import Processes
-from rhobust.training.run import WEIGHTS, save_weights
-
 from rhobust.paper.cost import INPUT_GRADIENT, SIZES, WEIGHT_GRADIENT, Work
 from rhobust.paper.drawing import draw, to_bytes
+from rhobust.training import Run, TrainConfig
+from rhobust.training.distributed import Processes
+from rhobust.training.loop import Trainer
+from rhobust.training.run import WEIGHTS, save_weights
 
 ENOUGH = 0.2
 """Seconds after which a timing is not repeated."""
@@ -102,7 +101,7 @@ class Bench:
         trainer, steps = self.trainer(images), 4
         x, y = to_unit(trainer.fitting.images), trainer.fitting.labels
         noise = ExampleNoise(0, "calibration", range(images))
-        work = partial(Pgd(steps=steps), trainer.model, x, y, eps=1.0, sigma=None, rng=noise)
+        work = partial(PGD(steps=steps), trainer.model, x, y, eps=1.0, sigma=None, rng=noise)
         return _seconds(work, self.device) / steps
 
     def vote(self) -> float:

@@ -2,9 +2,7 @@
 
 from dataclasses import replace
 
-from rhobust.methods import AnyMethod, Gaussian, Nal, Smoothadv
-from rhobust.training import TrainConfig
-
+from rhobust.methods import NAL, AnyMethod, Gaussian, SmoothAdv
 from rhobust.paper import main_row
 from rhobust.paper.jobs import Certify, Shift
 from rhobust.paper.protocol import ALPHA, RADII
@@ -12,6 +10,7 @@ from rhobust.paper.runs import run_of
 from rhobust.paper.scales import Scale
 from rhobust.paper.settings import CIFAR_R, SIGMA
 from rhobust.paper.specs import Cell, Differences, Line, Pair, Reading, Table, stand_in_notes
+from rhobust.training import TrainConfig
 
 EPS = (0.05, 0.1, 0.25, 0.5)
 """Shifts of the data's distribution at which accuracy is certified."""
@@ -35,14 +34,14 @@ def methods(sigma: float) -> dict[str, AnyMethod]:
     for the most part on other images.
     """
     price = (CLOSELY / sigma) ** 2
-    agreeing = Nal(sigma=sigma, gamma=price, agreement=AGREEMENT)
+    agreeing = NAL(sigma=sigma, gamma=price, agreement=AGREEMENT)
     rows: dict[str, AnyMethod] = {
         "Smoothing": Gaussian(sigma=sigma),
-        f"SmoothAdv, eps {2 * sigma:g}": Smoothadv(sigma=sigma, eps=2 * sigma),
+        f"SmoothAdv, eps {2 * sigma:g}": SmoothAdv(sigma=sigma, eps=2 * sigma),
     }
     if sigma == CLOSELY:
-        shared = Nal(sigma=sigma, gamma=price, noise="shared")
-        rows |= {f"NAL, damped, gamma {gamma:g}": Nal(sigma=sigma, gamma=gamma) for gamma in (1.0, 0.5)}
+        shared = NAL(sigma=sigma, gamma=price, noise="shared")
+        rows |= {f"NAL, damped, gamma {gamma:g}": NAL(sigma=sigma, gamma=gamma) for gamma in (1.0, 0.5)}
         rows |= {f"NAL, damped, gamma {price:g}, one draw": shared}
         rows |= {f"NAL, damped, gamma {price:g}, one draw, copies agree": replace(agreeing, noise="shared")}
     return rows | {f"NAL, damped, gamma {price:g}, copies agree": agreeing}

@@ -2,14 +2,13 @@
 
 from dataclasses import replace
 
-from rhobust.training import TrainConfig
-
 from rhobust.paper.jobs import Counterexample, Curvature, Job
 from rhobust.paper.protocol import papers_attack, seeing_attack, shift
 from rhobust.paper.runs import both_solvers, run_of
 from rhobust.paper.scales import Scale
 from rhobust.paper.settings import CIFAR_R, GAMMA, MNIST, SIGMA, SMOOTHED, Setup
 from rhobust.paper.specs import Cell, Line, Reading, Table, stand_in_notes
+from rhobust.training import TrainConfig
 
 PAPERS_SMOOTHNESS = 2.0
 """Lemma 1's constant, in units of M / sigma^2."""

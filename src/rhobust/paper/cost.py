@@ -6,10 +6,9 @@ from typing import NamedTuple
 
 from rhobust.evaluation import Ascent
 from rhobust.evaluation.examples import KEPT
-from rhobust.methods import AnyMethod, Erm, Gaussian, Nal, Pgd, Smoothadv, Stn, Trades, Wrm
-from rhobust.training import TrainConfig
-
+from rhobust.methods import ERM, NAL, STN, TRADES, WRM, AdversarialTraining, AnyMethod, Gaussian, SmoothAdv
 from rhobust.paper.jobs import Attack, Certify, Counterexample, Curvature, Curves, Job, Match, Shift, Training
+from rhobust.training import TrainConfig
 
 FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT = 1, 2, 3
 """A pass in units of a forward one; a gradient for the weights has both halves of the backward pass."""
@@ -84,19 +83,19 @@ def training_work(run: TrainConfig) -> Work:
 def update_cost(method: AnyMethod) -> tuple[int, int]:
     """Calls of the network in one weight update, and what they cost an image in units of a forward pass."""
     match method:
-        case Erm():
+        case ERM():
             return 1, WEIGHT_GRADIENT
         case Gaussian():
             return 1, WEIGHT_GRADIENT * method.draws
-        case Stn():
+        case STN():
             return 1, WEIGHT_GRADIENT * 2
-        case Pgd():
+        case AdversarialTraining():
             return method.steps + 1, INPUT_GRADIENT * method.steps + WEIGHT_GRADIENT
-        case Trades():
+        case TRADES():
             return method.steps + 2, FORWARD + INPUT_GRADIENT * method.steps + WEIGHT_GRADIENT * 2
-        case Wrm():
+        case WRM():
             return method.steps + 2, INPUT_GRADIENT * (method.steps + 1) + WEIGHT_GRADIENT
-        case Smoothadv() | Nal():
+        case SmoothAdv() | NAL():
             return method.steps + 1, (INPUT_GRADIENT * method.steps + WEIGHT_GRADIENT) * method.draws
         case _:  # a method that is added needs no price here: no table of the paper trains it
             raise ValueError(f"method must be one of the paper's to tell its cost, got {type(method).__name__}")

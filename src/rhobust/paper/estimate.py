@@ -7,8 +7,6 @@ from typing import Any
 
 import torch
 
-from rhobust.training import TrainConfig
-
 from rhobust.paper.calibration import Rate, calibrate, drawing_seconds
 from rhobust.paper.cost import Work, evaluation_work, training_work
 from rhobust.paper.evaluate import done
@@ -16,6 +14,7 @@ from rhobust.paper.jobs import Job, job_id, runs_of
 from rhobust.paper.plan import Plan
 from rhobust.paper.specs import Figure, Matrix
 from rhobust.paper.workshop import Workshop
+from rhobust.training import TrainConfig
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ import torch
 
 from rhobust.attacks import AnyAttack
 from rhobust.certificates import Dtype, native_dtype
-from rhobust.configs import member_to_json
 from rhobust.evaluation import (
     Ascent,
     attack_target,
@@ -17,14 +16,14 @@ from rhobust.evaluation import (
     source_from_run,
 )
 from rhobust.evaluation.walk import walk
-from rhobust.methods import Nal
-from rhobust.records import Record, RecordWriter, Row
-from rhobust.training import train
-
+from rhobust.methods import NAL
 from rhobust.paper.jobs import Attack, Certify, Counterexample, Curvature, Curves, Job, Match, Shift, Training, runs_of
 from rhobust.paper.measuring import curvature_target, match_target, spread
 from rhobust.paper.protocol import ALPHA
 from rhobust.paper.workshop import Workshop, finished, read_finished
+from rhobust.records import Record, RecordWriter, Row
+from rhobust.settings import member_to_json
+from rhobust.training import train
 
 SEED = 0
 """Names all noise of the evaluations."""
@@ -52,7 +51,7 @@ def perform(job: Job, workshop: Workshop) -> Record:
             device=workshop.device,
             root=workshop.root,
             resume=True,
-            report=workshop.report,
+            progress=workshop.progress,
         )
     return _evaluate(job, workshop)
 
@@ -154,7 +153,7 @@ def _arithmetic(job: Job, device: str) -> Row:
 
 
 def _evaluate(job: Job, workshop: Workshop) -> Record:
-    report = workshop.report
+    progress = workshop.progress
     match job:
         case Training():
             return workshop.training_record(job.run)
@@ -172,7 +171,7 @@ def _evaluate(job: Job, workshop: Workshop) -> Record:
                 fast=workshop.fast,
                 limit=job.limit,
                 seed=SEED,
-                report=report,
+                progress=progress,
             )
         case Certify():
             target = workshop.target(job.run, job.sigma)
@@ -187,14 +186,14 @@ def _evaluate(job: Job, workshop: Workshop) -> Record:
                 limit=job.images,
                 stride=spread(target.data, job.images).step,
                 seed=SEED,
-                report=report,
+                progress=progress,
             )
         case Shift():
             target = workshop.target(job.run, job.sigma)
-            return certify_shift_target(target, eps=job.eps, draws=job.draws, alpha=ALPHA, seed=SEED, report=report)
+            return certify_shift_target(target, eps=job.eps, draws=job.draws, alpha=ALPHA, seed=SEED, progress=progress)
         case Match():
-            assert isinstance(job.run.method, Nal)
-            method = Nal(
+            assert isinstance(job.run.method, NAL)
+            method = NAL(
                 sigma=job.run.method.sigma,
                 gamma=job.run.method.gamma,
                 steps=job.steps,
@@ -202,11 +201,11 @@ def _evaluate(job: Job, workshop: Workshop) -> Record:
                 inner="paper" if job.inner == "paper" else "damped",
             )
             return match_target(
-                workshop.target(job.run), method, images=job.images, root=workshop.root, seed=SEED, report=report
+                workshop.target(job.run), method, images=job.images, root=workshop.root, seed=SEED, progress=progress
             )
         case Curvature():
             target = workshop.target(job.run, job.sigma)
-            return curvature_target(target, images=job.images, draws=job.draws, seed=SEED, report=report)
+            return curvature_target(target, images=job.images, draws=job.draws, seed=SEED, progress=progress)
         case Counterexample():
             return _counterexample(job, workshop)
         case Curves():
@@ -220,7 +219,7 @@ def _evaluate(job: Job, workshop: Workshop) -> Record:
                 limit=job.images,
                 stride=spread(target.data, job.images).step,
                 seed=SEED,
-                report=report,
+                progress=progress,
             )
 
 
@@ -251,5 +250,5 @@ def _counterexample(job: Counterexample, workshop: Workshop) -> Record:
         evaluate,
         lambda rows: {"rho": rho, "refuted": sum(row["claimed"] < row["loss"] for row in rows)},
         task="counterexample",
-        report=workshop.report,
+        progress=workshop.progress,
     )

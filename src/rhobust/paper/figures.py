@@ -3,13 +3,23 @@
 from dataclasses import replace
 
 from rhobust.models import Activation
-
 from rhobust.paper.jobs import Curves, Training
 from rhobust.paper.printed import TABLES
 from rhobust.paper.protocol import ALPHA, certify, papers_attack, seeing_attack
 from rhobust.paper.runs import OURS, both_solvers, run_of
 from rhobust.paper.scales import Scale
-from rhobust.paper.settings import CIFAR_R, CIFAR_V, GAMMA, METHODS, MNIST, SIGMA, SMOOTHED, TINY, UNLISTED_GAMMAS, Setup
+from rhobust.paper.settings import (
+    CIFAR_R,
+    CIFAR_V,
+    GAMMA,
+    METHODS,
+    MNIST,
+    SIGMA,
+    SMOOTHED,
+    TINY,
+    UNLISTED_GAMMAS,
+    Setup,
+)
 from rhobust.paper.specs import Curve, Dash, Figure, Panel, Reading, stand_in_notes
 
 RADIUS, ROBUST = "L2 radius of the attack", "accuracy under attack"

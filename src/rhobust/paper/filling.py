@@ -7,14 +7,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from rhobust.records import Record
-
 from rhobust.paper.differences import difference_lines, outcomes
 from rhobust.paper.jobs import job_id
 from rhobust.paper.matching import front_lines, standing
 from rhobust.paper.readings import number, trace
 from rhobust.paper.specs import Curve, Differences, Figure, Front, Ledger, Matrix, Reading, Seeds, Spec, Table, bill
 from rhobust.paper.spent import cost
+from rhobust.records import Record
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,10 @@ from typing import TypeAlias
 
 from rhobust.attacks import AnyAttack
 from rhobust.certificates import WayName
-from rhobust.configs import kind_of, to_json
 from rhobust.evaluation.judging import Scored
 from rhobust.methods import AnyMethod
 from rhobust.records import settings_hash
+from rhobust.settings import kind_of, to_json
 from rhobust.training import TrainConfig
 
 

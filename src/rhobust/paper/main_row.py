@@ -2,10 +2,8 @@
 
 from dataclasses import replace
 
-from rhobust.attacks import Autoattack
-from rhobust.methods import Nal
-from rhobust.training import TrainConfig
-
+from rhobust.attacks import AutoAttack
+from rhobust.methods import NAL
 from rhobust.paper.jobs import Attack
 from rhobust.paper.printed import TABLES
 from rhobust.paper.protocol import RADII, papers_attack, strongest_attack
@@ -13,6 +11,7 @@ from rhobust.paper.runs import OURS, run_of
 from rhobust.paper.scales import Scale
 from rhobust.paper.settings import CIFAR_R, GAMMA, SIGMA
 from rhobust.paper.specs import Cell, Differences, Line, Pair, Reading, Table, stand_in_notes
+from rhobust.training import TrainConfig
 
 MATCHED_GAMMA = 0.36
 """The price of the solver that converges, meant to move images by about the eps that Table 1 pairs with 1.5."""
@@ -35,7 +34,7 @@ def runs(scale: Scale) -> dict[str, TrainConfig]:
         return {}
     named = {row: run_of(scale, stand_in, row) for row in ROWS}
     for gamma in DAMPED_GAMMAS:
-        named[damped_row(gamma)] = replace(named["NAL"], method=Nal(sigma=SIGMA, gamma=gamma))
+        named[damped_row(gamma)] = replace(named["NAL"], method=NAL(sigma=SIGMA, gamma=gamma))
     return named
 
 
@@ -93,7 +92,7 @@ def table_autoattack(scale: Scale) -> Table:
         ]
         lines.append(Line((name,), tuple(cells)))
     notes = (
-        f"AutoAttack: rand, with {Autoattack().draws} draws a gradient, for networks that vote under noise; standard "
+        f"AutoAttack: rand, with {AutoAttack().draws} draws a gradient, for networks that vote under noise; standard "
         "for the others.",
         "sees all: our attack of the main table, on the same images.",
     )
@@ -104,7 +103,7 @@ def table_autoattack(scale: Scale) -> Table:
 def autoattack(scale: Scale, run: TrainConfig) -> Attack:
     """AutoAttack on as many images as are certified."""
     noisy = run.sigma is not None
-    attack, scored = Autoattack(version="rand" if noisy else "standard"), "smoothed" if noisy else "base"
+    attack, scored = AutoAttack(version="rand" if noisy else "standard"), "smoothed" if noisy else "base"
     return Attack(run, attack, AUTOATTACK_RADII, scored, run.sigma, scale.votes, scale.certified, probe=False)
 
 

@@ -8,12 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rhobust.evaluation import by_radius
-from rhobust.records import Record
-from rhobust.rounding import share
-
 from rhobust.paper.cells import cell, fault, shown
 from rhobust.paper.readings import Number, robust_shares
 from rhobust.paper.specs import Front, Reading
+from rhobust.records import Record
+from rhobust.rounding import share
 
 RESAMPLES = 10_000
 """Resamples of the images behind an interval."""

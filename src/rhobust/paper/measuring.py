@@ -7,14 +7,14 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from rhobust.attacks.ascent import frozen
 from rhobust.bounds import smoothness
 from rhobust.data import Dataset, load, to_unit
 from rhobust.evaluation import Target
 from rhobust.evaluation.walk import walk
-from rhobust.methods import Nal
+from rhobust.methods import NAL
+from rhobust.models.inference import frozen
 from rhobust.noise import ExampleNoise, normal_block, stream_key
-from rhobust.progress import Report
+from rhobust.progress import ProgressCallback
 from rhobust.records import Record, RecordWriter, Row
 
 ROWS = 1024
@@ -24,7 +24,13 @@ POWER_STEPS = 8
 
 
 def match_target(
-    target: Target, method: Nal, *, images: int, root: Path | None, seed: int = 0, report: Report | None = None
+    target: Target,
+    method: NAL,
+    *,
+    images: int,
+    root: Path | None,
+    seed: int = 0,
+    progress: ProgressCallback | None = None,
 ) -> Record:
     """How far the inner maximiser of a NAL method moves training images, squared, without noise in the distance.
 
@@ -34,9 +40,9 @@ def match_target(
         images: Training images, spread evenly over the training set.
         root: Where the data sets lie.
         seed: Names the noise.
-        report: Told of progress; None shows it on stderr.
+        progress: Progress callback; default: shown on stderr.
     """
-    data = load(target.data.name, "train", root=root, report=report)
+    data = load(target.data.name, "train", root=root, progress=progress)
     indices = spread(data, images)
     settings: Row = {
         "gamma": method.gamma,
@@ -59,10 +65,12 @@ def match_target(
         return {"eps": math.sqrt(math.fsum(row["squared_distance"] for row in rows) / len(rows))}
 
     writer = RecordWriter(target.folder, "match", method.inner, settings)
-    return walk(writer, indices, evaluate, summarise, task=f"match {target.name}", report=report)
+    return walk(writer, indices, evaluate, summarise, task=f"match {target.name}", progress=progress)
 
 
-def curvature_target(target: Target, *, images: int, draws: int, seed: int = 0, report: Report | None = None) -> Record:
+def curvature_target(
+    target: Target, *, images: int, draws: int, seed: int = 0, progress: ProgressCallback | None = None
+) -> Record:
     """The curvature of the smoothed loss at test images, in the direction where most of it was found.
 
     The loss is 1 less the probability of the label, in [0, 1]. A direction is chosen on a quarter as many draws: the
@@ -83,7 +91,7 @@ def curvature_target(target: Target, *, images: int, draws: int, seed: int = 0, 
         return {"largest": abs(largest["curvature"]), "sharp": float(smoothness(1.0, 1.0))}
 
     writer = RecordWriter(target.folder, "curvature", "", settings)
-    return walk(writer, indices, evaluate, summarise, task=f"curvature {target.name}", report=report)
+    return walk(writer, indices, evaluate, summarise, task=f"curvature {target.name}", progress=progress)
 
 
 def spread(data: Dataset, images: int) -> range:

@@ -6,10 +6,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from rhobust.records import read_json, write_whole
-
 from rhobust.paper.accounting import NOTHING
 from rhobust.paper.writing import block
+from rhobust.records import read_json, write_whole
 
 
 def places(page: Path) -> dict[str, str]:

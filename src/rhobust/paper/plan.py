@@ -3,12 +3,11 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from rhobust.training import TrainConfig
-
 from rhobust.paper import across, certified, claims, figures, front, ledger, main_row, seeds, short, story, tables
 from rhobust.paper.jobs import Job, runs_of
 from rhobust.paper.scales import Scale
 from rhobust.paper.specs import Spec
+from rhobust.training import TrainConfig
 
 SPECS: dict[str, Callable[[Scale], Spec]] = {
     "table1": tables.table1,

@@ -1,11 +1,10 @@
 """The attacks and certificates that a run meets, the same in every table and figure, so that they are shared."""
 
-from rhobust.attacks import Paper, Pgd
-from rhobust.training import TrainConfig
-
+from rhobust.attacks import PGD, PaperPGD
 from rhobust.paper.jobs import Attack, Certify, Shift
 from rhobust.paper.scales import Scale
 from rhobust.paper.settings import ATTACK_STEPS, Setup
+from rhobust.training import TrainConfig
 
 RADII = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75)
 """The attack radii of the paper's tables."""
@@ -34,7 +33,9 @@ def papers_attack(
     """
     radii = sweep(setup) if steps == ATTACK_STEPS[0] else (0.0, *sorted(eps for _, eps in setup.eps_of))
     scored = "base" if noise is None else "smoothed"
-    return Attack(run, Paper(steps=steps), radii, scored, noise, scale.votes, scale.limit, probe=False, source=source)
+    return Attack(
+        run, PaperPGD(steps=steps), radii, scored, noise, scale.votes, scale.limit, probe=False, source=source
+    )
 
 
 def seeing_attack(
@@ -50,7 +51,7 @@ def strongest_attack(scale: Scale, run: TrainConfig, setup: Setup) -> Attack:
     """The attack that sees all: EOT where there is noise; else PGD on the network, of the same steps and starts."""
     if run.sigma is not None:
         return seeing_attack(scale, run, setup, run.sigma)
-    attack = Pgd(steps=scale.eot.steps, restarts=scale.eot.restarts)
+    attack = PGD(steps=scale.eot.steps, restarts=scale.eot.restarts)
     return Attack(run, attack, sweep(setup), "base", None, scale.votes, scale.limit, scale.probe)
 
 

@@ -2,11 +2,10 @@
 
 from pathlib import Path
 
-from rhobust.records import compress, record_paths, write_whole
-from rhobust.training.run import CONFIG, ENVIRONMENT, METRICS, WEIGHTS, write_witness
-
 from rhobust.paper.evaluate import CLAIMS
 from rhobust.paper.workshop import finished
+from rhobust.records import compress, record_paths, write_whole
+from rhobust.training.run import CONFIG, ENVIRONMENT, METRICS, WEIGHTS, write_witness
 
 
 def publish(out: Path, to: Path) -> list[Path]:

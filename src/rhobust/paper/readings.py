@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rhobust.bounds import certified_radius, clopper_pearson
+from rhobust.paper.specs import Reading
 from rhobust.records import Record, read_json
 from rhobust.rounding import Share, Way, share
 from rhobust.training.run import WEIGHTS, WITNESS, weights_description
-
-from rhobust.paper.specs import Reading
 
 CURVE_POINTS = 81
 """Radii at which a curve of certified accuracy is drawn."""

@@ -8,9 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from rhobust.data import load
-from rhobust.records import Record, write_json, write_whole
-from rhobust.training import TrainConfig
-
 from rhobust.paper.drawing import draw, to_bytes
 from rhobust.paper.evaluate import AbsentError, perform, read
 from rhobust.paper.filling import Gap, Question, answers, faults, fill, questions, told_from
@@ -19,6 +16,8 @@ from rhobust.paper.plan import Plan
 from rhobust.paper.specs import Differences, Front, Ledger, Spec, Table
 from rhobust.paper.workshop import Workshop
 from rhobust.paper.writing import comma_separated, markdown
+from rhobust.records import Record, write_json, write_whole
+from rhobust.training import TrainConfig
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ def reproduce(plan: Plan, workshop: Workshop, *, draw_only: bool = False, minute
     if not draw_only:
         # Before hours of work: data that is not there stops everything.
         for name in dict.fromkeys(run.data for run in plan.runs):
-            load(name, "test", root=workshop.root, report=workshop.report)
+            load(name, "test", root=workshop.root, progress=workshop.progress)
     files: list[Path] = []
     found: dict[str, None] = {}
     workshop.out.mkdir(parents=True, exist_ok=True)

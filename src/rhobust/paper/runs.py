@@ -2,12 +2,11 @@
 
 from dataclasses import replace
 
-from rhobust.methods import AnyMethod, Erm, Gaussian, Nal, Pgd, Smoothadv, Stn, Trades, Wrm
+from rhobust.methods import ERM, NAL, STN, TRADES, WRM, AdversarialTraining, AnyMethod, Gaussian, SmoothAdv
 from rhobust.models import Activation
-from rhobust.training import TrainConfig
-
 from rhobust.paper.scales import Scale, StandIn
 from rhobust.paper.settings import BATCH_SIZE, DRAWS, GAMMA, STEPS
+from rhobust.training import TrainConfig
 
 OURS = "NAL, damped"
 """The row of NAL with the inner solver that converges; "NAL" is Algorithm 1 to the letter."""
@@ -63,19 +62,19 @@ def _method(row: str, stand_in: StandIn, gamma: float, sigma: float, steps: int,
     match row:
         case "NAL" | "NAL, damped":
             solver = "paper" if row == "NAL" else "damped"
-            return Nal(sigma=sigma, gamma=gamma, steps=steps, draws=draws, inner=solver)
+            return NAL(sigma=sigma, gamma=gamma, steps=steps, draws=draws, inner=solver)
         case "SmoothAdv":
-            return Smoothadv(sigma=sigma, eps=stand_in.setup.eps(gamma), draws=draws)
+            return SmoothAdv(sigma=sigma, eps=stand_in.setup.eps(gamma), draws=draws)
         case "PGD":
-            return Pgd(eps=stand_in.setup.eps(gamma))
+            return AdversarialTraining(eps=stand_in.setup.eps(gamma))
         case "TRADES":
-            return Trades(eps=stand_in.setup.eps(gamma))
+            return TRADES(eps=stand_in.setup.eps(gamma))
         case "STN":
-            return Stn(sigma=sigma)
+            return STN(sigma=sigma)
         case "Smoothing":
             return Gaussian(sigma=sigma)
         case "WRM":
-            return Wrm(gamma=gamma)
+            return WRM(gamma=gamma)
         case "Undefended":
-            return Erm()
+            return ERM()
     raise ValueError(f"row must be a method of the paper, got {row}")

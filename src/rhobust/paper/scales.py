@@ -3,8 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from rhobust.attacks import Eot
-
+from rhobust.attacks import EOT
 from rhobust.paper.printed import TABLES
 from rhobust.paper.settings import CIFAR_R, CIFAR_V, MNIST, SETUPS, TINY, Setup
 
@@ -43,7 +42,7 @@ class Scale:
     """Images held out where the epoch with the highest clean accuracy is kept."""
     limit: int | None
     """Test images attacked; all where none is given."""
-    eot: Eot
+    eot: EOT
     """The attack that sees the noise."""
     probe: bool
     """Whether it is asked if that attack was strong enough."""
@@ -90,7 +89,7 @@ FULL = Scale(
     schedule="constant",
     validation=5000,
     limit=None,
-    eot=Eot(),
+    eot=EOT(),
     probe=True,
     votes=100,
     certified=500,
@@ -118,7 +117,7 @@ SCALES: dict[ScaleName, Scale] = {
         schedule="cosine",
         validation=100,
         limit=40,
-        eot=Eot(draws=4, restarts=0),
+        eot=EOT(draws=4, restarts=0),
         probe=False,
         votes=20,
         certified=40,
@@ -139,7 +138,7 @@ SCALES: dict[ScaleName, Scale] = {
         schedule="cosine",
         validation=2000,
         limit=200,
-        eot=Eot(draws=8),
+        eot=EOT(draws=8),
         probe=True,
         votes=100,
         certified=100,

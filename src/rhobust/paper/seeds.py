@@ -2,8 +2,6 @@
 
 from dataclasses import replace
 
-from rhobust.training import TrainConfig
-
 from rhobust.paper.jobs import Attack
 from rhobust.paper.printed import TABLES
 from rhobust.paper.protocol import papers_attack, strongest_attack
@@ -11,6 +9,7 @@ from rhobust.paper.runs import both_solvers, run_of
 from rhobust.paper.scales import Scale, StandIn
 from rhobust.paper.settings import GAMMA, MNIST
 from rhobust.paper.specs import Cell, Line, Reading, Seeds, Table, stand_in_notes
+from rhobust.training import TrainConfig
 
 SEEDS = (0, 1, 2)
 """Fixed before the first run."""

@@ -2,10 +2,8 @@
 
 from dataclasses import replace
 
-from rhobust.methods import AnyMethod, Nal, Wrm
+from rhobust.methods import NAL, WRM, AnyMethod
 from rhobust.models import Activation
-from rhobust.training import TrainConfig
-
 from rhobust.paper.certified import grid, shifts
 from rhobust.paper.jobs import Attack
 from rhobust.paper.main_row import COMPARED_RADII
@@ -16,6 +14,7 @@ from rhobust.paper.scales import Scale, StandIn
 from rhobust.paper.settings import CIFAR_R, CIFAR_V, GAMMA, SIGMA, STEPS, TINY, Setup
 from rhobust.paper.specs import Cell, Differences, Line, Pair, Reading, Table, stand_in_notes
 from rhobust.paper.story import CERTIFIED, SHIFT
+from rhobust.training import TrainConfig
 
 PRICE = 0.5
 """The price of the solver that converges, in every row of NAL and of WRM."""
@@ -50,13 +49,13 @@ def short_note(part: int) -> str:
 
 def variations() -> tuple[tuple[Setup, Activation, AnyMethod], ...]:
     """NAL, then one thing changed at a time: the noise, K, r, the activation, the network, and the method to WRM."""
-    nal = Nal(sigma=SIGMA, gamma=PRICE, steps=STEPS, draws=DRAWS)
+    nal = NAL(sigma=SIGMA, gamma=PRICE, steps=STEPS, draws=DRAWS)
     changed = (
         *(replace(nal, sigma=sigma) for sigma in (0.05, 0.2)),
         *(replace(nal, steps=steps) for steps in (1, 2, 8)),
         *(replace(nal, draws=draws) for draws in (2, 4)),
     )
-    wrm = Wrm(gamma=PRICE)
+    wrm = WRM(gamma=PRICE)
     return (
         *((CIFAR_R, "relu", method) for method in (nal, *changed, wrm)),
         *((CIFAR_R, "elu", method) for method in (nal, wrm)),
@@ -169,9 +168,9 @@ def _by_image(line: Line) -> dict[str, Reading]:
 
 def _words(method: AnyMethod) -> tuple[str, str, str, str]:
     """What the keys say of a method: its name, sigma, K and r."""
-    if isinstance(method, Nal):
+    if isinstance(method, NAL):
         return OURS, f"{method.sigma:g}", f"{method.steps}", f"{method.draws}"
-    assert isinstance(method, Wrm)
+    assert isinstance(method, WRM)
     return "WRM", "", f"{method.steps}", ""
 
 

@@ -6,10 +6,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from rhobust.paper.specs import Reading
 from rhobust.records import Record, read_json
 from rhobust.training.run import CONFIG, ENVIRONMENT
-
-from rhobust.paper.specs import Reading
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,5 @@
 """The main setting on CIFAR-10 in one table and one figure: printed, the same protocol, an attack that sees all."""
 
-from rhobust.training import TrainConfig
-
 from rhobust.paper.certified import each_radius, grid, shifts
 from rhobust.paper.main_row import MATCHED_GAMMA, autoattack, damped_row, runs
 from rhobust.paper.printed import TABLES
@@ -10,6 +8,7 @@ from rhobust.paper.runs import OURS
 from rhobust.paper.scales import Scale
 from rhobust.paper.settings import CIFAR_R, GAMMA, SIGMA
 from rhobust.paper.specs import Cell, Curve, Figure, Line, Panel, Points, Reading, Table, stand_in_notes
+from rhobust.training import TrainConfig
 
 EPS = CIFAR_R.eps(GAMMA)
 CERTIFIED, SHIFT = 0.25, 0.1

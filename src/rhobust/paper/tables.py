@@ -3,8 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rhobust.training import TrainConfig
-
 from rhobust.paper.jobs import Match
 from rhobust.paper.printed import TABLES, Printed
 from rhobust.paper.protocol import papers_attack, seeing_attack
@@ -12,6 +10,7 @@ from rhobust.paper.runs import OURS, both_solvers, run_of, with_best_epoch
 from rhobust.paper.scales import Scale, StandIn
 from rhobust.paper.settings import CIFAR_R, GAMMA, GRID_GAMMA, MATCH_STEPS, METHODS, MNIST, SETUPS, TINY, Setup
 from rhobust.paper.specs import Cell, Line, Reading, Table, stand_in_notes
+from rhobust.training import TrainConfig
 
 
 def table1(scale: Scale) -> Table:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from rhobust.evaluation import Target, target_from_run
-from rhobust.progress import Report
+from rhobust.progress import ProgressCallback
 from rhobust.records import COMPRESSED, Record, Row, read_head, read_json, read_record, record_paths
 from rhobust.training import TrainConfig
 from rhobust.training.run import METRICS, WEIGHTS, WITNESS, Run, file_hash
@@ -25,7 +25,7 @@ class Workshop:
     out: Path
     device: torch.device
     root: Path | None = None
-    report: Report | None = None
+    progress: ProgressCallback | None = None
     _target: tuple[tuple[str, float | None], Target] | None = None
     _hashes: dict[str, str | None] = field(default_factory=dict)
 
@@ -58,7 +58,7 @@ class Workshop:
         name = (run.run_id, sigma)
         if self._target is None or self._target[0] != name:
             target = target_from_run(
-                self.folder(run), device=self.device, sigma=sigma, root=self.root, report=self.report
+                self.folder(run), device=self.device, sigma=sigma, root=self.root, progress=self.progress
             )
             self._target = (name, target)
         return self._target[1]

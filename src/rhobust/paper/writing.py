@@ -5,9 +5,8 @@ import io
 from collections.abc import Sequence
 from typing import Any
 
-from rhobust.rounding import outward, rounded
-
 from rhobust.paper.accounting import NOTHING, accounts, accounts_csv, table_lines
+from rhobust.rounding import outward, rounded
 
 DIGITS = 4
 """Digits of a number in a table: those of the paper's shares."""

@@ -4,11 +4,10 @@ import shlex
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import Any, Literal, get_args
 
-from rhobust.configs import from_json, kind_of, to_json
-from rhobust.declared import check_declared
 from rhobust.methods import AnyMethod
 from rhobust.models import MODELS, Activation, check_model_name
 from rhobust.records import settings_hash
+from rhobust.settings import check_declared, from_json, kind_of, to_json
 
 
 @dataclass(frozen=True)

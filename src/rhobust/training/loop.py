@@ -12,23 +12,81 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rhobust.attacks.ascent import output_width
+from rhobust.attacks import EOT, PGD
 from rhobust.data import Dataset, augment, channel_statistics, epoch_batches, load, to_unit
-from rhobust.methods import Wrm
+from rhobust.methods import WRM
 from rhobust.models import build_model
-from rhobust.noise import BatchNoise, stream, stream_key
-from rhobust.progress import Report, silent, telling
-from rhobust.progress import Step as Told
+from rhobust.models.inference import frozen, output_width
+from rhobust.noise import BatchNoise, ExampleNoise, noisy_copies, stream, stream_key
+from rhobust.progress import ProgressCallback, ProgressEvent, no_progress, progress_or_default
 from rhobust.records import settings_hash
-from rhobust.training.checkpoint import load_checkpoint, save_checkpoint, save_metrics
+from rhobust.runtime import describe_environment, resolve_device
 from rhobust.training.config import TrainConfig, config_to_json, train_command
-from rhobust.training.environment import describe_environment, resolve_device
-from rhobust.training.fast import FastStep
-from rhobust.training.measure import clean_accuracy, robust_accuracy
-from rhobust.training.processes import Processes, ShardNoise, join_processes
-from rhobust.training.run import CONFIG, RESUME, WEIGHTS, Run, begun, check_folder, save_weights
-from rhobust.training.schedule import learning_rate
-from rhobust.training.step import Step
+from rhobust.training.distributed import Processes, ShardNoise, join_processes
+from rhobust.training.run import (
+    CONFIG,
+    RESUME,
+    WEIGHTS,
+    Run,
+    begun,
+    check_folder,
+    load_checkpoint,
+    save_checkpoint,
+    save_metrics,
+    save_weights,
+)
+from rhobust.training.step import FastStep, Step
+
+RISE = 0.3
+"""Share of a one-cycle run in which the rate rises."""
+
+
+def learning_rate(config: TrainConfig, done: int, updates: int) -> float:
+    """The rate of the next update when so many of all are done."""
+    progress = done / updates
+    match config.schedule:
+        case "cosine":
+            factor = 0.5 * (1 + math.cos(math.pi * progress))
+        case "onecycle":
+            fall = 0.5 * (1 + math.cos(math.pi * (progress - RISE) / (1 - RISE)))
+            # From zero up, but not at zero: a run of few updates would lose its first one.
+            factor = min(1.0, (done + 1) / (RISE * updates)) if progress < RISE else fall
+        case "step":
+            factor = 0.1 ** int(3 * progress)
+        case "constant":
+            factor = 1.0
+    return config.lr * factor
+
+
+BATCH = 500
+ROBUST_IMAGES = 500
+"""Images on which accuracy under attack is measured."""
+DRAWS = 4
+"""Noise draws of the attack and of the answer, where the method trains for smoothing."""
+
+
+@torch.no_grad()
+def clean_accuracy(model: nn.Module, data: Dataset) -> float:
+    """Share of images that the base network gets right."""
+    with frozen(model):
+        right = [
+            (model(to_unit(images)).argmax(1) == labels).sum()
+            for images, labels in zip(data.images.split(BATCH), data.labels.split(BATCH), strict=True)
+        ]
+    return int(torch.stack(right).sum()) / len(data)
+
+
+def robust_accuracy(model: nn.Module, data: Dataset, eps: float, sigma: float | None, seed: int) -> float:
+    """Share of images that ten steps of PGD, or of EOT for a method with noise, leave right: an estimate."""
+    images, y = to_unit(data.images[:ROBUST_IMAGES]), data.labels[:ROBUST_IMAGES]
+    noise = ExampleNoise(seed, "measure", range(len(y)))
+    attack = PGD(steps=10, restarts=0) if sigma is None else EOT(steps=10, restarts=0, draws=DRAWS)
+    moved = attack(model, images, y, eps=eps, sigma=sigma, rng=noise)
+    with frozen(model), torch.no_grad():
+        copies = moved if sigma is None else noisy_copies(moved, sigma, DRAWS, noise)
+        answers = model(copies).softmax(1).view(-1, len(y), data.num_classes).mean(0).argmax(1)
+    return int((answers == y).sum()) / len(y)
+
 
 CHECKPOINT_SHARE = 0.01
 """Share of the time that checkpoints may take; an epoch that is not saved is trained again after a kill."""
@@ -43,7 +101,7 @@ def train(
     device: torch.device | str = "auto",
     root: Path | str | None = None,
     resume: bool = False,
-    report: Report | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Run:
     """Train a network into a run folder; a finished run of the same config is returned as it is.
 
@@ -58,7 +116,7 @@ def train(
         device: Where to train; "auto" is the GPU where there is one.
         root: Where the data sets lie.
         resume: Go on with an unfinished run in the folder.
-        report: Told of progress; None shows it on stderr.
+        progress: Progress callback; default: shown on stderr.
 
     Raises:
         ValueError: The config does not fit the data or the folder.
@@ -73,18 +131,18 @@ def train(
     processes = join_processes(device)
     if processes.first and (out / CONFIG).exists():
         check_folder(run, resume=resume)
-    data = load(config.data, "train", root=root, report=report)
+    data = load(config.data, "train", root=root, progress=progress)
     fitting, measured = _split(data, config)
     trainer = Trainer.start(run, fitting.to(device), measured.to(device), device, processes)
     environment = {**describe_environment(device), "command": train_command(config)}
     folder = begun(run, environment) if processes.first else nullcontext()
-    with folder, telling(report if processes.first else silent) as tell:
-        if isinstance(config.method, Wrm) and config.activation != "elu":
-            tell("warning: WRM's theory needs a smooth network; activation elu is the paper's choice")
+    with folder, progress_or_default(progress if processes.first else no_progress) as notify:
+        if isinstance(config.method, WRM) and config.activation != "elu":
+            notify("warning: WRM's theory needs a smooth network; activation elu is the paper's choice")
         while len(trainer.metrics) < config.epochs:
             row = trainer.epoch()
             note = f"loss {row['loss']:.4f}  accuracy {row['accuracy']:.3f}"
-            tell(Told(f"train {config.run_id}", row["epoch"], config.epochs, "epochs", note))
+            notify(ProgressEvent(f"train {config.run_id}", row["epoch"], config.epochs, "epochs", note))
     if processes.first:
         trainer.model.load_state_dict(trainer.kept or trainer.deployed())
         save_weights(run.folder / WEIGHTS, trainer.model, data, config)

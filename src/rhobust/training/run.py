@@ -1,6 +1,7 @@
 """A run folder: config, weights, metrics, environment, and one record file an evaluation."""
 
 import hashlib
+import io
 import json
 import zipfile
 from collections.abc import Iterator
@@ -13,14 +14,13 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save
-from torch import nn
+from torch import Tensor, nn
 
 from rhobust.data import Dataset
 from rhobust.models import build_model
 from rhobust.records import read_json, read_rows, write_json, write_whole
-
+from rhobust.runtime import resolve_device
 from rhobust.training.config import TrainConfig, config_from_json, config_to_json
-from rhobust.training.environment import resolve_device
 
 CONFIG, WEIGHTS, METRICS = "config.json", "model.safetensors", "metrics.jsonl"
 ENVIRONMENT, RESUME = "environment.json", "resume.pt"
@@ -200,3 +200,33 @@ def file_hash(path: Path) -> str:
     """Sixteen hex digits of a file's SHA-256."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+
+
+def save_checkpoint(
+    run: Run,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    average: dict[str, Tensor],
+    kept: dict[str, Tensor],
+    metrics: list[dict[str, Any]],
+) -> None:
+    """Write the state, whole."""
+    buffer = io.BytesIO()
+    state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "metrics": metrics}
+    torch.save({**state, "average": average, "kept": kept}, buffer)
+    write_whole(run.folder / RESUME, buffer.getvalue())
+
+
+def save_metrics(run: Run, metrics: list[dict[str, Any]]) -> None:
+    """Write the metrics of all epochs so far, whole."""
+    write_whole(run.folder / METRICS, "".join(json.dumps(row) + "\n" for row in metrics))
+
+
+def load_checkpoint(path: Path, device: torch.device) -> dict[str, Any] | None:
+    """The state after the last whole epoch, or None; nothing in the file is executed."""
+    if not path.exists():
+        return None
+    try:
+        return torch.load(path, map_location=device, weights_only=True)
+    except Exception as error:
+        raise ValueError(f"{path} must be a checkpoint of this run, but {str(error).splitlines()[0]}") from None

@@ -1,0 +1,106 @@
+"""Checks of arguments: float or array in, float64 out, one line for what does not fit."""
+
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Array: TypeAlias = NDArray[np.float64]
+FloatOrArray: TypeAlias = float | Array
+
+MARGIN = 1e-12
+"""How far every bound is moved outward; the float64 formulas here err by less than a tenth of it."""
+
+
+def _require(name: str, array: Array, valid: NDArray[np.bool_], condition: str) -> Array:
+    if not np.all(valid):
+        worst = array[~valid].flat[0] if array.ndim else array[()]
+        raise ValueError(f"{name} must {condition}, got {worst:.12g}")
+    return array
+
+
+def _as_floats(name: str, value: ArrayLike) -> Array:
+    try:
+        return np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError, RuntimeError):  # the last is torch's, for a tensor with a gradient
+        raise ValueError(f"{name} must be a number or an array of numbers, got {value!r}") from None
+
+
+def unit_interval(name: str, value: ArrayLike) -> Array:
+    """Return `value` as an array of numbers in [0, 1]."""
+    array = _as_floats(name, value)
+    return _require(name, array, (array >= 0) & (array <= 1), "lie in [0, 1]")
+
+
+def open_interval(name: str, value: ArrayLike) -> Array:
+    """Return `value` as an array of numbers in (0, 1)."""
+    array = _as_floats(name, value)
+    return _require(name, array, (array > 0) & (array < 1), "lie in (0, 1)")
+
+
+def level(name: str, value: float) -> float:
+    """Return one probability of failure in (0, 1)."""
+    array = open_interval(name, value)
+    if array.ndim:
+        raise ValueError(f"{name} must be one number, got an array of shape {array.shape}")
+    return float(array)
+
+
+def positive(name: str, value: ArrayLike) -> Array:
+    """Return `value` as an array of finite numbers above zero."""
+    array = _as_floats(name, value)
+    return _require(name, array, (array > 0) & np.isfinite(array), "be > 0 and finite")
+
+
+def nonnegative(name: str, value: ArrayLike) -> Array:
+    """Return `value` as an array of finite numbers not below zero."""
+    array = _as_floats(name, value)
+    return _require(name, array, (array >= 0) & np.isfinite(array), "be >= 0 and finite")
+
+
+def one_positive(name: str, value: float) -> float:
+    """Return one finite number above zero."""
+    array = positive(name, value)
+    if array.ndim:
+        raise ValueError(f"{name} must be one number, got an array of shape {array.shape}")
+    return float(array)
+
+
+def counts(name: str, value: ArrayLike, *, least: int = 0) -> Array:
+    """Return `value` as an array of whole numbers, `least` or more."""
+    array = _as_floats(name, value)
+    valid = (array >= least) & np.isfinite(array) & (array == np.floor(array))
+    return _require(name, array, valid, f"be a whole number >= {least}")
+
+
+def one_count(name: str, value: int, *, least: int = 0) -> int:
+    """Return one whole number, `least` or more."""
+    array = counts(name, value, least=least)
+    if array.ndim:
+        raise ValueError(f"{name} must be one number, got an array of shape {array.shape}")
+    return int(array)
+
+
+def points(name: str, value: ArrayLike) -> Array:
+    """Return `value` as a non-empty list of numbers in [0, 1], one for each point."""
+    array = unit_interval(name, value)
+    if array.ndim > 1 or array.size == 0:
+        raise ValueError(f"{name} must hold one number for each point, got shape {array.shape}")
+    return array.reshape(-1)
+
+
+def wrong_answers(errors: ArrayLike, draws: int) -> tuple[Array, int]:
+    """Return the wrong answers at each point, and the draws they were counted in."""
+    draws = one_count("draws", draws, least=1)
+    found = counts("errors", errors)
+    if found.ndim != 1 or found.size == 0:
+        raise ValueError(f"errors must hold one count for each point, got shape {found.shape}")
+    if found.max() > draws:
+        raise ValueError(f"errors must be <= draws = {draws}, got {found.max():.0f}")
+    return found, draws
+
+
+def result(array: ArrayLike) -> FloatOrArray:
+    """Return a Python float for a zero-dimensional result and the float64 array otherwise."""
+    floats = np.asarray(array, dtype=np.float64)
+    return floats if floats.ndim else float(floats)

@@ -1,0 +1,300 @@
+"""Certification procedures for one input: fixed sample size, sequential test over radii, two stages.
+
+Each gives a false radius with probability at most alpha.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rhobust.bounds import certified_radius, clopper_pearson
+from rhobust.bounds.sequential import RadiusTest, Whole, draws_for_tolerance, looks
+from rhobust.bounds.validation import Array
+from rhobust.certificates.sampling import CHUNK
+from rhobust.settings import check_declared, sizes
+
+
+@dataclass(frozen=True)
+class Claims:
+    """What is proved of many inputs, one entry an input."""
+
+    proved: NDArray[np.bool_]
+    """Whether anything is; where not, the test abstains."""
+    radius: Array
+    """The certified radius; 0.0 where nothing is proved."""
+    p_lower: Array
+    """A lower bound of the probability of the selected class, at the same level; 0.0 where there is none."""
+
+
+class Plan(Protocol):
+    """A way at one sigma and one level; it speaks of many inputs at once, one entry an input."""
+
+    def first(self, top: Whole) -> Whole:
+        """Draws before the first look.
+
+        Args:
+            top: Votes for the selected class among the draws that selected it.
+        """
+        ...
+
+    def look(self, count: Whole, draws: Whole, reached: Whole) -> tuple[Whole, Whole]:
+        """Look at the votes so far.
+
+        Args:
+            count: Votes for the selected class.
+            draws: Draws so far.
+            reached: How many steps were proved at the last look.
+
+        Returns:
+            How many are proved now, and the draws before the next look: those so far where the test is over.
+        """
+        ...
+
+    def claims(self, count: Whole, draws: Whole, reached: Whole) -> Claims:
+        """What is proved at the end."""
+        ...
+
+    def speculate(self, wanted: int) -> int:
+        """Up to which draw an input's votes may be wanted, when they are wanted up to here now."""
+        ...
+
+    def audit(self, top: int, count: int, draws: int, evidence: list[tuple[int, int]]) -> str | None:
+        """Why these counts cannot come from this plan, in a few words; None where they can.
+
+        Args:
+            top: Votes for the selected class among the draws that selected it.
+            count: Votes for it at the end.
+            draws: Draws at the end.
+            evidence: For each proved step the draws and the votes that proved it.
+        """
+        ...
+
+
+class Way(Protocol):
+    """How to certify: a frozen dataclass of its settings."""
+
+    name: ClassVar[str]
+    """What records and the command line call it."""
+
+    @property
+    def n0(self) -> int:
+        """Draws that select the class."""
+        ...
+
+    @property
+    def n(self) -> int:
+        """Draws that count it, at most."""
+        ...
+
+    def plan(self, sigma: float, level: float) -> Plan:
+        """The test at a noise level, with probability `level` of a false claim."""
+        ...
+
+
+def check_way(way: Any) -> None:
+    """Refuse a counting stage that is smaller than the selection: its radius could only be worse than worthless."""
+    check_declared(way)
+    if way.n0 < 1 or way.n < way.n0:
+        raise ValueError(f"n must be >= n0 >= 1, got n={way.n} and n0={way.n0}")
+
+
+@dataclass(frozen=True)
+class Cohen:
+    """Select the class with n0 draws, count it in n fresh ones; the radius is sigma Phi^{-1}(p_lower).
+
+    The Clopper-Pearson bound of the count is false with probability at most alpha, and so is the radius.
+    """
+
+    name: ClassVar[str] = "cohen"
+    n0: int = 100
+    """Draws that select the class."""
+    n: int = 100_000
+    """Draws that count it."""
+
+    def __post_init__(self) -> None:
+        check_way(self)
+
+    def plan(self, sigma: float, level: float) -> "FixedPlan":
+        return FixedPlan(sigma, level, self.n)
+
+
+@dataclass(frozen=True)
+class FixedPlan:
+    """One look, after a number of draws that does not depend on their votes."""
+
+    sigma: float
+    level: float
+    n: int
+
+    def first(self, top: Whole) -> Whole:
+        return np.full(len(top), self.n, dtype=np.int64)
+
+    def look(self, count: Whole, draws: Whole, reached: Whole) -> tuple[Whole, Whole]:
+        return reached, draws
+
+    def claims(self, count: Whole, draws: Whole, reached: Whole) -> Claims:
+        lower = np.atleast_1d(clopper_pearson(count, draws, self.level, "lower"))
+        radius = np.atleast_1d(certified_radius(lower, self.sigma))
+        return Claims(radius > 0, radius, lower)
+
+    def speculate(self, wanted: int) -> int:
+        return wanted
+
+    def audit(self, top: int, count: int, draws: int, evidence: list[tuple[int, int]]) -> str | None:
+        planned = int(self.first(np.array([top]))[0])
+        if draws != planned:
+            return f"it must rest on {planned} draws, got {draws}"
+        return "it must have no steps" if evidence else None
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Select the class with n0 draws, then test the radii while drawing fresh ones, n at most.
+
+    An input is done as soon as every radius is proved or given up; most are after a small part of n. The largest
+    radius claimed is false with probability at most alpha, whatever the number of radii (`RadiusTest`).
+    """
+
+    name: ClassVar[str] = "grid"
+    radii: tuple[float, ...]
+    """Increasing radii."""
+    n0: int = 100
+    """Draws that select the class."""
+    n: int = 100_000
+    """Draws that count it, at most."""
+    early: float = 0.2
+    """Share of alpha that stopping early may spend."""
+    futility: float = 0.005
+    """The chance that a radius is still proved below which it is given up."""
+
+    def __post_init__(self) -> None:
+        check_way(self)
+        self.test(1.0, 0.5)
+
+    def test(self, sigma: float, level: float) -> RadiusTest:
+        """The test at a noise level, with probability `level` of a false claim."""
+        return RadiusTest(self.radii, sigma, level, self.n, self.early, self.futility)
+
+    def plan(self, sigma: float, level: float) -> "GridPlan":
+        return GridPlan(self.test(sigma, level))
+
+
+@dataclass(frozen=True)
+class GridPlan:
+    """The test of the radii, with its looks."""
+
+    test: RadiusTest
+
+    @cached_property
+    def looks(self) -> Whole:
+        return looks(self.test.n, CHUNK)
+
+    def first(self, top: Whole) -> Whole:
+        return np.full(len(top), self.looks[0])
+
+    def look(self, count: Whole, draws: Whole, reached: Whole) -> tuple[Whole, Whole]:
+        reached, go_on = self.test.judge(count, draws, reached)
+        later = self.looks[np.minimum(np.searchsorted(self.looks, draws, side="right"), len(self.looks) - 1)]
+        return reached, np.where(go_on, later, draws)
+
+    def claims(self, count: Whole, draws: Whole, reached: Whole) -> Claims:
+        proved = reached > 0
+        largest = np.maximum(reached - 1, 0)
+        radius = np.where(proved, np.asarray(self.test.radii)[largest], 0.0)
+        return Claims(proved, radius, np.where(proved, self.test.thresholds[largest], 0.0))
+
+    def speculate(self, wanted: int) -> int:
+        return self.test.n
+
+    def audit(self, top: int, count: int, draws: int, evidence: list[tuple[int, int]]) -> str | None:
+        if draws not in self.looks:
+            return f"it must stop at a look, got {draws} draws"
+        if len(evidence) > len(self.test.radii):
+            return f"it must have at most {len(self.test.radii)} steps, got {len(evidence)}"
+        before = (0, 0)
+        for step, (at, votes) in enumerate(evidence):
+            if at not in self.looks or not before[0] <= at <= draws or not 0 <= votes - before[1] <= at - before[0]:
+                return f"step {step} must follow the one before, got {votes} of {at}"
+            reached, _ = self.test.judge(np.array([votes]), np.array([at]), np.array([step]))
+            if reached[0] <= step:
+                return f"{votes} of {at} votes do not prove the radius {self.test.radii[step]:g}"
+            before = at, votes
+        if not 0 <= count - before[1] <= draws - before[0]:
+            return f"the votes at the end must follow the last step, got {count} of {draws}"
+        reached, go_on = self.test.judge(np.array([count]), np.array([draws]), np.array([len(evidence)]))
+        if go_on[0] or reached[0] != len(evidence):
+            return f"{count} of {draws} votes do not end the test"
+        return None
+
+
+@dataclass(frozen=True)
+class TwoStage:
+    """Select the class and choose the number of draws with n0, then count in fresh draws, n at most.
+
+    The count's draws do not depend on the pilot except in their number, so the Clopper-Pearson bound holds at its
+    whole alpha. The radius is expected, but not certain, to lie within the tolerance of that with n draws.
+    """
+
+    name: ClassVar[str] = "two-stage"
+    n0: int = 500
+    """Draws that select the class and choose the number of the others."""
+    n: int = 100_000
+    """Draws that count the class, at most."""
+    tolerance: float = 0.05
+    """How much smaller the radius may be expected to be than with n draws."""
+
+    def __post_init__(self) -> None:
+        check_way(self)
+        if not self.tolerance > 0:
+            raise ValueError(f"tolerance must be > 0, got {self.tolerance}")
+
+    def plan(self, sigma: float, level: float) -> "TwoStagePlan":
+        return TwoStagePlan(sigma, level, self.n, self.n0, self.tolerance)
+
+
+@dataclass(frozen=True)
+class TwoStagePlan(FixedPlan):
+    """A number of draws that the pilot chose."""
+
+    n0: int
+    tolerance: float
+
+    def first(self, top: Whole) -> Whole:
+        return draws_for_tolerance(top, self.n0, sigma=self.sigma, tolerance=self.tolerance, alpha=self.level, n=self.n)
+
+
+AnyWay = Cohen | Grid | TwoStage
+WayName = Literal["cohen", "grid", "two-stage"]
+WAYS: dict[str, type[AnyWay]] = {way.name: way for way in (Cohen, Grid, TwoStage)}
+
+
+def choose_way(
+    name: WayName | None = None,
+    *,
+    radii: Sequence[float] | None = None,
+    tolerance: float | None = None,
+    n0: int | None = None,
+    n: int | None = None,
+) -> AnyWay:
+    """The way of a name; where none is given, that which the radii or the tolerance ask for, else Cohen's.
+
+    What is None takes the way's default.
+    """
+    if name is None:
+        name = "two-stage" if tolerance is not None else "cohen" if radii is None else "grid"
+    if name not in WAYS:
+        raise ValueError(f"way must be one of {', '.join(WAYS)}, got {name!r}")
+    if tolerance is not None and name != "two-stage":
+        raise ValueError(f"tolerance must come with the way two-stage, got the way {name}")
+    draws = {key: value for key, value in (("n0", n0), ("n", n)) if value is not None}
+    if name == "cohen":
+        return Cohen(**draws)
+    if name == "two-stage":
+        return TwoStage(**draws) if tolerance is None else TwoStage(**draws, tolerance=tolerance)
+    if radii is None:
+        raise ValueError("radii must be given for the way grid, got none")
+    return Grid(sizes("radii", radii), **draws)

@@ -1,0 +1,324 @@
+"""Certificates for every distribution within a Wasserstein radius, and baselines from the same counts."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor, nn
+
+from rhobust.bounds import (
+    Cost,
+    betting_upper,
+    dithered_counts,
+    kumar_loss,
+    population_loss,
+    population_loss_intervals,
+    population_loss_uppers,
+    sample_loss,
+    worst_case_loss,
+)
+from rhobust.certificates.batch_independence import check_network
+from rhobust.certificates.claim import Classifier, ClippedCrossEntropy, ShiftClaim, dither_noise, draw_losses
+from rhobust.certificates.sampling import count_votes
+from rhobust.certificates.spec import Dtype, NoiseKind, Smoothing, charged_alpha, native_dtype, noise_kind
+from rhobust.data import check_images, check_labels, class_numbers
+from rhobust.models.inference import output_width
+from rhobust.rounding import exact
+from rhobust.settings import check_declared, sizes
+
+PURPOSE = "shift"
+"""Names the noise of this certificate."""
+INTERVAL_ALPHA = 1e-3
+"""Level of each point's interval in the way "intervals"; it is added to the bound, so it is fixed beforehand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What the draws at each point showed."""
+
+    errors: np.ndarray
+    """Wrong votes."""
+    dithered: np.ndarray | None = None
+    """Draws whose soft loss counted as wrong, each with the probability loss / bound."""
+    losses: np.ndarray | None = None
+    """Mean soft loss."""
+    uppers: np.ndarray | None = None
+    """Upper confidence bound of the soft loss over its bound."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShiftCertificate:
+    """Certified accuracy, or loss, against the size of a shift.
+
+    With probability at least 1 - alpha, for every eps at once and every distribution within eps (L2 distance on
+    inputs, labels fixed) of the one the points were drawn from, the classifier's expected loss is at most the stated
+    one. The claim says which classifier, loss and distance are meant.
+    """
+
+    claim: ShiftClaim
+    """Classifier, loss, distance, and the way it was proved."""
+    eps: tuple[float, ...]
+    """Sizes of the shift."""
+    certified_loss: tuple[float, ...]
+    """An upper bound of the expected loss at each eps; for the 0-1 loss, of the error."""
+    accuracy_under_noise: float
+    """The share of right votes that was measured: an estimate, not a bound."""
+    loss_under_noise: float
+    """The mean loss of one noisy answer that was measured: an estimate, not a bound."""
+    points: int
+    """Test points."""
+    draws: int
+    """Noise draws a point."""
+    alpha: float
+    """Probability that the statement is false."""
+    sigma: float
+    """Standard deviation of the smoothing noise."""
+    noise: NoiseKind
+    """"grid": exact integer noise; "float": float32 noise, for ideal Gaussian draws only."""
+    seed: int
+    """Names the noise."""
+
+    @property
+    def certified_accuracy(self) -> tuple[float, ...]:
+        """A lower bound of the accuracy at each eps; only the 0-1 loss gives one."""
+        if self.claim.loss != "0-1":
+            raise ValueError(f"certified_accuracy must come from the 0-1 loss, got {self.claim.loss}")
+        return tuple(max(0.0, 1 - loss) for loss in self.certified_loss)
+
+    def statement(self, eps: float) -> str:
+        """The guarantee at one eps, in words, rounded to the safe side."""
+        if eps not in self.eps:
+            raise ValueError(f"eps must be one of {', '.join(map(exact, self.eps))}, got {eps}")
+        value = (self.certified_accuracy if self.claim.loss == "0-1" else self.certified_loss)[self.eps.index(eps)]
+        return self.claim.in_words(
+            value, eps=eps, alpha=self.alpha, sigma=self.sigma, points=self.points, noise=self.noise
+        )
+
+
+@dataclass(frozen=True)
+class ShiftSurvey:
+    """How a test set is asked about a shift: what is claimed of which classifier, from which draws, how surely."""
+
+    claim: ShiftClaim
+    """What is to be claimed; its bound must be settled."""
+    smoothing: Smoothing
+    """The classifier, and the name of its draws."""
+    points: int
+    """All points of the statement, over which a union bound is taken."""
+    dimension: int
+    """Numbers in an input; decides what the integer sampler is charged."""
+    draws: int = 20
+    """Noise draws a point."""
+    alpha: float = 1e-3
+    """Probability that the whole statement is false."""
+
+    def __post_init__(self) -> None:
+        check_declared(self)
+        if not 0 < self.alpha < 1:
+            raise ValueError(f"alpha must lie in (0, 1), got {self.alpha}")
+
+    def level(self, rounds: int = 1) -> float:
+        """What is left of alpha after paying the integer sampler for so many rounds of the draws at all points."""
+        return charged_alpha(
+            self.alpha,
+            sigma=self.smoothing.sigma,
+            dimension=self.dimension,
+            draws=rounds * self.draws * self.points,
+            noise=self.smoothing.noise,
+        )
+
+    def gather(self, model: nn.Module, x: Tensor, y: Tensor, *, indices: Sequence[int]) -> Evidence:
+        """Draw at some of the points: what is found does not depend on which others stand beside them.
+
+        Args:
+            model: The base network, from inputs in [0, 1] to logits.
+            x: Inputs, uint8 or float in [0, 1].
+            y: Their labels.
+            indices: The points' names, one a row.
+        """
+        claim, smoothing, draws = self.claim, self.smoothing, self.draws
+        if claim.loss == "0-1":
+            return Evidence(_wrong_votes(model, x, y, smoothing, indices=indices, draws=draws))
+        check_labels(y, smoothing.num_classes)
+        loss = ClippedCrossEntropy(claim.largest)
+        drawn = draw_losses(model, x, y, loss, smoothing, indices=indices, draws=draws, purpose=PURPOSE)
+        mean = drawn.values.mean(axis=1)
+        if claim.way == "majorant":
+            uniform = dither_noise(smoothing.seed, PURPOSE, indices, draws)
+            return Evidence(drawn.errors, dithered=dithered_counts(drawn.values, claim.largest, uniform), losses=mean)
+        each = INTERVAL_ALPHA if claim.way == "intervals" else self.level() / self.points
+        uppers = np.atleast_1d(betting_upper(drawn.values / claim.largest, each))
+        return Evidence(drawn.errors, losses=mean, uppers=uppers)
+
+    def certificate(self, evidence: Evidence, eps: Sequence[float]) -> ShiftCertificate:
+        """The certificate that the draws at all the points give, for these sizes of the shift."""
+        eps = sizes("eps", eps)
+        if len(evidence.errors) != self.points:
+            raise ValueError(f"evidence must be that of all {self.points} points, got {len(evidence.errors)}")
+        claim, smoothing, draws = self.claim, self.smoothing, self.draws
+        rho = np.square(np.asarray(eps, dtype=float))
+        soft = claim.loss != "0-1"
+        mean = evidence.losses.mean() if soft and evidence.losses is not None else evidence.errors.mean() / draws
+        worst = (_soft_loss if soft else _error)(evidence, claim, draws, rho, smoothing.sigma, self.level())
+        return ShiftCertificate(
+            claim=claim,
+            eps=eps,
+            certified_loss=tuple(worst.tolist()),
+            accuracy_under_noise=float(1 - evidence.errors.mean() / draws),
+            loss_under_noise=float(mean),
+            points=self.points,
+            draws=draws,
+            alpha=self.alpha,
+            sigma=smoothing.sigma,
+            noise=smoothing.noise,
+            seed=smoothing.seed,
+        )
+
+
+def _error(
+    evidence: Evidence, claim: ShiftClaim, draws: int, rho: np.ndarray, sigma: float, level: float
+) -> np.ndarray:
+    bounds = {"majorant": population_loss, "intervals": population_loss_intervals, "sample": sample_loss}
+    worst = bounds[claim.way](evidence.errors, draws, rho, sigma, level, cost=claim.cost, votes=claim.noisy_votes)
+    return np.atleast_1d(worst)
+
+
+def _soft_loss(
+    evidence: Evidence, claim: ShiftClaim, draws: int, rho: np.ndarray, sigma: float, level: float
+) -> np.ndarray:
+    if claim.way == "majorant":
+        assert evidence.dithered is not None
+        worst = population_loss(evidence.dithered, draws, rho, sigma, level, cost=claim.cost)
+    else:
+        assert evidence.uppers is not None
+        if claim.way == "intervals":
+            worst = population_loss_uppers(
+                evidence.uppers, rho, sigma, level, cost=claim.cost, interval_alpha=INTERVAL_ALPHA
+            )
+        else:
+            worst = worst_case_loss(evidence.uppers, rho, sigma, cost=claim.cost)
+    return claim.largest * np.atleast_1d(worst)
+
+
+def certify_shift(
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    *,
+    sigma: float,
+    eps: Sequence[float],
+    draws: int = 20,
+    alpha: float = 1e-3,
+    claim: ShiftClaim | None = None,
+    dtype: Dtype | None = None,
+    seed: int = 0,
+) -> ShiftCertificate:
+    """Certify the accuracy of the smoothed classifier under every shift of the data.
+
+    The points must be drawn independently from the data's distribution and not used in training. A network that looks
+    at its neighbours in a batch is refused.
+
+    Args:
+        model: The base network, from inputs in [0, 1] to logits.
+        x: Test inputs, uint8 or float in [0, 1].
+        y: Their labels.
+        sigma: Standard deviation of the smoothing noise.
+        eps: Sizes of the shift; the statement holds for all of them at once.
+        draws: Noise draws a point; more are needed as eps / sigma grows.
+        alpha: Probability that the statement is false.
+        claim: Classifier, loss, distance and way; accuracy of the randomised classifier under W2 where none is given.
+        dtype: Arithmetic of the network; the device's own where none is given.
+        seed: Names the noise.
+    """
+    check_images(x)
+    y, eps = class_numbers(y, x), sizes("eps", eps)
+    classes = voting_width(model, x)
+    survey = ShiftSurvey(
+        (claim or ShiftClaim()).settled(classes),
+        Smoothing(sigma, classes, noise=noise_kind(x), seed=seed, dtype=dtype or native_dtype(x.device)),
+        points=len(x),
+        dimension=x[0].numel(),
+        draws=draws,
+        alpha=alpha,
+    )
+    check_network(model, x, survey.smoothing)
+    return survey.certificate(survey.gather(model, x, y, indices=range(len(x))), eps)
+
+
+def count_errors(
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    *,
+    indices: Sequence[int],
+    sigma: float,
+    draws: int,
+    seed: int,
+    num_classes: int | None = None,
+    dtype: Dtype | None = None,
+) -> tuple[np.ndarray, NoiseKind]:
+    """Wrong votes of each point out of `draws`, and the kind of noise they were taken with."""
+    noise = noise_kind(x)
+    if num_classes is None:
+        num_classes = voting_width(model, x)
+    smoothing = Smoothing(sigma, num_classes, noise=noise, seed=seed, dtype=dtype or native_dtype(x.device))
+    return _wrong_votes(model, x, y, smoothing, indices=indices, draws=draws), noise
+
+
+def _wrong_votes(
+    model: nn.Module, x: Tensor, y: Tensor, smoothing: Smoothing, *, indices: Sequence[int], draws: int
+) -> np.ndarray:
+    check_labels(y, smoothing.num_classes)
+    votes = count_votes(model, x, smoothing, indices=indices, draws=draws, purpose=PURPOSE)
+    right = votes.gather(1, y[:, None]).squeeze(1)
+    return (draws - right).cpu().numpy()
+
+
+def voting_width(model: nn.Module, x: Tensor) -> int:
+    """The number of classes a network votes for: under noise it sees float32, whatever the images are."""
+    return output_width(model, x[:1].float() if x.is_floating_point() else x)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A certificate beside ours: it holds with probability 1 - alpha on its own, not together with the others."""
+
+    name: str
+    """"kumar": Kumar et al., 2022; "ours": this package's bound for another distance; "cohen": the share of inputs
+    whose radius (Cohen et al., 2019) exceeds eps, for the population."""
+    classifier: Classifier
+    cost: Cost
+    certified_accuracy: tuple[float, ...]
+    """A lower bound of the accuracy at each eps."""
+
+
+def compare(
+    errors: np.ndarray, *, draws: int, eps: Sequence[float], sigma: float, level: float
+) -> tuple[Comparison, ...]:
+    """What other bounds make of the wrong votes, all of them statements about the population.
+
+    A distribution within W-infinity distance eps moves every input by at most eps, so the accuracy of the majority vote
+    under it is at least the share of inputs with a certified radius above eps: Cohen's certified accuracy.
+
+    Args:
+        errors: Wrong votes of each point.
+        draws: Votes a point.
+        eps: Sizes of the shift.
+        sigma: Standard deviation of the smoothing noise.
+        level: Probability that one of them is false, each on its own.
+    """
+    rho = np.square(np.asarray(eps, dtype=float))
+
+    def comparison(name: str, classifier: Classifier, cost: Cost, loss: object) -> Comparison:
+        accuracy = np.maximum(0.0, 1 - np.atleast_1d(np.asarray(loss, dtype=float)))
+        return Comparison(name, classifier, cost, tuple(accuracy.tolist()))
+
+    def ours(cost: Cost, votes: int | None = 1) -> object:
+        return population_loss(errors, draws, rho, sigma, level, cost=cost, votes=votes)
+
+    return (
+        comparison("ours", "randomised", "w1", ours("w1")),
+        comparison("kumar", "randomised", "w1", kumar_loss(errors, draws, rho, sigma, level)),
+        comparison("ours", "randomised", "winf", ours("winf")),
+        comparison("cohen", "majority", "winf", ours("winf", None)),
+    )

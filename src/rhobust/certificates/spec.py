@@ -1,0 +1,102 @@
+"""Which smoothed classifier is meant: its noise and the arithmetic of its network."""
+
+import math
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from rhobust.noise import LEVELS, grid_deviation
+from rhobust.settings import check_declared
+
+NoiseKind = Literal["grid", "float"]
+Dtype = Literal["float32", "tf32", "bfloat16", "float16"]
+
+
+@dataclass(frozen=True)
+class Smoothing:
+    """A smoothed classifier around a network, and the name of its draws.
+
+    Noise and arithmetic are part of what is certified: a prediction belongs to a certificate only if it is made with
+    the same.
+    """
+
+    sigma: float
+    """Standard deviation of the noise."""
+    num_classes: int
+    """Number of classes."""
+    noise: NoiseKind = "grid"
+    """"grid": exact integer noise, for images on the 1/255 grid; "float": float32 noise."""
+    seed: int = 0
+    """With purpose, index and chunk, names the draws."""
+    dtype: Dtype = "float32"
+    """Arithmetic of the network; "tf32" is float32 with a GPU's TF32 convolutions."""
+    compiled: bool = False
+    """Whether the network is compiled, which changes how it rounds."""
+
+    def __post_init__(self) -> None:
+        check_declared(self)
+        if not 0 < self.sigma < math.inf:
+            raise ValueError(f"sigma must be > 0 and finite, got {self.sigma}")
+        if self.num_classes < 2:
+            raise ValueError(f"num_classes must be >= 2, got {self.num_classes}")
+
+
+def noise_kind(images: Tensor) -> NoiseKind:
+    """The noise that fits images: "grid" for 8-bit ones (uint8, or floats equal to k / 255 in [0, 1]), else "float".
+
+    Half precision never is on the grid: its floats lie up to a five-hundredth from the k / 255 that they round.
+    """
+    if images.dtype == torch.uint8:
+        return "grid"
+    if not images.is_floating_point() or images.element_size() < 4:
+        return "float"
+    on_grid = ((images * LEVELS).round() / LEVELS == images) & (images >= 0) & (images <= 1)
+    return "grid" if bool(on_grid.all()) else "float"
+
+
+def charged_alpha(alpha: float, *, sigma: float, dimension: int, draws: int, noise: NoiseKind) -> float:
+    """What is left of alpha after paying for the integer sampler's distance from its exact law.
+
+    Float noise is not charged: its certificate holds for ideal Gaussian draws only, and says so.
+    """
+    if noise == "float":
+        return alpha
+    left = alpha - draws * dimension * grid_deviation(sigma)
+    if not left > 0:
+        raise ValueError(f"alpha must exceed the sampler's deviation {alpha - left:.3g}, got {alpha}")
+    return left
+
+
+def native_dtype(device: torch.device) -> Dtype:
+    """The arithmetic of a device where none is chosen: torch lets a GPU's convolutions use TF32."""
+    return "tf32" if device.type == "cuda" and torch.backends.cudnn.allow_tf32 else "float32"
+
+
+def check_dtype(dtype: Dtype, device: torch.device) -> None:
+    """Refuse an arithmetic that the device does not have."""
+    if dtype in ("tf32", "float16") and device.type != "cuda":
+        raise ValueError(f"dtype must be float32 or bfloat16 on a {device.type}, got {dtype}")
+
+
+@contextmanager
+def arithmetic(dtype: Dtype, device: torch.device) -> Iterator[None]:
+    """Run the network in one arithmetic, with kernels that are chosen by rule and not by a race."""
+    cudnn = torch.backends.cudnn
+    before = cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32
+    with ExitStack() as stack:
+        if device.type == "cuda":
+            stack.callback(_set_cudnn, *before)
+            _set_cudnn(benchmark=False, deterministic=True, allow_tf32=dtype != "float32")
+        if dtype in ("bfloat16", "float16"):
+            # The cast cache outlives a capture and would hand the replay stale weights.
+            stack.enter_context(torch.autocast(device.type, getattr(torch, dtype), cache_enabled=False))
+        yield
+
+
+def _set_cudnn(benchmark: bool, deterministic: bool, allow_tf32: bool) -> None:
+    cudnn = torch.backends.cudnn
+    cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32 = benchmark, deterministic, allow_tf32

@@ -1,0 +1,87 @@
+"""Inference with a network that is only evaluated: frozen weights, evaluation copies, the width of its output."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from rhobust.data import to_unit
+
+Move = Callable[[Tensor, Tensor, int], Tensor]
+"""From the iterate, its gradient and the step's number to the next iterate."""
+
+
+class Lender(nn.Module):
+    """A network that lends inner loops a stand-in: the same function in evaluation mode, in a faster form."""
+
+    def __init__(self, network: nn.Module, lend: Callable[[], nn.Module]) -> None:
+        super().__init__()
+        self.network, self.lend = network, lend
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.network(x)
+
+
+class Lent(nn.Module):
+    """A stand-in that computes the losses of labelled examples in one piece with itself, and steps in one piece too."""
+
+    def __init__(
+        self, network: nn.Module, losses: Callable[[Tensor, Tensor], Tensor], fuse: Callable[[Move], Move]
+    ) -> None:
+        super().__init__()
+        self.network, self.losses, self.fuse = network, losses, fuse
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.network(x)
+
+
+@contextmanager
+def frozen(model: nn.Module) -> Iterator[nn.Module]:
+    """Lend a model for an inner loop: evaluation mode, weights without gradients; everything is put back after."""
+    if isinstance(model, Lender):
+        yield model.lend()
+        return
+    check_module(model)
+    modes = [(module, module.training) for module in model.modules()]
+    grads = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
+    model.eval()
+    for parameter, _ in grads:
+        parameter.requires_grad_(False)
+    try:
+        yield model
+    finally:
+        for module, mode in modes:
+            module.training = mode
+        for parameter, needed in grads:
+            parameter.requires_grad_(needed)
+
+
+def check_module(model: nn.Module) -> None:
+    """Refuse a plain function, or a class in the place of a network."""
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"the network must be a torch.nn.Module, got a {type(model).__name__}")
+
+
+def output_width(model: nn.Module, x: Tensor) -> int:
+    """The number of classes a network answers with; one that cannot take the inputs, or gives no logits, is refused.
+
+    Args:
+        model: From inputs in [0, 1] to logits.
+        x: Inputs, uint8 or float in [0, 1]; the first one is asked about.
+    """
+    # A copy: a network that works in place would change the caller's image.
+    first = x[:1].clone() if x.is_floating_point() else to_unit(x[:1])
+    try:
+        with torch.no_grad(), frozen(model) as lent:
+            logits = lent(first)
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError as error:
+        reason = str(error).strip().splitlines()[0]
+        shape = "x".join(map(str, first.shape[1:]))
+        raise ValueError(f"the network must take float32 images of shape {shape}, but it fails: {reason}") from error
+    if not isinstance(logits, Tensor) or logits.dim() != 2 or len(logits) != 1:
+        given = tuple(logits.shape) if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
+        raise ValueError(f"the network must return logits of shape (n, classes), got {given} for one image")
+    return logits.shape[1]

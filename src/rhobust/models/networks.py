@@ -1,0 +1,81 @@
+"""Network architectures: the paper's CNN, ResNet-18 and VGG-16."""
+
+from collections.abc import Callable
+
+from torch import nn
+
+from rhobust.models.fused import ConvNorm, InputConv, Residual, WholeConv
+
+
+def cnn(channels: int, height: int, width: int, classes: int, activation: Callable[[], nn.Module]) -> nn.Module:
+    """WRM's network: conv 64 8x8 stride 2 (same), conv 128 6x6 stride 2, conv 128 5x5, dense.
+
+    On 28x28 images the last feature map is 1x1x128.
+    """
+    if min(height, width) < 28:
+        raise ValueError(f"images must be at least 28x28 for the model cnn, got {height}x{width}; cnn-small takes less")
+    side_h, side_w = (((size // 2) - 6) // 2 + 1 - 4 for size in (height, width))
+    return nn.Sequential(
+        InputConv(channels, 64, 8, stride=2, padding=3),
+        activation(),
+        nn.Conv2d(64, 128, 6, stride=2),
+        activation(),
+        WholeConv(128, 128, 5),
+        activation(),
+        nn.Flatten(),
+        nn.Linear(128 * side_h * side_w, classes),
+    )
+
+
+def cnn_small(channels: int, height: int, width: int, classes: int, activation: Callable[[], nn.Module]) -> nn.Module:
+    """Three 3x3 convolutions (16, 32, 32 channels, the second with stride 2) and a dense layer."""
+    features = 32 * ((height + 1) // 2) * ((width + 1) // 2)
+    return nn.Sequential(
+        InputConv(channels, 16, 3, padding=1),
+        activation(),
+        nn.Conv2d(16, 32, 3, stride=2, padding=1),
+        activation(),
+        nn.Conv2d(32, 32, 3, padding=1),
+        activation(),
+        nn.Flatten(),
+        nn.Linear(features, classes),
+    )
+
+
+def _block(inputs: int, outputs: int, stride: int, activation: Callable[[], nn.Module]) -> Residual:
+    """Two 3x3 convolutions around a shortcut."""
+    plain = stride == 1 and inputs == outputs
+    return Residual(
+        ConvNorm(inputs, outputs, 3, stride, activation=activation()),
+        ConvNorm(outputs, outputs, 3, activation=activation()),
+        nn.Identity() if plain else ConvNorm(inputs, outputs, 1, stride),
+    )
+
+
+def resnet18(channels: int, height: int, width: int, classes: int, activation: Callable[[], nn.Module]) -> nn.Module:
+    """ResNet-18: 64, 128, 256, 512 channels, two blocks each, global average pooling."""
+    if min(height, width) < 8:
+        raise ValueError(f"images must be at least 8x8 for the model resnet18, got {height}x{width}")
+    layers: list[nn.Module] = [ConvNorm(channels, 64, 3, activation=activation())]
+    inputs = 64
+    for outputs, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
+        layers += [_block(inputs, outputs, stride, activation), _block(outputs, outputs, 1, activation)]
+        inputs = outputs
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, classes))
+
+
+_STAGES = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))
+
+
+def vgg16(channels: int, height: int, width: int, classes: int, activation: Callable[[], nn.Module]) -> nn.Module:
+    """VGG-16: thirteen 3x3 convolutions in five stages, each ended by 2x2 max pooling."""
+    if min(height, width) < 32:
+        raise ValueError(f"images must be at least 32x32 for the model vgg16, got {height}x{width}")
+    layers: list[nn.Module] = []
+    inputs = channels
+    for stage in _STAGES:
+        for outputs in stage:
+            layers.append(ConvNorm(inputs, outputs, 3, bias=True, activation=activation()))
+            inputs = outputs
+        layers.append(nn.MaxPool2d(2))
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, classes))
