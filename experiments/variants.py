@@ -10,9 +10,9 @@ from torch.nn import functional as F
 
 from rhobust.attacks.gradient import ascend, base_loss, label_losses
 from rhobust.methods import NAL, Loss, SmoothAdv
-from rhobust.methods.base import disagreement, penalised_move, squared_distance
+from rhobust.methods.base import disagreement, penalised_step, squared_distance
 from rhobust.methods.trades import divergence
-from rhobust.models.inference import Move, frozen
+from rhobust.models.inference import StepRule, frozen
 from rhobust.noise import DrawnNoise, Noise
 
 PROBIT_LIMIT = 4.0
@@ -35,12 +35,12 @@ class NalRho:
     """Step size times steps, in units of sqrt(rho)."""
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> Loss:
-        with frozen(model) as lent:
+        with frozen(model) as frozen_model:
             worst = ascend(
-                lambda point: noisy_losses(lent, point, y, self.sigma, self.draws, rng),
+                lambda point: noisy_losses(frozen_model, point, y, self.sigma, self.draws, rng),
                 x,
                 steps=self.steps,
-                move=within_batch(x, self.rho, self.relative_step / self.steps),
+                step=within_batch(x, self.rho, self.relative_step / self.steps),
             )
         return trained_at(model, worst, x, y, self.sigma, self.draws, rng)
 
@@ -59,8 +59,8 @@ class NalMixed(NAL):
 
     def both(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Logits at the input and at the maximiser under the same noise, their labels, and the maximiser."""
-        with frozen(model) as lent:
-            worst = self.maximise(lent, x, y, rng)
+        with frozen(model) as frozen_model:
+            worst = self.maximise(frozen_model, x, y, rng)
         noise = self.sigma * rng.normal(x, self.draws)
         pairs = torch.cat([(x + noise).flatten(0, 1), (worst + noise).flatten(0, 1)])
         clean, moved = model(pairs).chunk(2)
@@ -91,10 +91,10 @@ class NalMargin(NAL):
 
         def margins(point: Tensor) -> Tensor:
             copies = (point + self.sigma * rng.normal(x, self.draws)).flatten(0, 1)
-            return base_loss(lent, copies, labels, kind="margin").view(self.draws, len(y)).mean(0)
+            return base_loss(frozen_model, copies, labels, kind="margin").view(self.draws, len(y)).mean(0)
 
-        with frozen(model) as lent:
-            worst = ascend(margins, x, steps=self.steps, move=penalised_move(x, self.gamma, 0.5 / self.gamma))
+        with frozen(model) as frozen_model:
+            worst = ascend(margins, x, steps=self.steps, step=penalised_step(x, self.gamma, 0.5 / self.gamma))
         return trained_at(model, worst, x, y, self.sigma, self.draws, rng)
 
 
@@ -124,8 +124,8 @@ class NalSteady(NAL):
             raise ValueError(f"copies must be >= 2 to agree, got {self.copies}")
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> Loss:
-        with frozen(model) as lent:
-            worst = self.maximise(lent, x, y, rng)
+        with frozen(model) as frozen_model:
+            worst = self.maximise(frozen_model, x, y, rng)
         return Loss(steady_loss(self, model, worst, y, rng), squared_distance(worst, x))
 
 
@@ -138,8 +138,8 @@ class SmoothadvSteady(SmoothAdv):
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> Loss:
         drawn = DrawnNoise(rng.normal(x, self.draws))
-        with frozen(model) as lent:
-            worst = self.maximise(lent, x, y, drawn)
+        with frozen(model) as frozen_model:
+            worst = self.maximise(frozen_model, x, y, drawn)
         return Loss(steady_loss(self, model, worst, y, rng), squared_distance(worst, x))
 
 
@@ -163,12 +163,12 @@ class NalFloored(NAL):
     floor: float = 0.05
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> Loss:
-        with frozen(model) as lent:
+        with frozen(model) as frozen_model:
             worst = ascend(
-                lambda point: self.values(lent, point, y, rng).mean(0),
+                lambda point: self.values(frozen_model, point, y, rng).mean(0),
                 x,
                 steps=self.steps,
-                move=penalised_move(x, self.gamma, 0.5 / self.gamma),
+                step=penalised_step(x, self.gamma, 0.5 / self.gamma),
             )
         return Loss(self.values(model, worst, y, rng).mean(), squared_distance(worst, x))
 
@@ -196,12 +196,12 @@ class NalAnnealed(NAL):
             raise ValueError("a network whose price falls must count its updates in a batch norm, but it has none")
         count = counts[0]
         price = self.first * (self.gamma / self.first) ** (count / self.updates).clamp(max=1)
-        with frozen(model) as lent:
+        with frozen(model) as frozen_model:
             worst = ascend(
-                lambda point: noisy_losses(lent, point, y, self.sigma, self.draws, rng),
+                lambda point: noisy_losses(frozen_model, point, y, self.sigma, self.draws, rng),
                 x,
                 steps=self.steps,
-                move=damped(x, price),
+                step=damped(x, price),
             )
         return trained_at(model, worst, x, y, self.sigma, self.draws, rng)
 
@@ -254,7 +254,7 @@ def trained_at(model: nn.Module, worst: Tensor, x: Tensor, y: Tensor, sigma: flo
     return Loss(F.cross_entropy(model(copies), torch.cat([y] * draws)), squared_distance(worst, x))
 
 
-def within_batch(centre: Tensor, rho: float, share: float) -> Move:
+def within_batch(centre: Tensor, rho: float, share: float) -> StepRule:
     """Steps of share sqrt(rho) along the batch's gradient, kept within mean ||x - centre||^2 <= rho and in [0, 1]."""
 
     def spread(offset: Tensor) -> Tensor:
@@ -268,7 +268,7 @@ def within_batch(centre: Tensor, rho: float, share: float) -> Move:
     return move
 
 
-def damped(centre: Tensor, price: Tensor) -> Move:
+def damped(centre: Tensor, price: Tensor) -> StepRule:
     """NAL's damped steps 1 / (2 price sqrt(k + 1)) for a price that lies on the device."""
 
     def move(point: Tensor, gradient: Tensor, number: int) -> Tensor:

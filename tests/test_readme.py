@@ -89,7 +89,9 @@ def test_the_method_of_contributing_takes_one_file_and_its_name(tmp_path):
     init = (methods / "__init__.py").read_text()
     assert f"\n{old[1:]}\n" in init
     init = init.replace(old[1:], new[1:])
-    (methods / "__init__.py").write_text(init.replace("\nfrom rhobust.methods.wrm", f"\n{added_import[1:]}\nfrom rhobust.methods.wrm"))
+    (methods / "__init__.py").write_text(
+        init.replace("\nfrom rhobust.methods.wrm", f"\n{added_import[1:]}\nfrom rhobust.methods.wrm")
+    )
     [command] = [block for block in fenced(page, "text") if block.startswith("rhobust train")]
     done = subprocess.run(
         [sys.executable, "-m", *shlex.split(command), "--quiet"],

@@ -93,7 +93,7 @@ def _fits(value: object, kind: Any) -> bool:
 
 
 T = TypeVar("T")
-LATER = MappingProxyType({"later": True})
+OMIT_IF_DEFAULT = MappingProxyType({"later": True})
 """Metadata of a setting that came after runs had been named by theirs: while it has its default it is not written."""
 
 

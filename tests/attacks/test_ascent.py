@@ -10,14 +10,14 @@ from rhobust.models.inference import frozen
 
 def test_a_quadratic_is_climbed_to_its_top():
     top = torch.tensor([[1.0, 2.0], [-3.0, 0.5]])
-    found = ascend(lambda x: -(x - top).square().sum(1), torch.zeros(2, 2), steps=60, move=lambda x, g, _: x + 0.2 * g)
+    found = ascend(lambda x: -(x - top).square().sum(1), torch.zeros(2, 2), steps=60, step=lambda x, g, _: x + 0.2 * g)
     assert torch.allclose(found, top, atol=1e-5)
 
 
 def test_an_examples_path_does_not_depend_on_the_batch():
     start = torch.arange(6.0).view(3, 2)
     climb = lambda x: ascend(  # noqa: E731
-        lambda p: p.sin().sum(1), x, steps=5, move=lambda p, g, k: p + g / (k + 1)
+        lambda p: p.sin().sum(1), x, steps=5, step=lambda p, g, k: p + g / (k + 1)
     )
     assert torch.equal(climb(start), torch.cat([climb(row[None]) for row in start]))
 

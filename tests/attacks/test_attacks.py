@@ -147,14 +147,14 @@ def test_a_raw_step_is_the_gradient_times_its_size(norm, network, batch):
 def test_the_papers_steps_are_two_eps_over_their_number(half_space, grey_images):
     x, y = to_unit(grey_images.images), grey_images.labels
     inside = PaperPGD(steps=20)
-    assert inside.climber().relative_step == 2
+    assert inside.gradient_attack().relative_step == 2
     one = half_space(attacked(PaperPGD(steps=1), half_space, x, y, eps=0.2))[:, 1] - half_space(x)[:, 1]
     assert torch.allclose(one.abs(), torch.full((40,), 0.2), atol=1e-5)
     few = PGD(steps=20, schedule="constant", relative_step=2 * 3 / 20, restarts=0)  # three of the twenty steps' lengths
     moved = attacked(few, half_space, x, y, eps=0.2)
     assert torch.allclose((moved - x).flatten(1).norm(dim=1), torch.full((40,), 0.06), atol=1e-5)
-    assert not inside.sees_noise
-    assert PaperPGD(sees="draw").sees_noise
+    assert not inside.attacks_smoothed
+    assert PaperPGD(sees="draw").attacks_smoothed
 
 
 def test_the_margin_is_the_best_other_class_minus_the_label(network, batch):
@@ -215,7 +215,7 @@ def test_labels_may_be_integers_of_any_width(attack, network, batch):
 
 @pytest.mark.parametrize("attack", [PGD(steps=2), EOT(steps=2, draws=2), AutoAttack(steps=2, draws=2)], ids=repr)
 def test_noise_is_named_by_the_places_where_none_is_given(attack, network, batch):
-    sigma = 0.25 if attack.sees_noise else None
+    sigma = 0.25 if attack.attacks_smoothed else None
     noise = ExampleNoise(0, "attack", range(6))
     expected = attack(network, *batch, eps=0.5, sigma=sigma, rng=noise)
     assert torch.equal(attack(network, *batch, eps=0.5, sigma=sigma), expected)
@@ -246,8 +246,8 @@ def test_a_smoothed_gradient_is_the_same_to_the_last_digit_in_a_batch_of_any_siz
     def gradient(count):
         part = x[:count].clone().requires_grad_()
         rng = ExampleNoise(0, "size", range(count))
-        with frozen(network) as lent:
-            losses = smoothed_loss(lent, part, torch.arange(count) % 4, sigma=0.3, draws=5, rng=rng)
+        with frozen(network) as frozen_model:
+            losses = smoothed_loss(frozen_model, part, torch.arange(count) % 4, sigma=0.3, draws=5, rng=rng)
         return torch.autograd.grad(losses.sum(), part)[0]
 
     whole = gradient(48)

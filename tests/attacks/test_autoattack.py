@@ -184,7 +184,7 @@ def test_without_the_package_one_line_says_what_to_install(network, batch, monke
 def test_rand_needs_sigma_and_standard_does_not(network, batch):
     with pytest.raises(ValueError, match="sigma must be given for AutoAttack's version rand, got None"):
         attacked(AutoAttack(), network, *batch, sigma=None)
-    assert (AutoAttack().sees_noise, AutoAttack("standard").sees_noise) == (True, False)
+    assert (AutoAttack().attacks_smoothed, AutoAttack("standard").attacks_smoothed) == (True, False)
 
 
 @pytest.mark.parametrize("name", ["steps", "draws", "queries"])

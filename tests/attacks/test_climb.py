@@ -23,12 +23,12 @@ def test_steps_fall_from_twice_the_radius_or_stay_as_they_are():
 
 def test_the_papers_attack_is_one_ascent_of_equal_steps():
     for reading in (PaperPGD(), PaperPGD(sees="draw"), PaperPGD(steps=100, gradient="raw")):
-        climber = reading.climber()
+        climber = reading.gradient_attack()
         assert (climber.restarts, climber.random_start, climber.warm) == (0, False, False)
         assert {climber.size(0.5, number) for number in range(reading.steps)} == {2 * 0.5 / reading.steps}
         assert climber.gradient == reading.gradient
-    assert PaperPGD(sees="draw").climber().draws == 1
-    assert not PaperPGD().sees_noise
+    assert PaperPGD(sees="draw").gradient_attack().draws == 1
+    assert not PaperPGD().attacks_smoothed
 
 
 def test_every_second_start_climbs_the_other_loss():
@@ -43,11 +43,11 @@ def test_an_attack_climbs_the_loss_that_it_names(loss, network, batch):
     def noise():
         return ExampleNoise(0, "objective", range(6))
 
-    with frozen(network) as lent:
-        base = PGD(loss=loss).objective(lent, y, sigma=None, rng=noise())(x)
-        smoothed = EOT(loss=loss, draws=3).objective(lent, y, sigma=0.1, rng=noise())(x)
-        assert torch.allclose(base, base_loss(lent, x, y, kind=loss))
-        assert torch.allclose(smoothed, smoothed_loss(lent, x, y, sigma=0.1, draws=3, rng=noise(), kind=loss))
+    with frozen(network) as frozen_model:
+        base = PGD(loss=loss).objective(frozen_model, y, sigma=None, rng=noise())(x)
+        smoothed = EOT(loss=loss, draws=3).objective(frozen_model, y, sigma=0.1, rng=noise())(x)
+        assert torch.allclose(base, base_loss(frozen_model, x, y, kind=loss))
+        assert torch.allclose(smoothed, smoothed_loss(frozen_model, x, y, sigma=0.1, draws=3, rng=noise(), kind=loss))
 
 
 def test_the_first_start_is_the_centre_and_further_ones_are_random_points(batch):
@@ -85,8 +85,8 @@ def test_a_sweep_goes_on_where_the_smaller_radius_ended(warm, half_space, grey_i
         seen.append((eps, self.loss, x, start, end))
         return end
 
-    climb = GradientAttack.climb
-    monkeypatch.setattr(GradientAttack, "climb", spy)
+    climb = GradientAttack.ascend_from
+    monkeypatch.setattr(GradientAttack, "ascend_from", spy)
     target = Target("half-space", half_space, "0" * 16, None, grey_images, tmp_path, torch.device("cpu"))
     block = list(range(40))
     sweep(target, PGD(steps=2, warm=warm, restarts=2), (0.1, 0.2), [Judge(target, "base", 1)], block, 0)

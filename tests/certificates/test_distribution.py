@@ -7,13 +7,13 @@ from scipy import stats
 
 from rhobust.bounds import (
     betting_upper,
-    dithered_counts,
     k_vote_worst_case,
     kumar_loss,
     majority_worst_case,
     population_loss,
     population_loss_intervals,
     population_loss_uppers,
+    randomized_counts,
     sample_loss,
     worst_case_loss,
 )
@@ -242,7 +242,7 @@ def test_a_soft_loss_is_counted_by_its_own_draws(half_space, grey_images):
     votes = count_votes(half_space, images, smoothing, **names)
     assert (drawn.errors == 25 - votes.gather(1, labels[:, None]).squeeze(1).numpy()).all()
     uniform = dither_noise(3, "shift", range(10, 30), 25)
-    assert (evidence.dithered == dithered_counts(drawn.values, 0.7, uniform)).all()
+    assert (evidence.dithered == randomized_counts(drawn.values, 0.7, uniform)).all()
     assert (evidence.errors == drawn.errors).all()
     assert not (uniform == dither_noise(4, "shift", range(10, 30), 25)).any()
     assert (uniform[3] == dither_noise(3, "shift", [13], 25)[0]).all()
@@ -268,7 +268,7 @@ def test_the_ways_of_a_soft_loss_are_their_bounds(half_space, grey_images, way, 
     )
     shift = {"rho": 0.01, "sigma": 0.25, "cost": cost}
     if way == "majorant":
-        counts = dithered_counts(drawn.values, 0.7, dither_noise(0, "shift", range(40), 30))
+        counts = randomized_counts(drawn.values, 0.7, dither_noise(0, "shift", range(40), 30))
         direct = population_loss(counts, 30, alpha=0.04, **shift)
     elif way == "intervals":
         # One point in a thousand may exceed its bound, which is added; the population's band has all of alpha.

@@ -9,7 +9,7 @@ from rhobust.attacks.gradient import ascend
 from rhobust.bounds import concavity_threshold, psi
 from rhobust.certificates import ZeroOne, certified_surrogate, robust_surrogate, surrogate
 from rhobust.data import to_unit
-from rhobust.methods.base import penalised_move
+from rhobust.methods.base import penalised_step
 from rhobust.noise import ExampleNoise
 
 SIGMA = 0.25
@@ -71,7 +71,7 @@ def test_ascent_approaches_psi_from_below(dimension):
     bound = psi(float(special.ndtr(-0.2 / SIGMA)), 2 * gamma * SIGMA**2)
     reached = []
     for steps in (1, 4, 16, 400):
-        x = ascend(smoothed, x0, steps=steps, move=penalised_move(x0, gamma, 0.5 / gamma))
+        x = ascend(smoothed, x0, steps=steps, step=penalised_step(x0, gamma, 0.5 / gamma))
         reached.append(float(smoothed(x) - gamma * (x - x0).square().sum()))
     assert all(value <= bound for value in reached)
     assert bound - reached[-1] < 1e-9

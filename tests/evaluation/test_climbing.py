@@ -26,8 +26,8 @@ def test_the_copy_has_nearly_the_same_gradients(target, name):
 
     def gradient(network):
         point = x.clone().requires_grad_()
-        with frozen(network) as lent:
-            logits = lent(point)
+        with frozen(network) as frozen_model:
+            logits = frozen_model(point)
             assert logits.dtype == torch.float32
             return torch.autograd.grad(F.cross_entropy(logits, y, reduction="sum"), point)[0].flatten(1)
 
@@ -41,7 +41,7 @@ def test_what_breaks_is_what_lies_within_the_radius(target, half_space, grey_ima
     record = attack_target(target, attack, RADII, votes=400, fast=True, progress=no_progress)
     assert record.settings["climbed"] == "bfloat16"
     # Under noise the copy votes, too; without noise the network itself answers.
-    assert record.settings["dtype"] == ("bfloat16" if attack.sees_noise else "float32")
+    assert record.settings["dtype"] == ("bfloat16" if attack.attacks_smoothed else "float32")
     for row in record.rows:
         true = distance[row["index"]].item()
         if abs(true - row["radius"]) > 0.04:

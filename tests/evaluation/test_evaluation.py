@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from rhobust.attacks import EOT, PGD, Attack
+from rhobust.attacks import EOT, PGD, AttackMethod
 from rhobust.data import Dataset, to_unit
 from rhobust.evaluation import attack_target, certify_shift_target, certify_target, target_from_run
 from rhobust.evaluation.target import _in_classes_of
@@ -40,16 +40,16 @@ def test_what_breaks_is_what_lies_within_the_radius(target, distance, attack):
 
 
 @dataclass(frozen=True)
-class Grey(Attack):
+class Grey(AttackMethod):
     """An attack of one's own: towards the other side of grey, as far as it is told to."""
 
     share: float = 1.0
 
     @property
-    def sees_noise(self):
+    def attacks_smoothed(self):
         return False
 
-    def moved(self, model, x, y, *, eps, sigma, rng):
+    def perturb(self, model, x, y, *, eps, sigma, rng):
         side = 1 - 2 * y.view(-1, *[1] * (x.dim() - 1))
         return (x + self.share * eps / x[0].numel() ** 0.5 * side).clamp(0, 1)
 

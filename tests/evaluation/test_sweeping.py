@@ -19,13 +19,13 @@ RADII = (0.0, 0.25, 0.5, 1.0)
 def crafted(monkeypatch):
     """Every ascent of PGD: its radius, its examples, and whether it began at their centre."""
     calls = []
-    climb = PGD.climb
+    climb = PGD.ascend_from
 
     def noted(self, model, x, y, *, eps, sigma, rng, start):
         calls.append((eps, sorted(set(rng.indices)), torch.equal(start, x)))
         return climb(self, model, x, y, eps=eps, sigma=sigma, rng=rng, start=start)
 
-    monkeypatch.setattr(PGD, "climb", noted)
+    monkeypatch.setattr(PGD, "ascend_from", noted)
     return calls
 
 
@@ -76,7 +76,7 @@ def test_without_nesting_a_radius_does_not_know_of_the_others(folder: Path):
 @pytest.mark.parametrize("attack", [EOT(steps=3, draws=4, restarts=1), PGD(steps=3), PGD(steps=3, norm="linf")])
 def test_rows_do_not_depend_on_how_examples_are_batched(folder: Path, attack, monkeypatch):
     target = target_from_run(folder, device=torch.device("cpu"))
-    scored, indices = "smoothed" if attack.sees_noise else "base", list(range(0, 90, 2))
+    scored, indices = "smoothed" if attack.attacks_smoothed else "base", list(range(0, 90, 2))
     judges = [Judge(target, scored, 20)]
     (whole,) = sweep(target, attack, RADII, judges, indices, 3)
     monkeypatch.setitem(sweeping.ROWS, "cpu", 33)
@@ -93,7 +93,7 @@ def test_few_examples_are_filled_up_so_that_a_pass_has_32_rows(target, monkeypat
         seen.append(len(x))
         return x
 
-    monkeypatch.setattr(type(attack), "climb", noted)
+    monkeypatch.setattr(type(attack), "ascend_from", noted)
     sweep(target, attack, (0.1,), [Judge(target, "base", 1)], [3], 0)
     assert set(seen) == {rows}
 

@@ -64,13 +64,13 @@ def test_each_entry_is_the_attack_with_that_source(networks):
 
 def test_each_source_is_attacked_once(networks, monkeypatch):
     crafted = []
-    climb = PGD.climb
+    climb = PGD.ascend_from
 
     def noted(self, model, x, *rest, eps, rng, **more):
         crafted.append((model, eps))
         return climb(self, model, x, *rest, eps=eps, rng=rng, **more)
 
-    monkeypatch.setattr(PGD, "climb", noted)
+    monkeypatch.setattr(PGD, "ascend_from", noted)
     transfer_matrix(networks, PGD(steps=2, restarts=0), RADII, progress=no_progress)
     assert crafted == [(network.model, radius) for network in networks for radius in RADII[1:]]
 

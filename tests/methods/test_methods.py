@@ -14,7 +14,7 @@ from rhobust import attacks
 from rhobust.attacks.gradient import label_losses
 from rhobust.methods import ERM, NAL, STN, TRADES, WRM, AdversarialTraining, AnyMethod, Gaussian, SmoothAdv
 from rhobust.methods.trades import divergence
-from rhobust.models.inference import Lender, Lent
+from rhobust.models.inference import CompiledCopy, WithEvalCopy
 from rhobust.noise import BatchNoise, ExampleNoise, stream
 
 METHODS = [
@@ -74,35 +74,34 @@ def test_a_label_may_be_a_distribution(method, network, batch):
 
 
 @pytest.mark.parametrize("method", METHODS, ids=repr)
-def test_inner_loops_climb_what_is_lent_in_its_fused_pieces(method, network, batch):
+def test_inner_loops_use_the_fused_pieces_of_a_compiled_copy(method, network, batch):
     used = Counter()
 
     def losses(x, y):
         used["losses"] += 1
         return label_losses(network, x, y)
 
-    def fuse(move):
+    def fuse(step):
         def fused(*arguments):
-            used["moves"] += 1
-            return move(*arguments)
+            used["steps"] += 1
+            return step(*arguments)
 
         return fused
 
-    def lend():
-        used["lent"] += 1
-        return Lent(network, losses, fuse)
+    def eval_copy():
+        used["copies"] += 1
+        return CompiledCopy(network, losses, fuse)
 
-    plain, lent = (
-        method.loss(model, *batch, BatchNoise(stream(0, "noise"))) for model in (network, Lender(network, lend))
-    )
-    assert torch.equal(lent.value, plain.value)
-    assert torch.equal(lent.squared_distance, plain.squared_distance)
+    models = network, WithEvalCopy(network, eval_copy)
+    plain, copied = (method.loss(model, *batch, BatchNoise(stream(0, "noise"))) for model in models)
+    assert torch.equal(copied.value, plain.value)
+    assert torch.equal(copied.squared_distance, plain.squared_distance)
     steps = getattr(method, "steps", 0) + isinstance(method, WRM)
     search = isinstance(method, NAL) and method.inner == "search"
-    # Where a loss is none of labels, or a move is a few operations, there is nothing to fuse.
+    # Where a loss is none of labels, or a step is a few operations, there is nothing to fuse.
     assert used["losses"] == (steps + search if isinstance(method, NAL | AdversarialTraining | WRM) else 0)
-    assert used["moves"] == (steps if isinstance(method, AdversarialTraining | SmoothAdv | TRADES) or search else 0)
-    assert used["lent"] == (steps > 0)
+    assert used["steps"] == (steps if isinstance(method, AdversarialTraining | SmoothAdv | TRADES) or search else 0)
+    assert used["copies"] == (steps > 0)
 
 
 class NoAnswers(TorchDispatchMode):

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from rhobust.attacks.base import l2_move
+from rhobust.attacks.base import l2_step
 from rhobust.methods import NAL
-from rhobust.methods.base import searched
+from rhobust.methods.base import best_iterate
 from rhobust.models.inference import frozen
 from rhobust.noise import DrawnNoise
 
@@ -80,7 +80,7 @@ def test_the_end_of_the_way_is_looked_at():
         seen.append(point.item())
         return point.sum(1)
 
-    found = searched(objective, x, gamma=0.1, steps=3, move=l2_move(x, 0.9, 0.3))
+    found = best_iterate(objective, x, gamma=0.1, steps=3, step=l2_step(x, 0.9, 0.3))
     assert seen == pytest.approx([0, 0.3, 0.6, 0.9])
     assert found.item() == pytest.approx(0.9)
 

@@ -4,7 +4,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from rhobust.models import build_model
-from rhobust.models.fused import ConvNorm, Folded, InputConv, Residual, StandIn, WholeConv, convolve_relu, product_relu
+from rhobust.models.fused import ConvNorm, EvalCopy, Folded, InputConv, Residual, WholeConv, convolve_relu, product_relu
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -31,7 +31,7 @@ def test_a_stand_in_answers_as_the_network_in_evaluation_mode(name, activation):
     model = build_model(
         name, shape=(3, 32, 32), classes=4, mean=[0.5] * 3, deviation=[0.3] * 3, activation=activation, seed=0
     ).train()
-    stand_in = StandIn(model, torch.float32)
+    stand_in = EvalCopy(model, torch.float32)
     x = torch.rand(8, 3, 32, 32, generator=torch.Generator().manual_seed(1))
     model(x)  # moves the running statistics
     with torch.no_grad():
@@ -51,7 +51,7 @@ def test_a_stand_in_takes_over_norms_of_the_users_own(norm):
         torch.manual_seed(0)
         model = nn.Sequential(nn.BatchNorm2d(3), nn.Conv2d(3, 4, 1), norm(4), nn.Flatten(), nn.Linear(144, 5))
         model(x)
-    exact, fast = StandIn(model, torch.float32), StandIn(model, torch.bfloat16)
+    exact, fast = EvalCopy(model, torch.float32), EvalCopy(model, torch.bfloat16)
     before = exact.network(x)
     model.train()(4 * x)  # moves the running statistics
     with torch.no_grad():
@@ -114,7 +114,7 @@ def test_a_shortcut_leaves_its_bias_to_the_convolution_it_is_added_to():
     for module in model.modules():
         if isinstance(module, nn.BatchNorm2d):
             module.bias.data.fill_(0.3)
-    stand_in = StandIn(model, torch.float64)
+    stand_in = EvalCopy(model, torch.float64)
     blocks = [module for module in stand_in.network.modules() if isinstance(module, Residual)]
     assert [getattr(block.shortcut, "bias", "none") for block in blocks].count(None) == 3
     x = torch.rand(4, 3, 8, 8, generator=torch.Generator().manual_seed(1), dtype=torch.float64)

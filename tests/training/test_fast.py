@@ -14,7 +14,7 @@ from rhobust.noise import BatchNoise, stream
 from rhobust.progress import no_progress
 from rhobust.training import TrainConfig, train
 from rhobust.training.distributed import Processes
-from rhobust.training.step import FastStep, Step
+from rhobust.training.step import CompiledStep, TrainingStep
 
 # torch warns about its own parts while it compiles; what we warn of is checked below.
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]
@@ -32,7 +32,7 @@ def make(method, *, fast, seed=0, model=None):
     options = {"lr": torch.tensor(1e-3, device=CUDA), "fused": True, "capturable": True}
     optimizer = torch.optim.Adam(model.parameters(), **options)
     parts = (model, method, optimizer, BatchNoise(stream(seed, "noise", device=CUDA)), Processes(), None)
-    return FastStep(*parts, size=BATCH) if fast else Step(*parts)
+    return CompiledStep(*parts, size=BATCH) if fast else TrainingStep(*parts)
 
 
 def batches(count):

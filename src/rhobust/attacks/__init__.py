@@ -4,7 +4,7 @@ A new attack is one file with such a dataclass and one more name in `AnyAttack`.
 """
 
 from rhobust.attacks.autoattack import AutoAttack as AutoAttack
-from rhobust.attacks.base import Attack as Attack
+from rhobust.attacks.base import AttackMethod as AttackMethod
 from rhobust.attacks.gradient import GradientAttack as GradientAttack
 from rhobust.attacks.pgd import EOT as EOT
 from rhobust.attacks.pgd import PGD as PGD

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from rhobust.attacks.base import Attack, Norm, padded, unit
+from rhobust.attacks.base import AttackMethod, Norm, pad_batch, unit
 from rhobust.attacks.gradient import smoothed_logits
 from rhobust.models.inference import frozen
 from rhobust.noise import DrawnNoise, Noise, stream
@@ -28,7 +28,7 @@ TARGETS = 9
 
 
 @dataclass(frozen=True)
-class AutoAttack(Attack):
+class AutoAttack(AttackMethod):
     """AutoAttack: of the points that its parts find, the one that the classifier gets most wrong.
 
     "rand" attacks the smoothed classifier by APGD on cross-entropy and on DLR. The draws of a step go through the
@@ -60,20 +60,20 @@ class AutoAttack(Attack):
                 raise ValueError(f"{name} must be >= 1, got {getattr(self, name)}")
 
     @property
-    def sees_noise(self) -> bool:
+    def attacks_smoothed(self) -> bool:
         return self.version == "rand"
 
-    def moved(self, model: nn.Module, x: Tensor, y: Tensor, *, eps: float, sigma: float | None, rng: Noise) -> Tensor:
+    def perturb(self, model: nn.Module, x: Tensor, y: Tensor, *, eps: float, sigma: float | None, rng: Noise) -> Tensor:
         if eps == 0:
             return x
         # pyautoattack seeds torch's global generators, those of every GPU included.
         devices = range(torch.cuda.device_count())
-        with frozen(model) as lent, torch.random.fork_rng(devices=devices):
-            if not self.sees_noise:
-                return self._standard(_padded(lent, x), x, y, eps, rng)
+        with frozen(model) as network, torch.random.fork_rng(devices=devices):
+            if not self.attacks_smoothed:
+                return self._standard(_padded(network, x), x, y, eps, rng)
             if sigma is None:
                 raise ValueError("sigma must be given for AutoAttack's version rand, got None; standard needs none")
-            return self._rand(lent, x, y, eps, sigma, rng)
+            return self._rand(network, x, y, eps, sigma, rng)
 
     def _rand(self, model: nn.Module, x: Tensor, y: Tensor, eps: float, sigma: float, rng: Noise) -> Tensor:
         judging = DrawnNoise(rng.normal(x, JUDGING * self.draws))
@@ -152,7 +152,7 @@ class AutoAttack(Attack):
 
 def _padded(model: nn.Module, x: Tensor) -> Answer:
     """The network's answers in padded batches, in the arithmetic of x."""
-    return lambda point: model(padded(point).to(x.dtype))[: len(point)]
+    return lambda point: model(pad_batch(point).to(x.dtype))[: len(point)]
 
 
 class _Worst:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from rhobust.data import check_images, check_labels, class_numbers
-from rhobust.models.inference import Move, output_width
+from rhobust.models.inference import StepRule, output_width
 from rhobust.noise import ExampleNoise, Noise
 
 Norm = Literal["l2", "linf"]
@@ -17,10 +17,10 @@ Gradient = Literal["normalised", "raw"]
 """What a step follows: the direction of the gradient (in L-infinity its sign), or the gradient as it is."""
 
 
-def steps_within(norm: Norm, gradient: Gradient, centre: Tensor, eps: float, size: float) -> Move:
+def projected_step(norm: Norm, gradient: Gradient, centre: Tensor, eps: float, size: float) -> StepRule:
     """Steps along the gradient, within the ball of radius eps around each centre and in [0, 1]."""
     if gradient == "normalised":
-        return l2_move(centre, eps, size) if norm == "l2" else linf_move(centre, eps, size)
+        return l2_step(centre, eps, size) if norm == "l2" else linf_step(centre, eps, size)
     project = project_l2 if norm == "l2" else project_linf
     return lambda point, slope, _: project(point + size * slope, centre, eps).clamp(0, 1)
 
@@ -46,21 +46,21 @@ FLOOR = 32
 """Rows of a forward pass at least: below, a CPU's kernels change with the batch, and so would a result."""
 
 
-def padded(x: Tensor) -> Tensor:
+def pad_batch(x: Tensor) -> Tensor:
     """The rows of x, and copies of the first up to `FLOOR` rows."""
     return torch.cat([x, x[:1].expand(FLOOR - len(x), *x.shape[1:])]) if len(x) < FLOOR else x
 
 
-class Attack(ABC):
+class AttackMethod(ABC):
     """Moves each input within eps so that the model errs; stays in [0, 1]."""
 
     @property
     @abstractmethod
-    def sees_noise(self) -> bool:
+    def attacks_smoothed(self) -> bool:
         """Whether the attack is one on the smoothed classifier, and needs its sigma."""
 
     @abstractmethod
-    def moved(self, model: nn.Module, x: Tensor, y: Tensor, *, eps: float, sigma: float | None, rng: Noise) -> Tensor:
+    def perturb(self, model: nn.Module, x: Tensor, y: Tensor, *, eps: float, sigma: float | None, rng: Noise) -> Tensor:
         """The attacked inputs; the arguments are those of a call, looked at and filled in."""
 
     def __call__(
@@ -95,7 +95,7 @@ class Attack(ABC):
         y = class_numbers(y, x)
         check_labels(y, output_width(model, x))
         rng = rng or ExampleNoise(0, "attack", range(len(x)))
-        return self.moved(model, x, y, eps=eps, sigma=sigma, rng=rng)
+        return self.perturb(model, x, y, eps=eps, sigma=sigma, rng=rng)
 
 
 def norms(x: Tensor) -> Tensor:
@@ -119,16 +119,16 @@ def project_linf(x: Tensor, centre: Tensor, eps: float) -> Tensor:
     return centre + (x - centre).clamp(-eps, eps)
 
 
-def l2_move(centre: Tensor, eps: float, size: float) -> Move:
+def l2_step(centre: Tensor, eps: float, size: float) -> StepRule:
     """Steps of one length along the normalised gradient, within the L2 ball around each centre and in [0, 1]."""
 
-    def move(point: Tensor, gradient: Tensor, _: int) -> Tensor:
+    def step(point: Tensor, gradient: Tensor, _: int) -> Tensor:
         length = norms(gradient).clamp_min(torch.finfo(gradient.dtype).tiny)
         return project_l2(torch.addcdiv(point, gradient, length, value=size), centre, eps).clamp_(0, 1)
 
-    return move
+    return step
 
 
-def linf_move(centre: Tensor, eps: float, size: float) -> Move:
+def linf_step(centre: Tensor, eps: float, size: float) -> StepRule:
     """Steps of one length along the gradient's sign, within the L-infinity ball around each centre and in [0, 1]."""
     return lambda point, gradient, _: project_linf(point + size * gradient.sign(), centre, eps).clamp(0, 1)

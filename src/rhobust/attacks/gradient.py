@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rhobust.attacks.base import Attack, Gradient, Norm, random_point, steps_within
-from rhobust.models.inference import Lent, Move, frozen
+from rhobust.attacks.base import AttackMethod, Gradient, Norm, projected_step, random_point
+from rhobust.models.inference import CompiledCopy, StepRule, frozen
 from rhobust.noise import Noise, noisy_copies
 from rhobust.settings import check_declared
 
@@ -19,7 +19,7 @@ Objective = Callable[[Tensor], Tensor]
 """From inputs `(n, ...)` to one value an example, `(n,)`."""
 
 
-def ascend(objective: Objective, start: Tensor, *, steps: int, move: Move) -> Tensor:
+def ascend(objective: Objective, start: Tensor, *, steps: int, step: StepRule) -> Tensor:
     """Follow the gradient of a per-example objective for a number of steps.
 
     The values are summed, never averaged, over the batch: an example's path does not depend on the batch size.
@@ -28,7 +28,7 @@ def ascend(objective: Objective, start: Tensor, *, steps: int, move: Move) -> Te
         objective: The value of each example.
         start: Where to begin, `(n, ...)`.
         steps: How many gradients to take.
-        move: The step rule, projection included.
+        step: The step rule, projection included.
     """
     x = start.detach()
     for number in range(steps):
@@ -36,20 +36,20 @@ def ascend(objective: Objective, start: Tensor, *, steps: int, move: Move) -> Te
         with torch.enable_grad():
             values = objective(x)
         (gradient,) = torch.autograd.grad(values, x, torch.ones_like(values))
-        x = move(x.detach(), gradient, number).detach()
+        x = step(x.detach(), gradient, number).detach()
     return x
 
 
 def label_losses(network: nn.Module, x: Tensor, y: Tensor) -> Tensor:
     """Cross-entropy of each example at its label, `(n,)`."""
-    if isinstance(network, Lent):
+    if isinstance(network, CompiledCopy):
         return network.losses(x, y)
     return F.cross_entropy(network(x), y, reduction="none")
 
 
-def beside(network: nn.Module, move: Move) -> Move:
+def compile_step(network: nn.Module, step: StepRule) -> StepRule:
     """A step rule of many small operations, in one piece where the network that lends itself can fuse it."""
-    return network.fuse(move) if isinstance(network, Lent) else move
+    return network.fuse(step) if isinstance(network, CompiledCopy) else step
 
 
 _LANES = 32
@@ -103,7 +103,7 @@ Schedule = Literal["falling", "constant"]
 
 
 @dataclass(frozen=True)
-class GradientAttack(Attack):
+class GradientAttack(AttackMethod):
     """An attack that climbs a loss by projected gradient steps.
 
     Restarts climb the two losses in turn: cross-entropy and margin break different examples, so two ascents find more
@@ -143,18 +143,18 @@ class GradientAttack(Attack):
     def objective(self, model: nn.Module, y: Tensor, *, sigma: float | None, rng: Noise) -> Objective:
         """The loss that is climbed, of a network in evaluation mode."""
 
-    def climb(
+    def ascend_from(
         self, model: nn.Module, x: Tensor, y: Tensor, *, eps: float, sigma: float | None, rng: Noise, start: Tensor
     ) -> Tensor:
         """One ascent from a start in the ball around x; arguments are not checked."""
         sizes = [self.size(eps, number) for number in range(self.steps)]
-        with frozen(model) as lent:
-            moves = [beside(lent, steps_within(self.norm, self.gradient, x, eps, size)) for size in sizes]
+        with frozen(model) as network:
+            rules = [compile_step(network, projected_step(self.norm, self.gradient, x, eps, size)) for size in sizes]
             return ascend(
-                self.objective(lent, y, sigma=sigma, rng=rng),
+                self.objective(network, y, sigma=sigma, rng=rng),
                 start,
                 steps=self.steps,
-                move=lambda point, slope, number: moves[number](point, slope, number),
+                step=lambda point, slope, number: rules[number](point, slope, number),
             )
 
     def size(self, eps: float, number: int) -> float:
@@ -170,17 +170,17 @@ class GradientAttack(Attack):
         """Where an attempt begins on its own: the first at the centre unless told otherwise, the others at random."""
         return random_point(x, eps, self.norm, rng) if self.random_start or attempt > 0 else x
 
-    def moved(self, model: nn.Module, x: Tensor, y: Tensor, *, eps: float, sigma: float | None, rng: Noise) -> Tensor:
+    def perturb(self, model: nn.Module, x: Tensor, y: Tensor, *, eps: float, sigma: float | None, rng: Noise) -> Tensor:
         """The end of the ascent; of several starts the end with the largest margin for each example."""
         ends = [
-            self.attempt(number).climb(
+            self.attempt(number).ascend_from(
                 model, x, y, eps=eps, sigma=sigma, rng=rng, start=self.start(x, eps, rng, number)
             )
             for number in range(1 + self.restarts)
         ]
         if len(ends) == 1:
             return ends[0]
-        with frozen(model) as lent, torch.no_grad():
-            margin = replace(self, loss="margin").objective(lent, y, sigma=sigma, rng=rng)
+        with frozen(model) as network, torch.no_grad():
+            margin = replace(self, loss="margin").objective(network, y, sigma=sigma, rng=rng)
             worst = torch.stack([margin(end) for end in ends]).argmax(0)
         return torch.stack(ends)[worst, torch.arange(len(x), device=x.device)]

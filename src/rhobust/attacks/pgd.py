@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Literal
 
 from torch import Tensor, nn
 
-from rhobust.attacks.base import Attack, Gradient
+from rhobust.attacks.base import AttackMethod, Gradient
 from rhobust.attacks.gradient import GradientAttack, Objective, base_loss, smoothed_loss
 from rhobust.noise import Noise
 from rhobust.settings import check_declared
@@ -16,7 +16,7 @@ class PGD(GradientAttack):
     """PGD on the base network: it does not see the smoothing noise."""
 
     @property
-    def sees_noise(self) -> bool:
+    def attacks_smoothed(self) -> bool:
         return False
 
     def objective(self, model: nn.Module, y: Tensor, *, sigma: float | None, rng: Noise) -> Objective:
@@ -36,7 +36,7 @@ class EOT(GradientAttack):
             raise ValueError(f"draws must be >= 1, got {self.draws}")
 
     @property
-    def sees_noise(self) -> bool:
+    def attacks_smoothed(self) -> bool:
         return True
 
     def objective(self, model: nn.Module, y: Tensor, *, sigma: float | None, rng: Noise) -> Objective:
@@ -49,7 +49,7 @@ Sees = Literal["base", "draw"]
 
 
 @dataclass(frozen=True)
-class PaperPGD(Attack):
+class PaperPGD(AttackMethod):
     """L2 PGD with steps of 2 eps / steps, as the paper states it; its readings are options.
 
     The paper gives the number of steps (20 or 100) and their size. It does not say whether the gradient is that of the
@@ -69,14 +69,14 @@ class PaperPGD(Attack):
 
     def __post_init__(self) -> None:
         check_declared(self)
-        self.climber()  # checks the number of steps
+        self.gradient_attack()  # checks the number of steps
 
     @property
-    def sees_noise(self) -> bool:
+    def attacks_smoothed(self) -> bool:
         """Whether noise enters the gradient."""
-        return self.climber().sees_noise
+        return self.gradient_attack().attacks_smoothed
 
-    def climber(self) -> GradientAttack:
+    def gradient_attack(self) -> GradientAttack:
         """The attack that this reading is."""
         if self.sees == "base":
             return PGD(**self._textbook())
@@ -92,5 +92,5 @@ class PaperPGD(Attack):
             "restarts": 0,
         }
 
-    def moved(self, model: nn.Module, x: Tensor, y: Tensor, *, eps: float, sigma: float | None, rng: Noise) -> Tensor:
-        return self.climber().moved(model, x, y, eps=eps, sigma=sigma, rng=rng)
+    def perturb(self, model: nn.Module, x: Tensor, y: Tensor, *, eps: float, sigma: float | None, rng: Noise) -> Tensor:
+        return self.gradient_attack().perturb(model, x, y, eps=eps, sigma=sigma, rng=rng)

@@ -19,7 +19,7 @@ from rhobust.paper.cost import update_cost
 from rhobust.progress import progress_or_default
 from rhobust.settings import kind_of
 from rhobust.training.distributed import Processes
-from rhobust.training.step import FastStep, Step
+from rhobust.training.step import CompiledStep, TrainingStep
 
 METHODS = (NAL(), AdversarialTraining(), SmoothAdv(), TRADES(), WRM())
 
@@ -204,12 +204,12 @@ def _parts(scale: Scale, device: torch.device, *, fast: bool) -> tuple[nn.Module
     return model, torch.optim.Adam(model.parameters(), **options), BatchNoise(stream(0, "bench", device=device))
 
 
-def _our_step(method: Any, scale: Scale, device: torch.device, *, fast: bool) -> Step:
+def _our_step(method: Any, scale: Scale, device: torch.device, *, fast: bool) -> TrainingStep:
     model, optimizer, noise = _parts(scale, device, fast=fast)
     model.train()
     if fast and device.type == "cuda":
-        return FastStep(model, method, optimizer, noise, Processes(), None, size=scale.batch)
-    return Step(model, method, optimizer, noise, Processes(), None)
+        return CompiledStep(model, method, optimizer, noise, Processes(), None, size=scale.batch)
+    return TrainingStep(model, method, optimizer, noise, Processes(), None)
 
 
 def _batches(scale: Scale, device: torch.device, count: int) -> list[tuple[Tensor, Tensor, Tensor]]:

@@ -16,10 +16,10 @@ from rhobust.bounds.measured_shift import MeasuredLoss as MeasuredLoss
 from rhobust.bounds.measured_shift import eps_upper as eps_upper
 from rhobust.bounds.measured_shift import excess_upper as excess_upper
 from rhobust.bounds.measured_shift import measured_loss as measured_loss
-from rhobust.bounds.population import dithered_counts as dithered_counts
 from rhobust.bounds.population import population_loss as population_loss
 from rhobust.bounds.population import population_loss_intervals as population_loss_intervals
 from rhobust.bounds.population import population_loss_uppers as population_loss_uppers
+from rhobust.bounds.population import randomized_counts as randomized_counts
 from rhobust.bounds.population import sample_loss as sample_loss
 from rhobust.bounds.radius import certified_radius as certified_radius
 from rhobust.bounds.radius import log_e_value as log_e_value

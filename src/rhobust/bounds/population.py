@@ -39,7 +39,7 @@ def population_loss(
     Guarantee: let the test points be independent draws of P0 and the noise independent between
     points. With probability at least 1 - alpha, for all `rho` at once, the classifier errs with
     probability at most the returned value under every P with W(P, P0) <= eps = sqrt(rho). For a loss
-    in [0, M] that is not 0 or 1, count by `dithered_counts`; M times the value bounds its mean.
+    in [0, M] that is not 0 or 1, count by `randomized_counts`; M times the value bounds its mean.
 
     For each price kappa, T(p) = Psi(p, kappa) is majorised: h is a function of the count K with
     E h(K) >= T(p) for every p, a sum with nonnegative coefficients of 1{K >= i}, 1{K = 1} and K / draws.
@@ -93,7 +93,7 @@ def population_loss(
     return result(np.minimum(totals, 1.0).reshape(distance.shape))
 
 
-def dithered_counts(losses: ArrayLike, bound: float, uniform: ArrayLike) -> NDArray[np.int64]:
+def randomized_counts(losses: ArrayLike, bound: float, uniform: ArrayLike) -> NDArray[np.int64]:
     """Turn losses in [0, M] into counts of wrong answers: a loss l counts with probability l / M.
 
     Guarantee: if the losses at a point are independent draws of mean M p and the uniform numbers are

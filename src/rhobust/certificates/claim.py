@@ -189,11 +189,11 @@ def draw_losses(
     wrong = torch.zeros(len(images), dtype=torch.int64, device=images.device)
     finite = torch.ones((), dtype=torch.bool, device=images.device)
     counter = VoteCounter(model, images, smoothing)
-    with frozen(model) as lent, arithmetic(smoothing.dtype, images.device):
+    with frozen(model) as frozen_model, arithmetic(smoothing.dtype, images.device):
         for lots in _batches(indices, draws, purpose, counter.rows):
             sizes = torch.tensor([len(lot) for lot in lots])
             owner = torch.tensor([lot.position for lot in lots]).repeat_interleave(sizes).to(images.device)
-            logits = lent(counter.fill(lots))[: len(owner)]
+            logits = frozen_model(counter.fill(lots))[: len(owner)]
             finite &= ~logits.isnan().any()
             values.append(loss(logits, y[owner]).double())
             wrong += torch.bincount(owner[logits.argmax(1) != y[owner]], minlength=len(images))

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from rhobust.certificates.spec import Dtype, Smoothing, arithmetic, check_dtype, noise_kind
 from rhobust.data import to_unit
-from rhobust.models.fused import StandIn
+from rhobust.models.fused import EvalCopy
 from rhobust.models.inference import frozen
 from rhobust.noise import (
     LEVELS,
@@ -382,7 +382,7 @@ def _channels_last(batch: Tensor) -> Tensor:
 def _fast_copy(model: nn.Module, dtype: Dtype) -> nn.Module:
     """A copy for one arithmetic and one shape: batch norm folded, convolutions in the layout that is fast on a GPU."""
     if dtype in ("bfloat16", "float16"):
-        return StandIn(model, getattr(torch, dtype)).network
+        return EvalCopy(model, getattr(torch, dtype)).network
     network = copy.deepcopy(model).eval().requires_grad_(False)
     for parameter in network.parameters():
         if parameter.dim() == 4:

@@ -9,11 +9,11 @@ from torch import Tensor, nn
 from rhobust.bounds import (
     Cost,
     betting_upper,
-    dithered_counts,
     kumar_loss,
     population_loss,
     population_loss_intervals,
     population_loss_uppers,
+    randomized_counts,
     sample_loss,
     worst_case_loss,
 )
@@ -145,7 +145,7 @@ class ShiftSurvey:
         mean = drawn.values.mean(axis=1)
         if claim.way == "majorant":
             uniform = dither_noise(smoothing.seed, PURPOSE, indices, draws)
-            return Evidence(drawn.errors, dithered=dithered_counts(drawn.values, claim.largest, uniform), losses=mean)
+            return Evidence(drawn.errors, dithered=randomized_counts(drawn.values, claim.largest, uniform), losses=mean)
         each = INTERVAL_ALPHA if claim.way == "intervals" else self.level() / self.points
         uppers = np.atleast_1d(betting_upper(drawn.values / claim.largest, each))
         return Evidence(drawn.errors, losses=mean, uppers=uppers)

@@ -74,15 +74,15 @@ def robust_surrogate(
     x, y, _ = _checked(model, x, y)
     rng = rng or ExampleNoise(0, "surrogate", range(len(x)))
     valued = loss or (lambda logits, labels: F.cross_entropy(logits, labels, reduction="none"))
-    with frozen(model) as lent:
+    with frozen(model) as frozen_model:
         if sigma is None:
-            end = WRM(gamma, steps).maximise(lent, x, y)
+            end = WRM(gamma, steps).maximise(frozen_model, x, y)
         else:
-            end = NAL(sigma, gamma, steps=steps + 1, draws=draws).maximise(lent, x, y, rng)
+            end = NAL(sigma, gamma, steps=steps + 1, draws=draws).maximise(frozen_model, x, y, rng)
 
         def value(point: Tensor, noise: Tensor) -> Tensor:
             copies = (point + noise).flatten(0, 1)
-            losses = valued(lent(copies), torch.cat([y] * len(noise))).view(len(noise), len(y)).mean(0)
+            losses = valued(frozen_model(copies), torch.cat([y] * len(noise))).view(len(noise), len(y)).mean(0)
             return losses - gamma * (point - x).flatten(1).square().sum(1)
 
         def drawn() -> Tensor:
@@ -190,13 +190,13 @@ def _products(
 ) -> np.ndarray:
     """For each block the inner product of two independent estimates of the gradient, from the score of the noise."""
     found = []
-    with frozen(model) as lent:
+    with frozen(model) as frozen_model:
         for block in range(blocks):
             estimates = []
             for side in range(2):
                 key = stream_key(seed, "surrogate:gradient", index, block, side)
                 z = normal_block(key, (half, *point.shape), point.device)
-                values = loss(lent(point + sigma * z), label.expand(half)).double()
+                values = loss(frozen_model(point + sigma * z), label.expand(half)).double()
                 score = ((values - loss.bound / 2) @ z.flatten(1).double()) / (half * sigma)
                 estimates.append(score.cpu() - pull)
             found.append(float(estimates[0] @ estimates[1]))

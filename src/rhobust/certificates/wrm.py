@@ -125,8 +125,10 @@ def wrm_surrogate(
     if not modulus > 0:
         raise ValueError(f"gamma must exceed half the smoothness, {smoothness / 2:.6g}, got {gamma:.6g}")
     network, start = copy.deepcopy(model).double(), x.double()
-    with frozen(network) as lent:
-        point = WRM(gamma, steps).maximise(lent, start, y).requires_grad_()
-        value = F.cross_entropy(lent(point), y, reduction="none") - gamma * (point - start).flatten(1).square().sum(1)
+    with frozen(network) as frozen_model:
+        point = WRM(gamma, steps).maximise(frozen_model, start, y).requires_grad_()
+        value = F.cross_entropy(frozen_model(point), y, reduction="none") - gamma * (point - start).flatten(
+            1
+        ).square().sum(1)
         (gradient,) = torch.autograd.grad(value.sum(), point)
     return (value + gradient.flatten(1).square().sum(1) / (2 * modulus)).detach().cpu().numpy()

@@ -48,8 +48,8 @@ def _logits(target: "Target") -> list[list[float]] | None:
     ramp = torch.linspace(0, 1, math.prod(target.data.shape))
     within = torch.stack([ramp, ramp * 7 % 1])
     images = torch.cat([within, 3 * within - 1]).view(4, *target.data.shape).to(target.device)
-    with torch.no_grad(), frozen(target.model) as lent:
-        once, again = (lent(images).double().cpu() for _ in range(2))
+    with torch.no_grad(), frozen(target.model) as frozen_model:
+        once, again = (frozen_model(images).double().cpu() for _ in range(2))
     return once.tolist() if once.isfinite().all() and torch.equal(once, again) else None
 
 

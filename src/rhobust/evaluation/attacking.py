@@ -72,7 +72,7 @@ def attack_target(
     radii = check_radii(radii)
     judge = Judge(target, scored or _seen(attack, target), votes)
     origin = target if source is None else source
-    if attack.sees_noise:
+    if attack.attacks_smoothed:
         origin.smoothing()
     check_pair(origin, target)
     if source is not None:
@@ -143,8 +143,8 @@ def check_pair(source: Target, target: Target) -> None:
             check_labels(labels, output_width(network.model, image.to(network.device)))
         except ValueError as error:
             raise ValueError(f"{network.name}: {error}") from error
-    with frozen(source.model) as lent, torch.enable_grad():
-        if not lent(image.to(source.device).requires_grad_()).requires_grad:
+    with frozen(source.model) as frozen_model, torch.enable_grad():
+        if not frozen_model(image.to(source.device).requires_grad_()).requires_grad:
             raise ValueError(f"{source.name} must be differentiable to be attacked, but its output has no gradient")
 
 
@@ -168,4 +168,6 @@ def by_radius(rows: Sequence[Row]) -> dict[float, list[Row]]:
 
 
 def _seen(attack: AnyAttack, target: Target) -> Scored:
-    return "smoothed" if attack.sees_noise or (isinstance(attack, PaperPGD) and target.sigma is not None) else "base"
+    return (
+        "smoothed" if attack.attacks_smoothed or (isinstance(attack, PaperPGD) and target.sigma is not None) else "base"
+    )

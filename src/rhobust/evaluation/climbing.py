@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from rhobust.evaluation.target import Target
-from rhobust.models.fused import StandIn
-from rhobust.models.inference import Lender
+from rhobust.models.fused import EvalCopy
+from rhobust.models.inference import WithEvalCopy
 
 DTYPE = torch.bfloat16
 """Has float32's range, so that small gradients do not vanish, and three digits, which a direction needs no more of."""
@@ -15,7 +15,7 @@ DTYPE = torch.bfloat16
 
 def with_fast_climbs(target: Target, copy: "FastCopy") -> Target:
     """The same target, whose ascents climb a copy of its network."""
-    return replace(target, climbed=Lender(target.model, lambda: copy))
+    return replace(target, climbed=WithEvalCopy(target.model, lambda: copy))
 
 
 class FastCopy(nn.Module):
@@ -23,7 +23,7 @@ class FastCopy(nn.Module):
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
-        self.network = StandIn(model, DTYPE).network
+        self.network = EvalCopy(model, DTYPE).network
 
     def forward(self, x: Tensor) -> Tensor:
         with torch.autocast(x.device.type, DTYPE):

@@ -9,7 +9,7 @@ import torch
 from scipy import stats
 from torch import Tensor, nn
 
-from rhobust.attacks.base import padded
+from rhobust.attacks.base import pad_batch
 from rhobust.certificates import Dtype, Smoothing, count_votes, native_dtype
 from rhobust.evaluation.target import Target
 from rhobust.models.inference import frozen
@@ -81,8 +81,8 @@ class Judge:
 
     @torch.no_grad()
     def _ask(self, x: Tensor) -> list[int]:
-        with frozen(self.target.model) as lent:
-            logits = lent(padded(x))[: len(x)]
+        with frozen(self.target.model) as frozen_model:
+            logits = frozen_model(pad_batch(x))[: len(x)]
         if logits.isnan().any():
             raise ValueError("logits must be numbers, but the network returned NaN: nothing was judged")
         return logits.argmax(1).tolist()

@@ -39,8 +39,8 @@ class Evaluation:
         if isinstance(self.attack, GradientAttack):
             return self.attack
         if isinstance(self.attack, PaperPGD):
-            return self.attack.climber()
-        return EOT() if self.attack.sees_noise else PGD()
+            return self.attack.gradient_attack()
+        return EOT() if self.attack.attacks_smoothed else PGD()
 
 
 def probe_size(examples: int) -> int:

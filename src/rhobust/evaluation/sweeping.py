@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from rhobust.attacks import AnyAttack, Attack, GradientAttack, PaperPGD
+from rhobust.attacks import AnyAttack, AttackMethod, GradientAttack, PaperPGD
 from rhobust.attacks.base import FLOOR, Norm, distances
 from rhobust.data import to_unit
 from rhobust.evaluation.judging import Judge
@@ -88,7 +88,7 @@ class _Sweep:
     ) -> None:
         self.source, self.judges, self.block, self.seed, self.stage = source, judges, block, seed, stage
         self.nested = nested
-        self.attack: Attack = attack.climber() if isinstance(attack, PaperPGD) else attack
+        self.attack: AttackMethod = attack.gradient_attack() if isinstance(attack, PaperPGD) else attack
         self.norm = norm_of(attack)
         self.x = to_unit(source.data.images[block]).to(source.device)
         self.y = source.data.labels[block].to(source.device)
@@ -151,7 +151,7 @@ class _Sweep:
         ball = {"eps": radius, "sigma": self.source.sigma, "rng": rng}
         if not isinstance(self.attack, GradientAttack):
             # FAB and Square live on the last digits of a base network's answers, which a fast copy does not have.
-            network = self.source.climbed if self.attack.sees_noise else None
+            network = self.source.climbed if self.attack.attacks_smoothed else None
             return self.attack(network or self.source.model, x, y, **ball)[: len(chunk)]
         start = self.attack.start(x, radius, rng, attempt)
         # One for each loss; further starts are to be other ones.
@@ -161,7 +161,7 @@ class _Sweep:
                 [self.before.get((attempt, position), own) for position, own in zip(filled, start, strict=True)]
             )
         network = self.source.climbed or self.source.model
-        moved = self.attack.attempt(attempt).climb(network, x, y, **ball, start=start)[: len(chunk)]
+        moved = self.attack.attempt(attempt).ascend_from(network, x, y, **ball, start=start)[: len(chunk)]
         if warm:
             self.ends.update(((attempt, position), end) for position, end in zip(chunk, moved, strict=True))
         return moved

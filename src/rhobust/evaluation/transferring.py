@@ -56,7 +56,7 @@ def transfer_matrix(
     judges = [Judge(one, scored or ("base" if one.sigma is None else "smoothed"), votes) for one in targets]
     for target in targets:
         check_pair(target, target)
-        if attack.sees_noise:
+        if attack.attacks_smoothed:
             target.smoothing()
     return [_from(source, attack, radii, judges, limit, stride, seed, progress) for source in targets]
 

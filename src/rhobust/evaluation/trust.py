@@ -113,8 +113,8 @@ def _images(target: Target, indices: Sequence[int]) -> Tensor:
 
 @torch.no_grad()
 def _outputs(target: Target, x: Tensor) -> Tensor:
-    with frozen(target.model) as lent:
-        return lent(x).float()
+    with frozen(target.model) as frozen_model:
+        return frozen_model(x).float()
 
 
 def _without_gradient(evaluation: Evaluation, indices: Sequence[int]) -> tuple[int, int]:
@@ -126,7 +126,7 @@ def _without_gradient(evaluation: Evaluation, indices: Sequence[int]) -> tuple[i
         return 0, 0
     rng = ExampleNoise(evaluation.seed, "inspect", [indices[place] for place in right])
     x = x[right].requires_grad_()
-    with frozen(source.model) as lent, torch.enable_grad():
-        values = evaluation.climber.objective(lent, y[right], sigma=source.sigma, rng=rng)(x)
+    with frozen(source.model) as frozen_model, torch.enable_grad():
+        values = evaluation.climber.objective(frozen_model, y[right], sigma=source.sigma, rng=rng)(x)
         (gradient,) = torch.autograd.grad(values.sum(), x)
     return int((norms(gradient) < VANISHING).sum()), len(right)

@@ -39,5 +39,5 @@ class AdversarialTraining:
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> Loss:
         attack = PGD(steps=self.steps, schedule="constant", relative_step=self.relative_step)
-        worst = attack.climb(model, x, y, eps=self.eps, sigma=None, rng=rng, start=x)
+        worst = attack.ascend_from(model, x, y, eps=self.eps, sigma=None, rng=rng, start=x)
         return Loss(F.cross_entropy(model(worst), y), squared_distance(worst, x))

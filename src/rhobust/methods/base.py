@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from rhobust.attacks.gradient import Objective, ascend
-from rhobust.models.inference import Move
+from rhobust.models.inference import StepRule
 from rhobust.noise import Noise
 
 
@@ -42,20 +42,20 @@ def squared_distance(worst: Tensor, x: Tensor) -> Tensor:
     return (worst - x).flatten(1).square().sum(1)
 
 
-def penalised_move(centre: Tensor, gamma: float, size: float) -> Move:
+def penalised_step(centre: Tensor, gamma: float, size: float) -> StepRule:
     """Damped ascent on l(x) - gamma ||x - centre||^2 from the gradient of l: step k = 0, 1, ... is size / sqrt(k + 1).
 
     With size 1 / (2 gamma), the first step from the centre is grad / (2 gamma).
     """
 
-    def move(point: Tensor, gradient: Tensor, number: int) -> Tensor:
-        step = size / (number + 1) ** 0.5
-        return torch.lerp(point, centre, 2 * gamma * step).add_(gradient, alpha=step)
+    def step(point: Tensor, gradient: Tensor, number: int) -> Tensor:
+        length = size / (number + 1) ** 0.5
+        return torch.lerp(point, centre, 2 * gamma * length).add_(gradient, alpha=length)
 
-    return move
+    return step
 
 
-def searched(objective: Objective, x: Tensor, *, gamma: float, steps: int, move: Move) -> Tensor:
+def best_iterate(objective: Objective, x: Tensor, *, gamma: float, steps: int, step: StepRule) -> Tensor:
     """Of the points that an ascent visits, the input first, the one with the most objective less gamma ||point - x||^2.
 
     A loss within [0, 1] is worth no move beyond 1 / sqrt(gamma), but short of it a gradient says little: a loss that is
@@ -67,7 +67,7 @@ def searched(objective: Objective, x: Tensor, *, gamma: float, steps: int, move:
         x: Inputs.
         gamma: Price of moving by one unit of squared distance.
         steps: Gradients taken.
-        move: The step rule of the way.
+        step: The step rule of the ascent; it ignores the penalty.
     """
     points: list[Tensor] = []
     worth: list[Tensor] = []
@@ -78,7 +78,7 @@ def searched(objective: Objective, x: Tensor, *, gamma: float, steps: int, move:
         worth.append(values.detach() - gamma * squared_distance(point.detach(), x))
         return values
 
-    end = ascend(seen, x, steps=steps, move=move)
+    end = ascend(seen, x, steps=steps, step=step)
     with torch.no_grad():
         seen(end)
     best = torch.stack(worth).argmax(0)

@@ -59,13 +59,13 @@ def rho_of(
     indices, chosen = data.take(limit, stride=1 if limit is None else max(1, len(data) // limit))
     total = torch.zeros((), dtype=torch.float64, device=data.images.device)
     batches = (part.split(batch_size) for part in (indices, chosen.images, chosen.labels))
-    with frozen(model) as lent:
+    with frozen(model) as network:
         for names, images, y in zip(*batches, strict=True):
             x = to_unit(images)
             if isinstance(method, NAL):
-                worst = method.maximise(lent, x, y, ExampleNoise(seed, "matching", names.tolist()))
+                worst = method.maximise(network, x, y, ExampleNoise(seed, "matching", names.tolist()))
             else:
-                worst = method.maximise(lent, x, y)
+                worst = method.maximise(network, x, y)
             total += squared_distance(worst, x).double().sum()
     return total.item() / len(chosen)
 

@@ -7,12 +7,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rhobust.attacks.base import l2_move
-from rhobust.attacks.gradient import ascend, beside, label_losses
-from rhobust.methods.base import Loss, disagreement, penalised_move, searched, squared_distance
+from rhobust.attacks.base import l2_step
+from rhobust.attacks.gradient import ascend, compile_step, label_losses
+from rhobust.methods.base import Loss, best_iterate, disagreement, penalised_step, squared_distance
 from rhobust.models.inference import frozen
 from rhobust.noise import Noise
-from rhobust.settings import LATER, check_declared
+from rhobust.settings import OMIT_IF_DEFAULT, check_declared
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class NAL:
     """New noise at each inner step and for the weights, or one draw for all of them."""
     step_size: float | None = None
     """The first inner step, the paper's eta1; 0.5 / gamma where none is given."""
-    agreement: float = field(default=0.0, metadata=LATER)
+    agreement: float = field(default=0.0, metadata=OMIT_IF_DEFAULT)
     """Weight of what the draws of an input disagree by; 10 certifies more at larger radii, and less at 0."""
 
     def __post_init__(self) -> None:
@@ -57,8 +57,8 @@ class NAL:
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> Loss:
         shared = self.sigma * rng.normal(x, self.draws) if self.noise == "shared" else None
-        with frozen(model) as lent:
-            worst = self.maximise(lent, x, y, rng, shared)
+        with frozen(model) as network:
+            worst = self.maximise(network, x, y, rng, shared)
         noise = self.sigma * rng.normal(x, self.draws) if shared is None else shared
         logits = model((worst + noise).flatten(0, 1))
         value = F.cross_entropy(logits, torch.cat([y] * self.draws))
@@ -80,12 +80,12 @@ class NAL:
         if self.inner == "search":
             # Points are compared with each other, so all of them meet the same noise.
             held, reach = drawn(), self.gamma**-0.5
-            return searched(
+            return best_iterate(
                 lambda point: 1 - losses(point, held).neg().exp().mean(0),
                 x,
                 gamma=self.gamma,
                 steps=self.steps,
-                move=beside(model, l2_move(x, reach, reach / self.steps)),
+                step=compile_step(model, l2_step(x, reach, reach / self.steps)),
             )
 
         eta = 0.5 / self.gamma if self.step_size is None else self.step_size
@@ -95,10 +95,10 @@ class NAL:
             noise = drawn()
             return losses(point, noise).mean(0)
 
-        def papers_move(point: Tensor, gradient: Tensor, _: int) -> Tensor:
+        def paper_step(point: Tensor, gradient: Tensor, _: int) -> Tensor:
             assert noise is not None
             return point + eta * (gradient - 2 * self.gamma * (point + noise.mean(0) - x))
 
         # E ||x + z - x0||^2 has the exact gradient 2 (x - x0): sampling z in it, as the paper does, only adds variance.
-        move = penalised_move(x, self.gamma, eta) if self.inner == "damped" else papers_move
-        return ascend(objective, x, steps=self.steps, move=move)
+        step = penalised_step(x, self.gamma, eta) if self.inner == "damped" else paper_step
+        return ascend(objective, x, steps=self.steps, step=step)

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rhobust.attacks.base import l2_move
-from rhobust.attacks.gradient import ascend, beside, smoothed_loss
+from rhobust.attacks.base import l2_step
+from rhobust.attacks.gradient import ascend, compile_step, smoothed_loss
 from rhobust.methods.base import Loss, squared_distance
 from rhobust.models.inference import frozen
 from rhobust.noise import DrawnNoise, Noise, noisy_copies
@@ -44,8 +44,8 @@ class SmoothAdv:
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> Loss:
         drawn = DrawnNoise(rng.normal(x, self.draws))
-        with frozen(model) as lent:
-            worst = self.maximise(lent, x, y, drawn)
+        with frozen(model) as network:
+            worst = self.maximise(network, x, y, drawn)
         copies = noisy_copies(worst, self.sigma, self.draws, drawn)
         return Loss(F.cross_entropy(model(copies), torch.cat([y] * self.draws)), squared_distance(worst, x))
 
@@ -55,5 +55,5 @@ class SmoothAdv:
             lambda point: smoothed_loss(model, point, y, sigma=self.sigma, draws=self.draws, rng=rng),
             x,
             steps=self.steps,
-            move=beside(model, l2_move(x, self.eps, self.relative_step * self.eps / self.steps)),
+            step=compile_step(model, l2_step(x, self.eps, self.relative_step * self.eps / self.steps)),
         )

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rhobust.attacks.base import l2_move
-from rhobust.attacks.gradient import ascend, beside
+from rhobust.attacks.base import l2_step
+from rhobust.attacks.gradient import ascend, compile_step
 from rhobust.methods.base import Loss, squared_distance
 from rhobust.models.inference import frozen
 from rhobust.noise import Noise
@@ -43,8 +43,8 @@ class TRADES:
             raise ValueError(f"steps must be >= 1, got {self.steps}")
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> Loss:
-        with frozen(model) as lent:
-            worst = self.maximise(lent, x, rng)
+        with frozen(model) as network:
+            worst = self.maximise(network, x, rng)
         # One pass for both halves: batch norm trains on the mixture that its running averages describe.
         clean, moved = model(torch.cat([x, worst])).chunk(2)
         value = F.cross_entropy(clean, y) + self.beta * divergence(clean, moved).mean()
@@ -57,7 +57,7 @@ class TRADES:
             lambda point: divergence(clean, model(point)),
             x + _START * rng.normal(x, 1)[0],
             steps=self.steps,
-            move=beside(model, l2_move(x, self.eps, self.relative_step * self.eps / self.steps)),
+            step=compile_step(model, l2_step(x, self.eps, self.relative_step * self.eps / self.steps)),
         )
 
 

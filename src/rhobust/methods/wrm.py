@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rhobust.attacks.gradient import ascend, label_losses
-from rhobust.methods.base import Loss, penalised_move, squared_distance
+from rhobust.methods.base import Loss, penalised_step, squared_distance
 from rhobust.models.inference import frozen
 from rhobust.noise import Noise
 from rhobust.settings import check_declared
@@ -29,8 +29,8 @@ class WRM:
             raise ValueError(f"steps must be >= 1, got {self.steps}")
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> Loss:
-        with frozen(model) as lent:
-            worst = self.maximise(lent, x, y)
+        with frozen(model) as network:
+            worst = self.maximise(network, x, y)
         return Loss(F.cross_entropy(model(worst), y), squared_distance(worst, x))
 
     def maximise(self, model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
@@ -42,5 +42,5 @@ class WRM:
             lambda point: label_losses(model, point, y),
             x,
             steps=self.steps + 1,
-            move=penalised_move(x, self.gamma, 0.5 / self.gamma),
+            step=penalised_step(x, self.gamma, 0.5 / self.gamma),
         )

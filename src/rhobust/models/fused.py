@@ -266,7 +266,7 @@ def _finish(y: Tensor, shortcut: Tensor | None, activation: nn.Module | None) ->
     return y if activation is None else activation(y)
 
 
-class StandIn:
+class EvalCopy:
     """A copy of a network for inner loops: evaluation mode, no gradients in the weights, batch norm folded.
 
     It answers as the network does in evaluation mode at its last `refresh`, with the weights of convolutions and dense

@@ -8,26 +8,26 @@ from torch import Tensor, nn
 
 from rhobust.data import to_unit
 
-Move = Callable[[Tensor, Tensor, int], Tensor]
+StepRule = Callable[[Tensor, Tensor, int], Tensor]
 """From the iterate, its gradient and the step's number to the next iterate."""
 
 
-class Lender(nn.Module):
-    """A network that lends inner loops a stand-in: the same function in evaluation mode, in a faster form."""
+class WithEvalCopy(nn.Module):
+    """A network and its evaluation copy: the same function in evaluation mode, in a faster form, for inner loops."""
 
-    def __init__(self, network: nn.Module, lend: Callable[[], nn.Module]) -> None:
+    def __init__(self, network: nn.Module, eval_copy: Callable[[], nn.Module]) -> None:
         super().__init__()
-        self.network, self.lend = network, lend
+        self.network, self.eval_copy = network, eval_copy
 
     def forward(self, x: Tensor) -> Tensor:
         return self.network(x)
 
 
-class Lent(nn.Module):
-    """A stand-in that computes the losses of labelled examples in one piece with itself, and steps in one piece too."""
+class CompiledCopy(nn.Module):
+    """Compiled evaluation copy of the network with fused cross-entropy and fused attack step."""
 
     def __init__(
-        self, network: nn.Module, losses: Callable[[Tensor, Tensor], Tensor], fuse: Callable[[Move], Move]
+        self, network: nn.Module, losses: Callable[[Tensor, Tensor], Tensor], fuse: Callable[[StepRule], StepRule]
     ) -> None:
         super().__init__()
         self.network, self.losses, self.fuse = network, losses, fuse
@@ -38,9 +38,12 @@ class Lent(nn.Module):
 
 @contextmanager
 def frozen(model: nn.Module) -> Iterator[nn.Module]:
-    """Lend a model for an inner loop: evaluation mode, weights without gradients; everything is put back after."""
-    if isinstance(model, Lender):
-        yield model.lend()
+    """The model for an inner loop: evaluation mode, weights without gradients; both are restored on exit.
+
+    A model `WithEvalCopy` gives its copy instead.
+    """
+    if isinstance(model, WithEvalCopy):
+        yield model.eval_copy()
         return
     check_module(model)
     modes = [(module, module.training) for module in model.modules()]
@@ -73,8 +76,8 @@ def output_width(model: nn.Module, x: Tensor) -> int:
     # A copy: a network that works in place would change the caller's image.
     first = x[:1].clone() if x.is_floating_point() else to_unit(x[:1])
     try:
-        with torch.no_grad(), frozen(model) as lent:
-            logits = lent(first)
+        with torch.no_grad(), frozen(model) as network:
+            logits = network(first)
     except torch.OutOfMemoryError:
         raise
     except RuntimeError as error:

@@ -56,8 +56,8 @@ def match_target(
 
     def evaluate(block: list[int]) -> list[Row]:
         x, y = to_unit(data.images[block]).to(target.device), data.labels[block].to(target.device)
-        with frozen(target.model) as lent:
-            worst = method.maximise(lent, x, y, ExampleNoise(seed, "matching", block))
+        with frozen(target.model) as frozen_model:
+            worst = method.maximise(frozen_model, x, y, ExampleNoise(seed, "matching", block))
         moved = (worst - x).flatten(1).double().square().sum(1)
         return [{"index": index, "squared_distance": float(far)} for index, far in zip(block, moved, strict=True)]
 
@@ -83,8 +83,8 @@ def curvature_target(
     settings: Row = {"images": images, "draws": draws, "loss": "1 - p(label)", "seed": seed, **target.identity()}
 
     def evaluate(block: list[int]) -> list[Row]:
-        with frozen(target.model) as lent:
-            return [_curvature(lent, target, index, sigma, draws, seed) for index in block]
+        with frozen(target.model) as frozen_model:
+            return [_curvature(frozen_model, target, index, sigma, draws, seed) for index in block]
 
     def summarise(rows: list[Row]) -> Row:
         largest = max(rows, key=lambda row: abs(row["curvature"]))

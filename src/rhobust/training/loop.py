@@ -28,14 +28,14 @@ from rhobust.training.run import (
     RESUME,
     WEIGHTS,
     Run,
-    begun,
     check_folder,
+    create_run_folder,
     load_checkpoint,
     save_checkpoint,
     save_metrics,
     save_weights,
 )
-from rhobust.training.step import FastStep, Step
+from rhobust.training.step import CompiledStep, TrainingStep
 
 RISE = 0.3
 """Share of a one-cycle run in which the rate rises."""
@@ -135,7 +135,7 @@ def train(
     fitting, measured = _split(data, config)
     trainer = Trainer.start(run, fitting.to(device), measured.to(device), device, processes)
     environment = {**describe_environment(device), "command": train_command(config)}
-    folder = begun(run, environment) if processes.first else nullcontext()
+    folder = create_run_folder(run, environment) if processes.first else nullcontext()
     with folder, progress_or_default(progress if processes.first else no_progress) as notify:
         if isinstance(config.method, WRM) and config.activation != "elu":
             notify("warning: WRM's theory needs a smooth network; activation elu is the paper's choice")
@@ -171,7 +171,7 @@ class Trainer:
     measured: Dataset
     model: nn.Module
     optimizer: torch.optim.Optimizer
-    step: Step
+    step: TrainingStep
     noise: ShardNoise
     processes: Processes
     metrics: list[dict[str, Any]]
@@ -207,9 +207,9 @@ class Trainer:
         optimizer = _optimizer(config, model, device)
         noise = ShardNoise(BatchNoise(stream(config.seed, "noise", device=device)), processes)
         parts = (model, config.method, optimizer, noise, processes, config.clip)
-        step = Step(*parts)
+        step = TrainingStep(*parts)
         if config.fast and device.type == "cuda":
-            step = FastStep(*parts, size=len(processes.rows(torch.arange(config.batch_size))))
+            step = CompiledStep(*parts, size=len(processes.rows(torch.arange(config.batch_size))))
         trainer = cls(run, fitting, measured, model, optimizer, step, noise, processes, [], {}, {})
         if config.average:
             trainer.average = _copy(model)

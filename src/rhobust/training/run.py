@@ -117,7 +117,7 @@ def check_folder(run: Run, *, resume: bool) -> None:
 
 
 @contextmanager
-def begun(run: Run, environment: dict[str, Any]) -> Iterator[None]:
+def create_run_folder(run: Run, environment: dict[str, Any]) -> Iterator[None]:
     """Make a run folder, or take the one that is there; one made here goes again if no epoch is saved in it."""
     if (run.folder / CONFIG).exists():
         yield

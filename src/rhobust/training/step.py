@@ -12,14 +12,14 @@ from torch.nn.utils import clip_grad_norm_
 
 from rhobust.attacks.gradient import label_losses
 from rhobust.methods import Loss, Method
-from rhobust.models.fused import ConvNorm, StandIn
-from rhobust.models.inference import Lender, Lent
+from rhobust.models.fused import ConvNorm, EvalCopy
+from rhobust.models.inference import CompiledCopy, WithEvalCopy
 from rhobust.noise import BatchNoise, Noise
 from rhobust.training.distributed import Processes, ShardNoise
 
 
 @dataclass
-class Step:
+class TrainingStep:
     """The plain update, in the weights' own precision; what the fast path must agree with."""
 
     model: nn.Module
@@ -67,8 +67,8 @@ WARM_UP = 3
 
 
 @dataclass
-class FastStep(Step):
-    """The same update as `Step`, with forward passes in bf16 and one launch a step.
+class CompiledStep(TrainingStep):
+    """The same update as `TrainingStep`, with forward passes in bf16 and one launch a step.
 
     Weights, their gradients and the optimiser stay in float32. The first batch of full size compiles the network
     and captures inner loop, outer step and optimiser in one graph; its noise comes from a generator registered with
@@ -85,25 +85,25 @@ class FastStep(Step):
     def __post_init__(self) -> None:
         self.compiled = cast(nn.Module, torch.compile(self.model, dynamic=False))
         if any(isinstance(module, ConvNorm) for module in self.model.modules()):
-            self.compiled = Lender(self.compiled, self._stand_in())
+            self.compiled = WithEvalCopy(self.compiled, self._eval_copy())
 
-    def _stand_in(self) -> Callable[[], nn.Module]:
-        """Lends inner loops a compiled bf16 copy with batch norm folded, refreshed once a step."""
-        stand_in = StandIn(self.model, torch.bfloat16)
-        network = Lent(
-            cast(nn.Module, torch.compile(stand_in.network, dynamic=False)),
-            torch.compile(partial(label_losses, stand_in.network), dynamic=False),
+    def _eval_copy(self) -> Callable[[], nn.Module]:
+        """A compiled bf16 copy for inner loops with batch norm folded, refreshed once per step."""
+        source = EvalCopy(self.model, torch.bfloat16)
+        network = CompiledCopy(
+            cast(nn.Module, torch.compile(source.network, dynamic=False)),
+            torch.compile(partial(label_losses, source.network), dynamic=False),
             # A norm of each example in two stages would need a kernel for each of them.
             partial(torch.compile, dynamic=False, options={"split_reductions": False}),
         )
-        refresh = torch.compile(stand_in.refresh, dynamic=False)
+        refresh = torch.compile(source.refresh, dynamic=False)
 
-        def lend() -> nn.Module:
+        def copy() -> nn.Module:
             with torch.autocast("cuda", enabled=False):
                 refresh()
             return network
 
-        return lend
+        return copy
 
     def __call__(self, x: Tensor, y: Tensor, share: Tensor) -> Loss:
         if len(x) != self.size or not self.capture:
