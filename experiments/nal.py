@@ -155,7 +155,7 @@ def readings(run: TrainConfig, images: int) -> dict[str, Reading]:
     """What is looked at in a row, by column."""
     if run.sigma == CERTIFIED_SIGMA:
         radii = tuple(CERTIFIED_SIGMA * step for step in range(4))
-        certify = Certify(run, CERTIFIED_SIGMA, 100_000, images // 2, "grid", radii)
+        certify = Certify(run, CERTIFIED_SIGMA, 100_000, images // 2, "sequential", radii)
         return {f"certified at {radius:g}": Reading(certify, "certified_at", radius) for radius in radii}
     return {f"{radius:g}": Reading(attack_on(run, images), "robust", radius) for radius in RADII}
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from rhobust.attacks import EOT, PGD, AutoAttack, PaperPGD
-from rhobust.certificates import Cohen, Grid, ShiftClaim, Smoothing, TwoStage, choose_way
+from rhobust.certificates import Fixed, Sequential, ShiftClaim, Smoothing, TwoStage, choose_procedure
 from rhobust.evaluation import Ascent
 from rhobust.methods import ERM, NAL, WRM
 from rhobust.settings import check_count, check_declared, check_number, sizes
@@ -86,12 +86,12 @@ def test_what_it_does_not_is_refused(given: dict[str, Any], message: str) -> Non
         (lambda: Smoothing(float("inf"), 10), "sigma must be > 0 and finite, got inf"),
         (lambda: Smoothing(0.25, 10, dtype="float64"), "dtype must be one of float32, .*, got 'float64'"),
         (lambda: Smoothing(0.25, 10, noise="uniform"), "noise must be one of grid, float, got 'uniform'"),
-        (lambda: ShiftClaim(way="fast"), "way must be one of majorant, intervals, sample, got 'fast'"),
+        (lambda: ShiftClaim(estimator="fast"), "estimator must be one of majorant, intervals, sample, got 'fast'"),
         (lambda: ShiftClaim("k-vote", votes=2.5), r"votes must be an int or None, got 2\.5"),
-        (lambda: Cohen(n=1e4), r"n must be an int, got 10000\.0"),
-        (lambda: Grid((0.1,), n0=float("nan")), "n0 must be an int, got nan"),
+        (lambda: Fixed(n=1e4), r"n must be an int, got 10000\.0"),
+        (lambda: Sequential((0.1,), n0=float("nan")), "n0 must be an int, got nan"),
         (lambda: TwoStage(tolerance=[0.1]), r"tolerance must be a number, got \[0\.1\]"),
-        (lambda: choose_way("fast"), "way must be one of cohen, grid, two-stage, got 'fast'"),
+        (lambda: choose_procedure("fast"), "procedure must be one of fixed, sequential, two-stage, got 'fast'"),
         (lambda: Ascent(steps=1.5), r"steps must be an int, got 1\.5"),
         (lambda: TrainConfig(ERM(), "digits", "cnn", optimizer="adamw"), "optimizer must be one of adam, sgd"),
         (lambda: TrainConfig(ERM(), "digits", "cnn", epochs=1.5), r"epochs must be an int, got 1\.5"),

@@ -21,6 +21,20 @@ Row = dict[str, Any]
 PLAIN, COMPRESSED = ".jsonl", ".jsonl.gz"
 """How the names of record files end."""
 
+PROCEDURE_ON_DISK = {"fixed": "cohen", "sequential": "grid", "two-stage": "two-stage"}
+"""Certification procedures and what record files call them, in the header and in the file's name."""
+PROCEDURE_FROM_DISK = {value: key for key, value in PROCEDURE_ON_DISK.items()}
+KEYS_ON_DISK = {"procedure": "way", "estimator": "way", "baselines": "beside"}
+"""Settings that record files call otherwise; no evaluation has two settings with one name on disk."""
+
+
+def on_disk(settings: Mapping[str, Any]) -> Row:
+    """Settings under the names that record files use."""
+    return {
+        KEYS_ON_DISK.get(key, key): PROCEDURE_ON_DISK[value] if key == "procedure" else value
+        for key, value in settings.items()
+    }
+
 
 @dataclass(frozen=True)
 class Record:

@@ -25,16 +25,16 @@ def prediction(model, x, y, alpha):
     return SmoothedClassifier(model, 0.25, 2).predict(x, n=20, alpha=alpha)
 
 
-def shift(way):
+def shift(estimator):
     def certify(model, x, y, alpha):
-        claim = ShiftClaim(way=way, cost="winf")
+        claim = ShiftClaim(estimator=estimator, cost="winf")
         return certify_shift(model, x, y, sigma=0.25, eps=(0.1,), draws=10, alpha=alpha, claim=claim).certified_loss
 
     return certify
 
 
 def soft_sample(model, x, y, alpha):
-    claim = ShiftClaim(way="sample", cost="winf", loss="cross-entropy", bound=2.0)
+    claim = ShiftClaim(estimator="sample", cost="winf", loss="cross-entropy", bound=2.0)
     return certify_shift(model, x, y, sigma=0.25, eps=(0.1,), draws=10, alpha=alpha, claim=claim).certified_loss
 
 

@@ -139,7 +139,7 @@ def test_more_errors_never_certify_more():
 
 
 def test_evidence_of_some_points_is_no_certificate_of_all():
-    survey = ShiftSurvey(ShiftClaim(way="sample"), Smoothing(0.5, 2), points=400, dimension=64, draws=10)
+    survey = ShiftSurvey(ShiftClaim(estimator="sample"), Smoothing(0.5, 2), points=400, dimension=64, draws=10)
     with pytest.raises(ValueError, match="evidence must be that of all 400 points, got 40"):
         survey.certificate(Evidence(np.zeros(40)), (0.1,))
 
@@ -178,11 +178,11 @@ def test_other_classifiers_lie_below_their_true_worst_case(half_space, grey_imag
 
 
 @pytest.mark.parametrize(
-    ("way", "bound"),
+    ("estimator", "bound"),
     [("majorant", population_loss), ("intervals", population_loss_intervals), ("sample", sample_loss)],
 )
-def test_the_ways_are_their_bounds(half_space, grey_images, way, bound):
-    claim = ShiftClaim(classifier="majority", cost="winf", way=way)
+def test_the_estimators_are_their_bounds(half_space, grey_images, estimator, bound):
+    claim = ShiftClaim(classifier="majority", cost="winf", estimator=estimator)
     certificate = certify_shift(
         half_space, grey_images.images, grey_images.labels, sigma=0.25, eps=(0.1,), draws=30, claim=claim
     )
@@ -203,12 +203,12 @@ class Soft(torch.nn.Module):
         return 100 * self.half_space(x).sign()
 
 
-@pytest.mark.parametrize("way", ["majorant", "intervals", "sample"])
-def test_the_clipped_cross_entropy_lies_above_its_true_worst_case(half_space, grey_images, way):
-    repeats = 1 if way == "sample" else 10
+@pytest.mark.parametrize("estimator", ["majorant", "intervals", "sample"])
+def test_the_clipped_cross_entropy_lies_above_its_true_worst_case(half_space, grey_images, estimator):
+    repeats = 1 if estimator == "sample" else 10
     images, labels = grey_images.images.repeat(repeats, 1, 1, 1), grey_images.labels.repeat(repeats)
-    claim = ShiftClaim(loss="cross-entropy", bound=2.0, way=way)
-    draws = 20 if way == "majorant" else 200
+    claim = ShiftClaim(loss="cross-entropy", bound=2.0, estimator=estimator)
+    draws = 20 if estimator == "majorant" else 200
     eps = (0.0, 0.1)
     found = certify_shift(Soft(half_space), images, labels, sigma=0.25, eps=eps, draws=draws, alpha=0.01, claim=claim)
     truth = 2 * worst_case_loss(true_errors(half_space, grey_images), np.square(eps), 0.25)
@@ -251,9 +251,9 @@ def test_a_soft_loss_is_counted_by_its_own_draws(half_space, grey_images):
 
 
 @pytest.mark.parametrize("cost", ["w1", "winf"])
-@pytest.mark.parametrize("way", ["majorant", "intervals", "sample"])
-def test_the_ways_of_a_soft_loss_are_their_bounds(half_space, grey_images, way, cost):
-    claim = ShiftClaim(loss="cross-entropy", bound=0.7, cost=cost, way=way)
+@pytest.mark.parametrize("estimator", ["majorant", "intervals", "sample"])
+def test_the_estimators_of_a_soft_loss_are_their_bounds(half_space, grey_images, estimator, cost):
+    claim = ShiftClaim(loss="cross-entropy", bound=0.7, cost=cost, estimator=estimator)
     images, labels = grey_images.images, grey_images.labels
     found = certify_shift(half_space, images, labels, sigma=0.25, eps=(0.1,), draws=30, alpha=0.04, claim=claim)
     drawn = draw_losses(
@@ -267,10 +267,10 @@ def test_the_ways_of_a_soft_loss_are_their_bounds(half_space, grey_images, way, 
         purpose="shift",
     )
     shift = {"rho": 0.01, "sigma": 0.25, "cost": cost}
-    if way == "majorant":
+    if estimator == "majorant":
         counts = randomized_counts(drawn.values, 0.7, dither_noise(0, "shift", range(40), 30))
         direct = population_loss(counts, 30, alpha=0.04, **shift)
-    elif way == "intervals":
+    elif estimator == "intervals":
         # One point in a thousand may exceed its bound, which is added; the population's band has all of alpha.
         uppers = betting_upper(drawn.values / 0.7, 1e-3)
         direct = population_loss_uppers(uppers, alpha=0.04, interval_alpha=1e-3, **shift)
@@ -326,7 +326,7 @@ def test_nan_and_losses_out_of_bounds_are_errors(half_space, grey_images):
             "W-infinity distance 0.1 of the data's, the classifier",
         ),
         (
-            ShiftClaim(way="sample"),
+            ShiftClaim(estimator="sample"),
             "over the noise, for every distribution within W2 distance 0.1 of these 40 test",
         ),
         (

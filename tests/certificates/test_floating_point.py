@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from rhobust.certificates import Cohen, SmoothedClassifier, Smoothing, certify_inputs, count_votes
+from rhobust.certificates import Fixed, SmoothedClassifier, Smoothing, certify_inputs, count_votes
 from rhobust.data import to_unit
 
 SIGMA, SIDE = 0.25, 32
@@ -32,7 +32,7 @@ def test_float_noise_certifies_a_class_that_a_close_point_does_not_have():
     black = torch.zeros(1, 3, SIDE, SIDE)
     grey = torch.full_like(black, 2.0**-8)
     certificate = certify_inputs(
-        LowBits(), black, Smoothing(SIGMA, 2, noise="float"), Cohen(n=2000), indices=[0], alpha=0.001
+        LowBits(), black, Smoothing(SIGMA, 2, noise="float"), Fixed(n=2000), indices=[0], alpha=0.001
     )[0]
     distance = float((grey - black).norm())
     assert certificate.prediction == 1

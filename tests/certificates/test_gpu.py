@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from rhobust.certificates import Cohen, Grid, Smoothing, VoteCounter, certify_stream, check_alone, count_votes
+from rhobust.certificates import Fixed, Sequential, Smoothing, VoteCounter, certify_stream, check_alone, count_votes
 from rhobust.certificates import sampling as votes
 from rhobust.models import build_model
 from rhobust.noise import grid_block, grid_steps, grid_thresholds, grid_values, key_words, stream_key
@@ -14,7 +14,7 @@ from rhobust.noise import grid_block, grid_steps, grid_thresholds, grid_values, 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]
 
 CUDA = torch.device("cuda")
-WAYS = [{"dtype": "tf32"}, {"dtype": "float32"}, {"dtype": "bfloat16"}, {"dtype": "bfloat16", "compiled": True}]
+ARITHMETICS = [{"dtype": "tf32"}, {"dtype": "float32"}, {"dtype": "bfloat16"}, {"dtype": "bfloat16", "compiled": True}]
 
 
 @pytest.fixture(scope="module")
@@ -31,9 +31,9 @@ def images():
     return torch.randint(256, (40, 3, 32, 32), generator=generator, dtype=torch.uint8).to(CUDA)
 
 
-@pytest.mark.parametrize("way", WAYS, ids=str)
-def test_votes_do_not_depend_on_the_batch(network, images, way):
-    smoothing = Smoothing(0.25, 10, **way)
+@pytest.mark.parametrize("arithmetic", ARITHMETICS, ids=str)
+def test_votes_do_not_depend_on_the_batch(network, images, arithmetic):
+    smoothing = Smoothing(0.25, 10, **arithmetic)
     whole = count_votes(network, images, smoothing, indices=range(40), draws=300, purpose="test")
     assert whole.sum(1).tolist() == [300] * 40
     names = [7, 30, 3]
@@ -43,8 +43,8 @@ def test_votes_do_not_depend_on_the_batch(network, images, way):
 
 def test_a_captured_pass_votes_as_the_plain_one(network, images):
     plain, fast = (
-        count_votes(network, images, Smoothing(0.25, 10, **way), indices=range(40), draws=256, purpose="test")
-        for way in (WAYS[1], WAYS[3])
+        count_votes(network, images, Smoothing(0.25, 10, **arithmetic), indices=range(40), draws=256, purpose="test")
+        for arithmetic in (ARITHMETICS[1], ARITHMETICS[3])
     )
     # The same noise; bf16 moves only answers that are nearly tied.
     assert (plain - fast).abs().sum().item() < 0.05 * plain.sum().item()
@@ -64,11 +64,11 @@ def test_the_draws_have_their_law():
     assert abs(torch.corrcoef(torch.stack([noise[0], noise[1]]))[0, 1].item()) < 6 / np.sqrt(size)
 
 
-@pytest.mark.parametrize("way", [Cohen(50, 1000), Grid((0.0, 0.25, 0.5), 50, 1000)], ids=str)
-def test_certificates_do_not_depend_on_who_is_certified_beside(network, images, way):
-    counter = VoteCounter(network, images, Smoothing(0.25, 10, **WAYS[3]))
-    alone = [next(iter(certify_stream(counter, way, [(place, place)], alpha=1e-3))) for place in range(5)]
-    together = list(certify_stream(counter, way, [(place, place) for place in range(5)], alpha=1e-3))
+@pytest.mark.parametrize("procedure", [Fixed(50, 1000), Sequential((0.0, 0.25, 0.5), 50, 1000)], ids=str)
+def test_certificates_do_not_depend_on_who_is_certified_beside(network, images, procedure):
+    counter = VoteCounter(network, images, Smoothing(0.25, 10, **ARITHMETICS[3]))
+    alone = [next(iter(certify_stream(counter, procedure, [(place, place)], alpha=1e-3))) for place in range(5)]
+    together = list(certify_stream(counter, procedure, [(place, place) for place in range(5)], alpha=1e-3))
     assert alone == together
 
 
@@ -82,28 +82,28 @@ def test_the_counter_draws_as_on_a_cpu():
     assert torch.equal(block[3], (here[4] - len(grid_thresholds(0.25, "cpu")) // 2).to(torch.int16))
 
 
-@pytest.mark.parametrize("way", [WAYS[0], WAYS[3]], ids=str)
-def test_the_network_answers_each_input_alone(network, images, way):
-    check_alone(VoteCounter(network, images, Smoothing(0.25, 10, **way)))
+@pytest.mark.parametrize("arithmetic", [ARITHMETICS[0], ARITHMETICS[3]], ids=str)
+def test_the_network_answers_each_input_alone(network, images, arithmetic):
+    check_alone(VoteCounter(network, images, Smoothing(0.25, 10, **arithmetic)))
 
 
-def certificates(network, images, way):
-    counter = VoteCounter(network, images, Smoothing(0.25, 10, **WAYS[3]))
-    return counter, list(certify_stream(counter, way, [(place, place) for place in range(12)], alpha=1e-3))
+def certificates(network, images, procedure):
+    counter = VoteCounter(network, images, Smoothing(0.25, 10, **ARITHMETICS[3]))
+    return counter, list(certify_stream(counter, procedure, [(place, place) for place in range(12)], alpha=1e-3))
 
 
 def test_a_capture_changes_no_certificate(network, images, monkeypatch):
-    counter, captured = certificates(network, images, Cohen(100, 5000))
+    counter, captured = certificates(network, images, Fixed(100, 5000))
     assert counter.graph is not None
     monkeypatch.setattr(VoteCounter, "_capture", lambda self, plan: None)
-    assert certificates(network, images, Cohen(100, 5000))[1] == captured
+    assert certificates(network, images, Fixed(100, 5000))[1] == captured
 
 
 def test_haste_changes_no_certificate(network, images, monkeypatch):
-    way = Grid((0.0, 0.25, 0.5), n=20_000)
-    _, hasty = certificates(network, images, way)
+    procedure = Sequential((0.0, 0.25, 0.5), n=20_000)
+    _, hasty = certificates(network, images, procedure)
     monkeypatch.setitem(votes.AHEAD, "cuda", 0)
-    assert certificates(network, images, way)[1] == hasty
+    assert certificates(network, images, procedure)[1] == hasty
 
 
 def test_nan_is_an_error(images):

@@ -5,17 +5,17 @@ import pytest
 import torch
 
 from rhobust.bounds import RadiusTest, looks
-from rhobust.certificates import Cohen, Grid, Smoothing, TwoStage, certify_inputs, count_votes
+from rhobust.certificates import Fixed, Sequential, Smoothing, TwoStage, certify_inputs, count_votes
 from rhobust.certificates import sampling as votes
 
 SMOOTHING = Smoothing(0.25, 2)
 RADII = (0.0, 0.2, 0.4)
-WAYS = [Cohen(n0=50, n=500), Grid(RADII, n0=50, n=3000), TwoStage(n0=100, n=3000, tolerance=0.02)]
+PROCEDURES = [Fixed(n0=50, n=500), Sequential(RADII, n0=50, n=3000), TwoStage(n0=100, n=3000, tolerance=0.02)]
 
 
-def certify(model, images, way, indices=None, **changes):
+def certify(model, images, procedure, indices=None, **changes):
     names = range(len(images)) if indices is None else indices
-    return certify_inputs(model, images, SMOOTHING, way, indices=names, alpha=changes.get("alpha", 0.01))
+    return certify_inputs(model, images, SMOOTHING, procedure, indices=names, alpha=changes.get("alpha", 0.01))
 
 
 def plain(model, image, index):
@@ -41,7 +41,7 @@ def plain(model, image, index):
 
 def test_a_grid_is_decided_as_by_hand(half_space, grey_images):
     images = grey_images.images[14:26]
-    found = certify(half_space, images, WAYS[1], range(14, 26))
+    found = certify(half_space, images, PROCEDURES[1], range(14, 26))
     assert len({certificate.n for certificate in found}) > 3
     for index, certificate in zip(range(14, 26), found, strict=True):
         chosen, top, count, n, evidence = plain(half_space, grey_images.images[index], index)
@@ -52,21 +52,21 @@ def test_a_grid_is_decided_as_by_hand(half_space, grey_images):
         assert certificate.radius == (RADII[len(evidence) - 1] if evidence else 0.0)
 
 
-@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
-def test_batches_order_and_haste_change_no_count(half_space, grey_images, way, monkeypatch):
+@pytest.mark.parametrize("procedure", PROCEDURES, ids=lambda procedure: procedure.name)
+def test_batches_order_and_haste_change_no_count(half_space, grey_images, procedure, monkeypatch):
     images = grey_images.images[10:30]
-    whole = certify(half_space, images, way)
+    whole = certify(half_space, images, procedure)
     order = torch.randperm(20, generator=torch.Generator().manual_seed(1)).tolist()
-    shuffled = certify(half_space, images[order], way, order)
+    shuffled = certify(half_space, images[order], procedure, order)
     assert shuffled == [whole[place] for place in order]
-    assert [certify(half_space, images[place : place + 1], way, [place])[0] for place in (0, 9, 10)] == [
+    assert [certify(half_space, images[place : place + 1], procedure, [place])[0] for place in (0, 9, 10)] == [
         whole[place] for place in (0, 9, 10)
     ]
     # Other batch sizes, and up to three batches under way before the first one's votes are seen.
     for rows, ahead in ((64, 0), (640, 3)):
         monkeypatch.setitem(votes.ROWS, "cpu", rows)
         monkeypatch.setitem(votes.AHEAD, "cpu", ahead)
-        assert certify(half_space, images, way) == whole
+        assert certify(half_space, images, procedure) == whole
 
 
 def test_batches_stay_full_while_inputs_wait(half_space, grey_images, monkeypatch):
@@ -78,28 +78,28 @@ def test_batches_stay_full_while_inputs_wait(half_space, grey_images, monkeypatc
         return counted(self, lots)
 
     monkeypatch.setattr(votes.VoteCounter, "count", count)
-    certify(half_space, grey_images.images, WAYS[1])
+    certify(half_space, grey_images.images, PROCEDURES[1])
     assert filled[:-2] == [256] * (len(filled) - 2)
 
 
 def test_noise_by_rows_gives_valid_certificates_too(half_space, grey_images, monkeypatch):
     # The way a GPU draws, on a CPU: other draws from the same law, the same in every batch.
-    ours = certify(half_space, grey_images.images[10:30], WAYS[1])
+    ours = certify(half_space, grey_images.images[10:30], PROCEDURES[1])
     monkeypatch.setitem(votes.BY_ROWS, "cpu", True)
-    rows = certify(half_space, grey_images.images[10:30], WAYS[1])
+    rows = certify(half_space, grey_images.images[10:30], PROCEDURES[1])
     assert [certificate.count for certificate in rows] != [certificate.count for certificate in ours]
     close = [one.radius == two.radius for one, two in zip(rows, ours, strict=True)]
     assert sum(close) >= 16
     monkeypatch.setitem(votes.ROWS, "cpu", 200)
     monkeypatch.setitem(votes.AHEAD, "cpu", 2)
-    assert certify(half_space, grey_images.images[10:30], WAYS[1]) == rows
+    assert certify(half_space, grey_images.images[10:30], PROCEDURES[1]) == rows
 
 
 def test_bad_settings_are_refused():
-    for way in (Cohen, TwoStage, lambda **draws: Grid(RADII, **draws)):
+    for procedure in (Fixed, TwoStage, lambda **draws: Sequential(RADII, **draws)):
         with pytest.raises(ValueError, match="n must be >= n0 >= 1, got n=10 and n0=20"):
-            way(n0=20, n=10)
+            procedure(n0=20, n=10)
     with pytest.raises(ValueError, match="tolerance must be > 0, got 0"):
         TwoStage(tolerance=0)
     with pytest.raises(ValueError, match="radii must increase"):
-        Grid((0.5, 0.1))
+        Sequential((0.5, 0.1))

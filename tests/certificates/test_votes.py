@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from rhobust.certificates import (
-    Cohen,
+    Fixed,
     Smoothing,
     ZeroOne,
     certify_inputs,
@@ -163,14 +163,14 @@ def test_what_is_no_8_bit_image_is_not_certified_with_grid_noise(half_space, gre
     x = grey_images.images.to(kind)
     assert noise_kind(x) == "float"
     with pytest.raises(ValueError, match="for grid noise, got others"):
-        certify_inputs(half_space, x, Smoothing(0.25, 2), Cohen(n=100), indices=range(len(x)), alpha=0.01)
+        certify_inputs(half_space, x, Smoothing(0.25, 2), Fixed(n=100), indices=range(len(x)), alpha=0.01)
 
 
 def test_every_image_has_a_name(half_space, grey_images):
     x, y = grey_images.images, grey_images.labels
     for indices in (range(3), range(50)):
         with pytest.raises(ValueError, match=r"indices must name every image \(40\)"):
-            certify_inputs(half_space, x, Smoothing(0.25, 2), Cohen(n=100), indices=indices, alpha=0.01)
+            certify_inputs(half_space, x, Smoothing(0.25, 2), Fixed(n=100), indices=indices, alpha=0.01)
         with pytest.raises(ValueError, match=r"indices must name every image \(40\)"):
             draw_losses(half_space, x, y, ZeroOne(), Smoothing(0.25, 2), indices=indices, draws=2, purpose="test")
 

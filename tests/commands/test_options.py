@@ -28,10 +28,18 @@ CASES = {
         {"source": "other", "scored": "base", "votes": 7, "nested": False, "probe": False, "fast": True, **SAMPLED},
     ),
     "certify": (
-        f"run {SAMPLE} --radii 0 1 --way grid --tolerance 0.1 --n0 50 --n 500 --alpha 0.01 --noise float"
+        f"run {SAMPLE} --radii 0 1 --procedure sequential --tolerance 0.1 --n0 50 --n 500 --alpha 0.01 --noise float"
         " --dtype bfloat16 --compile --tsv t.tsv",
         "certify_target",
-        {"radii": (0.0, 1.0), "way": "grid", "tolerance": 0.1, "n0": 50, "n": 500, "alpha": 0.01, "noise": "float"}
+        {
+            "radii": (0.0, 1.0),
+            "procedure": "sequential",
+            "tolerance": 0.1,
+            "n0": 50,
+            "n": 500,
+            "alpha": 0.01,
+            "noise": "float",
+        }
         | {"dtype": "bfloat16", "compiled": True, **SAMPLED},
     ),
     "certify-shift": (

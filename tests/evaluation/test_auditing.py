@@ -16,9 +16,9 @@ from rhobust.progress import no_progress
 from rhobust.records import COMPRESSED, compress, settings_hash
 
 CPU = torch.device("cpu")
-WAYS = {
+PROCEDURES = {
     "grid": ["--radii", "0", "0.25", "0.5"],
-    "cohen": ["--way", "cohen", "--n", "1000"],
+    "cohen": ["--procedure", "fixed", "--n", "1000"],
     "two-stage": ["--tolerance", "0.05", "--n", "2000"],
 }
 
@@ -26,7 +26,7 @@ WAYS = {
 @pytest.fixture(scope="module")
 def folder(folder):
     """A run with a record of each way."""
-    for options in WAYS.values():
+    for options in PROCEDURES.values():
         assert run(["certify", str(folder), *options, "--n", "1000", "--limit", "12", "--quiet"]) == 0
     return folder
 
@@ -58,7 +58,7 @@ def audit(path, share=1.0, **settings):
     return audit_record(path, device=CPU, share=share, progress=no_progress, **settings)
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", PROCEDURES)
 def test_what_was_recorded_is_confirmed(folder, way):
     found = audit(record_of(folder, way))
     assert found["problems"] == []
@@ -131,7 +131,7 @@ def other_alpha(lines):
     lines[0]["settings"]["alpha"] = 0.05
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", PROCEDURES)
 @pytest.mark.parametrize(
     ("alter", "message"),
     [
@@ -209,8 +209,8 @@ SHIFTS = {
     "votes": ["--classifier", "k-vote", "--votes", "3", "--beside"],
     "majority": ["--classifier", "majority", "--cost", "w1"],
     "loss": ["--loss", "cross-entropy"],
-    "sample": ["--way", "sample"],
-    "intervals": ["--way", "intervals"],
+    "sample": ["--estimator", "sample"],
+    "intervals": ["--estimator", "intervals"],
 }
 
 

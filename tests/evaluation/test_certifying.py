@@ -27,12 +27,12 @@ def certify(target, **settings):
     [
         ({}, "cohen"),
         ({"radii": RADII}, "grid"),
-        ({"radii": RADII, "way": "cohen"}, "cohen"),
+        ({"radii": RADII, "procedure": "fixed"}, "cohen"),
         ({"tolerance": 0.1}, "two-stage"),
-        ({"way": "two-stage"}, "two-stage"),
+        ({"procedure": "two-stage"}, "two-stage"),
     ],
 )
-def test_the_way_is_that_which_the_options_ask_for(target, settings, way):
+def test_the_procedure_is_that_which_the_options_ask_for(target, settings, way):
     record = certify(target, limit=2, **settings)
     assert record.settings["way"] == way
     assert record.path.name.startswith(f"certify-{way}-")
@@ -50,7 +50,7 @@ def test_the_summary_counts_right_and_certified(target, half_space, grey_images)
     labels = grey_images.labels.clone()
     labels[-1] = 0  # one that is certified and wrong
     target = replace(target, data=replace(grey_images, labels=labels))
-    record = certify(target, way="cohen", radii=RADII, n=2000)
+    record = certify(target, procedure="fixed", radii=RADII, n=2000)
     rows, summary = record.rows, record.summary
     right = [row["radius"] for row in rows if row["prediction"] is not None and row["prediction"] == row["label"]]
     assert rows[-1]["prediction"] == 1
@@ -68,11 +68,11 @@ def test_the_summary_counts_right_and_certified(target, half_space, grey_images)
     true = half_space(to_unit(grey_images.images))[:, 1].abs() >= 0.5 - 0.5 / 255
     assert summary["certified_accuracy"][2]["at_least"] <= true.float().mean()
     assert "within L2 distance 0.5. Holds for 8-bit images." in summary["statement"]
-    assert "ideal Gaussian draws" in certify(target, way="cohen", n=100, noise="float").summary["statement"]
+    assert "ideal Gaussian draws" in certify(target, procedure="fixed", n=100, noise="float").summary["statement"]
 
 
 def test_other_theorems_speak_from_the_same_counts(target):
-    record = certify(target, way="cohen", radii=RADII, n=2000)
+    record = certify(target, procedure="fixed", radii=RADII, n=2000)
     lower = np.array([row["p_lower"] if row["prediction"] == row["label"] else 0.0 for row in record.rows])
     cohen, lecuyer, li = record.summary["theorems"]
     assert [theorem["name"] for theorem in (cohen, lecuyer, li)] == ["cohen", "lecuyer", "li"]
@@ -90,7 +90,7 @@ def without_time(record):
 
 
 @pytest.mark.parametrize(
-    "settings", [{"radii": RADII}, {"way": "cohen"}, {"tolerance": 0.05}], ids=lambda s: next(iter(s))
+    "settings", [{"radii": RADII}, {"procedure": "fixed"}, {"tolerance": 0.05}], ids=lambda s: next(iter(s))
 )
 def test_batches_kills_and_processes_change_nothing(target, settings, monkeypatch):
     monkeypatch.setattr(walks, "BLOCK", 7)
@@ -155,8 +155,8 @@ def test_other_noise_than_in_training_is_told(target):
     [
         ({"alpha": 0.0}, r"alpha must lie in \(0, 1\), got 0.0"),
         ({"n": 50}, "n must be >= n0 >= 1, got n=50 and n0=100"),
-        ({"way": "grid"}, "radii must be given for the way grid"),
-        ({"way": "cohen", "tolerance": 0.1}, "tolerance must come with the way two-stage"),
+        ({"procedure": "sequential"}, "radii must be given for the procedure sequential"),
+        ({"procedure": "fixed", "tolerance": 0.1}, "tolerance must come with the procedure two-stage"),
         ({"dtype": "float16"}, "dtype must be float32 or bfloat16 on a cpu"),
     ],
 )
@@ -167,7 +167,7 @@ def test_bad_settings_are_refused_before_anything_is_written(target, settings, m
 
 
 def test_the_table_of_cohen_et_al(target, tmp_path):
-    record = certify(target, way="cohen", radii=RADII, n=200)
+    record = certify(target, procedure="fixed", radii=RADII, n=200)
     write_tsv(record, tmp_path / "table.tsv")
     lines = (tmp_path / "table.tsv").read_text().splitlines()
     assert lines[0].split("\t") == ["idx", "label", "predict", "radius", "correct", "time"]

@@ -19,7 +19,7 @@ RUN = TrainConfig(Gaussian(sigma=0.25), data="digits", model="cnn-small", epochs
 JOBS = {
     "attack": Attack(RUN, EOT(steps=1, draws=2), (0.0, 0.5), "smoothed", None, votes=5, limit=4, probe=False),
     "attack, no noise": Attack(RUN, PGD(steps=1), (0.0, 0.5), "base", None, votes=5, limit=4, probe=False),
-    "certify": Certify(RUN, 0.25, n=200, images=4, way="grid", radii=(0.25,)),
+    "certify": Certify(RUN, 0.25, n=200, images=4, procedure="sequential", radii=(0.25,)),
     "shift": Shift(RUN, 0.25, (0.0, 0.1), draws=2),
     "curves": Curves(RUN, 0.25, (0.0, 0.1), (1.0,), draws=2, images=4),
 }

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from rhobust.bench.benchmark import Setting, Table
 from rhobust.bench.peers import generators_kept
 from rhobust.bench.textbook import textbook_network, textbook_votes
-from rhobust.certificates import Certificate, Cohen, Dtype, Grid, Smoothing, VoteCounter, certify_stream
+from rhobust.certificates import Certificate, Dtype, Fixed, Sequential, Smoothing, VoteCounter, certify_stream
 from rhobust.data import Dataset, to_unit
 from rhobust.evaluation import Target, target_from_run
 from rhobust.methods import Gaussian
@@ -81,7 +81,7 @@ def bench_certify(setting: Setting) -> dict[str, Any]:
             rate(f"ART, batch {BATCH}", scale.loops, peer)
         counters = {name: _counter(target, images, dtype) for name, dtype in _arithmetics(device)}
         for name, counter in counters.items():
-            rate(name, scale.fixed, _seconds(lambda c=counter: _certify(c, Cohen(N0, N), scale.fixed), device))
+            rate(name, scale.fixed, _seconds(lambda c=counter: _certify(c, Fixed(N0, N), scale.fixed), device))
         trained = setting.run is not None or device.type == "cpu"
         result["decisions"] = _decisions(counter, count, result["rates"], device) if trained else None
     return result
@@ -154,16 +154,16 @@ def _counter(target: Target, images: Tensor, dtype: Dtype) -> VoteCounter:
     return counter
 
 
-def _certify(counter: VoteCounter, way: Cohen | Grid, images: int) -> list[Certificate]:
-    return list(certify_stream(counter, way, [(place, place) for place in range(images)], alpha=ALPHA))
+def _certify(counter: VoteCounter, procedure: Fixed | Sequential, images: int) -> list[Certificate]:
+    return list(certify_stream(counter, procedure, [(place, place) for place in range(images)], alpha=ALPHA))
 
 
 def _decisions(counter: VoteCounter, images: int, rates: list[dict[str, Any]], device: torch.device) -> dict[str, Any]:
     """Decide the radii of many images by the grid, and compare with what N draws decide."""
     radii = tuple(step * counter.smoothing.sigma for step in STEPS)
     found: list[Certificate] = []
-    seconds = _seconds(lambda: found.extend(_certify(counter, Grid(radii, N0, N), images)), device) / images
-    fixed = _certify(counter, Cohen(N0, N), images)
+    seconds = _seconds(lambda: found.extend(_certify(counter, Sequential(radii, N0, N), images)), device) / images
+    fixed = _certify(counter, Fixed(N0, N), images)
     same = [
         (one.prediction, one.radius) == _rounded_down(other, radii) for one, other in zip(found, fixed, strict=True)
     ]

@@ -20,7 +20,7 @@ from rhobust.settings import check_count, check_declared
 
 Classifier = Literal["randomised", "k-vote", "majority"]
 LossName = Literal["0-1", "cross-entropy"]
-Way = Literal["majorant", "intervals", "sample"]
+Estimator = Literal["majorant", "intervals", "sample"]
 
 DEFAULT_VOTES = 3
 """Votes of the k-vote classifier where none are given: a good compromise between its error and its certificate."""
@@ -54,7 +54,7 @@ class ShiftClaim:
     given."""
     cost: Cost = "w2"
     """How far a distribution lies from the data's: w1, w2 or winf."""
-    way: Way = "majorant"
+    estimator: Estimator = "majorant"
     """majorant: the population, from few draws a point; intervals: the population, from a confidence interval at each
     point; sample: the test points themselves."""
 
@@ -93,8 +93,8 @@ class ShiftClaim:
 
     def in_words(self, value: float, *, eps: float, alpha: float, sigma: float, points: int, noise: NoiseKind) -> str:
         """The guarantee at one eps as a sentence: an accuracy is rounded down, a loss up."""
-        over = "the noise" if self.way == "sample" else "test points and noise"
-        of = f"these {points} test points" if self.way == "sample" else "the data's"
+        over = "the noise" if self.estimator == "sample" else "test points and noise"
+        of = f"these {points} test points" if self.estimator == "sample" else "the data's"
         who = {
             "randomised": "the classifier that takes one noisy vote",
             "k-vote": f"the classifier that takes the majority of {self.noisy_votes} noisy votes",

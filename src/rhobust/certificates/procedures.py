@@ -31,7 +31,7 @@ class Claims:
 
 
 class Plan(Protocol):
-    """A way at one sigma and one level; it speaks of many inputs at once, one entry an input."""
+    """A procedure at one sigma and one level, for many inputs at once: arrays have one entry per input."""
 
     def first(self, top: Whole) -> Whole:
         """Draws before the first look.
@@ -74,7 +74,7 @@ class Plan(Protocol):
         ...
 
 
-class Way(Protocol):
+class Procedure(Protocol):
     """How to certify: a frozen dataclass of its settings."""
 
     name: ClassVar[str]
@@ -95,28 +95,28 @@ class Way(Protocol):
         ...
 
 
-def check_way(way: Any) -> None:
+def check_procedure(procedure: Any) -> None:
     """Refuse a counting stage that is smaller than the selection: its radius could only be worse than worthless."""
-    check_declared(way)
-    if way.n0 < 1 or way.n < way.n0:
-        raise ValueError(f"n must be >= n0 >= 1, got n={way.n} and n0={way.n0}")
+    check_declared(procedure)
+    if procedure.n0 < 1 or procedure.n < procedure.n0:
+        raise ValueError(f"n must be >= n0 >= 1, got n={procedure.n} and n0={procedure.n0}")
 
 
 @dataclass(frozen=True)
-class Cohen:
+class Fixed:
     """Select the class with n0 draws, count it in n fresh ones; the radius is sigma Phi^{-1}(p_lower).
 
     The Clopper-Pearson bound of the count is false with probability at most alpha, and so is the radius.
     """
 
-    name: ClassVar[str] = "cohen"
+    name: ClassVar[str] = "fixed"
     n0: int = 100
     """Draws that select the class."""
     n: int = 100_000
     """Draws that count it."""
 
     def __post_init__(self) -> None:
-        check_way(self)
+        check_procedure(self)
 
     def plan(self, sigma: float, level: float) -> "FixedPlan":
         return FixedPlan(sigma, level, self.n)
@@ -152,14 +152,14 @@ class FixedPlan:
 
 
 @dataclass(frozen=True)
-class Grid:
+class Sequential:
     """Select the class with n0 draws, then test the radii while drawing fresh ones, n at most.
 
     An input is done as soon as every radius is proved or given up; most are after a small part of n. The largest
     radius claimed is false with probability at most alpha, whatever the number of radii (`RadiusTest`).
     """
 
-    name: ClassVar[str] = "grid"
+    name: ClassVar[str] = "sequential"
     radii: tuple[float, ...]
     """Increasing radii."""
     n0: int = 100
@@ -172,19 +172,19 @@ class Grid:
     """The chance that a radius is still proved below which it is given up."""
 
     def __post_init__(self) -> None:
-        check_way(self)
+        check_procedure(self)
         self.test(1.0, 0.5)
 
     def test(self, sigma: float, level: float) -> RadiusTest:
         """The test at a noise level, with probability `level` of a false claim."""
         return RadiusTest(self.radii, sigma, level, self.n, self.early, self.futility)
 
-    def plan(self, sigma: float, level: float) -> "GridPlan":
-        return GridPlan(self.test(sigma, level))
+    def plan(self, sigma: float, level: float) -> "SequentialPlan":
+        return SequentialPlan(self.test(sigma, level))
 
 
 @dataclass(frozen=True)
-class GridPlan:
+class SequentialPlan:
     """The test of the radii, with its looks."""
 
     test: RadiusTest
@@ -248,7 +248,7 @@ class TwoStage:
     """How much smaller the radius may be expected to be than with n draws."""
 
     def __post_init__(self) -> None:
-        check_way(self)
+        check_procedure(self)
         if not self.tolerance > 0:
             raise ValueError(f"tolerance must be > 0, got {self.tolerance}")
 
@@ -267,34 +267,34 @@ class TwoStagePlan(FixedPlan):
         return draws_for_tolerance(top, self.n0, sigma=self.sigma, tolerance=self.tolerance, alpha=self.level, n=self.n)
 
 
-AnyWay = Cohen | Grid | TwoStage
-WayName = Literal["cohen", "grid", "two-stage"]
-WAYS: dict[str, type[AnyWay]] = {way.name: way for way in (Cohen, Grid, TwoStage)}
+AnyProcedure = Fixed | Sequential | TwoStage
+ProcedureName = Literal["fixed", "sequential", "two-stage"]
+PROCEDURES: dict[str, type[AnyProcedure]] = {procedure.name: procedure for procedure in (Fixed, Sequential, TwoStage)}
 
 
-def choose_way(
-    name: WayName | None = None,
+def choose_procedure(
+    procedure: ProcedureName | None = None,
     *,
     radii: Sequence[float] | None = None,
     tolerance: float | None = None,
     n0: int | None = None,
     n: int | None = None,
-) -> AnyWay:
-    """The way of a name; where none is given, that which the radii or the tolerance ask for, else Cohen's.
+) -> AnyProcedure:
+    """The procedure of a name. Default: two-stage with a tolerance, sequential with radii, otherwise fixed.
 
-    What is None takes the way's default.
+    Settings that are None take the procedure's default.
     """
-    if name is None:
-        name = "two-stage" if tolerance is not None else "cohen" if radii is None else "grid"
-    if name not in WAYS:
-        raise ValueError(f"way must be one of {', '.join(WAYS)}, got {name!r}")
-    if tolerance is not None and name != "two-stage":
-        raise ValueError(f"tolerance must come with the way two-stage, got the way {name}")
+    if procedure is None:
+        procedure = "two-stage" if tolerance is not None else "fixed" if radii is None else "sequential"
+    if procedure not in PROCEDURES:
+        raise ValueError(f"procedure must be one of {', '.join(PROCEDURES)}, got {procedure!r}")
+    if tolerance is not None and procedure != "two-stage":
+        raise ValueError(f"tolerance must come with the procedure two-stage, got the procedure {procedure}")
     draws = {key: value for key, value in (("n0", n0), ("n", n)) if value is not None}
-    if name == "cohen":
-        return Cohen(**draws)
-    if name == "two-stage":
+    if procedure == "fixed":
+        return Fixed(**draws)
+    if procedure == "two-stage":
         return TwoStage(**draws) if tolerance is None else TwoStage(**draws, tolerance=tolerance)
     if radii is None:
-        raise ValueError("radii must be given for the way grid, got none")
-    return Grid(sizes("radii", radii), **draws)
+        raise ValueError("radii must be given for the procedure sequential, got none")
+    return Sequential(sizes("radii", radii), **draws)

@@ -29,7 +29,7 @@ from rhobust.settings import check_declared, sizes
 PURPOSE = "shift"
 """Names the noise of this certificate."""
 INTERVAL_ALPHA = 1e-3
-"""Level of each point's interval in the way "intervals"; it is added to the bound, so it is fixed beforehand."""
+"""Level of each point's interval of the estimator "intervals"; it is added to the bound, so it is fixed beforehand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class ShiftCertificate:
     """
 
     claim: ShiftClaim
-    """Classifier, loss, distance, and the way it was proved."""
+    """Classifier, loss, distance and estimator."""
     eps: tuple[float, ...]
     """Sizes of the shift."""
     certified_loss: tuple[float, ...]
@@ -143,10 +143,10 @@ class ShiftSurvey:
         loss = ClippedCrossEntropy(claim.largest)
         drawn = draw_losses(model, x, y, loss, smoothing, indices=indices, draws=draws, purpose=PURPOSE)
         mean = drawn.values.mean(axis=1)
-        if claim.way == "majorant":
+        if claim.estimator == "majorant":
             uniform = dither_noise(smoothing.seed, PURPOSE, indices, draws)
             return Evidence(drawn.errors, dithered=randomized_counts(drawn.values, claim.largest, uniform), losses=mean)
-        each = INTERVAL_ALPHA if claim.way == "intervals" else self.level() / self.points
+        each = INTERVAL_ALPHA if claim.estimator == "intervals" else self.level() / self.points
         uppers = np.atleast_1d(betting_upper(drawn.values / claim.largest, each))
         return Evidence(drawn.errors, losses=mean, uppers=uppers)
 
@@ -179,19 +179,19 @@ def _error(
     evidence: Evidence, claim: ShiftClaim, draws: int, rho: np.ndarray, sigma: float, level: float
 ) -> np.ndarray:
     bounds = {"majorant": population_loss, "intervals": population_loss_intervals, "sample": sample_loss}
-    worst = bounds[claim.way](evidence.errors, draws, rho, sigma, level, cost=claim.cost, votes=claim.noisy_votes)
+    worst = bounds[claim.estimator](evidence.errors, draws, rho, sigma, level, cost=claim.cost, votes=claim.noisy_votes)
     return np.atleast_1d(worst)
 
 
 def _soft_loss(
     evidence: Evidence, claim: ShiftClaim, draws: int, rho: np.ndarray, sigma: float, level: float
 ) -> np.ndarray:
-    if claim.way == "majorant":
+    if claim.estimator == "majorant":
         assert evidence.dithered is not None
         worst = population_loss(evidence.dithered, draws, rho, sigma, level, cost=claim.cost)
     else:
         assert evidence.uppers is not None
-        if claim.way == "intervals":
+        if claim.estimator == "intervals":
             worst = population_loss_uppers(
                 evidence.uppers, rho, sigma, level, cost=claim.cost, interval_alpha=INTERVAL_ALPHA
             )
@@ -226,7 +226,7 @@ def certify_shift(
         eps: Sizes of the shift; the statement holds for all of them at once.
         draws: Noise draws a point; more are needed as eps / sigma grows.
         alpha: Probability that the statement is false.
-        claim: Classifier, loss, distance and way; accuracy of the randomised classifier under W2 where none is given.
+        claim: Classifier, loss, distance and estimator; default: accuracy of the randomised classifier under W2.
         dtype: Arithmetic of the network; the device's own where none is given.
         seed: Names the noise.
     """

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from rhobust.attacks.gradient import smoothed_logits
 from rhobust.certificates.batch_independence import check_alone
-from rhobust.certificates.procedures import AnyWay, Plan, choose_way
+from rhobust.certificates.procedures import AnyProcedure, Plan, choose_procedure
 from rhobust.certificates.sampling import VoteCounter, check_names, conduct, count_votes
 from rhobust.certificates.schedule import Case, Schedule
 from rhobust.certificates.spec import Dtype, NoiseKind, Smoothing, charged_alpha, native_dtype, noise_kind
@@ -48,8 +48,8 @@ class Certificate:
     """"grid": exact integer noise; "float": float32 noise, for ideal Gaussian draws only."""
     seed: int
     """With the example's index, names the noise."""
-    way: str
-    """How it was certified: "cohen", "grid", "two-stage"."""
+    procedure: str
+    """Certification procedure: "fixed", "sequential" or "two-stage"."""
     dtype: Dtype
     """Arithmetic of the network."""
     compiled: bool = field(repr=False)
@@ -63,7 +63,13 @@ class Certificate:
 
 
 def certify_inputs(
-    model: nn.Module, images: Tensor, smoothing: Smoothing, way: AnyWay, *, indices: Sequence[int], alpha: float
+    model: nn.Module,
+    images: Tensor,
+    smoothing: Smoothing,
+    procedure: AnyProcedure,
+    *,
+    indices: Sequence[int],
+    alpha: float,
 ) -> list[Certificate]:
     """Certify each input; each certificate alone is false with probability at most alpha.
 
@@ -73,39 +79,39 @@ def certify_inputs(
         model: The base network, from inputs in [0, 1] to logits.
         images: uint8 or float images, on the network's device.
         smoothing: The noise and the arithmetic.
-        way: How to certify.
+        procedure: Certification procedure.
         indices: The examples' names in their data set, one an image.
         alpha: Probability that a certificate is false.
     """
     check_names(indices, images)
     counter = VoteCounter(model, images, smoothing)
     check_alone(counter)
-    return list(certify_stream(counter, way, list(enumerate(indices)), alpha=alpha))
+    return list(certify_stream(counter, procedure, list(enumerate(indices)), alpha=alpha))
 
 
 def certify_stream(
-    counter: VoteCounter, way: AnyWay, inputs: Sequence[tuple[int, int]], *, alpha: float
+    counter: VoteCounter, procedure: AnyProcedure, inputs: Sequence[tuple[int, int]], *, alpha: float
 ) -> Iterator[Certificate]:
     """Certify inputs, given by position among the counter's images and name, and yield them in their order.
 
     Draws of many inputs share a batch; an input that is decided leaves and the next one joins.
     """
-    plan = plan_for(way, counter.smoothing, dimension=int(np.prod(counter.shape)), alpha=alpha)
-    schedule = Schedule(inputs, plan, way.n0)
+    plan = plan_for(procedure, counter.smoothing, dimension=int(np.prod(counter.shape)), alpha=alpha)
+    schedule = Schedule(inputs, plan, procedure.n0)
     for _ in conduct(counter, schedule):
-        yield from _certificates(list(schedule.finished()), counter.smoothing, way, plan, alpha)
+        yield from _certificates(list(schedule.finished()), counter.smoothing, procedure, plan, alpha)
 
 
-def plan_for(way: AnyWay, smoothing: Smoothing, *, dimension: int, alpha: float) -> Plan:
+def plan_for(procedure: AnyProcedure, smoothing: Smoothing, *, dimension: int, alpha: float) -> Plan:
     """The test at what is left of alpha after the sampler was paid; only draws that carry the proof are charged."""
     if not 0 < alpha < 1:
         raise ValueError(f"alpha must lie in (0, 1), got {alpha}")
-    level = charged_alpha(alpha, sigma=smoothing.sigma, dimension=dimension, draws=way.n, noise=smoothing.noise)
-    return way.plan(smoothing.sigma, level)
+    level = charged_alpha(alpha, sigma=smoothing.sigma, dimension=dimension, draws=procedure.n, noise=smoothing.noise)
+    return procedure.plan(smoothing.sigma, level)
 
 
 def _certificates(
-    cases: list[Case], smoothing: Smoothing, way: AnyWay, plan: Plan, alpha: float
+    cases: list[Case], smoothing: Smoothing, procedure: AnyProcedure, plan: Plan, alpha: float
 ) -> Iterator[Certificate]:
     if not cases:
         return
@@ -116,13 +122,13 @@ def _certificates(
             radius=float(radius),
             count=case.count,
             n=case.known,
-            n0=way.n0,
+            n0=procedure.n0,
             p_lower=float(lower),
             alpha=alpha,
             sigma=smoothing.sigma,
             noise=smoothing.noise,
             seed=smoothing.seed,
-            way=way.name,
+            procedure=procedure.name,
             dtype=smoothing.dtype,
             compiled=smoothing.compiled,
             selected=case.chosen,
@@ -256,8 +262,8 @@ class SmoothedClassifier(nn.Module):
         """
         if radii is not None and tolerance is not None:
             raise ValueError("radii or tolerance must be given, got both")
-        way = choose_way(radii=radii, tolerance=tolerance, n0=n0, n=n)
-        return certify_inputs(self.model, x, self._smoothing(x, seed), way, indices=range(len(x)), alpha=alpha)
+        procedure = choose_procedure(radii=radii, tolerance=tolerance, n0=n0, n=n)
+        return certify_inputs(self.model, x, self._smoothing(x, seed), procedure, indices=range(len(x)), alpha=alpha)
 
     def _smoothing(self, x: Tensor, seed: int) -> Smoothing:
         check_images(x)

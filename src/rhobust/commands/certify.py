@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rhobust.certificates import Dtype, NoiseKind, WayName
+from rhobust.certificates import Dtype, NoiseKind, ProcedureName
 from rhobust.commands.choice import ChoiceOptions
 from rhobust.commands.options import Common, CommonOptions, print_table, print_warnings, record_document
 from rhobust.evaluation import certify_target, write_tsv
@@ -18,8 +18,9 @@ class Certify:
     choice: ChoiceOptions
     radii: tuple[float, ...] | None = None
     """Increasing radii to decide; an image stops drawing when it is known which of them hold."""
-    way: WayName | None = None
-    """A fixed number of draws (cohen), a grid of radii, or a tolerance (two-stage); as the other options ask."""
+    procedure: ProcedureName | None = None
+    """fixed: a fixed number of noise samples; sequential: a test over the radii that stops early; two-stage: as many
+    samples as the tolerance needs. Default: as radii or tolerance ask."""
     tolerance: float | None = None
     """two-stage: how much smaller than with n draws a radius may be expected to be; 0.05 where none is given."""
     n0: int | None = None
@@ -43,7 +44,7 @@ class Certify:
         record = certify_target(
             target,
             radii=self.radii,
-            way=self.way,
+            procedure=self.procedure,
             tolerance=self.tolerance,
             n0=self.n0,
             n=self.n,

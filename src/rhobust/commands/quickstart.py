@@ -56,7 +56,7 @@ class Quickstart:
             target = target_from_run(run.folder, device=device, sigma=SIGMA)
             sample: dict[str, Any] = {"limit": self.limit, "seed": self.seed, "progress": progress}
             records = [attack_target(target, attack, RADII, **sample) for attack in ATTACKS]
-            records.append(certify_target(target, way="cohen", radii=RADII, n=self.n, **sample))
+            records.append(certify_target(target, procedure="fixed", radii=RADII, n=self.n, **sample))
             records.append(certify_shift_target(target, eps=EPS, draws=50, seed=self.seed, progress=progress))
             runs.append(run.folder)
             results.append({"run": str(run.folder), "records": [record_document(record) for record in records]})

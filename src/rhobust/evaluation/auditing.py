@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from rhobust.certificates import (
-    WAYS,
-    AnyWay,
+    PROCEDURES,
+    AnyProcedure,
     ShiftClaim,
     Smoothing,
     VoteCounter,
@@ -25,7 +25,7 @@ from rhobust.evaluation.same import same
 from rhobust.evaluation.shift import shift_rows, shift_summary, survey_of
 from rhobust.evaluation.target import Target, target_from_folder
 from rhobust.progress import ProgressCallback, ProgressEvent, progress_or_default
-from rhobust.records import COMPRESSED, PLAIN, Record, Row, read_record, settings_hash
+from rhobust.records import COMPRESSED, PLAIN, PROCEDURE_FROM_DISK, Record, Row, read_record, settings_hash
 from rhobust.training import resolve_device
 
 AUDITED = ("certify", "certify-shift")
@@ -72,11 +72,11 @@ def audit_record(
     if not record.rows:
         raise ValueError(f"{path} must hold at least one example, got none")
     try:
-        way = smoothing = None
+        procedure = smoothing = None
         problems = list(_header(record))
         if record.kind == "certify":
-            way, smoothing = _way(record.settings), _smoothing(record.settings)
-            problems += [*_rows(record, way, smoothing), *_summary(record)]
+            procedure, smoothing = _procedure(record.settings), _smoothing(record.settings)
+            problems += [*_rows(record, procedure, smoothing), *_summary(record)]
         redrawn: list[Row] = []
         if (share or smoothing is None) and not problems:
             if share and record.settings["device"] != device.type:
@@ -90,8 +90,8 @@ def audit_record(
             problems += _target(record, target, drawn=bool(share))
             if not problems:
                 redrawn = _choose(record.rows, share, seed)
-                if way is not None and smoothing is not None:
-                    problems += _redrawn(record, redrawn, target, way, smoothing, progress)
+                if procedure is not None and smoothing is not None:
+                    problems += _redrawn(record, redrawn, target, procedure, smoothing, progress)
                 else:
                     problems += _shift(record, redrawn, target, progress)
     except (KeyError, TypeError) as error:
@@ -112,7 +112,8 @@ def _shift(record: Record, rows: list[Row], target: Target, progress: ProgressCa
     """What the rows of a certificate for distributions do not bear out, and what is otherwise drawn again."""
     settings = record.settings
     claim = ShiftClaim(
-        **{name: settings[name] for name in ("classifier", "loss", "cost", "way")},
+        **{name: settings[name] for name in ("classifier", "loss", "cost")},
+        estimator=settings["way"],
         votes=settings["votes"] if settings["classifier"] == "k-vote" else None,
         bound=None if settings["loss"] == "0-1" else settings["bound"],
     )
@@ -144,10 +145,10 @@ def _shift(record: Record, rows: list[Row], target: Target, progress: ProgressCa
             notify(ProgressEvent(f"audit {record.path.name}", start + len(block), len(rows), "examples"))
 
 
-def _way(settings: Row) -> AnyWay:
-    way: Any = WAYS[settings["way"]]
-    fields = {field.name: settings[field.name] for field in dataclasses.fields(way)}
-    return way(**{key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()})
+def _procedure(settings: Row) -> AnyProcedure:
+    procedure: Any = PROCEDURES[PROCEDURE_FROM_DISK[settings["way"]]]
+    fields = {field.name: settings[field.name] for field in dataclasses.fields(procedure)}
+    return procedure(**{key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()})
 
 
 def _smoothing(settings: Row) -> Smoothing:
@@ -161,9 +162,9 @@ def _header(record: Record) -> Iterator[str]:
         yield "the header is not that of the file's name: it was changed, or the file was renamed"
 
 
-def _rows(record: Record, way: AnyWay, smoothing: Smoothing) -> Iterator[str]:
+def _rows(record: Record, procedure: AnyProcedure, smoothing: Smoothing) -> Iterator[str]:
     settings, rows = record.settings, record.rows
-    plan = plan_for(way, smoothing, dimension=settings["dimension"], alpha=settings["alpha"])
+    plan = plan_for(procedure, smoothing, dimension=settings["dimension"], alpha=settings["alpha"])
     seen: set[int] = set()
     for row in rows:
         name, evidence = f"example {row['index']}", [tuple(step) for step in row.get("evidence", [])]
@@ -221,13 +222,13 @@ def _redrawn(
     record: Record,
     rows: list[Row],
     target: Target,
-    way: AnyWay,
+    procedure: AnyProcedure,
     smoothing: Smoothing,
     progress: ProgressCallback | None,
 ) -> Iterator[str]:
     counter = VoteCounter(target.model, target.data.images.to(target.device), smoothing)
     inputs = [(row["index"], row["index"]) for row in rows]
-    stream = certify_stream(counter, way, inputs, alpha=record.settings["alpha"])
+    stream = certify_stream(counter, procedure, inputs, alpha=record.settings["alpha"])
     with progress_or_default(progress) as notify:
         for number, (row, certificate) in enumerate(zip(rows, stream, strict=True), start=1):
             yield from _otherwise(row, certificate_row(row["index"], row["label"], certificate))

@@ -8,12 +8,12 @@ from rhobust.certificates import (
     Certificate,
     Dtype,
     NoiseKind,
+    ProcedureName,
     Smoothing,
     VoteCounter,
-    WayName,
     certify_stream,
     check_alone,
-    choose_way,
+    choose_procedure,
     native_dtype,
     plan_for,
 )
@@ -22,7 +22,7 @@ from rhobust.evaluation.certified import certified_summary
 from rhobust.evaluation.target import Target
 from rhobust.evaluation.walk import walk
 from rhobust.progress import ProgressCallback
-from rhobust.records import Record, Row
+from rhobust.records import Record, Row, on_disk
 from rhobust.rounding import duration
 
 RADII = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -35,7 +35,7 @@ def certify_target(
     target: Target,
     *,
     radii: Sequence[float] | None = None,
-    way: WayName | None = None,
+    procedure: ProcedureName | None = None,
     tolerance: float | None = None,
     n0: int | None = None,
     n: int | None = None,
@@ -56,9 +56,9 @@ def certify_target(
     Args:
         target: The network and its test data.
         radii: Increasing radii to decide, and those of the summary's certified accuracy.
-        way: How to certify; where none is given, a grid with radii, two stages with a tolerance, else Cohen's way.
+        procedure: Certification procedure; default: two-stage with a tolerance, sequential with radii, otherwise fixed.
         tolerance: Of two stages, how much smaller than with n draws a radius may be expected to be.
-        n0: Draws that select the class; the way's own number where none is given.
+        n0: Draws that select the class; default: the procedure's own number.
         n: Draws that count it, at most.
         alpha: Probability that one example's certificate is false.
         noise: "grid": exact integer noise; "float": float32 noise.
@@ -71,7 +71,7 @@ def certify_target(
     """
     if radii is not None:
         radii = check_radii(radii)
-    chosen = choose_way(way, radii=radii, tolerance=tolerance, n0=n0, n=n)
+    chosen = choose_procedure(procedure, radii=radii, tolerance=tolerance, n0=n0, n=n)
     smoothing = Smoothing(
         target.smoothing(),
         target.data.num_classes,
@@ -83,8 +83,7 @@ def certify_target(
     plan_for(chosen, smoothing, dimension=math.prod(target.data.shape), alpha=alpha)
     indices = target.data.places(limit, stride)
     settings: Row = {
-        "way": chosen.name,
-        **dataclasses.asdict(chosen),
+        **on_disk({"procedure": chosen.name, **dataclasses.asdict(chosen)}),
         "alpha": alpha,
         "noise": noise,
         "radii": list(radii or RADII),
@@ -94,7 +93,7 @@ def certify_target(
         **dataclasses.asdict(smoothing),
         "dimension": math.prod(target.data.shape),
     }
-    writer = target.writer("certify", chosen.name, settings)
+    writer = target.writer("certify", settings["way"], settings)
     if writer.summary is not None:
         return writer.record()
     counter = VoteCounter(target.model, target.data.images.to(target.device), smoothing)
@@ -108,7 +107,7 @@ def certify_target(
 
     def forecast(count: int) -> str | None:
         """How long a fixed number of draws takes; what stops early is not foreseen."""
-        if chosen.name != "cohen":
+        if chosen.name != "fixed":
             return None
         draws = chosen.n0 + chosen.n
         seconds = count * draws * counter.seconds_a_draw()
@@ -144,6 +143,6 @@ def certificate_row(index: int, label: int, certificate: Certificate) -> Row:
         "selected": certificate.selected,
         "top": certificate.top,
     }
-    if certificate.way == "grid":
+    if certificate.procedure == "sequential":
         row["evidence"] = [list(step) for step in certificate.evidence]
     return row

@@ -22,7 +22,7 @@ from rhobust.evaluation.attacking import check_radii
 from rhobust.evaluation.target import Target
 from rhobust.evaluation.walk import walk
 from rhobust.progress import ProgressCallback
-from rhobust.records import Record, Row
+from rhobust.records import Record, Row, on_disk
 
 
 def certify_shift_target(
@@ -48,7 +48,7 @@ def certify_shift_target(
         eps: Increasing sizes of the shift.
         draws: Noise draws a point.
         alpha: Probability that the curve is false.
-        claim: Classifier, loss, distance and way; accuracy of the randomised classifier under W2 where none is given.
+        claim: Classifier, loss, distance and estimator; default: accuracy of the randomised classifier under W2.
         beside: Sum up other certificates from the same draws too, each at alpha on its own.
         dtype: Arithmetic of the network; the device's own where none is given.
         limit: Examples at most.
@@ -67,7 +67,7 @@ def certify_shift_target(
         "eps": list(eps),
         "draws": draws,
         "alpha": alpha,
-        **asdict(claim),
+        **on_disk(asdict(claim)),
         "votes": claim.noisy_votes,
         "bound": claim.largest,
         "beside": beside,

@@ -111,7 +111,7 @@ def table_ahead(scale: Scale) -> Differences:
 def grid(scale: Scale, run: TrainConfig, sigma: float) -> Certify:
     """Certified accuracy at the radii of the paper's attacks that the draws can reach."""
     radii = tuple(radius for radius in RADII if radius < LARGEST * sigma)
-    return Certify(run, sigma, scale.draws, scale.certified, "grid", radii)
+    return Certify(run, sigma, scale.draws, scale.certified, "sequential", radii)
 
 
 def each_radius(scale: Scale, run: TrainConfig, sigma: float) -> Certify:

@@ -14,7 +14,7 @@ FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT = 1, 2, 3
 """A pass in units of a forward one; a gradient for the weights has both halves of the backward pass."""
 SURVIVING = 0.5
 """Share of the images that are still attacked at a radius, on average: what is broken leaves the sweep."""
-DRAWN = {"cohen": 1.0, "grid": 0.1, "two-stage": 0.2}
+DRAWN = {"fixed": 1.0, "sequential": 0.1, "two-stage": 0.2}
 """Share of the most draws that a certificate takes, on average."""
 ASCENT = Ascent()
 """The ascent behind the curves of the worst loss."""
@@ -109,7 +109,7 @@ def evaluation_work(job: Job) -> Work:
         case Attack():
             return _attack_work(job)
         case Certify():
-            return Work(evaluations=1, votes=job.images * job.n * DRAWN[job.way])
+            return Work(evaluations=1, votes=job.images * job.n * DRAWN[job.procedure])
         case Shift():
             return Work(evaluations=1, votes=SIZES[job.run.data].test * job.draws, bounds=len(job.eps))
         case Match():

@@ -21,7 +21,7 @@ from rhobust.paper.jobs import Attack, Certify, Counterexample, Curvature, Curve
 from rhobust.paper.measuring import curvature_target, match_target, spread
 from rhobust.paper.protocol import ALPHA
 from rhobust.paper.workshop import Workshop, finished, read_finished
-from rhobust.records import Record, RecordWriter, Row
+from rhobust.records import PROCEDURE_ON_DISK, Record, RecordWriter, Row
 from rhobust.settings import member_to_json
 from rhobust.training import train
 
@@ -122,8 +122,15 @@ def _settings(job: Job, workshop: Workshop) -> Row:
                 "sigma": job.run.sigma if job.sigma is None else job.sigma,
             }
         case Certify():
-            wanted = {"way": job.way, "n": job.n, "alpha": ALPHA, "limit": job.images, "seed": SEED, "sigma": job.sigma}
-            return {**wanted, "radii": list(job.radii)} if job.way == "grid" else wanted
+            wanted = {
+                "way": PROCEDURE_ON_DISK[job.procedure],
+                "n": job.n,
+                "alpha": ALPHA,
+                "limit": job.images,
+                "seed": SEED,
+                "sigma": job.sigma,
+            }
+            return {**wanted, "radii": list(job.radii)} if job.procedure == "sequential" else wanted
         case Shift():
             wanted = {"eps": list(job.eps), "draws": job.draws, "alpha": ALPHA, "limit": None, "stride": 1}
             return {**wanted, "seed": SEED, "sigma": job.sigma}
@@ -178,7 +185,7 @@ def _evaluate(job: Job, workshop: Workshop) -> Record:
             return certify_target(
                 target,
                 radii=job.radii or [job.sigma * step / 4 for step in range(17)],
-                way=job.way,
+                procedure=job.procedure,
                 n=job.n,
                 dtype=FAST if workshop.fast else None,
                 compiled=workshop.fast,

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from rhobust.attacks import AnyAttack
-from rhobust.certificates import WayName
+from rhobust.certificates import ProcedureName
 from rhobust.evaluation.judging import Scored
 from rhobust.methods import AnyMethod
 from rhobust.records import settings_hash
@@ -46,7 +46,7 @@ class Certify:
     n: int
     images: int
     """Test images, spread evenly over the test set."""
-    way: WayName = "cohen"
+    procedure: ProcedureName = "fixed"
     """Cohen et al.'s test, a grid of radii, or two stages."""
     radii: tuple[float, ...] = ()
     """Of the grid."""

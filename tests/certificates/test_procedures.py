@@ -1,16 +1,16 @@
-"""What an audit takes from each way to certify: counts that its test could have ended with, and no others."""
+"""What an audit takes from each procedure to certify: counts that its test could have ended with, and no others."""
 
 import numpy as np
 import pytest
 
-from rhobust.certificates import Cohen, Grid, TwoStage
+from rhobust.certificates import Fixed, Sequential, TwoStage
 
 RADII = (0.0, 0.25)
 
 
 @pytest.fixture
 def plan():
-    return Grid(RADII, n0=50, n=3000).plan(0.25, 0.01)
+    return Sequential(RADII, n0=50, n=3000).plan(0.25, 0.01)
 
 
 def ended(plan, share):
@@ -42,10 +42,12 @@ def test_a_grid_ends_at_a_look_and_not_before_its_time(plan):
     assert plan.audit(50, count, draws, [*evidence, (draws, count)]) is not None
 
 
-@pytest.mark.parametrize("way", [Cohen(n0=50, n=500), TwoStage(n0=100, n=3000)], ids=lambda way: way.name)
-def test_a_count_after_a_fixed_number_of_draws_has_no_steps(way):
-    plan = way.plan(0.25, 0.01)
-    draws = int(plan.first(np.array([way.n0]))[0])
-    assert plan.audit(way.n0, draws, draws, []) is None
-    assert "must rest on" in plan.audit(way.n0, draws, draws - 1, [])
-    assert "must have no steps" in plan.audit(way.n0, draws, draws, [(draws, draws)])
+@pytest.mark.parametrize(
+    "procedure", [Fixed(n0=50, n=500), TwoStage(n0=100, n=3000)], ids=lambda procedure: procedure.name
+)
+def test_a_count_after_a_fixed_number_of_draws_has_no_steps(procedure):
+    plan = procedure.plan(0.25, 0.01)
+    draws = int(plan.first(np.array([procedure.n0]))[0])
+    assert plan.audit(procedure.n0, draws, draws, []) is None
+    assert "must rest on" in plan.audit(procedure.n0, draws, draws - 1, [])
+    assert "must have no steps" in plan.audit(procedure.n0, draws, draws, [(draws, draws)])
