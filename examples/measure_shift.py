@@ -21,8 +21,8 @@ from PIL import Image, ImageFilter
 import rhobust
 from rhobust.certificates import count_errors, measured_certificate, measured_shift, vote_accuracy
 from rhobust.data import pair_distances
+from rhobust.formatting import format_number
 from rhobust.records import write_json
-from rhobust.rounding import rounded
 
 Change = Callable[[Image.Image], Image.Image]
 
@@ -116,10 +116,10 @@ def line(row: dict[str, Any]) -> str:
     """A row as it is printed: bounds rounded outward, what was measured to nearest."""
     shift, share = row["shift"], row["measured"]
     return (
-        f"{row['change']:<18}{rounded(shift['eps'], 3, 'up'):>8}{rounded(shift['eps_capped'], 3, 'up'):>9}"
-        f"{rounded(row['certificate']['certified_accuracy'], 3, 'down'):>11}"
-        f"{rounded(share['accuracy'], 3, 'nearest'):>10}"
-        f"   {rounded(share['low'], 3, 'down')} to {rounded(share['high'], 3, 'up')}"
+        f"{row['change']:<18}{format_number(shift['eps'], 3, 'up'):>8}{format_number(shift['eps_capped'], 3, 'up'):>9}"
+        f"{format_number(row['certificate']['certified_accuracy'], 3, 'down'):>11}"
+        f"{format_number(share['accuracy'], 3, 'nearest'):>10}"
+        f"   {format_number(share['low'], 3, 'down')} to {format_number(share['high'], 3, 'up')}"
     )
 
 

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from rhobust.evaluation import robust_differences
+from rhobust.formatting import format_number
 from rhobust.records import read_json, read_record
-from rhobust.rounding import rounded
 
 RESULTS = Path(__file__).parent.parent / "results"
 GPU, SMALL = RESULTS / "gpu", RESULTS / "small"
@@ -44,7 +44,7 @@ def test_the_matched_price_is_ahead_at_half_a_unit_and_nowhere_behind_up_to_one_
     lines = {keys[0]: cells for keys, cells in differences(made("table-pairs")).items()}
     for name, ahead in (("PGD", "0.0220"), ("TRADES", "0.0175"), ("SmoothAdv", "0.0275")):
         assert lines[name]["0"]["value"] >= 0
-        assert rounded(lines[name]["0.5"]["value"], 4, "nearest") == ahead
+        assert format_number(lines[name]["0.5"]["value"], 4, "nearest") == ahead
         assert lines[name]["0.5"]["low"] > 0
         assert all(apart["high"] > 0 for at, apart in lines[name].items() if float(at) <= 1.25)
     assert lines["PGD"]["0.92"]["low"] > 0

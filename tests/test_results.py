@@ -13,6 +13,7 @@ import torch
 from rhobust.cli import parse
 from rhobust.commands import train
 from rhobust.evaluation.soundness import contradictions
+from rhobust.formatting import format_number
 from rhobust.paper.filling import told_from
 from rhobust.paper.pages import places, shown
 from rhobust.paper.plan import BEYOND, SPECS, plan
@@ -21,7 +22,7 @@ from rhobust.paper.reproduce import documents
 from rhobust.paper.scales import SCALES
 from rhobust.paper.workshop import Workshop
 from rhobust.records import read_json, read_record, read_rows, record_paths
-from rhobust.rounding import rounded, share
+from rhobust.stats import share
 from rhobust.training import open_run
 
 ROOT = Path(__file__).parent.parent
@@ -100,13 +101,13 @@ def test_the_shift_table_is_the_record():
     for eps, *accuracies in zip(
         run["eps"], run["ours"]["certified_accuracy"], run["intervals"]["certified_accuracy"], strict=True
     ):
-        assert f"| {eps:.2f} | {' | '.join(rounded(one, 4, 'down') for one in accuracies)} |" in PAGE
+        assert f"| {eps:.2f} | {' | '.join(format_number(one, 4, 'down') for one in accuracies)} |" in PAGE
 
 
 def test_the_sharper_bound_is_its_record():
     (path,) = record_paths(ROOT / "results" / "shift-mnist-nal", "certify-shift")
     curve = {point["eps"]: point["certified_accuracy"] for point in read_record(path).summary["curve"]}
-    shown = [rounded(curve[eps], 4, "down") for eps in (0.0, 0.05, 0.1)]
+    shown = [format_number(curve[eps], 4, "down") for eps in (0.0, 0.05, 0.1)]
     assert f"it certifies {shown[0]} at 0, {shown[1]} at sigma / 2 and {shown[2]} at sigma" in PAGE
     run = record("shift-passes-h200.json")["run"]
     intervals = dict(zip((round(eps, 9) for eps in run["eps"]), run["intervals"]["certified_accuracy"], strict=True))

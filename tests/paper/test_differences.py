@@ -2,13 +2,13 @@
 
 import pytest
 
-from rhobust.pairing import mean_difference, share_difference
 from rhobust.paper.certified import RIVAL, rows
 from rhobust.paper.differences import difference_lines, outcomes
 from rhobust.paper.plan import plan
 from rhobust.paper.scales import SCALES
 from rhobust.paper.specs import Differences, Pair, Reading
 from rhobust.records import Record
+from rhobust.stats import mean_difference, share_difference
 
 
 def reading(what="certified_at", at=0.0, job="a"):

@@ -18,9 +18,9 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 
 from report.folders import write_losses, write_run, write_transfer
+from rhobust.formatting import format_percent
 from rhobust.records import read_record
 from rhobust.report import write_report
-from rhobust.rounding import percent
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 DRIVER = shutil.which("chromedriver")
@@ -230,7 +230,7 @@ def test_the_slider_never_reads_more_than_is_certified(page, folder):
         assert eps == pytest.approx(value, abs=5.1e-4)
         read = {line.split("\n")[0]: line.split("\n")[-1] for line in texts(page, "#figure-shift .values li")}
         certified = next(curve[at] for at in sorted(curve) if at >= eps - 1e-9)
-        assert read["nal"] == f"≥\u00a0{percent(certified, 'down')}%"
+        assert read["nal"] == f"≥\u00a0{format_percent(certified, 'down')}%"
     slider.send_keys(Keys.HOME)
     assert only(page, "#figure-shift .slider output").text == "0.000"
     slider.send_keys(Keys.ARROW_RIGHT)

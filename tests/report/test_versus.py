@@ -5,12 +5,12 @@ from itertools import product
 import pytest
 
 from report.folders import rewrite, write_run
-from rhobust.pairing import share_difference
 from rhobust.records import read_record
 from rhobust.report import write_report
 from rhobust.report.gather import gather
 from rhobust.report.overview import Headline
 from rhobust.report.versus import versus
+from rhobust.stats import share_difference
 
 
 @pytest.fixture

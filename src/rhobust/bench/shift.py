@@ -12,8 +12,8 @@ from rhobust.bench.benchmark import Setting, Table
 from rhobust.bounds import population_loss, population_loss_intervals
 from rhobust.certificates import charged_alpha, count_errors, noise_kind
 from rhobust.evaluation import Target, target_from_run
+from rhobust.formatting import format_number
 from rhobust.progress import ProgressCallback, ProgressEvent, progress_or_default
-from rhobust.rounding import rounded
 
 ALPHA, DRAWS = 1e-3, 20
 POINTS = (10_000, 100_000, 1_000_000)
@@ -146,7 +146,7 @@ def shift_table(result: dict[str, Any]) -> Table:
         return Table(heading=heading, columns=["give a trained run with --run to compare draws"], rows=[])
     ours, intervals = run["ours"], run["intervals"]
     rows = [
-        [f"{eps:.4g}", rounded(a, 4, "down"), rounded(b, 4, "down")]
+        [f"{eps:.4g}", format_number(a, 4, "down"), format_number(b, 4, "down")]
         for eps, a, b in zip(run["eps"], ours["certified_accuracy"], intervals["certified_accuracy"], strict=True)
     ]
     return Table(

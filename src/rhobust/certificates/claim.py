@@ -13,9 +13,9 @@ from torch.nn import functional as F
 from rhobust.bounds import Cost
 from rhobust.certificates.sampling import Lot, VoteCounter, check_names, next_lot
 from rhobust.certificates.spec import NoiseKind, Smoothing, arithmetic
+from rhobust.formatting import format_confidence, format_distance, format_number, format_percent, format_setting
 from rhobust.models.inference import frozen
 from rhobust.noise import stream_key
-from rhobust.rounding import confidence, exact, percent, plain, rounded
 from rhobust.settings import check_count, check_declared
 
 Classifier = Literal["randomised", "k-vote", "majority"]
@@ -101,13 +101,15 @@ class ShiftClaim:
             "majority": "the classifier that answers the class most probable under noise",
         }[self.classifier]
         if self.loss == "0-1":
-            what = f"{who} (sigma {exact(sigma)}) is right at least {percent(value, 'down')}% of the time"
+            what = (
+                f"{who} (sigma {format_setting(sigma)}) is right at least {format_percent(value, 'down')}% of the time"
+            )
         else:
-            answer = f"the mean cross-entropy of one noisy answer (sigma {exact(sigma)})"
-            what = f"{answer}, clipped at {exact(self.largest)}, is at most {rounded(value, 4, 'up')}"
+            answer = f"the mean cross-entropy of one noisy answer (sigma {format_setting(sigma)})"
+            what = f"{answer}, clipped at {format_setting(self.largest)}, is at most {format_number(value, 4, 'up')}"
         return (
-            f"With probability {confidence(alpha)} over {over}, for every distribution within "
-            f"{_DISTANCE[self.cost]} distance {plain(eps)} of {of}, {what}.{proviso(noise)}"
+            f"With probability {format_confidence(alpha)} over {over}, for every distribution within "
+            f"{_DISTANCE[self.cost]} distance {format_distance(eps)} of {of}, {what}.{proviso(noise)}"
         )
 
 

@@ -12,8 +12,8 @@ from rhobust.certificates.claim import proviso
 from rhobust.certificates.shift import count_errors, voting_width
 from rhobust.certificates.spec import Dtype, NoiseKind, Smoothing, charged_alpha, native_dtype, noise_kind
 from rhobust.data import check_images, class_numbers, pair_distances
+from rhobust.formatting import format_confidence, format_number, format_percent, format_setting
 from rhobust.noise import LEVELS
-from rhobust.rounding import confidence, exact, percent, rounded
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +45,13 @@ class MeasuredShift:
 
     def statement(self) -> str:
         """What is certain of the change, in words, rounded up."""
-        cap = rounded(self.cap, 4, "down")
+        cap = format_number(self.cap, 4, "down")
         return (
-            f"With probability {confidence(self.alpha)} over image pairs, the change moves images by a root mean "
-            f"square of at most {rounded(self.eps_capped, 4, 'up')} if distances above {cap} count as {cap}, and of at "
-            f"most {rounded(self.eps_upper, 4, 'up')} in any case."
+            f"With probability {format_confidence(self.alpha)} over image pairs, the change moves images by a root"
+            " mean "
+            f"square of at most {format_number(self.eps_capped, 4, 'up')} if distances above {cap} count as {cap},"
+            " and of at "
+            f"most {format_number(self.eps_upper, 4, 'up')} in any case."
         )
 
 
@@ -91,9 +93,11 @@ class MeasuredCertificate:
     def statement(self) -> str:
         """The guarantee in words, rounded down."""
         return (
-            f"With probability {confidence(self.alpha)} over image pairs, test points and noise, the classifier that "
-            f"takes one noisy vote (sigma {exact(self.sigma)}) is right at least "
-            f"{percent(self.certified_accuracy, 'down')}% of the time after the change, and after every other change "
+            f"With probability {format_confidence(self.alpha)} over image pairs, test points and noise, the"
+            " classifier that "
+            f"takes one noisy vote (sigma {format_setting(self.sigma)}) is right at least "
+            f"{format_percent(self.certified_accuracy, 'down')}% of the time after the change, and after every"
+            " other change "
             f"that moves images no further (no larger share of them beyond any distance).{proviso(self.noise)}"
         )
 

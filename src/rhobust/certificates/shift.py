@@ -22,8 +22,8 @@ from rhobust.certificates.claim import Classifier, ClippedCrossEntropy, ShiftCla
 from rhobust.certificates.sampling import count_votes
 from rhobust.certificates.spec import Dtype, NoiseKind, Smoothing, charged_alpha, native_dtype, noise_kind
 from rhobust.data import check_images, check_labels, class_numbers
+from rhobust.formatting import format_setting
 from rhobust.models.inference import output_width
-from rhobust.rounding import exact
 from rhobust.settings import check_declared, sizes
 
 PURPOSE = "shift"
@@ -88,7 +88,7 @@ class ShiftCertificate:
     def statement(self, eps: float) -> str:
         """The guarantee at one eps, in words, rounded to the safe side."""
         if eps not in self.eps:
-            raise ValueError(f"eps must be one of {', '.join(map(exact, self.eps))}, got {eps}")
+            raise ValueError(f"eps must be one of {', '.join(map(format_setting, self.eps))}, got {eps}")
         value = (self.certified_accuracy if self.claim.loss == "0-1" else self.certified_loss)[self.eps.index(eps)]
         return self.claim.in_words(
             value, eps=eps, alpha=self.alpha, sigma=self.sigma, points=self.points, noise=self.noise

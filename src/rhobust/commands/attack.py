@@ -9,7 +9,7 @@ from rhobust.commands.choice import ChoiceOptions
 from rhobust.commands.options import Common, CommonOptions, print_table, print_warnings, record_document
 from rhobust.evaluation import attack_target, contradictions, source_from_run
 from rhobust.evaluation.judging import Scored
-from rhobust.rounding import outward
+from rhobust.formatting import format_interval
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,8 @@ class Attack:
         curve = result["summary"]["robust_accuracy"]
         voted = "undecided" in curve[0]
         rows = [
-            [f"{at['radius']:g}", f"{at['accuracy']:.3f}", outward(at["low"], at["high"], 3), str(at["n"])]
-            + ([f"{at['undecided']}", outward(at["least"], at["most"], 3)] if voted else [])
+            [f"{at['radius']:g}", f"{at['accuracy']:.3f}", format_interval(at["low"], at["high"], 3), str(at["n"])]
+            + ([f"{at['undecided']}", format_interval(at["least"], at["most"], 3)] if voted else [])
             for at in curve
         ]
         columns = ["radius", "robust accuracy", "95% interval", "n"]

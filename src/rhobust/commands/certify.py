@@ -8,7 +8,7 @@ from rhobust.certificates import Dtype, NoiseKind, ProcedureName
 from rhobust.commands.choice import ChoiceOptions
 from rhobust.commands.options import Common, CommonOptions, print_table, print_warnings, record_document
 from rhobust.evaluation import certify_target, write_tsv
-from rhobust.rounding import plain, rounded
+from rhobust.formatting import format_distance, format_number
 
 
 @dataclass(frozen=True)
@@ -63,11 +63,11 @@ class Certify:
         _, lecuyer, li = summary["theorems"]
         rows = [
             [
-                plain(at["radius"]),
-                rounded(at["accuracy"], 3, "down"),
-                rounded(at["at_least"], 3, "down"),
-                rounded(private, 3, "down"),
-                rounded(divergent, 3, "down"),
+                format_distance(at["radius"]),
+                format_number(at["accuracy"], 3, "down"),
+                format_number(at["at_least"], 3, "down"),
+                format_number(private, 3, "down"),
+                format_number(divergent, 3, "down"),
                 str(at["n"]),
             ]
             for at, private, divergent in zip(
@@ -80,12 +80,13 @@ class Certify:
         print_table(
             ["radius", "certified accuracy", "for all, at least", "by Lecuyer et al.", "by Li et al.", "n"], rows
         )
-        print(f"average certified radius {rounded(summary['average_certified_radius'], 4, 'down')}")
+        print(f"average certified radius {format_number(summary['average_certified_radius'], 4, 'down')}")
         print(f"draws an image {summary['mean_draws']:.0f}, {summary['abstained']} abstentions")
         print(summary["statement"])
         if summary["deduction"] is not None:
             print(
-                f"for images between the 8-bit levels subtract {rounded(summary['deduction'], 4, 'up')} from a radius"
+                f"for images between the 8-bit levels subtract {format_number(summary['deduction'], 4, 'up')} from"
+                " a radius"
             )
         print_warnings(summary["warnings"])
         print(result["record"])

@@ -9,7 +9,7 @@ from rhobust.certificates import Dtype, ShiftClaim
 from rhobust.commands.choice import ChoiceOptions
 from rhobust.commands.options import Common, CommonOptions, print_table, print_warnings, record_document
 from rhobust.evaluation import certify_shift_target
-from rhobust.rounding import plain, rounded
+from rhobust.formatting import format_distance, format_number
 
 ClaimOptions = Annotated[ShiftClaim, tyro.conf.arg(name="")]
 
@@ -51,11 +51,11 @@ class CertifyShift:
         accuracy = settings["loss"] == "0-1"
         name, way = ("certified_accuracy", "down") if accuracy else ("certified_loss", "up")
         columns = ["eps", name.replace("_", " ")]
-        rows = [[plain(at["eps"]), rounded(at[name], 3, way)] for at in summary["curve"]]
+        rows = [[format_distance(at["eps"]), format_number(at[name], 3, way)] for at in summary["curve"]]
         for other in summary.get("beside", []):
             columns.append(f"{other['name']} {other['cost']} {other['classifier']}")
             for row, value in zip(rows, other["certified_accuracy"], strict=True):
-                row.append(rounded(value, 3, "down"))
+                row.append(format_number(value, 3, "down"))
         print_table(columns, rows)
         measured = summary["accuracy_under_noise"] if accuracy else summary["loss_under_noise"]
         print(f"measured under noise {measured:.3f} ({summary['points']} points)")

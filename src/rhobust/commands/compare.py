@@ -11,8 +11,8 @@ import tyro
 from rhobust.commands.options import Common, CommonOptions, print_table
 from rhobust.evaluation import write_tsv
 from rhobust.evaluation.comparing import Compared, comparison, is_record, partners, read_compared
+from rhobust.formatting import format_interval, format_number
 from rhobust.records import Row, read_record
-from rhobust.rounding import outward, rounded
 from rhobust.settings import sizes
 
 _NONE = "–"
@@ -72,7 +72,7 @@ def _show(files: Sequence[Row], radii: Sequence[float]) -> None:
     rows = []
     for name, one in zip(names, files, strict=True):
         average = one.get("average_certified_radius")
-        averages = [_NONE if average is None else rounded(average, 4, "down")] * averaged
+        averages = [_NONE if average is None else format_number(average, 4, "down")] * averaged
         rows.append([name, one["standing"], *_accuracies(one, radii), *averages, str(one["n"])])
     print_table(columns, rows, left=2)
     others = list(zip(names, files, strict=True))[1:]
@@ -95,8 +95,8 @@ def _names(files: Sequence[str]) -> list[str]:
 def _accuracies(one: Row, radii: Sequence[float]) -> list[str]:
     """The accuracy at each radius; what is certified is never rounded up."""
     if "certified_accuracy" in one:
-        return _at(one["certified_accuracy"], radii, lambda point: rounded(point["accuracy"], 3, "down"))
-    return _at(one["robust_accuracy"], radii, lambda point: rounded(point["accuracy"], 3, "nearest"))
+        return _at(one["certified_accuracy"], radii, lambda point: format_number(point["accuracy"], 3, "down"))
+    return _at(one["robust_accuracy"], radii, lambda point: format_number(point["accuracy"], 3, "nearest"))
 
 
 def _at(points: Sequence[Row], radii: Sequence[float], shown: Callable[[Row], str]) -> list[str]:
@@ -106,7 +106,7 @@ def _at(points: Sequence[Row], radii: Sequence[float], shown: Callable[[Row], st
 
 
 def _difference(point: Row) -> str:
-    return f"{rounded(point['difference'], 3, 'nearest')} ({outward(point['low'], point['high'], 3)})"
+    return f"{format_number(point['difference'], 3, 'nearest')} ({format_interval(point['low'], point['high'], 3)})"
 
 
 COMMAND = Compare

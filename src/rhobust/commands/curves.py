@@ -10,7 +10,7 @@ from rhobust.certificates.claim import LossName
 from rhobust.commands.choice import ChoiceOptions
 from rhobust.commands.options import Common, CommonOptions, print_table, print_warnings, record_document
 from rhobust.evaluation import Ascent, curves_target
-from rhobust.rounding import plain, rounded
+from rhobust.formatting import format_distance, format_number
 
 AscentOptions = Annotated[Ascent, tyro.conf.arg(name="")]
 
@@ -56,13 +56,13 @@ class Curves:
     def show(self, result: dict[str, Any]) -> None:
         summary = result["summary"]
         columns = {
-            "eps": lambda at: plain(at["eps"]),
-            "lower (attack)": lambda at: rounded(at["lower"], 3, "down"),
-            "estimate (paper)": lambda at: rounded(at["estimate"], 3, "nearest"),
-            "certified": lambda at: rounded(at["certified"], 3, "up"),
+            "eps": lambda at: format_distance(at["eps"]),
+            "lower (attack)": lambda at: format_number(at["lower"], 3, "down"),
+            "estimate (paper)": lambda at: format_number(at["estimate"], 3, "nearest"),
+            "certified": lambda at: format_number(at["certified"], 3, "up"),
         }
         if "wrm" in summary["curve"][0]:
-            columns["WRM, base network"] = lambda at: rounded(at["wrm"], 3, "up")
+            columns["WRM, base network"] = lambda at: format_number(at["wrm"], 3, "up")
         print_table(list(columns), [[show(at) for show in columns.values()] for at in summary["curve"]])
         if summary["wrm"] is not None and summary["wrm"]["reason"] is not None:
             print(f"WRM: {summary['wrm']['reason']}")

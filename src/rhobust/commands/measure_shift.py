@@ -11,7 +11,7 @@ from rhobust.commands.choice import Choice
 from rhobust.commands.options import Common, CommonOptions, print_table, print_warnings, record_document
 from rhobust.data import Pairs, load_pairs
 from rhobust.evaluation import measure_pairs, measure_target, record_pairs
-from rhobust.rounding import outward, rounded
+from rhobust.formatting import format_interval, format_number
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class MeasureShift:
         summary = result["summary"]
         shift, certificate = summary["shift"], summary.get("certificate")
         rows = [
-            [name, distance, rounded(shift[key], 4, "up")]
+            [name, distance, format_number(shift[key], 4, "up")]
             for name, distance, key in (
                 ("root mean square (eps)", "W2", "eps"),
                 ("mean", "W1", "mean_distance"),
@@ -104,11 +104,13 @@ class MeasureShift:
         print_table([f"distance of {shift['pairs']} pairs", "bounds", "measured"], rows, left=2)
         print(shift["statement"])
         if certificate is not None:
-            rows = [["certified after the change", rounded(certificate["certified_accuracy"], 3, "down"), "proved"]]
+            rows = [
+                ["certified after the change", format_number(certificate["certified_accuracy"], 3, "down"), "proved"]
+            ]
             for when in ("after", "before"):
                 if (share := summary[when]) is not None:
-                    interval = outward(share["low"], share["high"], 3)
-                    shown = rounded(share["accuracy"], 3, "nearest")
+                    interval = format_interval(share["low"], share["high"], 3)
+                    shown = format_number(share["accuracy"], 3, "nearest")
                     rows.append([f"measured {when} the change", shown, f"estimate, 95% {interval}"])
             print_table(["accuracy with one noisy vote", "", ""], rows)
             print(certificate["statement"])

@@ -7,9 +7,9 @@ from typing import Any
 from rhobust.attacks import EOT, PGD, AnyAttack
 from rhobust.commands.options import Common, CommonOptions, print_table, record_document
 from rhobust.evaluation import attack_target, certify_shift_target, certify_target, target_from_run
+from rhobust.formatting import format_number
 from rhobust.methods import ERM, NAL, AnyMethod, Gaussian
 from rhobust.report import write_report
-from rhobust.rounding import rounded
 from rhobust.settings import kind_of
 from rhobust.training import TrainConfig, resolve_device, train
 
@@ -70,11 +70,11 @@ class Quickstart:
             rows.append(
                 [
                     kind_of(type(method)),
-                    rounded(pgd["robust_accuracy"][0]["accuracy"], 3, "nearest"),
-                    rounded(_at(pgd["robust_accuracy"], "radius", 0.5)["accuracy"], 3, "nearest"),
-                    rounded(_at(eot["robust_accuracy"], "radius", 0.5)["accuracy"], 3, "nearest"),
-                    rounded(_at(certify["certified_accuracy"], "radius", 0.5)["accuracy"], 3, "down"),
-                    rounded(_at(shift["curve"], "eps", 0.1)["certified_accuracy"], 3, "down"),
+                    format_number(pgd["robust_accuracy"][0]["accuracy"], 3, "nearest"),
+                    format_number(_at(pgd["robust_accuracy"], "radius", 0.5)["accuracy"], 3, "nearest"),
+                    format_number(_at(eot["robust_accuracy"], "radius", 0.5)["accuracy"], 3, "nearest"),
+                    format_number(_at(certify["certified_accuracy"], "radius", 0.5)["accuracy"], 3, "down"),
+                    format_number(_at(shift["curve"], "eps", 0.1)["certified_accuracy"], 3, "down"),
                 ]
             )
         print_table(["model", "clean", "PGD 0.5", "EOT 0.5", "certified 0.5", "certified shift 0.1"], rows)

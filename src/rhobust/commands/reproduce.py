@@ -11,6 +11,7 @@ import torch
 import tyro
 
 from rhobust.commands.options import Common, CommonOptions, print_table
+from rhobust.formatting import format_duration
 from rhobust.paper.estimate import estimate
 from rhobust.paper.pages import check, insert
 from rhobust.paper.plan import BEYOND, GROUPS, SPECS, plan
@@ -18,7 +19,6 @@ from rhobust.paper.publishing import publish
 from rhobust.paper.reproduce import reproduce
 from rhobust.paper.scales import SCALES, ScaleName
 from rhobust.paper.workshop import Workshop
-from rhobust.rounding import duration
 from rhobust.training import resolve_device
 
 
@@ -94,7 +94,7 @@ class Reproduce:
                 f"{line['runs_done']} of {line['runs']}",
                 f"{line['evaluations_done']} of {line['evaluations']}",
                 f"{line['forward_passes']:.2g}",
-                duration(line["seconds"]),
+                format_duration(line["seconds"]),
             ]
             for line in lines
         ]

@@ -8,8 +8,9 @@ from numpy.typing import NDArray
 
 from rhobust.bounds import certified_radius, failure_quantile, lecuyer_radius, li_radius
 from rhobust.certificates import proviso
+from rhobust.formatting import format_confidence, format_distance, format_percent
 from rhobust.records import Row
-from rhobust.rounding import confidence, percent, plain, share
+from rhobust.stats import share
 
 OTHERS: dict[str, Callable[..., object]] = {"cohen": certified_radius, "lecuyer": lecuyer_radius, "li": li_radius}
 """Theorems that turn the same lower bound of a probability into a radius."""
@@ -70,9 +71,10 @@ def rights(rows: Sequence[Row]) -> NDArray[np.bool_]:
 
 def _statement(point: Row, n: int, settings: Row) -> str:
     return (
-        f"With probability {confidence(settings['alpha'])} over the noise, at least"
-        f" {percent(point['at_least'], 'down')}% of these {n} examples are classified right by the smoothed classifier"
-        f" at every point within L2 distance {plain(point['radius'])}.{proviso(settings['noise'])}"
+        f"With probability {format_confidence(settings['alpha'])} over the noise, at least"
+        f" {format_percent(point['at_least'], 'down')}% of these {n} examples are classified right by the smoothed"
+        " classifier"
+        f" at every point within L2 distance {format_distance(point['radius'])}.{proviso(settings['noise'])}"
     )
 
 

@@ -21,9 +21,9 @@ from rhobust.evaluation.attacking import check_radii
 from rhobust.evaluation.certified import certified_summary
 from rhobust.evaluation.target import Target
 from rhobust.evaluation.walk import walk
+from rhobust.formatting import format_duration
 from rhobust.progress import ProgressCallback
 from rhobust.records import Record, Row, on_disk
-from rhobust.rounding import duration
 
 RADII = (0.0, 0.25, 0.5, 0.75, 1.0)
 """Radii of the certified accuracy where none are asked for."""
@@ -114,7 +114,7 @@ def certify_target(
         if seconds < LONG:
             return None
         return (
-            f"{count:,} images with {draws:,} draws each take about {duration(seconds)}: radii or a"
+            f"{count:,} images with {draws:,} draws each take about {format_duration(seconds)}: radii or a"
             " tolerance stop drawing early, a limit or a stride takes fewer images, a smaller n fewer draws"
         )
 

@@ -14,8 +14,8 @@ from rhobust.certificates import Dtype, Smoothing, count_votes, native_dtype
 from rhobust.evaluation.target import Target
 from rhobust.models.inference import frozen
 from rhobust.records import Row
-from rhobust.rounding import share
 from rhobust.settings import check_count, check_declared
+from rhobust.stats import share
 
 Scored = Literal["base", "smoothed"]
 VOTE_LEVEL = 0.05

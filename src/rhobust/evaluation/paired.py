@@ -6,8 +6,8 @@ import numpy as np
 
 from rhobust.evaluation.attacking import by_radius
 from rhobust.evaluation.certified import check_certificates, rights
-from rhobust.pairing import share_difference
 from rhobust.records import Row
+from rhobust.stats import share_difference
 
 
 def certified_differences(ours: Sequence[Row], theirs: Sequence[Row], radii: Sequence[float]) -> list[Row]:

@@ -7,8 +7,8 @@ from rhobust.attacks import EOT, PGD, AnyAttack, GradientAttack, PaperPGD
 from rhobust.evaluation.judging import Judge, undecided
 from rhobust.evaluation.sweeping import sweep
 from rhobust.evaluation.target import Target
+from rhobust.formatting import format_distance, format_percent
 from rhobust.records import Row
-from rhobust.rounding import percent, plain
 from rhobust.settings import member_to_json
 
 GAIN = 0.02
@@ -81,7 +81,8 @@ def probe_stronger(evaluation: Evaluation, rows: Sequence[Row]) -> tuple[list[st
         return [], {"stronger": measured}
     draws = f" and {attack.draws} draws" if isinstance(attack, EOT) else ""
     warning = (
-        f"a stronger attack gains {percent(gain, 'nearest')} points at radius {plain(radius)}: {attack.steps} steps"
+        f"a stronger attack gains {format_percent(gain, 'nearest')} points at radius {format_distance(radius)}:"
+        f" {attack.steps} steps"
         f"{draws} break {broken} of {len(chosen)} examples that this attack left standing"
     )
     return [warning], {"stronger": measured}
@@ -103,7 +104,7 @@ def probe_larger(evaluation: Evaluation, rows: Sequence[Row]) -> tuple[list[str]
         return [], {"larger": measured}
     warning = (
         f"accuracy rises with the radius: {standing} of {len(chosen)} examples that broke at a smaller radius stand at"
-        f" radius {plain(largest)} when they are attacked there anew"
+        f" radius {format_distance(largest)} when they are attacked there anew"
     )
     return [warning], {"larger": measured}
 

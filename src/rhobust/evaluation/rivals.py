@@ -4,8 +4,8 @@ from pathlib import Path
 
 from rhobust.evaluation.judging import undecided
 from rhobust.evaluation.probing import FEW, GAIN
+from rhobust.formatting import format_distance, format_percent
 from rhobust.records import Record, Row, read_record, record_paths, same_classifier
-from rhobust.rounding import percent, plain
 
 
 def finished_records(folder: Path, kind: str) -> list[Record]:
@@ -45,14 +45,14 @@ def _beaten(record: Record, other: Record) -> list[str]:
     missed, radius = worst
     if missed < FEW or missed <= GAIN * len(common):
         return []
-    gain = percent(missed / len(common), "nearest")
+    gain = format_percent(missed / len(common), "nearest")
     if _transfer(other):
         what = f"a transfer attack is stronger than the white-box one: {other.path.name}"
     elif _same_attack(record, other) and max(other.settings["radii"]) < radius:
         what = f"accuracy rises with the radius: at smaller radii {other.path.name}"
     else:
         what = f"another attack is stronger: {other.path.name}"
-    return [f"{what} breaks {gain} points that {record.path.name} left standing at radius {plain(radius)}"]
+    return [f"{what} breaks {gain} points that {record.path.name} left standing at radius {format_distance(radius)}"]
 
 
 def _broken_at(record: Record) -> dict[int, float]:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from rhobust.bounds import beyond_doubt, refuted_by_chance
 from rhobust.evaluation.rivals import finished_records
+from rhobust.formatting import format_distance, format_percent
 from rhobust.records import Record, Row, same_classifier
-from rhobust.rounding import percent, plain
 
 
 def contradictions(record: Record) -> list[str]:
@@ -83,9 +83,10 @@ def _pair(record: Record, certificate: Record) -> _Pair | None:
     attempts = 1 + record.settings["attack"].get("restarts", 0)
     return _Pair(
         text=(
-            f"{certificate.path.name} certifies {percent(certified(radius) / len(common), 'down')}% of {len(common)}"
-            f" examples at radius {plain(radius)}, but {record.path.name} leaves"
-            f" {percent(standing(radius) / len(common), 'nearest')}% standing there"
+            f"{certificate.path.name} certifies {format_percent(certified(radius) / len(common), 'down')}% of"
+            f" {len(common)}"
+            f" examples at radius {format_distance(radius)}, but {record.path.name} leaves"
+            f" {format_percent(standing(radius) / len(common), 'nearest')}% standing there"
         ),
         certified=certified(radius),
         standing=standing(radius),

@@ -12,9 +12,9 @@ from rhobust.evaluation.sweeping import BLOCKS, norm_of, sweep
 from rhobust.evaluation.target import Target
 from rhobust.evaluation.trust import INSPECTED, inspect
 from rhobust.evaluation.walk import walk
+from rhobust.formatting import format_distance, format_percent
 from rhobust.progress import ProgressCallback
 from rhobust.records import Record, Row
-from rhobust.rounding import percent, plain
 from rhobust.settings import kind_of, member_to_json
 
 
@@ -153,6 +153,7 @@ def _surprising(transfer: Record, white_box: Record) -> list[str]:
     source, target = names[transfer.settings["model_hash"]], names[model_hash]
     return [
         f"a transfer attack is stronger than the white-box one: from {source} it breaks"
-        f" {percent(count / examples, 'nearest')} points of {target} that the attack on itself left standing at radius"
-        f" {plain(radius)}"
+        f" {format_percent(count / examples, 'nearest')} points of {target} that the attack on itself left"
+        " standing at radius"
+        f" {format_distance(radius)}"
     ]

@@ -12,10 +12,10 @@ from rhobust.data import to_unit
 from rhobust.evaluation.probing import FEW, GAIN, Evaluation, probe_larger, probe_stronger
 from rhobust.evaluation.rivals import stronger_records
 from rhobust.evaluation.target import Target
+from rhobust.formatting import format_distance, format_percent
 from rhobust.models.inference import frozen
 from rhobust.noise import ExampleNoise
 from rhobust.records import Record, Row
-from rhobust.rounding import percent, plain
 
 INSPECTED = 64
 """Examples on which a network is looked at."""
@@ -82,7 +82,8 @@ def hardly_moved(evaluation: Evaluation, rows: Sequence[Row]) -> list[str]:
         if near >= FEW and near > max(worst, 0.05) * len(survivors):
             worst = near / len(survivors)
             said = [
-                f"vanishing gradients: at radius {plain(radius)} the attack moved {near} of {len(survivors)} survivors"
+                f"vanishing gradients: at radius {format_distance(radius)} the attack moved {near} of"
+                f" {len(survivors)} survivors"
                 " by less than a tenth of the radius"
             ]
     return said
@@ -102,8 +103,9 @@ def rising(evaluation: Evaluation, rows: Sequence[Row]) -> list[str]:
     if rise < FEW or rise <= GAIN * examples:
         return []
     return [
-        f"accuracy rises with the radius: by {percent(rise / examples, 'nearest')} points from radius {plain(small)} to"
-        f" {plain(large)}"
+        f"accuracy rises with the radius: by {format_percent(rise / examples, 'nearest')} points from radius"
+        f" {format_distance(small)} to"
+        f" {format_distance(large)}"
     ]
 
 

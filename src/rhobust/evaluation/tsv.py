@@ -3,8 +3,8 @@
 from datetime import timedelta
 from pathlib import Path
 
+from rhobust.formatting import format_number
 from rhobust.records import Record, Row, write_whole
-from rhobust.rounding import rounded
 
 COLUMNS = ("idx", "label", "predict", "radius", "correct", "time")
 DIGITS = 6
@@ -23,7 +23,7 @@ def write_tsv(record: Record, path: Path | str) -> None:
     for row in record.rows:
         predict = -1 if row["prediction"] is None else row["prediction"]
         took = timedelta(seconds=seconds * row["n"])
-        cells = (row["index"], row["label"], predict, rounded(row["radius"], DIGITS, "down"))
+        cells = (row["index"], row["label"], predict, format_number(row["radius"], DIGITS, "down"))
         lines.append("\t".join(map(str, (*cells, int(predict == row["label"]), took))))
     write_whole(Path(path), "\n".join(lines) + "\n")
 

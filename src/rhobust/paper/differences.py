@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rhobust.pairing import mean_difference, share_difference
 from rhobust.paper.cells import cell, fault, shown
 from rhobust.paper.matching import standing
 from rhobust.paper.readings import Number, certified_radii
 from rhobust.paper.specs import Differences, Pair, Reading
 from rhobust.records import Record
+from rhobust.stats import mean_difference, share_difference
 
 AVERAGED = "average_radius"
 """What is read as a number of each image; all else is right or wrong."""

@@ -5,7 +5,7 @@ import math
 import textwrap
 from typing import TYPE_CHECKING, Any, Literal
 
-from rhobust.rounding import outward, rounded
+from rhobust.formatting import format_interval, format_number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -282,11 +282,11 @@ def _heat_map(document: dict[str, Any]) -> "Figure":
 
 
 def _share(cell: dict[str, Any]) -> str:
-    return "missing" if "fault" in cell else rounded(cell["value"], 3, "nearest")
+    return "missing" if "fault" in cell else format_number(cell["value"], 3, "nearest")
 
 
 def _interval(cell: dict[str, Any]) -> str:
     """Rounded outward."""
     if "fault" in cell:
         return ""
-    return f"({outward(cell['low'], cell['high'], 2)})"
+    return f"({format_interval(cell['low'], cell['high'], 2)})"

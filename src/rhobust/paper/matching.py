@@ -12,7 +12,7 @@ from rhobust.paper.cells import cell, fault, shown
 from rhobust.paper.readings import Number, robust_shares
 from rhobust.paper.specs import Front, Reading
 from rhobust.records import Record
-from rhobust.rounding import share
+from rhobust.stats import share
 
 RESAMPLES = 10_000
 """Resamples of the images behind an interval."""

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rhobust.bounds import certified_radius, clopper_pearson
+from rhobust.formatting import Direction
 from rhobust.paper.specs import Reading
 from rhobust.records import Record, read_json
-from rhobust.rounding import Share, Way, share
+from rhobust.stats import Share, share
 from rhobust.training.run import WEIGHTS, WITNESS, weights_description
 
 CURVE_POINTS = 81
@@ -24,7 +25,7 @@ class Number:
     high: float
     n: int
     """Examples behind it."""
-    way: Way = "nearest"
+    way: Direction = "nearest"
     bound: bool = False
     """Whether it is proved and no estimate: low and high then say on which side of it the truth lies."""
 

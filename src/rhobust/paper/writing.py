@@ -5,8 +5,8 @@ import io
 from collections.abc import Sequence
 from typing import Any
 
+from rhobust.formatting import format_interval, format_number
 from rhobust.paper.accounting import NOTHING, accounts, accounts_csv, table_lines
-from rhobust.rounding import outward, rounded
 
 DIGITS = 4
 """Digits of a number in a table: those of the paper's shares."""
@@ -134,16 +134,16 @@ def _ours(number: dict[str, Any] | None, marks: dict[str, int]) -> str:
         return ""
     if "fault" in number:
         return "not yet" if number["absent"] else f"missing{_mark(number['fault'], marks)}"
-    text = rounded(number["value"], DIGITS, number["way"])
+    text = format_number(number["value"], DIGITS, number["way"])
     if not number["bound"] and number["low"] != number["high"]:
-        text += f" ({outward(number['low'], number['high'], INTERVAL_DIGITS)})"
+        text += f" ({format_interval(number['low'], number['high'], INTERVAL_DIGITS)})"
     text += "".join(_mark(warning, marks) for warning in number["warnings"])
     seeds = [_seed(seed, number["way"], marks) for seed in number.get("seeds", [])]
     return f"{text}<br>{' '.join(seeds)}" if seeds else text
 
 
 def _seed(seed: dict[str, Any], way: Any, marks: dict[str, int]) -> str:
-    return _ours(seed, marks) if "fault" in seed else rounded(seed["value"], DIGITS, way)
+    return _ours(seed, marks) if "fault" in seed else format_number(seed["value"], DIGITS, way)
 
 
 def _mark(text: str, marks: dict[str, int]) -> str:

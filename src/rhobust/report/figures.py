@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
+from rhobust.formatting import Direction, format_number, format_percent
 from rhobust.report.chart import Axis, Chart, Point, Series, Size, draw, round_above
 from rhobust.report.run import Attack, Certificate, Losses, Run, Shift
-from rhobust.rounding import Way, percent, rounded
 
 WIDE, NARROW, SMALL = Size(1040, 430), Size(360, 330), Size(360, 230)
 
@@ -323,7 +323,7 @@ def _figure(
     )
 
 
-def _side(line: Series) -> tuple[str, Way]:
+def _side(line: Series) -> tuple[str, Direction]:
     """Which side of the truth a line's values are on, and the safe way to round them."""
     if line.kind == "upper":
         return "≤", "up"
@@ -341,11 +341,11 @@ def _read_out(line: Series, *, in_percent: bool) -> dict[str, Any]:
 
     def shown(point: Point) -> list[Any]:
         if not in_percent:
-            return [point.x, rounded(point.y, 4, way)]
-        text = f"{percent(point.y, way)}%"
+            return [point.x, format_number(point.y, 4, way)]
+        text = f"{format_percent(point.y, way)}%"
         if point.low is None or point.high is None:
             return [point.x, text]
-        return [point.x, text, f"{percent(point.low, 'down')}–{percent(point.high, 'up')}"]
+        return [point.x, text, f"{format_percent(point.low, 'down')}–{format_percent(point.high, 'up')}"]
 
     points = [shown(point) for point in line.points]
     if rule == "next":

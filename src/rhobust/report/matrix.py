@@ -4,9 +4,10 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rhobust.formatting import format_distance
 from rhobust.report.run import ATTACKS, Attack, Run
 from rhobust.report.table import names_by_hash, shown_interval, shown_percent
-from rhobust.rounding import Share, plain
+from rhobust.stats import Share
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ def _matrix(group: Sequence[Crossing], names: Mapping[str, str], order: Sequence
         for found in zip(*cells, strict=True)
     )
     return Matrix(
-        title=kind if radius is None else f"{kind}, radius {plain(radius)}",
+        title=kind if radius is None else f"{kind}, radius {format_distance(radius)}",
         columns=tuple(names.get(target, target) for target in targets),
         rows=tuple(
             (names.get(source, source), tuple(cells.get((source, target)) for target in targets)) for source in sources

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from rhobust.formatting import format_distance
 from rhobust.report.run import Run
-from rhobust.rounding import plain
 
 _NAMES = {"gaussian": "Gaussian", "smoothadv": "SmoothAdv", "trades": "TRADES"}
 _SOLVERS = {"paper": "the paper’s solver", "search": "a search"}
@@ -29,9 +29,9 @@ def method_name(run: Run) -> str:
     for key, symbol in _SYMBOLS.items():
         value: Any = run.method.get(key)
         if isinstance(value, int | float):
-            parts.append(f"{symbol} {plain(value)}")
+            parts.append(f"{symbol} {format_distance(value)}")
     if "sigma" not in run.method and run.sigmas:
-        parts.append(f"smoothed with σ {', '.join(plain(sigma) for sigma in run.sigmas)}")
+        parts.append(f"smoothed with σ {', '.join(format_distance(sigma) for sigma in run.sigmas)}")
     return ", ".join(parts)
 
 
@@ -73,7 +73,7 @@ def _settings(run: Run) -> dict[str, str]:
     told = {key: str(run.config.get(key)) for key in ("data", "model", "activation")}
     for place in (run.method, run.config):
         told |= {
-            key: f"{key.replace('_', ' ')} {plain(value) if isinstance(value, float) else value}"
+            key: f"{key.replace('_', ' ')} {format_distance(value) if isinstance(value, float) else value}"
             for key, value in place.items()
             if key not in told and key not in _NOT_TOLD
         }

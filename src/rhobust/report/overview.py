@@ -3,11 +3,12 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from rhobust.formatting import format_confidence, format_distance, format_percent
 from rhobust.report.naming import method_name
 from rhobust.report.run import COSTS, Attack, Certificate, Run, Shift
 from rhobust.report.soundness import broken_though_certified, contradictions
 from rhobust.report.table import Standing, close_votes, shown_interval, shown_percent
-from rhobust.rounding import Share, confidence, percent, plain
+from rhobust.stats import Share
 
 
 @dataclass(frozen=True)
@@ -175,8 +176,9 @@ def _of_shift(shift: Shift, eps: float, value: float) -> Guarantee:
     images = " of 8-bit images" if shift.settings.get("noise") == "grid" else ""
     return Guarantee(
         "Right at least ",
-        f"{percent(value, 'down')}%",
-        f" of the time under every distribution{images} within {COSTS['w2']} distance {plain(eps)} of {of}, answering"
+        f"{format_percent(value, 'down')}%",
+        f" of the time under every distribution{images} within {COSTS['w2']} distance {format_distance(eps)} of"
+        f" {of}, answering"
         f" by {_article(shift.classifier)}{_sure(shift.alpha)}.",
         value,
         shift.warnings,
@@ -188,9 +190,9 @@ def _of_inputs(certificate: Certificate, radius: float, value: float) -> Guarant
     change = "change to another 8-bit image" if certificate.settings.get("noise") == "grid" else "change"
     return Guarantee(
         "At least ",
-        f"{percent(value, 'down')}%",
+        f"{format_percent(value, 'down')}%",
         f" of these {len(certificate.examples)} test inputs are answered right by the smoothed classifier and stay"
-        f" so under every {change} of L2 length up to {plain(radius)}{_sure(certificate.alpha)}.",
+        f" so under every {change} of L2 length up to {format_distance(radius)}{_sure(certificate.alpha)}.",
         value,
         certificate.warnings,
     )
@@ -201,7 +203,7 @@ def _article(classifier: str) -> str:
 
 
 def _sure(alpha: float | None) -> str:
-    return "" if alpha is None else f" (confidence {confidence(alpha)})"
+    return "" if alpha is None else f" (confidence {format_confidence(alpha)})"
 
 
 def _clean(run: Run, certificate: Certificate | None, shift: Shift | None) -> Figure:
@@ -257,7 +259,11 @@ def strongest(run: Run, radius: float) -> Attack | None:
 def _certified(certificate: Certificate | None, at: Headline) -> Figure:
     if certificate is None or at.radius is None:
         return Figure("Certified", None, "–", None, ("no certificate",))
-    what = "smoothed classifier" if certificate.alpha is None else f"{confidence(certificate.alpha)} confidence each"
+    what = (
+        "smoothed classifier"
+        if certificate.alpha is None
+        else f"{format_confidence(certificate.alpha)} confidence each"
+    )
     return _counted("Certified", certificate.accuracy(at.radius), "proved", what, certificate.warnings)
 
 

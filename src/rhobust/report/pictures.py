@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from rhobust.formatting import format_distance, format_number
 from rhobust.records import Row
 from rhobust.report.run import Attack, Run
-from rhobust.rounding import plain, rounded
 
 BUDGET = 150_000
 """Characters that all pictures of a page may take together."""
@@ -91,7 +91,9 @@ def read_examples(path: Path, attack: Attack) -> Row:
         raise ValueError("its attacked images must lie in [0, 1]")
     for index, radius in zip(examples["index"].tolist(), examples["radius"].tolist(), strict=True):
         if index not in attack.broken.get(radius, ()):
-            raise ValueError(f"example {index} must be broken at radius {plain(radius)} in its record, but it is not")
+            raise ValueError(
+                f"example {index} must be broken at radius {format_distance(radius)} in its record, but it is not"
+            )
     if max(examples["label"].max(), examples["prediction"].max()) >= len(examples["classes"]):
         raise ValueError(f"its labels must be below {len(examples['classes'])}")
     return examples
@@ -149,11 +151,11 @@ def _pictures(examples: Row, attack: Attack) -> Iterator[Picture]:
             index=index,
             label=str(classes[examples["label"][place]]),
             prediction=str(classes[examples["prediction"][place]]),
-            radius=plain(float(examples["radius"][place])),
-            distance=rounded(float(examples["distance"][place]), 3, "nearest"),
+            radius=format_distance(float(examples["radius"][place])),
+            distance=format_number(float(examples["distance"][place]), 3, "nearest"),
             votes_before=attack.clean_votes.get(index),
             votes=votes,
-            scale=rounded(float(np.abs(change).max()), 2, "nearest"),
+            scale=format_number(float(np.abs(change).max()), 2, "nearest"),
             before=_png(before),
             change=_change(change),
             after=_png(np.rint(after * 255).astype(np.uint8)),

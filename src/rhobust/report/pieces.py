@@ -6,9 +6,10 @@ from dataclasses import replace
 from typing import Any, TypeGuard
 
 from rhobust.bounds import beyond_doubt
+from rhobust.formatting import format_distance
 from rhobust.records import Record, Row
 from rhobust.report.run import Attack, Certificate, CloseVotes, Curve, Losses, Measured, Piece, Shift, Transfer
-from rhobust.rounding import Share, plain, share
+from rhobust.stats import Share, share
 
 CLAIMS = ("match", "curvature", "counterexample")
 """Records behind the paper's claims: they say nothing of robustness, and `rhobust reproduce` shows them."""
@@ -99,7 +100,7 @@ def _nested(answers: dict[float, dict[int, bool]], examples: set[int]) -> dict[f
         missing = examples - answer.keys()
         if not missing <= before:
             raise ValueError(
-                f"radius {plain(radius)} must have a row for every example, {len(missing - before)} lack it"
+                f"radius {format_distance(radius)} must have a row for every example, {len(missing - before)} lack it"
             )
         before = frozenset(index for index, wrong in answer.items() if wrong and index in examples) | missing
         broken[radius] = before

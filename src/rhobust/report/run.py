@@ -8,8 +8,9 @@ from functools import cached_property
 import numpy as np
 
 from rhobust.bounds import failure_quantile
+from rhobust.formatting import format_setting
 from rhobust.records import Row
-from rhobust.rounding import Share, exact, share
+from rhobust.stats import Share, share
 
 COSTS = {"w1": "W1", "w2": "W2", "winf": "W∞"}
 """The transport distances, as they are written."""
@@ -271,7 +272,7 @@ class Losses:
         """Which loss, in a few words."""
         if self.settings.get("loss") == "0-1":
             return "error"
-        return f"cross-entropy clipped at {exact(float(self.settings.get('bound', 0.0)))}"
+        return f"cross-entropy clipped at {format_setting(float(self.settings.get('bound', 0.0)))}"
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,9 @@
 import math
 
 from rhobust.bounds import refuted_by_chance
+from rhobust.formatting import format_distance, format_percent
 from rhobust.records import same_classifier
 from rhobust.report.run import Attack, Certificate, Run, Shift
-from rhobust.rounding import percent, plain
 
 
 def contradictions(run: Run) -> list[str]:
@@ -24,13 +24,14 @@ def contradictions(run: Run) -> list[str]:
         if crossed:
             found.append(
                 f"{run.label}: {losses.file} has an attack that reaches more than the certified loss at eps"
-                f" {', '.join(plain(eps) for eps in crossed)}."
+                f" {', '.join(format_distance(eps) for eps in crossed)}."
             )
     for measured in run.measured:
         if measured.after is not None and measured.certified > measured.after + 1e-9:
             found.append(
-                f"{run.label}: {measured.file} claims {percent(measured.certified, 'nearest')}% after a change, more"
-                f" than the {percent(measured.after, 'nearest')}% measured after it."
+                f"{run.label}: {measured.file} claims {format_percent(measured.certified, 'nearest')}% after a"
+                " change, more"
+                f" than the {format_percent(measured.after, 'nearest')}% measured after it."
             )
     return found
 
@@ -89,6 +90,6 @@ def _above_its_start(run: Run, shift: Shift) -> list[str]:
     if top <= shift.under_noise + 1e-9:
         return []
     return [
-        f"{run.label}: {shift.file} claims {percent(top, 'nearest')}% under a shift, more than the"
-        f" {percent(shift.under_noise, 'nearest')}% measured on the data as it is."
+        f"{run.label}: {shift.file} claims {format_percent(top, 'nearest')}% under a shift, more than the"
+        f" {format_percent(shift.under_noise, 'nearest')}% measured on the data as it is."
     ]

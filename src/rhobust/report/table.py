@@ -4,12 +4,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from rhobust.formatting import Direction, format_confidence, format_distance, format_number, format_percent
 from rhobust.report.run import Attack, Certificate, Curve, Losses, Measured, Piece, Run, Shift, Transfer
-from rhobust.rounding import Share, Way, confidence, percent, plain, rounded
+from rhobust.stats import Share
 
 Standing = Literal["proved", "upper limit", "estimate"]
 
-_WAYS: dict[Standing, Way] = {"proved": "down", "upper limit": "nearest", "estimate": "nearest"}
+_WAYS: dict[Standing, Direction] = {"proved": "down", "upper limit": "nearest", "estimate": "nearest"}
 
 NORMS = {"l2": "radius", "linf": "L∞ radius"}
 """What a radius is called in each norm."""
@@ -70,12 +71,12 @@ def names_by_hash(runs: Sequence[Run]) -> dict[str, str]:
 
 def shown_percent(value: float, standing: Standing) -> str:
     """A share in percent, rounded the way its standing allows."""
-    return f"{percent(value, _WAYS[standing])}%"
+    return f"{format_percent(value, _WAYS[standing])}%"
 
 
 def shown_interval(counted: Share) -> str:
     """The 95% interval, rounded outward."""
-    return f"{percent(counted.low, 'down')}–{percent(counted.high, 'up')}%"
+    return f"{format_percent(counted.low, 'down')}–{format_percent(counted.high, 'up')}%"
 
 
 def close_votes(attack: Attack, radius: float) -> list[str]:
@@ -84,18 +85,18 @@ def close_votes(attack: Attack, radius: float) -> list[str]:
     if close is None:
         return []
     votes = "1 close vote" if close.count == 1 else f"{close.count} close votes"
-    return [f"{votes}: {percent(close.least, 'down')}–{percent(close.most, 'up')}%"]
+    return [f"{votes}: {format_percent(close.least, 'down')}–{format_percent(close.most, 'up')}%"]
 
 
 def where_text(number: Number) -> str:
     """Where a number stands, such as "radius 0.5"."""
-    return "" if number.where is None else f"{number.at} {plain(number.where)}"
+    return "" if number.where is None else f"{number.at} {format_distance(number.where)}"
 
 
 def end_text(number: Number, end: Literal["low", "high"]) -> str:
     """An end of the interval, as it is sorted by and saved: six digits, rounded outward, or nothing."""
     value = number.low if end == "low" else number.high
-    return "" if value is None else rounded(value, 6, "down" if end == "low" else "up")
+    return "" if value is None else format_number(value, 6, "down" if end == "low" else "up")
 
 
 def _of_attack(position: int, run: Run, attack: Attack) -> Iterator[Number]:
@@ -123,7 +124,7 @@ def _of_certificate(position: int, run: Run, certificate: Certificate, compared:
             yield _plain(position, run, certificate, what, "proved", "radius", radius, bound, sure, n)
     average = certificate.average
     number = _plain(position, run, certificate, "Average certified radius", "proved", "", None, average, "–", n)
-    yield replace(number, shown=rounded(average, 3, "down"))
+    yield replace(number, shown=format_number(average, 3, "down"))
 
 
 def _of_shift(position: int, run: Run, shift: Shift) -> Iterator[Number]:
@@ -139,7 +140,7 @@ def _of_shift(position: int, run: Run, shift: Shift) -> Iterator[Number]:
 
 def _of_losses(position: int, run: Run, losses: Losses) -> Iterator[Number]:
     sure = _sure(losses.alpha)
-    parts: list[tuple[str, Standing, Way, str, Curve]] = [
+    parts: list[tuple[str, Standing, Direction, str, Curve]] = [
         (f"Mean {losses.loss}", "estimate", "nearest", "–", ((0.0, losses.under_noise),)),
         (f"Worst {losses.loss} under W2 shift, at most", "proved", "up", sure, losses.certified),
         (f"Worst {losses.loss} under W2 shift, at least", "proved", "down", sure, losses.lower),
@@ -148,7 +149,7 @@ def _of_losses(position: int, run: Run, losses: Losses) -> Iterator[Number]:
     for quantity, standing, way, interval, curve in parts:
         for eps, value in curve:
             number = _plain(position, run, losses, quantity, standing, "eps", eps, value, interval, losses.points)
-            yield replace(number, shown=rounded(value, 3, way))
+            yield replace(number, shown=format_number(value, 3, way))
 
 
 def _of_measured(position: int, run: Run, measured: Measured) -> Iterator[Number]:
@@ -172,7 +173,7 @@ def _of_transfer(position: int, run: Run, transfer: Transfer, labels: Mapping[st
 
 
 def _sure(alpha: float | None) -> str:
-    return "–" if alpha is None else f"confidence {confidence(alpha)}"
+    return "–" if alpha is None else f"confidence {format_confidence(alpha)}"
 
 
 def _share(

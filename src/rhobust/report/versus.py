@@ -4,11 +4,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from rhobust.pairing import SAME_ATTACK, SAME_CERTIFICATE, Difference, share_difference
+from rhobust.formatting import Direction, format_distance, format_percent
+from rhobust.pairing import SAME_ATTACK, SAME_CERTIFICATE
 from rhobust.report.overview import Headline, quoted_certificate, strongest
 from rhobust.report.run import Attack, Certificate, Run
 from rhobust.report.soundness import contradictions
-from rhobust.rounding import Way, percent, plain
+from rhobust.stats import Difference, share_difference
 
 Looked = TypeVar("Looked", Attack, Certificate)
 MOST = 12
@@ -52,7 +53,7 @@ def versus(runs: Sequence[Run], at: Headline) -> list[Versus]:
     sound = [(place, run) for place, run in enumerate(runs) if not contradictions(run)]
     certified = [(place, found) for place, run in sound if (found := quoted_certificate(run)) is not None]
     attacked = [(place, found) for place, run in sound if (found := strongest(run, radius)) is not None]
-    where = f"radius {plain(radius)}"
+    where = f"radius {format_distance(radius)}"
     return [
         *_tables(
             certified,
@@ -98,7 +99,7 @@ def _cell(apart: Difference) -> Cell:
     return Cell(_points(apart.value, "nearest"), f"{_points(apart.low, 'down')} to {_points(apart.high, 'up')}", side)
 
 
-def _points(value: float, way: Way) -> str:
+def _points(value: float, way: Direction) -> str:
     """Percentage points with their sign."""
-    text = percent(value, way)
+    text = format_percent(value, way)
     return f"+{text}" if float(text) > 0 else text.replace("-", "−")

@@ -1,13 +1,28 @@
-"""Two networks on the same images: the difference, and how often its interval holds the truth."""
+"""Proportions and paired differences: values, and coverage of their intervals."""
 
 import itertools
 import math
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from rhobust.evaluation import certified_differences, robust_differences
-from rhobust.pairing import mean_difference, share_difference
+from rhobust.stats import mean_difference, share, share_difference
+
+
+@pytest.mark.parametrize(("k", "n"), [(0, 10), (3, 10), (10, 10), (870, 1000)])
+def test_a_share_has_two_and_a_half_percent_on_either_side(k, n):
+    found = share(k, n)
+    interval = stats.binomtest(k, n).proportion_ci(0.95, method="exact")
+    assert (found.low, found.value, found.high) == pytest.approx((interval.low, k / n, interval.high), abs=1e-9)
+    assert found.as_row() == {"accuracy": k / n, "low": found.low, "high": found.high, "n": n}
+
+
+@pytest.mark.parametrize(("k", "n"), [(1, 0), (0, 0), (-1, 5), (6, 5)])
+def test_what_is_no_share_is_refused(k, n):
+    with pytest.raises(ValueError, match=r"k must be in 0\.\.n with n >= 1"):
+        share(k, n)
 
 
 def split(n, ours_alone, theirs_alone, both=0):
