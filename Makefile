@@ -5,10 +5,14 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 OUT ?= quickstart
 
-.PHONY: quickstart test slow lint clean
+.PHONY: quickstart reproduce test slow lint clean
 
 quickstart: $(VENV)/.core
 	$(BIN)/rhobust quickstart --out $(OUT)
+
+# All tables and figures of the paper at the smallest scale: digits and tiny networks, minutes on two cores.
+reproduce: $(VENV)/.test
+	$(BIN)/python -m reproduction all --scale smoke --out reproduced/smoke
 
 # One thread a worker: two workers with two threads each would fight over two cores. Tests of a file share what it sets up.
 test: lint
@@ -21,7 +25,7 @@ lint: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyrefly check
-	$(BIN)/lint-imports
+	PYTHONPATH=. $(BIN)/lint-imports
 
 # torchattacks asks for torchvision, which it never imports: it comes without what it asks for.
 # The stamps make a second call cheap; a changed pyproject.toml or constraints.txt installs again.

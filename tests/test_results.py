@@ -10,17 +10,17 @@ from statistics import mean
 import pytest
 import torch
 
+from reproduction.filling import told_from
+from reproduction.pages import places, shown
+from reproduction.plan import BEYOND, SPECS, plan
+from reproduction.readings import certified_radii, robust_shares
+from reproduction.reproduce import documents
+from reproduction.scales import SCALES
+from reproduction.workshop import Workshop
 from rhobust.cli import parse
 from rhobust.commands import train
 from rhobust.evaluation.soundness import contradictions
 from rhobust.formatting import format_number
-from rhobust.paper.filling import told_from
-from rhobust.paper.pages import places, shown
-from rhobust.paper.plan import BEYOND, SPECS, plan
-from rhobust.paper.readings import certified_radii, robust_shares
-from rhobust.paper.reproduce import documents
-from rhobust.paper.scales import SCALES
-from rhobust.paper.workshop import Workshop
 from rhobust.records import read_json, read_record, read_rows, record_paths
 from rhobust.stats import share
 from rhobust.training import open_run
@@ -240,7 +240,7 @@ def test_the_pages_show_all_of_ours():
 
 def test_the_pictures_are_drawn_from_the_records(made):
     """Only the version that drew them draws the same bytes."""
-    from rhobust.paper.drawing import draw, to_bytes
+    from reproduction.drawing import draw, to_bytes
 
     for name in ("fig-story", "fig-front", "fig-across", "fig1a", "fig1c"):
         picture = (FOLDERS[name] / f"{name}.svg").read_bytes()

@@ -21,8 +21,6 @@ COMMANDS = {
     "train": "train a classifier into a run folder",
     "attack": "attack a run over radii",
     "transfer": "attack each of several runs and judge the attacked images by all of them",
-    "noise": "attack runs tested with noise and without, as the paper's figure 1(a) does",
-    "readings": "attack a run under every reading of the paper's protocol",
     "certify": "certify the L2 radius of a run's test images",
     "certify-shift": "certify a run's accuracy under every distribution shift up to eps",
     "measure-shift": "measure how far a change moves images, and certify a run's accuracy after it",
@@ -30,9 +28,7 @@ COMMANDS = {
     "compare": "show the certified accuracy of records and of peers' tables side by side",
     "audit": "recompute certificates from their counts, and draw a share of them again",
     "predict": "classify images by the smoothed classifier's vote, or abstain",
-    "reproduce": "make the paper's tables and figures beside its printed numbers",
     "report": "write one self-contained HTML page about runs",
-    "bench": "time our way against the textbook's and other packages on this machine",
 }
 TRACEBACK = "RHOBUST_TRACEBACK"
 GONE = 141

@@ -34,7 +34,6 @@ from rhobust.models import load_factory_model
         (["report", "/nowhere/run", "--out", "."], "out must name a file, got the folder ."),
         (["audit", "/nowhere/record"], "/nowhere/record must exist, but there is no such file"),
         (["transfer"], "at least one run folder must be given, got none"),
-        (["noise", "/nowhere/run"], "there is no such folder"),
         (["data", "check", "mnist", "--root", "/nowhere"], "mnist"),
         (["data", "get", "mnst"], "data must be one of mnist"),
     ],
@@ -76,7 +75,6 @@ def test_a_mistake_is_one_line_and_exit_code_2(arguments, message, capsys, monke
         (["attack", "--votes", "0"], "votes must be >= 1, got 0"),
         (["attack", "--source", "/nowhere/run"], "/nowhere/run must be a run folder, but there is no such folder"),
         (["attack", "attack:pgd", "--attack.restarts", "-1"], "restarts must be >= 0, got -1"),
-        (["readings", "--steps", "0"], "steps must be >= 1, got 0"),
         (["transfer"], "a transfer attack needs at least two runs, got 1"),
     ],
 )

@@ -65,22 +65,10 @@ CASES = {
         "transfer_matrix",
         {"scored": "base", "votes": 7, **SAMPLED},
     ),
-    "noise": (
-        f"run other {SAMPLE} --radii 0 1 --votes 7 attack:pgd --attack.steps 3",
-        "with_and_without_noise",
-        {"attack": PGD(steps=3), "votes": 7, **SAMPLED},
-    ),
-    "readings": (
-        f"run {SAMPLE} --radii 0 1 --steps 5 6 --votes 7",
-        "paper_readings",
-        {"steps": (5, 6), "votes": 7, **SAMPLED},
-    ),
 }
 POSITIONAL = {
     "attack": (PGD(steps=3), (0.0, 1.0)),
     "transfer": (PGD(steps=3), (0.0, 1.0)),
-    "noise": ((0.0, 1.0),),
-    "readings": ((0.0, 1.0),),
     "measure-shift": ("pairs",),
 }
 

@@ -9,7 +9,6 @@ from rhobust.commands.choice import Choice, Several
 from rhobust.commands.compare import Compare
 from rhobust.commands.curves import Curves
 from rhobust.commands.measure_shift import MeasureShift
-from rhobust.commands.noise import Noise
 from rhobust.commands.quickstart import Quickstart
 from rhobust.commands.transfer import Transfer
 
@@ -120,15 +119,6 @@ def test_the_quickstart(capsys):
     Quickstart().show({"runs": [run] * 3, "report": "r.html"})
     for line in capsys.readouterr().out.splitlines()[1:4]:
         assert line.split()[1:] == ["0.501", "0.500", "0.500", "0.500", "0.500"]
-
-
-def test_a_contradiction_under_noise_is_a_failure():
-    fine, wrong = ({"summary": {"contradictions": found}} for found in ([], ["both cannot be"]))
-    command = Noise(Several())
-    assert command.failure({"runs": [{"with": fine, "without": fine}]}) is None
-    assert command.failure({"runs": [{"with": fine, "without": fine}, {"with": wrong, "without": fine}]}) == (
-        "both cannot be"
-    )
 
 
 def test_warnings_of_every_record_of_a_transfer(capsys):

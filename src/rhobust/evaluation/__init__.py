@@ -15,8 +15,6 @@ from rhobust.evaluation.measuring import measure_target as measure_target
 from rhobust.evaluation.measuring import record_pairs as record_pairs
 from rhobust.evaluation.paired import certified_differences as certified_differences
 from rhobust.evaluation.paired import robust_differences as robust_differences
-from rhobust.evaluation.readings import paper_readings as paper_readings
-from rhobust.evaluation.readings import with_and_without_noise as with_and_without_noise
 from rhobust.evaluation.shift import certify_shift_target as certify_shift_target
 from rhobust.evaluation.soundness import contradictions as contradictions
 from rhobust.evaluation.target import Target as Target

@@ -1,0 +1,20 @@
+"""Benchmarks: ratios against the textbook way and against peers, measured in one run on one machine.
+
+A new benchmark is one file with a function that measures and one that makes its table, and one line in `BENCHMARKS`.
+"""
+
+from benchmarks.attacks import attacks_table, bench_attacks
+from benchmarks.benchmark import Benchmark, Setting, Table
+from benchmarks.certify import bench_certify, certify_table
+from benchmarks.shift import bench_shift, shift_table
+from benchmarks.training import bench_training, training_table
+
+__all__ = ["BENCHMARKS", "Benchmark", "Setting", "Table"]
+
+BENCHMARKS = {
+    "certify": Benchmark(bench_certify, certify_table),
+    "shift": Benchmark(bench_shift, shift_table),
+    "training": Benchmark(bench_training, training_table),
+    "attacks": Benchmark(bench_attacks, attacks_table),
+}
+"""Every benchmark by the name that the command line knows."""

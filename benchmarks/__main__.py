@@ -1,0 +1,76 @@
+"""Time rhobust against the reference implementation and against peers on this machine: python -m benchmarks NAME..."""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from benchmarks import BENCHMARKS, Setting, Table
+from rhobust.progress import no_progress
+from rhobust.training import resolve_device
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose complaint is one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}\n")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line: 0 done, 2 the user's mistake."""
+    parser = Parser(prog="benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(BENCHMARKS)} (default: all of them)")
+    parser.add_argument("--root", type=Path, help="folder of the data sets")
+    parser.add_argument("--run", type=Path, help="a trained run, for benchmarks that compare on one")
+    parser.add_argument("--limit", type=int, help="test points of that run at most")
+    parser.add_argument("--draws", type=int, help="noise samples per point of the comparator")
+    parser.add_argument("--curve", type=int, default=0, help="training: steps over which NAL's losses are compared")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, ...")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.add_argument("--quiet", action="store_true", help="show no progress")
+    given = parser.parse_args(arguments)
+    try:
+        if unknown := [name for name in given.names if name not in BENCHMARKS]:
+            raise ValueError(f"a benchmark must be one of {', '.join(BENCHMARKS)}, got {unknown[0]}")
+        setting = Setting(
+            device=resolve_device(given.device),
+            root=given.root,
+            run=given.run,
+            limit=given.limit,
+            draws=given.draws,
+            curve=given.curve,
+            progress=no_progress if given.quiet else None,
+        )
+        result = {name: BENCHMARKS[name].run(setting) for name in given.names or BENCHMARKS}
+    except (ValueError, OSError) as error:
+        sys.stderr.write(f"benchmarks: {' '.join(str(error).split())}\n")
+        return 2
+    if given.json:
+        print(json.dumps(result, allow_nan=False))
+        return 0
+    for number, (name, measured) in enumerate(result.items()):
+        if number:
+            print()
+        _show(BENCHMARKS[name].table(measured))
+    return 0
+
+
+def _show(table: Table) -> None:
+    print(*table.heading, sep="\n")
+    lines = [table.columns, *table.rows]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(table.columns))]
+    for line in lines:
+        cells = [
+            cell.ljust(width) if column < table.left else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ]
+        print("  ".join(cells).rstrip())
+    for note in table.notes:
+        print(note)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

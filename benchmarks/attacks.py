@@ -1,0 +1,175 @@
+"""A sweep over radii against the same sweep by other packages, in one process."""
+
+import copy
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from benchmarks.benchmark import Setting, Table
+from benchmarks.peers import generators_kept
+from benchmarks.textbook import textbook_network
+from rhobust.attacks import PGD, AnyAttack
+from rhobust.data import Dataset, load, to_unit
+from rhobust.evaluation import Target, attack_target, robust_curve
+from rhobust.methods import Gaussian
+from rhobust.models import build_model
+from rhobust.noise import BatchNoise, stream
+from rhobust.progress import no_progress, progress_or_default
+from rhobust.settings import member_to_json
+
+RADII = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75)
+IMAGES = 256
+STEPS = 20
+"""Gradients that the others take at each radius."""
+ATTACK = PGD(steps=4)
+"""Ours: two ascents of four gradients at each radius, on what still stands, from where the smaller radius ended."""
+ROUNDS = 2
+"""Everything is timed this often, in turn; the shortest time counts."""
+Sweep = Callable[[nn.Module, Tensor, Tensor], list[float]]
+"""From a network, images and labels to the robust accuracy at each radius."""
+
+
+def bench_attacks(setting: Setting) -> dict[str, Any]:
+    """Time the robust accuracy of 256 images at seven L2 radii: our sweep, and PGD of 20 steps by other packages.
+
+    The network is the paper's CNN after a hundred steps under noise on MNIST, or a smaller one on digits where MNIST is
+    not at hand. The others get the same network; foolbox is timed a second time on one of torch's own layers. A
+    package that is not installed is left out. Our default attack, which takes five times the steps, stands last.
+    """
+    with progress_or_default(setting.progress) as notify:
+        notify("bench attacks: train a network")
+        train, test = _data(setting.root)
+        network = _network(train, setting.device)
+        x = to_unit(test.images[:IMAGES]).to(setting.device)
+        y = test.labels[:IMAGES].to(setting.device)
+        ways: dict[str, tuple[nn.Module, Sweep]] = {"rhobust": (network, _ours(test, setting.device, ATTACK))}
+        if find_spec("foolbox"):
+            ways["foolbox"] = network, by_foolbox
+            ways["foolbox, torch's layers"] = textbook_network(copy.deepcopy(network)), by_foolbox
+        if find_spec("torchattacks"):
+            ways["torchattacks"] = network, by_torchattacks
+        ways["rhobust by default"] = network, _ours(test, setting.device, PGD())
+        times: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
+        curves: dict[str, list[float]] = {}
+        for number in range(ROUNDS):
+            for name, (model, sweep) in ways.items():
+                notify(f"bench attacks: {name}, round {number + 1} of {ROUNDS}")
+                with generators_kept(setting.device):
+                    start, worked = time.perf_counter(), time.process_time()
+                    curves[name] = sweep(model, x, y)
+                    times[name].append((time.perf_counter() - start, time.process_time() - worked))
+    best = {name: [min(kind) for kind in zip(*rounds, strict=True)] for name, rounds in times.items()}
+    return {
+        **setting.machine(),
+        "data": test.name,
+        "images": len(x),
+        "radii": list(RADII),
+        "attack": member_to_json(ATTACK, AnyAttack),
+        "their_steps": STEPS,
+        "ways": [
+            {
+                "name": name,
+                "seconds": best[name][0],
+                "cpu_seconds": best[name][1],
+                "ratio": best[name][0] / best["rhobust"][0],
+                "robust_accuracy": curves[name],
+            }
+            for name in ways
+        ],
+    }
+
+
+def attacks_table(result: dict[str, Any]) -> Table:
+    """The attack benchmark's result for people."""
+    own, *others = result["ways"]
+    notes = []
+    for other in others:
+        above = max(a - b for a, b in zip(own["robust_accuracy"], other["robust_accuracy"], strict=True))
+        verdict = "no higher at any radius" if above <= 0 else f"higher by up to {100 * above:.1f} points"
+        notes.append(f"rhobust {other['ratio']:.1f} times as fast as {other['name']}; robust accuracy {verdict}")
+    return Table(
+        heading=[
+            f"{result['images']} images of {result['data']} on {result['device']}, {result['threads']} threads, torch"
+            f" {result['torch']}; other packages: L2 PGD of {result['their_steps']} steps at each radius"
+        ],
+        columns=["robust accuracy at radius", *(f"{radius:g}" for radius in result["radii"]), "seconds", "CPU seconds"],
+        rows=[
+            [
+                way["name"],
+                *(f"{value:.3f}" for value in way["robust_accuracy"]),
+                f"{way['seconds']:.2f}",
+                f"{way['cpu_seconds']:.2f}",
+            ]
+            for way in result["ways"]
+        ],
+        notes=notes,
+    )
+
+
+def by_foolbox(network: nn.Module, x: Tensor, y: Tensor) -> list[float]:
+    """Foolbox's L2PGD from the centre, with all radii in one call."""
+    foolbox = import_module("foolbox")
+    model = foolbox.PyTorchModel(network, bounds=(0, 1), device=x.device)
+    attack = foolbox.attacks.L2PGD(rel_stepsize=2 / STEPS, steps=STEPS, random_start=False)
+    _, _, broken = attack(model, x, y, epsilons=list(RADII))
+    return (1 - broken.float().mean(dim=1)).tolist()
+
+
+def by_torchattacks(network: nn.Module, x: Tensor, y: Tensor) -> list[float]:
+    """PGDL2 of torchattacks from the centre, radius by radius."""
+    torchattacks = import_module("torchattacks")
+    standing = []
+    for eps in RADII:
+        attack = torchattacks.PGDL2(network, eps=eps, alpha=2 * eps / STEPS, steps=STEPS, random_start=False)
+        moved = attack(x, y)
+        with torch.no_grad():
+            standing.append((network(moved).argmax(1) == y).float().mean().item())
+    return standing
+
+
+def _ours(test: Dataset, device: torch.device, attack: PGD) -> Sweep:
+    def sweep(network: nn.Module, x: Tensor, y: Tensor) -> list[float]:
+        with tempfile.TemporaryDirectory() as folder:
+            target = Target("bench", network, "bench", None, test, Path(folder), device)
+            record = attack_target(target, attack, RADII, limit=IMAGES, probe=False, progress=no_progress)
+        return [at["accuracy"] for at in robust_curve(record.rows, RADII)]
+
+    return sweep
+
+
+def _data(root: Path | None) -> Sequence[Dataset]:
+    """MNIST where it is at hand, else the digits that come with the package: training and test images."""
+    try:
+        return [load("mnist", split, root=root, progress=no_progress) for split in ("train", "test")]
+    except (ValueError, OSError):
+        return [load("digits", split) for split in ("train", "test")]
+
+
+def _network(data: Dataset, device: torch.device) -> nn.Module:
+    mnist = data.name == "mnist"
+    network = build_model(
+        "cnn" if mnist else "cnn-small",
+        shape=data.shape,
+        classes=data.num_classes,
+        mean=[0.3],
+        deviation=[0.35],
+        activation="relu",
+        seed=0,
+    ).to(device)
+    optimizer = torch.optim.Adam(network.parameters(), lr=1e-3 if mnist else 3e-3)
+    noise, method = BatchNoise(stream(0, "bench", device=device)), Gaussian(sigma=0.25)
+    size = 128 if mnist else 50
+    for number in range(100):
+        rows = torch.arange(number * size, (number + 1) * size) % len(data)
+        x, y = to_unit(data.images[rows]).to(device), data.labels[rows].to(device)
+        optimizer.zero_grad(set_to_none=True)
+        method.loss(network, x, y, noise).value.backward()
+        optimizer.step()
+    return network.eval()

@@ -1,0 +1,139 @@
+"""Make tables and figures of the paper, and our own: python -m reproduction NAME|all|ours --scale smoke --out DIR."""
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+
+from reproduction.evaluate import done
+from reproduction.jobs import Job, runs_of
+from reproduction.pages import check, insert
+from reproduction.plan import BEYOND, GROUPS, SPECS, Plan, plan
+from reproduction.publishing import publish
+from reproduction.reproduce import Outcome, reproduce
+from reproduction.scales import SCALES
+from reproduction.workshop import Workshop
+from rhobust.progress import no_progress
+from rhobust.training import resolve_device
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose complaint is one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}\n")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line: 0 done, 1 something asked for is missing, 2 the user's mistake."""
+    given = _parse(arguments)
+    try:
+        result = _run(given)
+    except (ValueError, OSError) as error:
+        sys.stderr.write(f"reproduction: {' '.join(str(error).split())}\n")
+        return 2
+    if given.json:
+        print(json.dumps(result, allow_nan=False))
+    elif given.plan:
+        _show_plan(result)
+    else:
+        print(*result["files"], sep="\n")
+        for fault in result["faults"]:
+            print(f"warning: {fault}")
+    if count := len(result.get("faults", ())):
+        reasons = "1 reason" if count == 1 else f"{count} reasons"
+        sys.stderr.write(f"reproduction: tables or figures have gaps, for {reasons}: see the warnings\n")
+        return 1
+    return 0
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = Parser(prog="reproduction", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="tables and figures; all: the paper's; ours: our own")
+    parser.add_argument("--scale", choices=list(SCALES), default="smoke", help="how much is trained (default: smoke)")
+    parser.add_argument("--out", type=Path, help="folder for runs, tables and figures (default: reproduced/SCALE)")
+    parser.add_argument("--root", type=Path, help="folder of the data sets")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, ...")
+    parser.add_argument("--plan", action="store_true", help="count runs and evaluations, start nothing")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="start no further work after this time")
+    parser.add_argument("--draw-only", action="store_true", help="train and evaluate nothing: draw finished records")
+    parser.add_argument("--publish", type=Path, help="copy runs and records there, compressed and without weights")
+    parser.add_argument("--into", type=Path, nargs="+", default=[], help="pages with places <!-- NAME --> to fill")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.add_argument("--quiet", action="store_true", help="show no progress")
+    return parser.parse_args(arguments)
+
+
+def _run(given: argparse.Namespace) -> dict[str, Any]:
+    known = SPECS | BEYOND
+    unknown = [name for name in given.names if name not in known and name not in GROUPS]
+    if unknown or not given.names:
+        raise ValueError(f"names must be all, ours or of {', '.join(known)}, got {' '.join(unknown) or 'none'}")
+    others = {"draw-only": given.draw_only, "publish": given.publish, "into": given.into}
+    if given.plan and (other := next((name for name, value in others.items() if value), None)):
+        raise ValueError(f"--plan and --{other} must not be given together")
+    scale = SCALES[given.scale]
+    chosen = plan(given.names, scale)
+    if not chosen.specs:
+        raise ValueError(f"{' '.join(given.names)} must have a data set at the scale {given.scale}, but has none")
+    names = [spec.name for spec in chosen.specs]
+    check(given.into, names)
+    out = given.out or Path("reproduced") / given.scale
+    workshop = Workshop(out, resolve_device(given.device), given.root, no_progress if given.quiet else None)
+    if given.plan:
+        return count(chosen, workshop)
+    with _threads(scale.threads):
+        outcome: Outcome = reproduce(chosen, workshop, draw_only=given.draw_only, minutes=given.minutes)
+        if given.publish is not None:
+            publish(out, given.publish)
+            outcome = reproduce(chosen, replace(workshop, out=given.publish), draw_only=True)
+    for page in given.into:
+        insert(page, names, given.publish or out)
+    return {"files": [str(path) for path in (*outcome.files, *given.into)], "faults": list(outcome.faults)}
+
+
+def count(chosen: Plan, workshop: Workshop) -> dict[str, Any]:
+    """Runs and evaluations of each table and figure and of all of them, each once, and how many are finished."""
+    finished = {job: done(job, workshop) for job in chosen.jobs}
+
+    def counts(jobs: Sequence[Job]) -> dict[str, int]:
+        runs = list(dict.fromkeys(run for job in jobs for run in runs_of(job)))
+        return {
+            "runs": len(runs),
+            "runs_done": sum(map(workshop.trained, runs)),
+            "evaluations": len(jobs),
+            "evaluations_done": sum(finished[job] for job in jobs),
+        }
+
+    work = [{"name": spec.name, **counts(spec.jobs)} for spec in chosen.specs]
+    return {"scale": chosen.scale.name, "work": work, "total": counts(chosen.jobs)}
+
+
+def _show_plan(result: dict[str, Any]) -> None:
+    lines = [*result["work"], {"name": "all of these, each once", **result["total"]}]
+    width = max(len(line["name"]) for line in lines)
+    print(f"{'name':<{width}}  {'runs done':>12}  {'evaluations done':>16}")
+    for line in lines:
+        runs, evaluations = (f"{line[f'{what}_done']} of {line[what]}" for what in ("runs", "evaluations"))
+        print(f"{line['name']:<{width}}  {runs:>12}  {evaluations:>16}")
+
+
+@contextmanager
+def _threads(number: int | None) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(number or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,45 @@
+"""A reproduction so small that it takes seconds."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from reproduction.plan import plan
+from reproduction.reproduce import reproduce
+from reproduction.scales import SCALES
+from reproduction.workshop import Workshop
+from rhobust.attacks import EOT
+from rhobust.progress import no_progress
+
+TINY = replace(
+    SCALES["smoke"],
+    epochs=2,
+    limit=6,
+    eot=EOT(steps=2, draws=2),
+    votes=5,
+    certified=6,
+    draws=200,
+    shift_draws=4,
+    measured=4,
+    curvature_draws=64,
+    kr=((2, 1),),
+)
+
+
+@pytest.fixture(scope="session")
+def tiny():
+    return TINY
+
+
+def workshop_in(folder, progress=no_progress):
+    return Workshop(folder, torch.device("cpu"), progress=progress)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A folder with a table and a figure, as they come out uninterrupted."""
+    folder = tmp_path_factory.mktemp("made")
+    outcome = reproduce(plan(["table-elu", "fig-training"], TINY), workshop_in(folder))
+    assert outcome.faults == ()
+    return folder

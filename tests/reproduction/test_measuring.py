@@ -1,0 +1,100 @@
+"""Measurements against closed forms: how far the maximiser goes, how much the smoothed loss bends."""
+
+import math
+
+import pytest
+import torch
+from scipy.stats import norm
+from torch import nn
+
+from reproduction.measuring import curvature_target, match_target
+from rhobust.bounds import smoothness
+from rhobust.data import Dataset, load
+from rhobust.evaluation import Target
+from rhobust.methods import NAL, rho_of
+from rhobust.models import build_model
+from rhobust.progress import no_progress
+
+SIGMA = 0.1
+
+
+class Along(nn.Module):
+    """Logits (0, 300 f(t)) of t, the distance of an image from mid grey along the diagonal."""
+
+    def __init__(self, shape):
+        super().__init__()
+        self.shape = shape
+        self.unused = nn.Parameter(torch.zeros(1))
+
+    def forward(self, x):
+        t = (x - 127 / 255).flatten(1).sum(1) / math.sqrt(x[0].numel())
+        return torch.stack([torch.zeros_like(t), 300 * self.shape(t)], dim=1)
+
+
+def target(model, folder, levels=(127,)):
+    images = torch.tensor(levels, dtype=torch.uint8).view(-1, 1, 1, 1).expand(-1, 1, 4, 4).contiguous()
+    data = Dataset("grey", "test", images, torch.zeros(len(levels), dtype=torch.int64), ("dark", "bright"))
+    return Target("along", model.eval(), "hash", SIGMA, data, folder, torch.device("cpu"))
+
+
+def measured(model, folder, levels=(127,), draws=20_000):
+    record = curvature_target(target(model, folder, levels), images=len(levels), draws=draws, progress=no_progress)
+    return record.rows, record.summary
+
+
+@pytest.mark.parametrize("level", [121, 127, 134])
+def test_the_curvature_of_a_half_space_is_that_of_the_normal_distribution(tmp_path, level):
+    """The loss is 1 where t > 0: smoothed it is Phi(t / sigma), whose second derivative times sigma^2 is -u phi(u)."""
+    [row], _ = measured(Along(lambda t: t), tmp_path, (level,))
+    u = (level - 127) / 255 * 4 / SIGMA
+    assert row["loss"] == pytest.approx(norm.cdf(u), abs=0.02)
+    # Four standard errors: a false alarm in 6 of 100,000 draws of the fixed seed.
+    assert abs(row["curvature"] + u * norm.pdf(u)) < 4 * row["standard_error"]
+    assert row["standard_error"] < 0.01
+
+
+def test_a_slab_of_half_width_sigma_attains_the_sharp_constant(tmp_path):
+    [row], summary = measured(Along(lambda t: t.abs() - SIGMA), tmp_path)
+    assert abs(row["curvature"] - 2 * norm.pdf(1)) < 4 * row["standard_error"]
+    assert summary["largest"] == abs(row["curvature"])
+    assert summary["sharp"] == float(smoothness(1.0, 1.0))
+
+
+def test_a_network_that_is_certain_everywhere_does_not_bend(tmp_path):
+    rows, summary = measured(Along(lambda t: 1 + 0 * t), tmp_path, (10, 200), draws=400)
+    assert [row["loss"] for row in rows] == [1.0, 1.0]
+    assert summary["largest"] == 0.0
+
+
+def test_the_rows_do_not_depend_on_their_neighbours(tmp_path):
+    model = Along(lambda t: t)
+    (tmp_path / "alone").mkdir()
+    both, _ = measured(model, tmp_path, (120, 127), draws=400)
+    assert both[0] == measured(model, tmp_path / "alone", (120,), draws=400)[0][0]
+
+
+@pytest.mark.parametrize("gamma", [0.5, 3.0])
+def test_the_matched_distance_is_that_of_the_public_function(tmp_path, gamma):
+    data = load("digits", "train")
+    model = build_model(
+        "cnn-small", shape=data.shape, classes=10, mean=[0.3], deviation=[0.3], activation="relu", seed=0
+    )
+    digits = Target("net", model.eval(), "hash", SIGMA, load("digits", "test"), tmp_path, torch.device("cpu"))
+    method = NAL(sigma=SIGMA, gamma=gamma, steps=4, draws=2)
+    record = match_target(digits, method, images=20, root=None, progress=no_progress)
+    expected = rho_of(model, data, gamma, steps=3, sigma=SIGMA, draws=2, limit=20)
+    assert record.summary["eps"] == pytest.approx(math.sqrt(expected), rel=1e-5)
+    assert record.settings["split"] == "train"
+    assert len(record.rows) == 20
+
+
+def test_the_papers_ascent_keeps_the_mean_of_its_noise(tmp_path):
+    """With no gradient from the network the iterate is x0 less the mean of r draws: sigma^2 d / r from x0."""
+    layer = nn.utils.skip_init(nn.Linear, 64, 10)
+    for parameter in layer.parameters():
+        nn.init.zeros_(parameter)
+    flat = nn.Sequential(nn.Flatten(), layer)
+    digits = Target("flat", flat.eval(), "hash", SIGMA, load("digits", "test"), tmp_path, torch.device("cpu"))
+    method = NAL(sigma=SIGMA, gamma=1.5, steps=15, draws=4, inner="paper")
+    record = match_target(digits, method, images=200, root=None, progress=no_progress)
+    assert record.summary["eps"] ** 2 == pytest.approx(SIGMA**2 * 64 / 4, rel=0.05)

@@ -1,0 +1,174 @@
+"""The plan: what runs and evaluations each table and figure needs, each once."""
+
+from dataclasses import fields
+
+import pytest
+
+from reproduction.jobs import Attack, Counterexample, Training, job_id, runs_of
+from reproduction.plan import SPECS, plan
+from reproduction.printed import TABLES
+from reproduction.runs import OURS, both_solvers, run_of
+from reproduction.scales import SCALES
+from reproduction.settings import CIFAR_R, MNIST
+from reproduction.specs import Table
+from rhobust import attacks
+from rhobust.methods import NAL, AdversarialTraining, SmoothAdv
+
+EVERY = [
+    *("table1", "table2", "table-pgd100", "table-sigma", "table-kr", "table-sigma-kr", "table-gamma", "table-elu"),
+    *("fig-training", "fig1a", "fig1b", "fig1c", "fig-certified", "fig1d", "fig-elu", "fig2", "fig-transfer"),
+    *("lemma1", "theorem2", "corollary"),
+]
+
+
+def test_everything_of_the_paper_has_a_name():
+    assert list(SPECS) == EVERY
+
+
+@pytest.mark.parametrize("scale", SCALES.values(), ids=list(SCALES))
+def test_a_plan_holds_each_run_and_each_job_once(scale):
+    whole = plan(["all"], scale)
+    ids = [job_id(job) for job in whole.jobs]
+    assert len(ids) == len(set(ids)) == len(set(whole.jobs))
+    run_ids = [run.run_id for run in whole.runs]
+    assert len(run_ids) == len(set(run_ids))
+    assert set(whole.runs) == {run for job in whole.jobs for run in runs_of(job)}
+    for spec in whole.specs:
+        assert set(spec.jobs) <= set(whole.jobs)
+    alone = [plan([spec.name], scale) for spec in whole.specs]
+    assert sum(len(part.runs) for part in alone) > len(whole.runs), "runs are shared"
+    assert {job for part in alone for job in part.jobs} == set(whole.jobs)
+
+
+def test_the_ids_do_not_change_from_one_process_to_the_next():
+    run = run_of(SCALES["full"], SCALES["full"].stand_in(MNIST), "NAL")
+    assert job_id(Training(run)).startswith(f"training-{run.run_id}-")
+    assert job_id(Counterexample(0.1, (5.0,))) == "counterexample-0314eae8"
+
+
+def test_the_table_of_certified_training_asks_for_radii_that_its_draws_can_reach():
+    table = plan(["table-certified"], SCALES["gpu"]).specs[0]
+    by_sigma = {line.keys[1]: line for line in table.lines}
+    assert list(by_sigma) == ["0.1", "0.25", "0.5"]
+    main, small, large = by_sigma.values()
+    assert [cell.column for cell in main.cells][-2:] == ["0", "0.25"]
+    assert [cell.column for cell in small.cells][-2:] == ["0.5", "0.75"]
+    assert [cell.column for cell in large.cells][-1] == "1.75"
+    runs = {run.run_id for job in table.jobs for run in runs_of(job)}
+    assert len(runs) == len(table.lines) == 17
+    assert {(job.run.epochs, job.run.schedule) for job in table.jobs} == {(30, "cosine")}
+    assert "table-certified" not in {spec.name for spec in plan(["all"], SCALES["smoke"]).specs}
+
+
+def test_the_main_table_attacks_each_network_as_strongly_as_it_can_be():
+    main, auto = plan(["table-main", "table-autoattack"], SCALES["gpu"]).specs
+    lines = {line.keys[0]: {cell.column: cell for cell in line.cells} for line in main.lines}
+    assert lines["NAL"]["0.92"].printed == 0.6693
+    assert lines["NAL"]["0"].printed == 0.8522
+    assert lines["TRADES"]["0"].printed == 0.7953
+    assert lines["NAL, damped, gamma 0.2"]["0.92"].printed is None
+    for name, noisy in (("NAL", True), ("SmoothAdv", True), ("PGD", False), ("Undefended", False)):
+        protocol, strongest = (reading.job for reading in lines[name]["0.5"].ours)
+        assert isinstance(protocol.attack, attacks.PaperPGD)
+        assert isinstance(strongest.attack, attacks.EOT if noisy else attacks.PGD)
+        assert strongest.attack.restarts == 1
+        assert strongest.scored == ("smoothed" if noisy else "base")
+    versions = {line.keys[0]: line.cells[0].ours[0].job.attack.version for line in auto.lines}
+    assert versions["STN"] == "rand"
+    assert versions["TRADES"] == "standard"
+    assert {job.run for job in auto.jobs} == {job.run for job in main.jobs}
+
+
+def test_a_shorter_scale_never_trains_longer_than_the_paper():
+    gpu = SCALES["gpu"]
+    assert run_of(gpu, gpu.stand_in(MNIST), "NAL").epochs == 25
+
+
+def test_the_full_scale_is_the_paper():
+    whole = plan(["all"], SCALES["full"])
+    assert {spec.name for spec in whole.specs} == set(EVERY)
+    assert {(run.data, run.model) for run in whole.runs} == {
+        ("mnist", "cnn"),
+        ("cifar10", "resnet18"),
+        ("cifar10", "vgg16"),
+        ("tiny-imagenet", "resnet18"),
+    }
+    for run in whole.runs:
+        assert (run.batch_size, run.optimizer, run.schedule) == (128, "adam", "constant")
+        assert run.epochs == (25 if run.data == "mnist" else 100)
+        assert run.lr == (2e-5 if run.data == "tiny-imagenet" else 1e-4)
+    nals = [run.method for run in whole.runs if isinstance(run.method, NAL)]
+    assert {(nal.steps, nal.draws) for nal in nals} == {
+        *((4, 1), (4, 4), (4, 8), (8, 1), (8, 4), (8, 8)),
+        *((2, 1), (2, 4), (6, 1), (6, 4)),
+    }
+    assert {nal.sigma for nal in nals} == {0.05, 0.1, 0.2, 0.12, 0.25, 0.5}
+    assert {nal.inner for nal in nals} == {"paper", "damped"}
+    assert {run.method.sigma for run in whole.runs if run.data == "mnist" and run.sigma} == {0.05, 0.1}
+    assert {run.keep for run in whole.runs} == {"last", "best-clean"}
+
+
+@pytest.mark.parametrize("name", [name for name in TABLES if name in SPECS and name != "table1"])
+def test_every_printed_number_has_its_cell(name):
+    table = SPECS[name](SCALES["full"])
+    assert isinstance(table, Table)
+    assert {cell.column for line in table.lines for cell in line.cells} == set(TABLES[name].columns)
+    both = [(line.keys, cell) for line in table.lines for cell in line.cells if OURS not in line.keys]
+    shown = [cell.printed for _, cell in both if cell.printed is not None]
+    printed = [TABLES[name].accuracy(row, column) for row in TABLES[name].rows for column in TABLES[name].columns]
+    assert sorted(shown) == sorted(printed)
+
+
+def test_a_cell_is_read_where_the_paper_attacks():
+    table = SPECS["table2"](SCALES["full"])
+    nal = next(line for line in table.lines if line.keys == ("NAL",))
+    cell = {cell.column: cell for cell in nal.cells}
+    paper, eot = cell["CIFAR-10 robust"].ours
+    assert (paper.at, eot.at) == (0.92, 0.92)
+    assert cell["MNIST robust"].ours[0].at == 0.34
+    assert cell["MNIST robust"].notes != ()
+    assert isinstance(paper.job, Attack)
+    assert (paper.job.attack.steps, paper.job.scored, paper.job.sigma) == (20, "smoothed", 0.1)
+    assert eot.job.attack == SCALES["full"].eot
+    assert paper.job.run.method == NAL(sigma=0.1, gamma=1.5, steps=4, draws=4, inner="paper")
+    pgd = next(line for line in table.lines if line.keys == ("PGD",)).cells[2]
+    assert pgd.ours[0].job.scored == "base"
+    assert pgd.ours[0].job == pgd.ours[1].job
+    assert pgd.ours[0].job.run.method == AdversarialTraining(eps=0.92)
+    hundred = SPECS["table-pgd100"](SCALES["full"]).lines[0].cells[0].ours
+    assert [reading.job.attack.steps for reading in hundred] == [100, 100]
+    other = SPECS["table-gamma"](SCALES["full"])
+    smoothadv = next(line for line in other.lines if line.keys == ("SmoothAdv",))
+    assert [cell.ours[0].job.run.method.eps for cell in smoothadv.cells[::2]] == [0.21, 0.84, 0.4, 1.53]
+    assert smoothadv.cells[0].ours[0].job.run.method == SmoothAdv(sigma=0.05, eps=0.21)
+
+
+def test_both_solvers_stand_side_by_side():
+    assert both_solvers(("PGD", "NAL")) == ("PGD", "NAL", OURS)
+    keys = [line.keys[0] for line in SPECS["table-kr"](SCALES["full"]).lines]
+    assert keys == ["NAL", OURS] * 6
+    with pytest.raises(ValueError, match="row must be a method of the paper, got Nal"):
+        run_of(SCALES["smoke"], SCALES["smoke"].stand_in(CIFAR_R), "Nal")
+
+
+def test_a_scale_that_leaves_a_data_set_out_says_so():
+    small = plan(["all"], SCALES["small"])
+    assert "fig1d" not in {spec.name for spec in small.specs}
+    table = SPECS["table2"](SCALES["small"])
+    assert table.notes[-2:] == (
+        "Tiny ImageNet: left out at the scale small.",
+        "Stand-ins of the scale small: mnist with the network cnn-small for MNIST and CIFAR-10 (R).",
+    )
+    assert {cell.column for line in table.lines for cell in line.cells} == {
+        *("MNIST robust", "MNIST natural", "CIFAR-10 robust", "CIFAR-10 natural")
+    }
+
+
+def test_fewer_gammas_keep_the_default():
+    assert SCALES["small"].gammas_of((0.25, 1.5, 5.0)) == (0.25, 1.5)
+    assert SCALES["full"].gammas_of((0.25, 1.5, 3.0)) == (0.25, 1.5, 3.0)
+
+
+def test_jobs_are_plain_data():
+    for job in plan(["all"], SCALES["smoke"]).jobs:
+        assert hash(job) == hash(type(job)(**{field.name: getattr(job, field.name) for field in fields(job)}))
