@@ -10,7 +10,7 @@ from scipy import special
 
 from benchmarks.benchmark import Setting, Table
 from rhobust.bounds import population_loss, population_loss_intervals
-from rhobust.certificates import charged_alpha, count_errors, noise_kind
+from rhobust.certificates import corrected_alpha, count_errors, noise_kind
 from rhobust.evaluation import Target, target_from_run
 from rhobust.formatting import format_number
 from rhobust.progress import ProgressCallback, ProgressEvent, progress_or_default
@@ -76,7 +76,7 @@ def _against_intervals(setting: Setting, folder: Path, notify: ProgressCallback)
         errors, seconds = _votes(target, indices, draws, seed, f"bench shift, {draws} draws", notify)
         dimension = target.data.images[0].numel()
         kind = noise_kind(target.data.images)
-        level = charged_alpha(ALPHA, sigma=sigma, dimension=dimension, draws=draws * len(indices), noise=kind)
+        level = corrected_alpha(ALPHA, sigma=sigma, dimension=dimension, draws=draws * len(indices), noise=kind)
         start = time.perf_counter()
         if name == "ours":
             loss = population_loss(errors, draws, rho, sigma, level)

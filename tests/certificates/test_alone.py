@@ -8,7 +8,7 @@ from rhobust.certificates import (
     VoteCounter,
     certify_measured_shift,
     certify_shift,
-    check_alone,
+    check_batch_independence,
 )
 from rhobust.data import to_unit
 
@@ -26,7 +26,7 @@ class Mixing(nn.Module):
 
 
 def check(model, images):
-    return check_alone(VoteCounter(model, images, Smoothing(0.25, 2)))
+    return check_batch_independence(VoteCounter(model, images, Smoothing(0.25, 2)))
 
 
 def test_a_function_of_one_input_passes(half_space, grey_images):
@@ -35,7 +35,7 @@ def test_a_function_of_one_input_passes(half_space, grey_images):
 
 @pytest.mark.parametrize("dependence", [{"mean": 1.0}, {"place": 0.01}, {"mean": 3e-3}, {"place": 3e-6}])
 def test_a_network_that_looks_at_its_neighbours_is_refused(half_space, grey_images, dependence):
-    with pytest.raises(ValueError, match="must answer each input alone, but its logits depend on the other inputs"):
+    with pytest.raises(ValueError, match="must be batch-independent, but its logits depend on the other inputs"):
         check(Mixing(half_space, **dependence), grey_images.images)
 
 
@@ -51,7 +51,7 @@ def test_a_network_that_looks_at_its_neighbours_is_refused(half_space, grey_imag
 )
 def test_no_function_certifies_it(half_space, grey_images, certify):
     certify(half_space, grey_images.images, grey_images.labels)
-    with pytest.raises(ValueError, match="must answer each input alone"):
+    with pytest.raises(ValueError, match="must be batch-independent"):
         certify(Mixing(half_space, mean=1.0), grey_images.images, grey_images.labels)
 
 

@@ -19,17 +19,17 @@ from rhobust.bounds import (
 )
 from rhobust.certificates import (
     ClippedCrossEntropy,
-    Evidence,
     ShiftClaim,
-    ShiftSurvey,
+    ShiftProcedure,
     Smoothing,
+    VoteCounts,
     ZeroOne,
+    baseline_certificates,
     certify_shift,
-    compare,
     count_votes,
     draw_losses,
 )
-from rhobust.certificates.claim import dither_noise
+from rhobust.certificates.claim import rounding_noise
 from rhobust.data import to_unit
 from rhobust.noise import grid_deviation
 
@@ -130,25 +130,25 @@ def test_eps_is_looked_at_before_anything_is_drawn(half_space, grey_images):
 
 def test_more_errors_never_certify_more():
     def certified(errors):
-        return survey.certificate(Evidence(np.array(errors)), (0.1,)).certified_accuracy[0]
+        return procedure.certify(VoteCounts(np.array(errors)), (0.1,)).certified_accuracy[0]
 
-    survey = ShiftSurvey(ShiftClaim(), Smoothing(0.5, 2), points=400, dimension=64, draws=10, alpha=0.01)
+    procedure = ShiftProcedure(ShiftClaim(), Smoothing(0.5, 2), points=400, dimension=64, draws=10, alpha=0.01)
     rng = np.random.default_rng(0)
     errors = rng.integers(0, 3, 400)
     assert certified(errors) >= certified(errors + 3)
 
 
 def test_evidence_of_some_points_is_no_certificate_of_all():
-    survey = ShiftSurvey(ShiftClaim(estimator="sample"), Smoothing(0.5, 2), points=400, dimension=64, draws=10)
-    with pytest.raises(ValueError, match="evidence must be that of all 400 points, got 40"):
-        survey.certificate(Evidence(np.zeros(40)), (0.1,))
+    procedure = ShiftProcedure(ShiftClaim(estimator="sample"), Smoothing(0.5, 2), points=400, dimension=64, draws=10)
+    with pytest.raises(ValueError, match="counts must be that of all 400 points, got 40"):
+        procedure.certify(VoteCounts(np.zeros(40)), (0.1,))
 
 
 def test_the_sampler_is_paid_for_every_round_of_draws():
-    survey = ShiftSurvey(ShiftClaim(), Smoothing(0.25, 2), points=400, dimension=64, draws=10, alpha=0.01)
-    paid = 0.01 - survey.level()
+    procedure = ShiftProcedure(ShiftClaim(), Smoothing(0.25, 2), points=400, dimension=64, draws=10, alpha=0.01)
+    paid = 0.01 - procedure.level()
     assert paid == pytest.approx(10 * 400 * 64 * grid_deviation(0.25), abs=1e-17)
-    assert 0.01 - survey.level(3) == pytest.approx(3 * paid, abs=1e-17)
+    assert 0.01 - procedure.level(3) == pytest.approx(3 * paid, abs=1e-17)
 
 
 def true_errors(half_space, grey_images):
@@ -186,9 +186,9 @@ def test_the_estimators_are_their_bounds(half_space, grey_images, estimator, bou
     certificate = certify_shift(
         half_space, grey_images.images, grey_images.labels, sigma=0.25, eps=(0.1,), draws=30, claim=claim
     )
-    survey = ShiftSurvey(claim, Smoothing(0.25, 2), points=40, dimension=16, draws=30)
-    evidence = survey.gather(half_space, grey_images.images, grey_images.labels, indices=range(40))
-    direct = bound(evidence.errors, 30, 0.01, 0.25, 1e-3, cost="winf", votes=None)
+    procedure = ShiftProcedure(claim, Smoothing(0.25, 2), points=40, dimension=16, draws=30)
+    counts = procedure.sample(half_space, grey_images.images, grey_images.labels, indices=range(40))
+    direct = bound(counts.errors, 30, 0.01, 0.25, 1e-3, cost="winf", votes=None)
     assert certificate.certified_loss[0] == pytest.approx(direct, abs=1e-9)
 
 
@@ -237,15 +237,15 @@ def test_a_soft_loss_is_counted_by_its_own_draws(half_space, grey_images):
     part = draw_losses(half_space, images[5:9], labels[5:9], loss, smoothing, **some)
     assert (part.values == drawn.values[5:9]).all()
     claim = ShiftClaim(loss="cross-entropy", bound=0.7)
-    survey = ShiftSurvey(claim, smoothing, points=20, dimension=16, draws=25)
-    evidence = survey.gather(half_space, images, labels, indices=range(10, 30))
+    procedure = ShiftProcedure(claim, smoothing, points=20, dimension=16, draws=25)
+    counts = procedure.sample(half_space, images, labels, indices=range(10, 30))
     votes = count_votes(half_space, images, smoothing, **names)
     assert (drawn.errors == 25 - votes.gather(1, labels[:, None]).squeeze(1).numpy()).all()
-    uniform = dither_noise(3, "shift", range(10, 30), 25)
-    assert (evidence.dithered == randomized_counts(drawn.values, 0.7, uniform)).all()
-    assert (evidence.errors == drawn.errors).all()
-    assert not (uniform == dither_noise(4, "shift", range(10, 30), 25)).any()
-    assert (uniform[3] == dither_noise(3, "shift", [13], 25)[0]).all()
+    uniform = rounding_noise(3, "shift", range(10, 30), 25)
+    assert (counts.rounded_losses == randomized_counts(drawn.values, 0.7, uniform)).all()
+    assert (counts.errors == drawn.errors).all()
+    assert not (uniform == rounding_noise(4, "shift", range(10, 30), 25)).any()
+    assert (uniform[3] == rounding_noise(3, "shift", [13], 25)[0]).all()
     # No two points share a number: their counts must be independent.
     assert len(np.unique(uniform)) == uniform.size
 
@@ -268,7 +268,7 @@ def test_the_estimators_of_a_soft_loss_are_their_bounds(half_space, grey_images,
     )
     shift = {"rho": 0.01, "sigma": 0.25, "cost": cost}
     if estimator == "majorant":
-        counts = randomized_counts(drawn.values, 0.7, dither_noise(0, "shift", range(40), 30))
+        counts = randomized_counts(drawn.values, 0.7, rounding_noise(0, "shift", range(40), 30))
         direct = population_loss(counts, 30, alpha=0.04, **shift)
     elif estimator == "intervals":
         # One point in a thousand may exceed its bound, which is added; the population's band has all of alpha.
@@ -344,7 +344,7 @@ def test_every_claim_has_its_words(half_space, grey_images, claim, words):
 
 
 def test_words_name_the_clip_exactly_and_no_larger_shift():
-    claim = ShiftClaim(loss="cross-entropy").settled(10)
+    claim = ShiftClaim(loss="cross-entropy").resolve(10)
     words = claim.in_words(0.5, eps=0.12345678, alpha=0.01, sigma=0.12345678, points=40, noise="grid")
     # Rounded to nearest, both would be larger: another loss, and distributions that are not covered.
     assert "clipped at 2.302585092994046," in words
@@ -376,13 +376,13 @@ def test_claims_without_a_meaning_are_refused(settings, message):
         ShiftClaim(**settings)
 
 
-def test_others_beside_ours():
+def test_baselines_from_the_same_counts():
     rng = np.random.default_rng(0)
     errors = rng.binomial(20, rng.beta(0.3, 3, 3000))
     eps = (0.0, 0.1, 0.2)
     found = {
         (one.name, one.cost): one.certified_accuracy
-        for one in compare(errors, draws=20, eps=eps, sigma=0.25, level=1e-3)
+        for one in baseline_certificates(errors, draws=20, eps=eps, sigma=0.25, level=1e-3)
     }
     kumar = 1 - kumar_loss(errors, 20, np.square(eps), 0.25, 1e-3)
     assert found["kumar", "w1"] == pytest.approx(kumar)

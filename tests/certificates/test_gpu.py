@@ -5,8 +5,16 @@ import pytest
 import torch
 from torch import nn
 
-from rhobust.certificates import Fixed, Sequential, Smoothing, VoteCounter, certify_stream, check_alone, count_votes
-from rhobust.certificates import sampling as votes
+from rhobust.certificates import (
+    Fixed,
+    Sequential,
+    Smoothing,
+    VoteCounter,
+    certify_stream,
+    check_batch_independence,
+    count_votes,
+    schedule,
+)
 from rhobust.models import build_model
 from rhobust.noise import grid_block, grid_steps, grid_thresholds, grid_values, key_words, stream_key
 
@@ -84,7 +92,7 @@ def test_the_counter_draws_as_on_a_cpu():
 
 @pytest.mark.parametrize("arithmetic", [ARITHMETICS[0], ARITHMETICS[3]], ids=str)
 def test_the_network_answers_each_input_alone(network, images, arithmetic):
-    check_alone(VoteCounter(network, images, Smoothing(0.25, 10, **arithmetic)))
+    check_batch_independence(VoteCounter(network, images, Smoothing(0.25, 10, **arithmetic)))
 
 
 def certificates(network, images, procedure):
@@ -102,7 +110,7 @@ def test_a_capture_changes_no_certificate(network, images, monkeypatch):
 def test_haste_changes_no_certificate(network, images, monkeypatch):
     procedure = Sequential((0.0, 0.25, 0.5), n=20_000)
     _, hasty = certificates(network, images, procedure)
-    monkeypatch.setitem(votes.AHEAD, "cuda", 0)
+    monkeypatch.setitem(schedule.AHEAD, "cuda", 0)
     assert certificates(network, images, procedure)[1] == hasty
 
 

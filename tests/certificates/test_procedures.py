@@ -15,7 +15,7 @@ def plan():
 
 def ended(plan, share):
     """A course of the test in which this share of the votes is for the class: counts, draws and evidence."""
-    reached, evidence, draws = np.array([0]), [], plan.first(np.array([50]))
+    reached, evidence, draws = np.array([0]), [], plan.first_look(np.array([50]))
     while True:
         count = np.floor(share * draws).astype(int)
         now, later = plan.look(count, draws, reached)
@@ -47,7 +47,7 @@ def test_a_grid_ends_at_a_look_and_not_before_its_time(plan):
 )
 def test_a_count_after_a_fixed_number_of_draws_has_no_steps(procedure):
     plan = procedure.plan(0.25, 0.01)
-    draws = int(plan.first(np.array([procedure.n0]))[0])
+    draws = int(plan.first_look(np.array([procedure.n0]))[0])
     assert plan.audit(procedure.n0, draws, draws, []) is None
     assert "must rest on" in plan.audit(procedure.n0, draws, draws - 1, [])
     assert "must have no steps" in plan.audit(procedure.n0, draws, draws, [(draws, draws)])

@@ -5,8 +5,7 @@ import pytest
 import torch
 
 from rhobust.bounds import RadiusTest, looks
-from rhobust.certificates import Fixed, Sequential, Smoothing, TwoStage, certify_inputs, count_votes
-from rhobust.certificates import sampling as votes
+from rhobust.certificates import Fixed, Sequential, Smoothing, TwoStage, certify_inputs, count_votes, sampling, schedule
 
 SMOOTHING = Smoothing(0.25, 2)
 RADII = (0.0, 0.2, 0.4)
@@ -64,20 +63,20 @@ def test_batches_order_and_haste_change_no_count(half_space, grey_images, proced
     ]
     # Other batch sizes, and up to three batches under way before the first one's votes are seen.
     for rows, ahead in ((64, 0), (640, 3)):
-        monkeypatch.setitem(votes.ROWS, "cpu", rows)
-        monkeypatch.setitem(votes.AHEAD, "cpu", ahead)
+        monkeypatch.setitem(sampling.ROWS, "cpu", rows)
+        monkeypatch.setitem(schedule.AHEAD, "cpu", ahead)
         assert certify(half_space, images, procedure) == whole
 
 
 def test_batches_stay_full_while_inputs_wait(half_space, grey_images, monkeypatch):
     filled = []
-    counted = votes.VoteCounter.count
+    counted = sampling.VoteCounter.count
 
-    def count(self, lots):
-        filled.append(sum(map(len, lots)))
-        return counted(self, lots)
+    def count(self, blocks):
+        filled.append(sum(map(len, blocks)))
+        return counted(self, blocks)
 
-    monkeypatch.setattr(votes.VoteCounter, "count", count)
+    monkeypatch.setattr(sampling.VoteCounter, "count", count)
     certify(half_space, grey_images.images, PROCEDURES[1])
     assert filled[:-2] == [256] * (len(filled) - 2)
 
@@ -85,13 +84,13 @@ def test_batches_stay_full_while_inputs_wait(half_space, grey_images, monkeypatc
 def test_noise_by_rows_gives_valid_certificates_too(half_space, grey_images, monkeypatch):
     # The way a GPU draws, on a CPU: other draws from the same law, the same in every batch.
     ours = certify(half_space, grey_images.images[10:30], PROCEDURES[1])
-    monkeypatch.setitem(votes.BY_ROWS, "cpu", True)
+    monkeypatch.setitem(sampling.BY_ROWS, "cpu", True)
     rows = certify(half_space, grey_images.images[10:30], PROCEDURES[1])
     assert [certificate.count for certificate in rows] != [certificate.count for certificate in ours]
     close = [one.radius == two.radius for one, two in zip(rows, ours, strict=True)]
     assert sum(close) >= 16
-    monkeypatch.setitem(votes.ROWS, "cpu", 200)
-    monkeypatch.setitem(votes.AHEAD, "cpu", 2)
+    monkeypatch.setitem(sampling.ROWS, "cpu", 200)
+    monkeypatch.setitem(schedule.AHEAD, "cpu", 2)
     assert certify(half_space, grey_images.images[10:30], PROCEDURES[1]) == rows
 
 

@@ -7,7 +7,7 @@ from rhobust.certificates import (
     Smoothing,
     ZeroOne,
     certify_inputs,
-    charged_alpha,
+    corrected_alpha,
     count_votes,
     draw_losses,
     noise_kind,
@@ -49,9 +49,9 @@ def test_the_time_of_a_draw_is_that_of_a_full_batch(half_space, grey_images, mon
     counter = VoteCounter(half_space, grey_images.images, Smoothing(0.25, 2))
     clock, full = iter([1.0, 1.0 + counter.rows / 100]), []
     count = counter.count
-    monkeypatch.setattr(counter, "count", lambda lots: full.append(sum(map(len, lots))) or count(lots))
+    monkeypatch.setattr(counter, "count", lambda blocks: full.append(sum(map(len, blocks))) or count(blocks))
     monkeypatch.setattr("rhobust.certificates.sampling.time.perf_counter", lambda: next(clock))
-    assert counter.seconds_a_draw() == pytest.approx(0.01)
+    assert counter.seconds_per_sample() == pytest.approx(0.01)
     assert full == [counter.rows]
 
 
@@ -176,8 +176,8 @@ def test_every_image_has_a_name(half_space, grey_images):
 
 
 def test_the_sampler_is_charged_to_alpha():
-    left = charged_alpha(1e-3, sigma=0.25, dimension=3072, draws=100_000, noise="grid")
+    left = corrected_alpha(1e-3, sigma=0.25, dimension=3072, draws=100_000, noise="grid")
     assert 0 < 1e-3 - left < 1e-6
-    assert charged_alpha(1e-3, sigma=0.25, dimension=3072, draws=100_000, noise="float") == 1e-3
+    assert corrected_alpha(1e-3, sigma=0.25, dimension=3072, draws=100_000, noise="float") == 1e-3
     with pytest.raises(ValueError, match="alpha must exceed"):
-        charged_alpha(1e-12, sigma=0.25, dimension=3072, draws=100_000, noise="grid")
+        corrected_alpha(1e-12, sigma=0.25, dimension=3072, draws=100_000, noise="grid")

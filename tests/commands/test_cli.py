@@ -84,7 +84,7 @@ def test_train_attack_certify_report(folder, capsys):
     assert soft["settings"]["bound"] == 2.0
     assert soft["summary"]["curve"][0]["certified_loss"] <= 2.0
     beside = document(
-        capsys, ["certify-shift", str(folder), "--classifier", "k-vote", "--beside", "--eps", "0.1", *SMALL]
+        capsys, ["certify-shift", str(folder), "--classifier", "k-vote", "--baselines", "--eps", "0.1", *SMALL]
     )
     assert beside["settings"]["votes"] == 3
     assert [other["name"] for other in beside["summary"]["beside"]] == ["ours", "kumar", "ours", "cohen"]
@@ -173,7 +173,7 @@ def test_predict_compare_and_audit(folder, capsys, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     save_file({"network.1.weight": torch.ones(10, 64)}, tmp_path / "weights.safetensors")
     own = ["--model", "neighbourly:make", "--weights", str(tmp_path / "weights.safetensors"), "--sigma", "0.25"]
-    assert "the network must answer each input alone" in refused(capsys, ["predict", files[0], *own])
+    assert "the network must be batch-independent" in refused(capsys, ["predict", files[0], *own])
 
     table = str(tmp_path / "table.tsv")
     record = document(capsys, ["certify", str(folder), "--n", "200", "--tsv", table, "--seed", "7", *SMALL])["record"]

@@ -65,8 +65,8 @@ def test_a_mistake_is_one_line_and_exit_code_2(arguments, message, capsys, monke
         (["certify-shift", "--bound", "5"], "bound must be left out for the 0-1 loss, got 5.0"),
         (["certify-shift", "--cost", "w3"], "w1"),
         (
-            ["certify-shift", "--loss", "cross-entropy", "--beside"],
-            "beside must be left out for a loss that is not 0-1",
+            ["certify-shift", "--loss", "cross-entropy", "--baselines"],
+            "baselines must be left out for a loss that is not 0-1",
         ),
         (["certify-shift", "--loss", "cross-entropy", "--classifier", "majority"], "loss must be 0-1 for the majority"),
         (["curves", "--gammas", "0"], "gammas must be > 0 and finite"),

@@ -43,9 +43,9 @@ CASES = {
         | {"dtype": "bfloat16", "compiled": True, **SAMPLED},
     ),
     "certify-shift": (
-        f"run {SAMPLE} --eps 0 1 --draws 5 --alpha 0.01 --beside --dtype bfloat16 --cost w1",
+        f"run {SAMPLE} --eps 0 1 --draws 5 --alpha 0.01 --baselines --dtype bfloat16 --cost w1",
         "certify_shift_target",
-        {"eps": (0.0, 1.0), "draws": 5, "alpha": 0.01, "beside": True, "dtype": "bfloat16", **SAMPLED}
+        {"eps": (0.0, 1.0), "draws": 5, "alpha": 0.01, "baselines": True, "dtype": "bfloat16", **SAMPLED}
         | {"claim": ShiftClaim(cost="w1")},
     ),
     "curves": (
@@ -183,7 +183,8 @@ def test_the_options_of_a_prediction_reach_the_vote(half_space, monkeypatch):
     monkeypatch.setattr(predict, "read_image", lambda path, channels: torch.zeros(channels, 4, 4, dtype=torch.uint8))
     monkeypatch.setattr(predict, "predict_inputs", called)
     checked = []
-    monkeypatch.setattr(predict, "check_network", lambda model, images, smoothing: checked.append(smoothing))
+    monkeypatch.setattr(predict, "VoteCounter", lambda model, images, smoothing: smoothing)
+    monkeypatch.setattr(predict, "check_batch_independence", checked.append)
     words = "run a.png b.png --sigma 0.5 --n 7 --alpha 0.01 --dtype bfloat16 --compile --seed 3 --device cpu --quiet"
     with pytest.raises(Called) as call:
         run(["predict", *words.split()])

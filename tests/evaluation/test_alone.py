@@ -31,5 +31,5 @@ class Crowd(nn.Module):
     ids=["certify", "certify-shift", "curves", "measure-shift"],
 )
 def test_a_network_that_looks_at_its_neighbours_is_refused(wrapped, half_space, walk):
-    with pytest.raises(ValueError, match="the network must answer each input alone"):
+    with pytest.raises(ValueError, match="the network must be batch-independent"):
         walk(wrapped(Crowd(half_space)))

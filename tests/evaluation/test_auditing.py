@@ -206,7 +206,7 @@ def test_other_weights_are_found(folder):
 
 SHIFTS = {
     "accuracy": [],
-    "votes": ["--classifier", "k-vote", "--votes", "3", "--beside"],
+    "votes": ["--classifier", "k-vote", "--votes", "3", "--baselines"],
     "majority": ["--classifier", "majority", "--cost", "w1"],
     "loss": ["--loss", "cross-entropy"],
     "sample": ["--estimator", "sample"],

@@ -121,7 +121,7 @@ def test_a_finished_record_is_not_computed_again(target, monkeypatch):
 
 
 def test_long_work_is_told_beforehand_for_the_images_that_are_left(target, monkeypatch):
-    monkeypatch.setattr(votes.VoteCounter, "seconds_a_draw", lambda counter: 0.01)
+    monkeypatch.setattr(votes.VoteCounter, "seconds_per_sample", lambda counter: 0.01)
     steps = []
     whole = certify(target, limit=30, progress=steps.append)
     assert steps[0] == (
@@ -137,7 +137,7 @@ def test_long_work_is_told_beforehand_for_the_images_that_are_left(target, monke
 
 @pytest.mark.parametrize("settings", [{"limit": 5}, {"radii": RADII}, {"tolerance": 0.05}], ids=str)
 def test_short_work_and_work_that_stops_early_are_not_foretold(target, monkeypatch, settings):
-    monkeypatch.setattr(votes.VoteCounter, "seconds_a_draw", lambda counter: 0.01)
+    monkeypatch.setattr(votes.VoteCounter, "seconds_per_sample", lambda counter: 0.01)
     steps = []
     certify(target, progress=steps.append, **settings)
     assert not any(isinstance(step, str) for step in steps)

@@ -6,7 +6,7 @@ import torch
 from scipy import special
 
 from rhobust.bounds import moved_loss, worst_case_loss
-from rhobust.certificates import charged_alpha
+from rhobust.certificates import corrected_alpha
 from rhobust.data import Dataset, to_unit
 from rhobust.evaluation import Ascent, Target, curves_target
 from rhobust.models import build_model
@@ -72,7 +72,7 @@ def test_the_lower_curve_pays_for_every_attack_and_for_the_points_themselves(tar
     record = curves_target(
         target, eps=(0.0,), loss="0-1", ascent=FEW, draws=5, limit=30, alpha=0.04, progress=no_progress
     )
-    left = charged_alpha(0.04, sigma=0.25, dimension=16, draws=4 * 5 * 30, noise="grid")
+    left = corrected_alpha(0.04, sigma=0.25, dimension=16, draws=4 * 5 * 30, noise="grid")
     each = left / 4  # three gammas, and the points unmoved
     unmoved = [row["loss"] for row in record.rows]
     _, start = moved_loss(np.zeros(30), unmoved, each, limit=1.0, bound=1.0)

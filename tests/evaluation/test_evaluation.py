@@ -132,8 +132,10 @@ def test_a_shift_record_says_that_the_network_was_trained_with_other_noise(targe
 def test_certificates_beside_pay_for_the_sampler_too(target, monkeypatch):
     monkeypatch.setattr("rhobust.certificates.spec.grid_deviation", lambda sigma: 1e-6)
     levels = []
-    monkeypatch.setattr("rhobust.evaluation.shift.compare", lambda *_, level, **__: levels.append(level) or [])
-    certify_shift_target(target, eps=(0.1,), draws=5, alpha=0.01, beside=True, progress=no_progress)
+    monkeypatch.setattr(
+        "rhobust.evaluation.shift.baseline_certificates", lambda *_, level, **__: levels.append(level) or []
+    )
+    certify_shift_target(target, eps=(0.1,), draws=5, alpha=0.01, baselines=True, progress=no_progress)
     assert levels == pytest.approx([0.01 - 40 * 5 * 16 * 1e-6])
 
 

@@ -1,7 +1,7 @@
 """What a shift certificate claims: classifier, loss, distance and estimator; and bounded losses."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rhobust.bounds import Cost
-from rhobust.certificates.sampling import Lot, VoteCounter, check_names, next_lot
+from rhobust.certificates.sampling import VoteCounter
+from rhobust.certificates.schedule import UniformSchedule, check_names
 from rhobust.certificates.spec import NoiseKind, Smoothing, arithmetic
 from rhobust.formatting import format_confidence, format_distance, format_number, format_percent, format_setting
 from rhobust.models.inference import frozen
@@ -33,7 +34,7 @@ _HOLDS = {
 }
 
 
-def proviso(noise: NoiseKind) -> str:
+def scope_of_validity(noise: NoiseKind) -> str:
     """What a claim in words ends with: the points that its noise proves it for, or the draws."""
     return _HOLDS[noise]
 
@@ -72,20 +73,20 @@ class ShiftClaim:
             raise ValueError(f"bound must be > 0 and finite, got {self.bound}")
 
     @property
-    def noisy_votes(self) -> int | None:
+    def votes_per_answer(self) -> int | None:
         """Fresh votes of one answer; None for the class most probable under noise."""
         return {"randomised": 1, "k-vote": self.votes or DEFAULT_VOTES, "majority": None}[self.classifier]
 
     @property
-    def largest(self) -> float:
-        """M, the largest loss; the cross-entropy's must have been settled."""
+    def loss_bound(self) -> float:
+        """M, the largest loss; the cross-entropy's must have been resolved."""
         if self.loss == "0-1":
             return 1.0
         if self.bound is None:
-            raise ValueError("bound must be settled before a loss is certified, got None")
+            raise ValueError("bound must be resolved before a loss is certified, got None")
         return self.bound
 
-    def settled(self, num_classes: int) -> "ShiftClaim":
+    def resolve(self, num_classes: int) -> "ShiftClaim":
         """The claim with its bound, which may depend on the number of classes."""
         if self.loss == "0-1" or self.bound is not None:
             return self
@@ -97,7 +98,7 @@ class ShiftClaim:
         of = f"these {points} test points" if self.estimator == "sample" else "the data's"
         who = {
             "randomised": "the classifier that takes one noisy vote",
-            "k-vote": f"the classifier that takes the majority of {self.noisy_votes} noisy votes",
+            "k-vote": f"the classifier that takes the majority of {self.votes_per_answer} noisy votes",
             "majority": "the classifier that answers the class most probable under noise",
         }[self.classifier]
         if self.loss == "0-1":
@@ -106,10 +107,10 @@ class ShiftClaim:
             )
         else:
             answer = f"the mean cross-entropy of one noisy answer (sigma {format_setting(sigma)})"
-            what = f"{answer}, clipped at {format_setting(self.largest)}, is at most {format_number(value, 4, 'up')}"
+            what = f"{answer}, clipped at {format_setting(self.loss_bound)}, is at most {format_number(value, 4, 'up')}"
         return (
             f"With probability {format_confidence(alpha)} over {over}, for every distribution within "
-            f"{_DISTANCE[self.cost]} distance {format_distance(eps)} of {of}, {what}.{proviso(noise)}"
+            f"{_DISTANCE[self.cost]} distance {format_distance(eps)} of {of}, {what}.{scope_of_validity(noise)}"
         )
 
 
@@ -191,11 +192,12 @@ def draw_losses(
     wrong = torch.zeros(len(images), dtype=torch.int64, device=images.device)
     finite = torch.ones((), dtype=torch.bool, device=images.device)
     counter = VoteCounter(model, images, smoothing)
+    schedule = UniformSchedule(indices, draws, purpose, smoothing.num_classes)
     with frozen(model) as frozen_model, arithmetic(smoothing.dtype, images.device):
-        for lots in _batches(indices, draws, purpose, counter.rows):
-            sizes = torch.tensor([len(lot) for lot in lots])
-            owner = torch.tensor([lot.position for lot in lots]).repeat_interleave(sizes).to(images.device)
-            logits = frozen_model(counter.fill(lots))[: len(owner)]
+        while blocks := schedule.next_blocks(counter.rows):
+            sizes = torch.tensor([len(block) for block in blocks])
+            owner = torch.tensor([block.position for block in blocks]).repeat_interleave(sizes).to(images.device)
+            logits = frozen_model(counter.noisy_batch(blocks))[: len(owner)]
             finite &= ~logits.isnan().any()
             values.append(loss(logits, y[owner]).double())
             wrong += torch.bincount(owner[logits.argmax(1) != y[owner]], minlength=len(images))
@@ -208,23 +210,7 @@ def draw_losses(
     return DrawnLosses(found, wrong.cpu().numpy())
 
 
-def _batches(indices: Sequence[int], draws: int, purpose: str, rows: int) -> Iterator[list[Lot]]:
-    """All draws of all examples in order, in batches of `rows`; the last may be smaller."""
-    held: list[Lot] = []
-    room = rows
-    for position, index in enumerate(indices):
-        issued = 0
-        while issued < draws:
-            lot = next_lot(position, int(index), purpose, start=issued, stop=draws, room=room)
-            held, room, issued = [*held, lot], room - len(lot), issued + len(lot)
-            if not room:
-                yield held
-                held, room = [], rows
-    if held:
-        yield held
-
-
-def dither_noise(seed: int, purpose: str, indices: Sequence[int], draws: int) -> np.ndarray:
+def rounding_noise(seed: int, purpose: str, indices: Sequence[int], draws: int) -> np.ndarray:
     """Uniform numbers in [0, 1), multiples of 2^-53, for each draw of each example; a stream of their own."""
     keys = [stream_key(seed, f"{purpose}:dither", int(index)) for index in indices]
     return np.stack([np.random.Generator(np.random.SFC64(np.random.SeedSequence(key))).random(draws) for key in keys])

@@ -7,10 +7,10 @@ import numpy as np
 from torch import Tensor, nn
 
 from rhobust.bounds import betting_upper, eps_upper, measured_loss, shuffled
-from rhobust.certificates.batch_independence import check_network
-from rhobust.certificates.claim import proviso
-from rhobust.certificates.shift import count_errors, voting_width
-from rhobust.certificates.spec import Dtype, NoiseKind, Smoothing, charged_alpha, native_dtype, noise_kind
+from rhobust.certificates.claim import scope_of_validity
+from rhobust.certificates.sampling import PROBES, VoteCounter, check_batch_independence
+from rhobust.certificates.shift import count_errors, infer_num_classes
+from rhobust.certificates.spec import Dtype, NoiseKind, Smoothing, corrected_alpha, native_dtype, noise_kind
 from rhobust.data import check_images, class_numbers, pair_distances
 from rhobust.formatting import format_confidence, format_number, format_percent, format_setting
 from rhobust.noise import LEVELS
@@ -97,8 +97,8 @@ class MeasuredCertificate:
             " classifier that "
             f"takes one noisy vote (sigma {format_setting(self.sigma)}) is right at least "
             f"{format_percent(self.certified_accuracy, 'down')}% of the time after the change, and after every"
-            " other change "
-            f"that moves images no further (no larger share of them beyond any distance).{proviso(self.noise)}"
+            " other change that moves images no further (no larger share of them beyond any distance)."
+            f"{scope_of_validity(self.noise)}"
         )
 
 
@@ -150,7 +150,7 @@ def measured_certificate(
     """
     if not 0 < alpha < 1:
         raise ValueError(f"alpha must lie in (0, 1), got {alpha}")
-    level = charged_alpha(alpha, sigma=sigma, dimension=dimension, draws=draws * len(errors), noise=noise)
+    level = corrected_alpha(alpha, sigma=sigma, dimension=dimension, draws=draws * len(errors), noise=noise)
     found = measured_loss(errors, draws, distances, sigma, level, least=1 / LEVELS, most=math.sqrt(dimension))
     return MeasuredCertificate(
         certified_accuracy=max(0.0, 1 - found.loss),
@@ -233,8 +233,9 @@ def certify_measured_shift(
         raise ValueError(f"before must have the shape of x, {tuple(x.shape[1:])}, got {tuple(before.shape[1:])}")
     if noise_kind(after) != noise_kind(x):
         raise ValueError(f"after must hold 8-bit values where x does, got {noise_kind(after)} and {noise_kind(x)}")
-    classes, dtype = voting_width(model, x), dtype or native_dtype(x.device)
-    check_network(model, x, Smoothing(sigma, classes, noise=noise_kind(x), seed=seed, dtype=dtype))
+    classes, dtype = infer_num_classes(model, x), dtype or native_dtype(x.device)
+    smoothing = Smoothing(sigma, classes, noise=noise_kind(x), seed=seed, dtype=dtype)
+    check_batch_independence(VoteCounter(model, x[:PROBES], smoothing))
     wrong, noise = count_errors(
         model, x, y, indices=range(len(x)), sigma=sigma, draws=draws, seed=seed, num_classes=classes, dtype=dtype
     )

@@ -33,7 +33,7 @@ class Claims:
 class Plan(Protocol):
     """A procedure at one sigma and one level, for many inputs at once: arrays have one entry per input."""
 
-    def first(self, top: Whole) -> Whole:
+    def first_look(self, top: Whole) -> Whole:
         """Draws before the first look.
 
         Args:
@@ -58,7 +58,7 @@ class Plan(Protocol):
         """What is proved at the end."""
         ...
 
-    def speculate(self, wanted: int) -> int:
+    def sample_limit(self, wanted: int) -> int:
         """Up to which draw an input's votes may be wanted, when they are wanted up to here now."""
         ...
 
@@ -130,7 +130,7 @@ class FixedPlan:
     level: float
     n: int
 
-    def first(self, top: Whole) -> Whole:
+    def first_look(self, top: Whole) -> Whole:
         return np.full(len(top), self.n, dtype=np.int64)
 
     def look(self, count: Whole, draws: Whole, reached: Whole) -> tuple[Whole, Whole]:
@@ -141,11 +141,11 @@ class FixedPlan:
         radius = np.atleast_1d(certified_radius(lower, self.sigma))
         return Claims(radius > 0, radius, lower)
 
-    def speculate(self, wanted: int) -> int:
+    def sample_limit(self, wanted: int) -> int:
         return wanted
 
     def audit(self, top: int, count: int, draws: int, evidence: list[tuple[int, int]]) -> str | None:
-        planned = int(self.first(np.array([top]))[0])
+        planned = int(self.first_look(np.array([top]))[0])
         if draws != planned:
             return f"it must rest on {planned} draws, got {draws}"
         return "it must have no steps" if evidence else None
@@ -193,7 +193,7 @@ class SequentialPlan:
     def looks(self) -> Whole:
         return looks(self.test.n, CHUNK)
 
-    def first(self, top: Whole) -> Whole:
+    def first_look(self, top: Whole) -> Whole:
         return np.full(len(top), self.looks[0])
 
     def look(self, count: Whole, draws: Whole, reached: Whole) -> tuple[Whole, Whole]:
@@ -207,7 +207,7 @@ class SequentialPlan:
         radius = np.where(proved, np.asarray(self.test.radii)[largest], 0.0)
         return Claims(proved, radius, np.where(proved, self.test.thresholds[largest], 0.0))
 
-    def speculate(self, wanted: int) -> int:
+    def sample_limit(self, wanted: int) -> int:
         return self.test.n
 
     def audit(self, top: int, count: int, draws: int, evidence: list[tuple[int, int]]) -> str | None:
@@ -263,7 +263,7 @@ class TwoStagePlan(FixedPlan):
     n0: int
     tolerance: float
 
-    def first(self, top: Whole) -> Whole:
+    def first_look(self, top: Whole) -> Whole:
         return draws_for_tolerance(top, self.n0, sigma=self.sigma, tolerance=self.tolerance, alpha=self.level, n=self.n)
 
 

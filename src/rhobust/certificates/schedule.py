@@ -1,29 +1,129 @@
-"""Which draws come next: inputs leave when they are decided and others join, so that the batches stay full."""
+"""Which noise samples come next: the same number for every example, or as many as each certificate needs.
 
+Inputs that are decided leave and others join, so that batches stay full.
+"""
+
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
+import torch
+from torch import Tensor, nn
 
 from rhobust.certificates.procedures import Plan
-from rhobust.certificates.sampling import CHUNK, Lot, next_lot
+from rhobust.certificates.sampling import CHUNK, PendingVotes, SampleBlock, VoteCounter, next_block
+from rhobust.certificates.spec import Smoothing
+from rhobust.settings import check_count
+
+AHEAD = {"cpu": 0, "cuda": 2}
+"""Forward passes that may be running before the votes of the first one are read."""
+
+
+class SamplingSchedule(Protocol):
+    """Decides which samples are taken next from the votes so far."""
+
+    def next_blocks(self, room: int) -> list[SampleBlock]:
+        """The next blocks, with at most `room` samples; none while it waits for votes, or when it is done."""
+        ...
+
+    def add_votes(self, blocks: Sequence[SampleBlock], votes: np.ndarray) -> None:
+        """Take the votes of blocks, in the order in which `next_blocks` returned them."""
+        ...
+
+
+def run_schedule(counter: VoteCounter, schedule: SamplingSchedule) -> Iterator[None]:
+    """Count votes until the schedule is done; yields after each batch of votes that the schedule has taken."""
+    ahead = AHEAD[counter.device.type]
+    running: deque[tuple[list[SampleBlock], PendingVotes]] = deque()
+    while True:
+        blocks = schedule.next_blocks(counter.rows)
+        if blocks:
+            running.append((blocks, counter.count(blocks)))
+        elif not running:
+            return
+        if not blocks or len(running) > ahead:
+            counted, votes = running.popleft()
+            schedule.add_votes(counted, votes.result())
+            yield
+
+
+class UniformSchedule:
+    """The same number of samples for every example, one example after the other.
+
+    Args:
+        indices: The examples' names in their data set.
+        draws: Noise samples per example.
+        purpose: What the samples are for.
+        num_classes: Number of classes.
+    """
+
+    def __init__(self, indices: Sequence[int], draws: int, purpose: str, num_classes: int) -> None:
+        self.indices, self.draws, self.purpose = indices, draws, purpose
+        self.votes = np.zeros((len(indices), num_classes), dtype=np.int64)
+        self.position, self.issued = 0, 0
+
+    def next_blocks(self, room: int) -> list[SampleBlock]:
+        found = []
+        while room and self.position < len(self.indices):
+            name = int(self.indices[self.position])
+            block = next_block(self.position, name, self.purpose, start=self.issued, stop=self.draws, room=room)
+            found.append(block)
+            room, self.issued = room - len(block), self.issued + len(block)
+            if self.issued == self.draws:
+                self.position, self.issued = self.position + 1, 0
+        return found
+
+    def add_votes(self, blocks: Sequence[SampleBlock], votes: np.ndarray) -> None:
+        np.add.at(self.votes, [block.position for block in blocks], votes)
+
+
+def count_votes(
+    model: nn.Module, images: Tensor, smoothing: Smoothing, *, indices: Sequence[int], draws: int, purpose: str
+) -> Tensor:
+    """Votes of the base network for each class under noise, int64 `(n, num_classes)`, on the images' device.
+
+    Args:
+        model: The base network, from inputs in [0, 1] to logits.
+        images: uint8 or float images, `(n, channels, height, width)`, on the network's device.
+        smoothing: The noise and the arithmetic.
+        indices: The examples' names in their data set, one per row.
+        draws: Noise samples per example.
+        purpose: What the samples are for; samples of different purposes are independent.
+
+    Raises:
+        ValueError: The network's logits are not numbers, or of the wrong shape.
+    """
+    check_count("draws", draws)
+    check_names(indices, images)
+    schedule = UniformSchedule(indices, draws, purpose, smoothing.num_classes)
+    for _ in run_schedule(VoteCounter(model, images, smoothing), schedule):
+        pass
+    return torch.from_numpy(schedule.votes).to(images.device)
+
+
+def check_names(indices: Sequence[int], images: Tensor) -> None:
+    """Refuse indices that are not one per image: they name the noise."""
+    if len(indices) != len(images):
+        raise ValueError(f"indices must name every image ({len(images)}), got {len(indices)}")
 
 
 @dataclass
-class Case:
-    """One input on its way to a certificate."""
+class InputState:
+    """One input during certification."""
 
     position: int
     index: int
     wanted: int
-    """Draws of this stage before the next look."""
+    """Samples of this stage before the next look."""
     limit: int
-    """Draws of this stage that may be wanted later."""
+    """Samples of this stage that may be wanted later."""
     purpose: str = "select"
     issued: int = 0
-    """Draws that were handed out."""
+    """Samples that were handed out."""
     known: int = 0
-    """Draws whose votes were counted in."""
+    """Samples whose votes were added."""
     votes: np.ndarray | None = None
     """Their votes for each class."""
     chosen: int = -1
@@ -31,9 +131,9 @@ class Case:
     """Votes for the chosen class in the selection."""
     reached: int = 0
     evidence: list[tuple[int, int]] = field(default_factory=list)
-    """For each proved step the draws and the votes that proved it."""
+    """For each proved radius, the samples and the votes that proved it."""
     waiting: list[tuple[int, np.ndarray]] = field(default_factory=list)
-    """Votes that lie beyond the next look."""
+    """Votes of samples beyond the next look."""
     done: bool = False
 
     @property
@@ -42,7 +142,7 @@ class Case:
         return 0 if self.votes is None else int(self.votes[self.chosen])
 
     def at_look(self) -> bool:
-        """Count in what is there up to the next look, and say whether it has come."""
+        """Add the waiting votes up to the next look, and say whether it is reached."""
         while self.waiting and self.known < self.wanted:
             size, votes = self.waiting.pop(0)
             self.known += size
@@ -50,87 +150,87 @@ class Case:
         return self.known == self.wanted
 
 
-class Schedule:
-    """The source of draws for certificates of many inputs.
+class AdaptiveSchedule:
+    """As many samples for each input as its certificate needs.
 
-    Votes are looked at only after the draws that the plan names, in their order, so the certificates do not depend on
-    how the draws were batched. Room that no input needs is filled with draws that may be wanted later.
+    Votes are looked at only after the numbers of samples that the plan names, in their order, so the certificates do
+    not depend on how samples were batched. Room that no input needs is filled with samples that may be wanted later.
 
     Args:
         inputs: Position and name of each input.
-        plan: What to draw and when to look.
-        n0: Draws that select the class.
+        plan: How many samples to take, and when to look.
+        n0: Samples that select the class.
     """
 
     def __init__(self, inputs: Iterable[tuple[int, int]], plan: Plan, n0: int) -> None:
         self.plan, self.n0 = plan, n0
         self.queue: Iterator[tuple[int, int]] = iter(inputs)
-        self.cases: dict[int, Case] = {}
-        """Those under way, and those done that wait for an earlier one, by position in the order they came."""
+        self.active: dict[int, InputState] = {}
+        """Inputs in progress, and finished ones that wait for an earlier one, by position in the order they came."""
 
-    def lots(self, room: int) -> list[Lot]:
-        found: list[Lot] = []
+    def next_blocks(self, room: int) -> list[SampleBlock]:
+        found: list[SampleBlock] = []
 
-        def draw(case: Case, stop: int) -> None:
+        def take(state: InputState, stop: int) -> None:
             nonlocal room
-            lot = next_lot(case.position, case.index, case.purpose, start=case.issued, stop=stop, room=room)
-            case.issued += len(lot)
-            room -= len(lot)
-            found.append(lot)
+            block = next_block(state.position, state.index, state.purpose, start=state.issued, stop=stop, room=room)
+            state.issued += len(block)
+            room -= len(block)
+            found.append(block)
 
-        active = [case for case in self.cases.values() if not case.done]
-        for case in active:
-            while room and case.issued < case.wanted:
-                draw(case, case.limit)
+        unfinished = [state for state in self.active.values() if not state.done]
+        for state in unfinished:
+            while room and state.issued < state.wanted:
+                take(state, state.limit)
         while room and (following := next(self.queue, None)) is not None:
-            case = self.cases[following[0]] = Case(*following, wanted=self.n0, limit=self.n0)
-            while room and case.issued < case.wanted:
-                draw(case, case.limit)
-        while found and room and (hopeful := [case for case in active if case.issued < case.limit]):
-            for case in hopeful[: -(-room // CHUNK)]:
-                draw(case, case.limit)
+            state = self.active[following[0]] = InputState(*following, wanted=self.n0, limit=self.n0)
+            while room and state.issued < state.wanted:
+                take(state, state.limit)
+        while found and room and (speculative := [state for state in unfinished if state.issued < state.limit]):
+            for state in speculative[: -(-room // CHUNK)]:
+                take(state, state.limit)
         return found
 
-    def take(self, lots: Sequence[Lot], votes: np.ndarray) -> None:
-        touched: dict[int, Case] = {}
-        for lot, counted in zip(lots, votes, strict=True):
-            case = self.cases.get(lot.position)
-            if case is not None and not case.done:
-                case.waiting.append((len(lot), counted))
-                touched[lot.position] = case
-        ready = [case for case in touched.values() if case.at_look()]
+    def add_votes(self, blocks: Sequence[SampleBlock], votes: np.ndarray) -> None:
+        touched: dict[int, InputState] = {}
+        for block, counted in zip(blocks, votes, strict=True):
+            state = self.active.get(block.position)
+            if state is not None and not state.done:
+                state.waiting.append((len(block), counted))
+                touched[block.position] = state
+        ready = [state for state in touched.values() if state.at_look()]
         while ready:
-            self._select([case for case in ready if case.purpose == "select"])
-            self._look([case for case in ready if case.purpose == "count" and case.known])
-            ready = [case for case in ready if not case.done and case.at_look()]
+            self._select([state for state in ready if state.purpose == "select"])
+            self._look([state for state in ready if state.purpose == "count" and state.known])
+            ready = [state for state in ready if not state.done and state.at_look()]
 
-    def finished(self) -> Iterator[Case]:
+    def finished(self) -> Iterator[InputState]:
         """The inputs that are decided, in the order in which they came."""
-        while self.cases:
-            first = next(iter(self.cases.values()))
+        while self.active:
+            first = next(iter(self.active.values()))
             if not first.done:
                 return
-            yield self.cases.pop(first.position)
+            yield self.active.pop(first.position)
 
-    def _select(self, cases: list[Case]) -> None:
-        if not cases:
+    def _select(self, states: list[InputState]) -> None:
+        if not states:
             return
-        for case in cases:
-            assert case.votes is not None
-            case.chosen = int(case.votes.argmax())
-            case.top = case.count
-        first = self.plan.first(np.array([case.top for case in cases]))
-        for case, wanted in zip(cases, first.tolist(), strict=True):
-            case.purpose, case.issued, case.known, case.votes = "count", 0, 0, None
-            case.wanted, case.limit = wanted, self.plan.speculate(wanted)
+        for state in states:
+            assert state.votes is not None
+            state.chosen = int(state.votes.argmax())
+            state.top = state.count
+        first = self.plan.first_look(np.array([state.top for state in states]))
+        for state, wanted in zip(states, first.tolist(), strict=True):
+            state.purpose, state.issued, state.known, state.votes = "count", 0, 0, None
+            state.wanted, state.limit = wanted, self.plan.sample_limit(wanted)
 
-    def _look(self, cases: list[Case]) -> None:
-        if not cases:
+    def _look(self, states: list[InputState]) -> None:
+        if not states:
             return
         count, draws, before = (
-            np.array([getattr(case, name) for case in cases]) for name in ("count", "known", "reached")
+            np.array([getattr(state, name) for state in states]) for name in ("count", "known", "reached")
         )
         reached, wanted = self.plan.look(count, draws, before)
-        for case, steps, later in zip(cases, reached.tolist(), wanted.tolist(), strict=True):
-            case.evidence += [(case.known, case.count)] * (steps - case.reached)
-            case.reached, case.wanted, case.done = steps, later, later == case.known
+        for state, steps, later in zip(states, reached.tolist(), wanted.tolist(), strict=True):
+            state.evidence += [(state.known, state.count)] * (steps - state.reached)
+            state.reached, state.wanted, state.done = steps, later, later == state.known

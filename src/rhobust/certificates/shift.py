@@ -17,10 +17,10 @@ from rhobust.bounds import (
     sample_loss,
     worst_case_loss,
 )
-from rhobust.certificates.batch_independence import check_network
-from rhobust.certificates.claim import Classifier, ClippedCrossEntropy, ShiftClaim, dither_noise, draw_losses
-from rhobust.certificates.sampling import count_votes
-from rhobust.certificates.spec import Dtype, NoiseKind, Smoothing, charged_alpha, native_dtype, noise_kind
+from rhobust.certificates.claim import Classifier, ClippedCrossEntropy, ShiftClaim, draw_losses, rounding_noise
+from rhobust.certificates.sampling import PROBES, VoteCounter, check_batch_independence
+from rhobust.certificates.schedule import count_votes
+from rhobust.certificates.spec import Dtype, NoiseKind, Smoothing, corrected_alpha, native_dtype, noise_kind
 from rhobust.data import check_images, check_labels, class_numbers
 from rhobust.formatting import format_setting
 from rhobust.models.inference import output_width
@@ -33,12 +33,12 @@ INTERVAL_ALPHA = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class VoteCounts:
     """What the draws at each point showed."""
 
     errors: np.ndarray
     """Wrong votes."""
-    dithered: np.ndarray | None = None
+    rounded_losses: np.ndarray | None = None
     """Draws whose soft loss counted as wrong, each with the probability loss / bound."""
     losses: np.ndarray | None = None
     """Mean soft loss."""
@@ -96,7 +96,7 @@ class ShiftCertificate:
 
 
 @dataclass(frozen=True)
-class ShiftSurvey:
+class ShiftProcedure:
     """How a test set is asked about a shift: what is claimed of which classifier, from which draws, how surely."""
 
     claim: ShiftClaim
@@ -119,7 +119,7 @@ class ShiftSurvey:
 
     def level(self, rounds: int = 1) -> float:
         """What is left of alpha after paying the integer sampler for so many rounds of the draws at all points."""
-        return charged_alpha(
+        return corrected_alpha(
             self.alpha,
             sigma=self.smoothing.sigma,
             dimension=self.dimension,
@@ -127,7 +127,7 @@ class ShiftSurvey:
             noise=self.smoothing.noise,
         )
 
-    def gather(self, model: nn.Module, x: Tensor, y: Tensor, *, indices: Sequence[int]) -> Evidence:
+    def sample(self, model: nn.Module, x: Tensor, y: Tensor, *, indices: Sequence[int]) -> VoteCounts:
         """Draw at some of the points: what is found does not depend on which others stand beside them.
 
         Args:
@@ -138,33 +138,35 @@ class ShiftSurvey:
         """
         claim, smoothing, draws = self.claim, self.smoothing, self.draws
         if claim.loss == "0-1":
-            return Evidence(_wrong_votes(model, x, y, smoothing, indices=indices, draws=draws))
+            return VoteCounts(_wrong_votes(model, x, y, smoothing, indices=indices, draws=draws))
         check_labels(y, smoothing.num_classes)
-        loss = ClippedCrossEntropy(claim.largest)
+        loss = ClippedCrossEntropy(claim.loss_bound)
         drawn = draw_losses(model, x, y, loss, smoothing, indices=indices, draws=draws, purpose=PURPOSE)
         mean = drawn.values.mean(axis=1)
         if claim.estimator == "majorant":
-            uniform = dither_noise(smoothing.seed, PURPOSE, indices, draws)
-            return Evidence(drawn.errors, dithered=randomized_counts(drawn.values, claim.largest, uniform), losses=mean)
+            uniform = rounding_noise(smoothing.seed, PURPOSE, indices, draws)
+            return VoteCounts(
+                drawn.errors, rounded_losses=randomized_counts(drawn.values, claim.loss_bound, uniform), losses=mean
+            )
         each = INTERVAL_ALPHA if claim.estimator == "intervals" else self.level() / self.points
-        uppers = np.atleast_1d(betting_upper(drawn.values / claim.largest, each))
-        return Evidence(drawn.errors, losses=mean, uppers=uppers)
+        uppers = np.atleast_1d(betting_upper(drawn.values / claim.loss_bound, each))
+        return VoteCounts(drawn.errors, losses=mean, uppers=uppers)
 
-    def certificate(self, evidence: Evidence, eps: Sequence[float]) -> ShiftCertificate:
+    def certify(self, counts: VoteCounts, eps: Sequence[float]) -> ShiftCertificate:
         """The certificate that the draws at all the points give, for these sizes of the shift."""
         eps = sizes("eps", eps)
-        if len(evidence.errors) != self.points:
-            raise ValueError(f"evidence must be that of all {self.points} points, got {len(evidence.errors)}")
+        if len(counts.errors) != self.points:
+            raise ValueError(f"counts must be that of all {self.points} points, got {len(counts.errors)}")
         claim, smoothing, draws = self.claim, self.smoothing, self.draws
         rho = np.square(np.asarray(eps, dtype=float))
         soft = claim.loss != "0-1"
-        mean = evidence.losses.mean() if soft and evidence.losses is not None else evidence.errors.mean() / draws
-        worst = (_soft_loss if soft else _error)(evidence, claim, draws, rho, smoothing.sigma, self.level())
+        mean = counts.losses.mean() if soft and counts.losses is not None else counts.errors.mean() / draws
+        worst = (_soft_loss if soft else _error)(counts, claim, draws, rho, smoothing.sigma, self.level())
         return ShiftCertificate(
             claim=claim,
             eps=eps,
             certified_loss=tuple(worst.tolist()),
-            accuracy_under_noise=float(1 - evidence.errors.mean() / draws),
+            accuracy_under_noise=float(1 - counts.errors.mean() / draws),
             loss_under_noise=float(mean),
             points=self.points,
             draws=draws,
@@ -176,28 +178,29 @@ class ShiftSurvey:
 
 
 def _error(
-    evidence: Evidence, claim: ShiftClaim, draws: int, rho: np.ndarray, sigma: float, level: float
+    counts: VoteCounts, claim: ShiftClaim, draws: int, rho: np.ndarray, sigma: float, level: float
 ) -> np.ndarray:
     bounds = {"majorant": population_loss, "intervals": population_loss_intervals, "sample": sample_loss}
-    worst = bounds[claim.estimator](evidence.errors, draws, rho, sigma, level, cost=claim.cost, votes=claim.noisy_votes)
+    votes = claim.votes_per_answer
+    worst = bounds[claim.estimator](counts.errors, draws, rho, sigma, level, cost=claim.cost, votes=votes)
     return np.atleast_1d(worst)
 
 
 def _soft_loss(
-    evidence: Evidence, claim: ShiftClaim, draws: int, rho: np.ndarray, sigma: float, level: float
+    counts: VoteCounts, claim: ShiftClaim, draws: int, rho: np.ndarray, sigma: float, level: float
 ) -> np.ndarray:
     if claim.estimator == "majorant":
-        assert evidence.dithered is not None
-        worst = population_loss(evidence.dithered, draws, rho, sigma, level, cost=claim.cost)
+        assert counts.rounded_losses is not None
+        worst = population_loss(counts.rounded_losses, draws, rho, sigma, level, cost=claim.cost)
     else:
-        assert evidence.uppers is not None
+        assert counts.uppers is not None
         if claim.estimator == "intervals":
             worst = population_loss_uppers(
-                evidence.uppers, rho, sigma, level, cost=claim.cost, interval_alpha=INTERVAL_ALPHA
+                counts.uppers, rho, sigma, level, cost=claim.cost, interval_alpha=INTERVAL_ALPHA
             )
         else:
-            worst = worst_case_loss(evidence.uppers, rho, sigma, cost=claim.cost)
-    return claim.largest * np.atleast_1d(worst)
+            worst = worst_case_loss(counts.uppers, rho, sigma, cost=claim.cost)
+    return claim.loss_bound * np.atleast_1d(worst)
 
 
 def certify_shift(
@@ -232,17 +235,17 @@ def certify_shift(
     """
     check_images(x)
     y, eps = class_numbers(y, x), sizes("eps", eps)
-    classes = voting_width(model, x)
-    survey = ShiftSurvey(
-        (claim or ShiftClaim()).settled(classes),
+    classes = infer_num_classes(model, x)
+    procedure = ShiftProcedure(
+        (claim or ShiftClaim()).resolve(classes),
         Smoothing(sigma, classes, noise=noise_kind(x), seed=seed, dtype=dtype or native_dtype(x.device)),
         points=len(x),
         dimension=x[0].numel(),
         draws=draws,
         alpha=alpha,
     )
-    check_network(model, x, survey.smoothing)
-    return survey.certificate(survey.gather(model, x, y, indices=range(len(x))), eps)
+    check_batch_independence(VoteCounter(model, x[:PROBES], procedure.smoothing))
+    return procedure.certify(procedure.sample(model, x, y, indices=range(len(x))), eps)
 
 
 def count_errors(
@@ -260,7 +263,7 @@ def count_errors(
     """Wrong votes of each point out of `draws`, and the kind of noise they were taken with."""
     noise = noise_kind(x)
     if num_classes is None:
-        num_classes = voting_width(model, x)
+        num_classes = infer_num_classes(model, x)
     smoothing = Smoothing(sigma, num_classes, noise=noise, seed=seed, dtype=dtype or native_dtype(x.device))
     return _wrong_votes(model, x, y, smoothing, indices=indices, draws=draws), noise
 
@@ -274,13 +277,13 @@ def _wrong_votes(
     return (draws - right).cpu().numpy()
 
 
-def voting_width(model: nn.Module, x: Tensor) -> int:
+def infer_num_classes(model: nn.Module, x: Tensor) -> int:
     """The number of classes a network votes for: under noise it sees float32, whatever the images are."""
     return output_width(model, x[:1].float() if x.is_floating_point() else x)
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class BaselineCertificate:
     """A certificate beside ours: it holds with probability 1 - alpha on its own, not together with the others."""
 
     name: str
@@ -292,9 +295,9 @@ class Comparison:
     """A lower bound of the accuracy at each eps."""
 
 
-def compare(
+def baseline_certificates(
     errors: np.ndarray, *, draws: int, eps: Sequence[float], sigma: float, level: float
-) -> tuple[Comparison, ...]:
+) -> tuple[BaselineCertificate, ...]:
     """What other bounds make of the wrong votes, all of them statements about the population.
 
     A distribution within W-infinity distance eps moves every input by at most eps, so the accuracy of the majority vote
@@ -309,16 +312,16 @@ def compare(
     """
     rho = np.square(np.asarray(eps, dtype=float))
 
-    def comparison(name: str, classifier: Classifier, cost: Cost, loss: object) -> Comparison:
+    def certificate(name: str, classifier: Classifier, cost: Cost, loss: object) -> BaselineCertificate:
         accuracy = np.maximum(0.0, 1 - np.atleast_1d(np.asarray(loss, dtype=float)))
-        return Comparison(name, classifier, cost, tuple(accuracy.tolist()))
+        return BaselineCertificate(name, classifier, cost, tuple(accuracy.tolist()))
 
     def ours(cost: Cost, votes: int | None = 1) -> object:
         return population_loss(errors, draws, rho, sigma, level, cost=cost, votes=votes)
 
     return (
-        comparison("ours", "randomised", "w1", ours("w1")),
-        comparison("kumar", "randomised", "w1", kumar_loss(errors, draws, rho, sigma, level)),
-        comparison("ours", "randomised", "winf", ours("winf")),
-        comparison("cohen", "majority", "winf", ours("winf", None)),
+        certificate("ours", "randomised", "w1", ours("w1")),
+        certificate("kumar", "randomised", "w1", kumar_loss(errors, draws, rho, sigma, level)),
+        certificate("ours", "randomised", "winf", ours("winf")),
+        certificate("cohen", "majority", "winf", ours("winf", None)),
     )

@@ -9,11 +9,10 @@ from scipy.stats import binomtest
 from torch import Tensor, nn
 
 from rhobust.attacks.gradient import smoothed_logits
-from rhobust.certificates.batch_independence import check_alone
 from rhobust.certificates.procedures import AnyProcedure, Plan, choose_procedure
-from rhobust.certificates.sampling import VoteCounter, check_names, conduct, count_votes
-from rhobust.certificates.schedule import Case, Schedule
-from rhobust.certificates.spec import Dtype, NoiseKind, Smoothing, charged_alpha, native_dtype, noise_kind
+from rhobust.certificates.sampling import VoteCounter, check_batch_independence
+from rhobust.certificates.schedule import AdaptiveSchedule, InputState, check_names, count_votes, run_schedule
+from rhobust.certificates.spec import Dtype, NoiseKind, Smoothing, corrected_alpha, native_dtype, noise_kind
 from rhobust.data import as_float, check_images
 from rhobust.models.inference import check_module, output_width
 from rhobust.noise import BatchNoise, stream
@@ -85,7 +84,7 @@ def certify_inputs(
     """
     check_names(indices, images)
     counter = VoteCounter(model, images, smoothing)
-    check_alone(counter)
+    check_batch_independence(counter)
     return list(certify_stream(counter, procedure, list(enumerate(indices)), alpha=alpha))
 
 
@@ -96,32 +95,33 @@ def certify_stream(
 
     Draws of many inputs share a batch; an input that is decided leaves and the next one joins.
     """
-    plan = plan_for(procedure, counter.smoothing, dimension=int(np.prod(counter.shape)), alpha=alpha)
-    schedule = Schedule(inputs, plan, procedure.n0)
-    for _ in conduct(counter, schedule):
+    plan = certification_plan(procedure, counter.smoothing, dimension=int(np.prod(counter.shape)), alpha=alpha)
+    schedule = AdaptiveSchedule(inputs, plan, procedure.n0)
+    for _ in run_schedule(counter, schedule):
         yield from _certificates(list(schedule.finished()), counter.smoothing, procedure, plan, alpha)
 
 
-def plan_for(procedure: AnyProcedure, smoothing: Smoothing, *, dimension: int, alpha: float) -> Plan:
+def certification_plan(procedure: AnyProcedure, smoothing: Smoothing, *, dimension: int, alpha: float) -> Plan:
     """The test at what is left of alpha after the sampler was paid; only draws that carry the proof are charged."""
     if not 0 < alpha < 1:
         raise ValueError(f"alpha must lie in (0, 1), got {alpha}")
-    level = charged_alpha(alpha, sigma=smoothing.sigma, dimension=dimension, draws=procedure.n, noise=smoothing.noise)
+    level = corrected_alpha(alpha, sigma=smoothing.sigma, dimension=dimension, draws=procedure.n, noise=smoothing.noise)
     return procedure.plan(smoothing.sigma, level)
 
 
 def _certificates(
-    cases: list[Case], smoothing: Smoothing, procedure: AnyProcedure, plan: Plan, alpha: float
+    states: list[InputState], smoothing: Smoothing, procedure: AnyProcedure, plan: Plan, alpha: float
 ) -> Iterator[Certificate]:
-    if not cases:
+    if not states:
         return
-    claims = plan.claims(*(np.array([getattr(case, name) for case in cases]) for name in ("count", "known", "reached")))
-    for case, proved, radius, lower in zip(cases, claims.proved, claims.radius, claims.p_lower, strict=True):
+    counts = (np.array([getattr(state, name) for state in states]) for name in ("count", "known", "reached"))
+    claims = plan.claims(*counts)
+    for state, proved, radius, lower in zip(states, claims.proved, claims.radius, claims.p_lower, strict=True):
         yield Certificate(
-            prediction=case.chosen if proved else None,
+            prediction=state.chosen if proved else None,
             radius=float(radius),
-            count=case.count,
-            n=case.known,
+            count=state.count,
+            n=state.known,
             n0=procedure.n0,
             p_lower=float(lower),
             alpha=alpha,
@@ -131,9 +131,9 @@ def _certificates(
             procedure=procedure.name,
             dtype=smoothing.dtype,
             compiled=smoothing.compiled,
-            selected=case.chosen,
-            top=case.top,
-            evidence=tuple(case.evidence),
+            selected=state.chosen,
+            top=state.top,
+            evidence=tuple(state.evidence),
         )
 
 
@@ -157,7 +157,7 @@ def predict_inputs(
     if not 0 < alpha < 1:
         raise ValueError(f"alpha must lie in (0, 1), got {alpha}")
     check_count("n", n)
-    level = charged_alpha(alpha, sigma=smoothing.sigma, dimension=images[0].numel(), draws=n, noise=smoothing.noise)
+    level = corrected_alpha(alpha, sigma=smoothing.sigma, dimension=images[0].numel(), draws=n, noise=smoothing.noise)
     counts = count_votes(model, images, smoothing, indices=indices, draws=n, purpose="predict").cpu()
     top = torch.topk(counts, 2, dim=1)
     return [

@@ -58,7 +58,7 @@ def noise_kind(images: Tensor) -> NoiseKind:
     return "grid" if bool(on_grid.all()) else "float"
 
 
-def charged_alpha(alpha: float, *, sigma: float, dimension: int, draws: int, noise: NoiseKind) -> float:
+def corrected_alpha(alpha: float, *, sigma: float, dimension: int, draws: int, noise: NoiseKind) -> float:
     """What is left of alpha after paying for the integer sampler's distance from its exact law.
 
     Float noise is not charged: its certificate holds for ideal Gaussian draws only, and says so.

@@ -26,7 +26,7 @@ class CertifyShift:
     """Noise draws a test point; more are needed as eps / sigma grows, and hundreds for the majority vote."""
     alpha: float = 1e-3
     """Probability that the statement is false."""
-    beside: bool = False
+    baselines: bool = False
     """Show other certificates from the same draws too: W1 and W-infinity, Kumar et al., Cohen's certified accuracy."""
     dtype: Dtype | None = None
     """Arithmetic of the network, part of what is certified; the device's own where none is given."""
@@ -40,7 +40,7 @@ class CertifyShift:
             draws=self.draws,
             alpha=self.alpha,
             claim=self.claim,
-            beside=self.beside,
+            baselines=self.baselines,
             dtype=self.dtype,
             **self.choice.sample(self.common),
         )

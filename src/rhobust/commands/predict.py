@@ -8,7 +8,7 @@ import torch
 import tyro
 from torch import Tensor, nn
 
-from rhobust.certificates import Dtype, Smoothing, check_network, native_dtype, predict_inputs
+from rhobust.certificates import Dtype, Smoothing, VoteCounter, check_batch_independence, native_dtype, predict_inputs
 from rhobust.commands.options import Common, CommonOptions, print_table, print_warnings
 from rhobust.data import read_image
 from rhobust.models import load_factory_model
@@ -66,7 +66,7 @@ class Predict:
             dtype=self.dtype or native_dtype(device),
             compiled=self.compile,
         )
-        check_network(network, images, smoothing)
+        check_batch_independence(VoteCounter(network, images, smoothing))
         return {
             "sigma": sigma,
             "n": self.n,

@@ -15,14 +15,14 @@ from rhobust.certificates import (
     ShiftClaim,
     Smoothing,
     VoteCounter,
+    certification_plan,
     certify_stream,
-    plan_for,
-    proviso,
+    scope_of_validity,
 )
 from rhobust.evaluation.certified import certified_summary
 from rhobust.evaluation.certifying import certificate_row
 from rhobust.evaluation.same import same
-from rhobust.evaluation.shift import shift_rows, shift_summary, survey_of
+from rhobust.evaluation.shift import shift_procedure, shift_rows, shift_summary
 from rhobust.evaluation.target import Target, target_from_folder
 from rhobust.progress import ProgressCallback, ProgressEvent, progress_or_default
 from rhobust.records import COMPRESSED, PLAIN, PROCEDURE_FROM_DISK, Record, Row, read_record, settings_hash
@@ -117,21 +117,21 @@ def _shift(record: Record, rows: list[Row], target: Target, progress: ProgressCa
         votes=settings["votes"] if settings["classifier"] == "k-vote" else None,
         bound=None if settings["loss"] == "0-1" else settings["bound"],
     )
-    survey = survey_of(
+    procedure = shift_procedure(
         target,
         claim,
         points=len(target.data.places(settings["limit"], settings["stride"])),
         **{name: settings[name] for name in ("draws", "alpha", "dtype", "seed")},
     )
-    if settings["noise"] != survey.smoothing.noise:
-        yield f"the record is of {settings['noise']} noise, the images ask for {survey.smoothing.noise}"
+    if settings["noise"] != procedure.smoothing.noise:
+        yield f"the record is of {settings['noise']} noise, the images ask for {procedure.smoothing.noise}"
         return
     for row in record.rows:
         if row["draws"] != settings["draws"] or not 0 <= row["errors"] <= row["draws"]:
             yield f"example {row['index']}: impossible counts, {row['errors']} of {row['draws']}"
             return
     if record.summary is not None:
-        found = shift_summary(record.rows, survey, settings["eps"], beside=settings["beside"])
+        found = shift_summary(record.rows, procedure, settings["eps"], baselines=settings["beside"])
         yield from (
             f"the rows give another {key} than the summary"
             for key, value in found.items()
@@ -140,7 +140,7 @@ def _shift(record: Record, rows: list[Row], target: Target, progress: ProgressCa
     with progress_or_default(progress) as notify:
         for start in range(0, len(rows), BLOCK):
             block = rows[start : start + BLOCK]
-            again = shift_rows(target, survey, [row["index"] for row in block])
+            again = shift_rows(target, procedure, [row["index"] for row in block])
             yield from (problem for row, found in zip(block, again, strict=True) for problem in _otherwise(row, found))
             notify(ProgressEvent(f"audit {record.path.name}", start + len(block), len(rows), "examples"))
 
@@ -164,7 +164,7 @@ def _header(record: Record) -> Iterator[str]:
 
 def _rows(record: Record, procedure: AnyProcedure, smoothing: Smoothing) -> Iterator[str]:
     settings, rows = record.settings, record.rows
-    plan = plan_for(procedure, smoothing, dimension=settings["dimension"], alpha=settings["alpha"])
+    plan = certification_plan(procedure, smoothing, dimension=settings["dimension"], alpha=settings["alpha"])
     seen: set[int] = set()
     for row in rows:
         name, evidence = f"example {row['index']}", [tuple(step) for step in row.get("evidence", [])]
@@ -195,7 +195,7 @@ def _summary(record: Record) -> Iterator[str]:
         return
     for key, found in certified_summary(record.rows, record.settings).items():
         said = record.summary.get(key)
-        if key == "statement" and said == found.removesuffix(proviso(record.settings["noise"])):
+        if key == "statement" and said == found.removesuffix(scope_of_validity(record.settings["noise"])):
             continue  # older records lack the last sentence
         if not same(said, found):
             yield f"the rows give another {key} than the summary"

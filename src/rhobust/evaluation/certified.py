@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rhobust.bounds import certified_radius, failure_quantile, lecuyer_radius, li_radius
-from rhobust.certificates import proviso
+from rhobust.certificates import scope_of_validity
 from rhobust.formatting import format_confidence, format_distance, format_percent
 from rhobust.records import Row
 from rhobust.stats import share
@@ -74,7 +74,7 @@ def _statement(point: Row, n: int, settings: Row) -> str:
         f"With probability {format_confidence(settings['alpha'])} over the noise, at least"
         f" {format_percent(point['at_least'], 'down')}% of these {n} examples are classified right by the smoothed"
         " classifier"
-        f" at every point within L2 distance {format_distance(point['radius'])}.{proviso(settings['noise'])}"
+        f" at every point within L2 distance {format_distance(point['radius'])}.{scope_of_validity(settings['noise'])}"
     )
 
 

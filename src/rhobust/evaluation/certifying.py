@@ -11,11 +11,11 @@ from rhobust.certificates import (
     ProcedureName,
     Smoothing,
     VoteCounter,
+    certification_plan,
     certify_stream,
-    check_alone,
+    check_batch_independence,
     choose_procedure,
     native_dtype,
-    plan_for,
 )
 from rhobust.evaluation.attacking import check_radii
 from rhobust.evaluation.certified import certified_summary
@@ -80,7 +80,7 @@ def certify_target(
         dtype=dtype or native_dtype(target.device),
         compiled=compiled,
     )
-    plan_for(chosen, smoothing, dimension=math.prod(target.data.shape), alpha=alpha)
+    certification_plan(chosen, smoothing, dimension=math.prod(target.data.shape), alpha=alpha)
     indices = target.data.places(limit, stride)
     settings: Row = {
         **on_disk({"procedure": chosen.name, **dataclasses.asdict(chosen)}),
@@ -98,7 +98,7 @@ def certify_target(
         return writer.record()
     counter = VoteCounter(target.model, target.data.images.to(target.device), smoothing)
     counter.warm_up()
-    warnings = [*target.sigma_warnings(), *check_alone(counter)]
+    warnings = [*target.sigma_warnings(), *check_batch_independence(counter)]
 
     def evaluate(mine: list[int]) -> Iterator[Row]:
         inputs = [(index, index) for index in mine]
@@ -110,7 +110,7 @@ def certify_target(
         if chosen.name != "fixed":
             return None
         draws = chosen.n0 + chosen.n
-        seconds = count * draws * counter.seconds_a_draw()
+        seconds = count * draws * counter.seconds_per_sample()
         if seconds < LONG:
             return None
         return (

@@ -13,9 +13,9 @@ from rhobust.certificates import (
     BoundedLoss,
     ClippedCrossEntropy,
     Dtype,
-    Evidence,
     ShiftClaim,
-    ShiftSurvey,
+    ShiftProcedure,
+    VoteCounts,
     ZeroOne,
     draw_losses,
     loss_smoothness,
@@ -25,7 +25,7 @@ from rhobust.certificates import (
 from rhobust.certificates.claim import LossName
 from rhobust.data import to_unit
 from rhobust.evaluation.attacking import check_radii
-from rhobust.evaluation.shift import check_target, survey_of
+from rhobust.evaluation.shift import check_target, shift_procedure
 from rhobust.evaluation.target import Target
 from rhobust.evaluation.walk import walk
 from rhobust.noise import LEVELS, ExampleNoise
@@ -105,38 +105,38 @@ def curves_target(
     eps = check_radii(eps, "eps")
     ascent = ascent or Ascent()
     indices = target.data.places(limit, stride)
-    claim = ShiftClaim(loss=loss, bound=bound).settled(target.data.num_classes)
-    survey = survey_of(target, claim, points=len(indices), draws=draws, alpha=alpha, dtype=dtype, seed=seed)
-    valued: BoundedLoss = ZeroOne() if loss == "0-1" else ClippedCrossEntropy(claim.largest)
+    claim = ShiftClaim(loss=loss, bound=bound).resolve(target.data.num_classes)
+    procedure = shift_procedure(target, claim, points=len(indices), draws=draws, alpha=alpha, dtype=dtype, seed=seed)
+    valued: BoundedLoss = ZeroOne() if loss == "0-1" else ClippedCrossEntropy(claim.loss_bound)
     smoothness, reason = _smoothness(target) if wrm else (None, "not asked for")
     settings: Row = {
         "eps": list(eps),
         "draws": draws,
         "alpha": alpha,
         "loss": loss,
-        "bound": claim.largest,
+        "bound": claim.loss_bound,
         "classifier": claim.classifier,
         "cost": claim.cost,
         "gammas": list(ascent.gammas),
         "steps": ascent.steps,
         "inner_draws": ascent.inner_draws,
         "wrm": wrm,
-        "noise": survey.smoothing.noise,
+        "noise": procedure.smoothing.noise,
         "limit": limit,
         "stride": stride,
         "seed": seed,
         **target.identity(),
-        "sigma": survey.smoothing.sigma,
-        "dtype": survey.smoothing.dtype,
+        "sigma": procedure.smoothing.sigma,
+        "dtype": procedure.smoothing.dtype,
     }
 
     def evaluate(block: list[int]) -> list[Row]:
         images = target.data.images[block].to(target.device)
         y = target.data.labels[block].to(target.device)
-        evidence = survey.gather(target.model, images, y, indices=block)
-        clean = evidence.errors / draws if evidence.losses is None else evidence.losses
-        counted = evidence.errors if evidence.dithered is None else evidence.dithered
-        attacks = [_attack(target.model, images, y, valued, gamma, ascent, survey, block) for gamma in ascent.gammas]
+        counts = procedure.sample(target.model, images, y, indices=block)
+        clean = counts.errors / draws if counts.losses is None else counts.losses
+        counted = counts.errors if counts.rounded_losses is None else counts.rounded_losses
+        attacks = [_attack(target.model, images, y, valued, gamma, ascent, procedure, block) for gamma in ascent.gammas]
         upper = [[] for _ in block]
         if smoothness is not None:
             x = to_unit(images)
@@ -147,7 +147,7 @@ def curves_target(
                 "index": index,
                 "label": int(label),
                 "draws": draws,
-                "errors": int(evidence.errors[i]),
+                "errors": int(counts.errors[i]),
                 "counted": int(counted[i]),
                 "loss": float(clean[i]),
                 "attacks": [{name: float(column[i]) for name, column in attack.items()} for attack in attacks],
@@ -160,12 +160,12 @@ def curves_target(
         rho = np.square(np.asarray(eps, dtype=float))
         errors, counted = (np.array([row[name] for row in rows]) for name in ("errors", "counted"))
         clean = np.array([row["loss"] for row in rows])
-        certificate = survey.certificate(Evidence(errors, dithered=counted, losses=clean), eps)
+        certificate = procedure.certify(VoteCounts(errors, rounded_losses=counted, losses=clean), eps)
         rounds = 1 + len(ascent.gammas)
-        each = survey.level(rounds) / rounds
-        _, start = moved_loss(np.zeros(len(rows)), clean, each, limit=1.0, bound=claim.largest)
+        each = procedure.level(rounds) / rounds
+        _, start = moved_loss(np.zeros(len(rows)), clean, each, limit=1.0, bound=claim.loss_bound)
         points = [
-            _summed(rows, number, gamma, each, claim.largest, _limit(gamma, survey))
+            _summed(rows, number, gamma, each, claim.loss_bound, _limit(gamma, procedure))
             for number, gamma in enumerate(ascent.gammas)
         ]
         spent = [0.0, *(point["rho_upper"] for point in points)]
@@ -196,7 +196,7 @@ def curves_target(
 
     writer = target.writer("curves", loss, settings)
     if writer.summary is None:
-        check_target(target, survey.smoothing)
+        check_target(target, procedure.smoothing)
     return walk(writer, indices, evaluate, summarise, task=f"curves {target.name}", progress=progress)
 
 
@@ -208,10 +208,10 @@ def _smoothness(target: Target) -> tuple[float | None, str | None]:
         return None, str(error)
 
 
-def _limit(gamma: float, survey: ShiftSurvey) -> float:
+def _limit(gamma: float, procedure: ShiftProcedure) -> float:
     """The largest squared distance an attacked point may have; beyond sqrt(bound / gamma) moving cannot pay."""
-    rounding = math.sqrt(survey.dimension) / (2 * LEVELS)
-    return (math.sqrt(survey.claim.largest / gamma) + rounding) ** 2 * (1 + 1e-6)
+    rounding = math.sqrt(procedure.dimension) / (2 * LEVELS)
+    return (math.sqrt(procedure.claim.loss_bound / gamma) + rounding) ** 2 * (1 + 1e-6)
 
 
 def _attack(
@@ -221,12 +221,12 @@ def _attack(
     loss: BoundedLoss,
     gamma: float,
     ascent: Ascent,
-    survey: ShiftSurvey,
+    procedure: ShiftProcedure,
     block: list[int],
 ) -> dict[str, np.ndarray]:
     """Where the ascent ends at one price: phi, and cost and loss of a point on the images' own grid beside it."""
     x = to_unit(images)
-    smoothing = survey.smoothing
+    smoothing = procedure.smoothing
     found = robust_surrogate(
         model,
         x,
@@ -244,7 +244,7 @@ def _attack(
     levels = ((x + shrink * (found.maximiser - x)).clamp(0, 1) * LEVELS).round()
     moved, offset = levels / LEVELS, (levels - images).double() / LEVELS
     purpose = f"curves:fresh:{gamma!r}"
-    drawn = draw_losses(model, moved, y, loss, smoothing, indices=block, draws=survey.draws, purpose=purpose)
+    drawn = draw_losses(model, moved, y, loss, smoothing, indices=block, draws=procedure.draws, purpose=purpose)
     return {
         "phi": found.phi.double().cpu().numpy(),
         "squared_distance": offset.flatten(1).square().sum(1).cpu().numpy(),

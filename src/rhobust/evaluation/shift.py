@@ -8,16 +8,17 @@ import numpy as np
 
 from rhobust.certificates import (
     Dtype,
-    Evidence,
     ShiftClaim,
-    ShiftSurvey,
+    ShiftProcedure,
     Smoothing,
-    check_network,
-    compare,
+    VoteCounter,
+    VoteCounts,
+    baseline_certificates,
+    check_batch_independence,
     native_dtype,
     noise_kind,
 )
-from rhobust.certificates.batch_independence import IMAGES
+from rhobust.certificates.sampling import PROBES
 from rhobust.evaluation.attacking import check_radii
 from rhobust.evaluation.target import Target
 from rhobust.evaluation.walk import walk
@@ -32,7 +33,7 @@ def certify_shift_target(
     draws: int = 20,
     alpha: float = 1e-3,
     claim: ShiftClaim | None = None,
-    beside: bool = False,
+    baselines: bool = False,
     dtype: Dtype | None = None,
     limit: int | None = None,
     stride: int = 1,
@@ -49,7 +50,7 @@ def certify_shift_target(
         draws: Noise draws a point.
         alpha: Probability that the curve is false.
         claim: Classifier, loss, distance and estimator; default: accuracy of the randomised classifier under W2.
-        beside: Sum up other certificates from the same draws too, each at alpha on its own.
+        baselines: Sum up other certificates from the same draws too, each at alpha on its own.
         dtype: Arithmetic of the network; the device's own where none is given.
         limit: Examples at most.
         stride: Take every stride-th example.
@@ -59,64 +60,64 @@ def certify_shift_target(
     eps = check_radii(eps, "eps")
     sigma = target.smoothing()
     indices = target.data.places(limit, stride)
-    claim = (claim or ShiftClaim()).settled(target.data.num_classes)
-    if beside and claim.loss != "0-1":
-        raise ValueError("beside must be left out for a loss that is not 0-1: the other certificates are of accuracy")
-    survey = survey_of(target, claim, points=len(indices), draws=draws, alpha=alpha, dtype=dtype, seed=seed)
+    claim = (claim or ShiftClaim()).resolve(target.data.num_classes)
+    if baselines and claim.loss != "0-1":
+        raise ValueError("baselines must be left out for a loss that is not 0-1: they are certificates of accuracy")
+    procedure = shift_procedure(target, claim, points=len(indices), draws=draws, alpha=alpha, dtype=dtype, seed=seed)
     settings: Row = {
         "eps": list(eps),
         "draws": draws,
         "alpha": alpha,
         **on_disk(asdict(claim)),
-        "votes": claim.noisy_votes,
-        "bound": claim.largest,
-        "beside": beside,
-        "noise": survey.smoothing.noise,
+        "votes": claim.votes_per_answer,
+        "bound": claim.loss_bound,
+        "beside": baselines,
+        "noise": procedure.smoothing.noise,
         "limit": limit,
         "stride": stride,
         "seed": seed,
         **target.identity(),
         "sigma": sigma,
-        "dtype": survey.smoothing.dtype,
+        "dtype": procedure.smoothing.dtype,
     }
 
     def evaluate(block: list[int]) -> list[Row]:
-        return shift_rows(target, survey, block)
+        return shift_rows(target, procedure, block)
 
     def summarise(rows: list[Row]) -> Row:
-        return {**shift_summary(rows, survey, eps, beside=beside), "warnings": target.sigma_warnings()}
+        return {**shift_summary(rows, procedure, eps, baselines=baselines), "warnings": target.sigma_warnings()}
 
     writer = target.writer("certify-shift", "", settings)
     if writer.summary is None:
-        check_target(target, survey.smoothing)
+        check_target(target, procedure.smoothing)
     return walk(writer, indices, evaluate, summarise, task=f"certify-shift {target.name}", progress=progress)
 
 
-def shift_rows(target: Target, survey: ShiftSurvey, block: Sequence[int]) -> list[Row]:
+def shift_rows(target: Target, procedure: ShiftProcedure, block: Sequence[int]) -> list[Row]:
     """What the draws showed at some points, each by its number in the data."""
     block = list(block)
     labels = target.data.labels[block]
     images = target.data.images[block].to(target.device)
-    evidence = survey.gather(target.model, images, labels.to(target.device), indices=block)
-    columns = {name: found for name, found in _columns(evidence).items() if found is not None}
+    counts = procedure.sample(target.model, images, labels.to(target.device), indices=block)
+    columns = {name: found for name, found in _columns(counts).items() if found is not None}
     return [
         {
             "index": index,
             "label": int(label),
-            "draws": survey.draws,
+            "draws": procedure.draws,
             **{name: found[position].item() for name, found in columns.items()},
         }
         for position, (index, label) in enumerate(zip(block, labels, strict=True))
     ]
 
 
-def shift_summary(rows: Sequence[Row], survey: ShiftSurvey, eps: Sequence[float], *, beside: bool) -> Row:
+def shift_summary(rows: Sequence[Row], procedure: ShiftProcedure, eps: Sequence[float], *, baselines: bool) -> Row:
     """What the points prove together; a function of the rows alone, so that it can be computed again."""
-    evidence = Evidence(
+    counts = VoteCounts(
         **{field: np.array([row[name] for row in rows]) for field, name in _NAMES.items() if name in rows[0]}
     )
-    certificate = survey.certificate(evidence, eps)
-    accuracy = survey.claim.loss == "0-1"
+    certificate = procedure.certify(counts, eps)
+    accuracy = procedure.claim.loss == "0-1"
     name = "certified_accuracy" if accuracy else "certified_loss"
     certified = certificate.certified_accuracy if accuracy else certificate.certified_loss
     summary: Row = {
@@ -129,17 +130,17 @@ def shift_summary(rows: Sequence[Row], survey: ShiftSurvey, eps: Sequence[float]
         ],
         "statement": certificate.statement(certificate.eps[len(certificate.eps) // 2]),
     }
-    if beside:
-        others = compare(
-            evidence.errors, draws=survey.draws, eps=eps, sigma=survey.smoothing.sigma, level=survey.level()
+    if baselines:
+        others = baseline_certificates(
+            counts.errors, draws=procedure.draws, eps=eps, sigma=procedure.smoothing.sigma, level=procedure.level()
         )
         summary["beside"] = [{**asdict(other), "eps": list(eps)} for other in others]
     return summary
 
 
-def survey_of(
+def shift_procedure(
     target: Target, claim: ShiftClaim, *, points: int, draws: int, alpha: float, dtype: Dtype | None, seed: int
-) -> ShiftSurvey:
+) -> ShiftProcedure:
     """How a target's test data is asked about a shift."""
     data = target.data
     smoothing = Smoothing(
@@ -149,17 +150,17 @@ def survey_of(
         seed=seed,
         dtype=dtype or native_dtype(target.device),
     )
-    return ShiftSurvey(claim, smoothing, points=points, dimension=math.prod(data.shape), draws=draws, alpha=alpha)
+    return ShiftProcedure(claim, smoothing, points=points, dimension=math.prod(data.shape), draws=draws, alpha=alpha)
 
 
 def check_target(target: Target, smoothing: Smoothing) -> None:
-    """Refuse a network that looks at its neighbours in a batch."""
-    check_network(target.model, target.data.images[:IMAGES].to(target.device), smoothing)
+    """Raise if the model is batch-dependent."""
+    check_batch_independence(VoteCounter(target.model, target.data.images[:PROBES].to(target.device), smoothing))
 
 
-_NAMES = {"errors": "errors", "dithered": "dithered", "losses": "loss", "uppers": "upper"}
-"""The evidence's fields and their names in a row."""
+_NAMES = {"errors": "errors", "rounded_losses": "dithered", "losses": "loss", "uppers": "upper"}
+"""The counts's fields and their names in a row."""
 
 
-def _columns(evidence: Evidence) -> dict[str, np.ndarray | None]:
-    return {name: getattr(evidence, field) for field, name in _NAMES.items()}
+def _columns(counts: VoteCounts) -> dict[str, np.ndarray | None]:
+    return {name: getattr(counts, field) for field, name in _NAMES.items()}
