@@ -177,7 +177,7 @@ def test_the_look_up_agrees_with_the_search():
 
 @pytest.mark.parametrize("sigma", [0, -1, 11, float("nan")])
 def test_grid_noise_refuses_a_bad_sigma(sigma):
-    with pytest.raises(ValueError, match="sigma must lie in"):
+    with pytest.raises(ValueError, match="sigma must be in"):
         grid_block(0, (2,), sigma)
 
 

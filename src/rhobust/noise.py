@@ -203,7 +203,7 @@ class _GridTable:
 @lru_cache(maxsize=32)
 def _grid_table(sigma: float) -> _GridTable:
     if not 0 < sigma <= 10:
-        raise ValueError(f"sigma must lie in (0, 10] for noise on the pixel grid, got {sigma}")
+        raise ValueError(f"sigma must be in (0, 10] for noise on the pixel grid, got {sigma}")
     last = int(9.2 * LEVELS * sigma) + 1  # Phi(-9.2) < 2^-65: beyond the sampler's resolution
     with mpmath.workdps(40):
         scale = LEVELS * mpmath.mpf(float(sigma))  # mpmath knows no float32 of numpy

@@ -189,10 +189,10 @@ def test_the_margin_is_the_best_other_class_minus_the_label(network, batch):
         ({"y": [0]}, r"y must be a tensor of one label an input \(1\), a class number, got a list"),
         ({"y": torch.tensor([0.0])}, r"got torch\.float32 of shape \(1,\)"),
         ({"y": torch.tensor([[0, 1, 0, 0]])}, r"got torch\.int64 of shape \(1, 4\)"),
-        ({"x": torch.full((1, 1, 8, 8), 1.5)}, r"x must lie in \[0, 1\], got values from 1.5 to 1.5"),
-        ({"x": torch.full((1, 1, 8, 8), float("nan"))}, r"x must lie in \[0, 1\]"),
-        ({"y": torch.tensor([4])}, r"labels must lie in \[0, 4\), got 4 to 4"),
-        ({"y": torch.tensor([-1])}, r"labels must lie in \[0, 4\), got -1 to -1"),
+        ({"x": torch.full((1, 1, 8, 8), 1.5)}, r"x must be in \[0, 1\], got values from 1.5 to 1.5"),
+        ({"x": torch.full((1, 1, 8, 8), float("nan"))}, r"x must be in \[0, 1\]"),
+        ({"y": torch.tensor([4])}, r"labels must be in \[0, 4\), got 4 to 4"),
+        ({"y": torch.tensor([-1])}, r"labels must be in \[0, 4\), got -1 to -1"),
     ],
 )
 @pytest.mark.parametrize("attack", [PGD(), EOT(), PaperPGD(), AutoAttack()], ids=repr)

@@ -1,12 +1,23 @@
+"""Confidence bounds: oracles, coverage, and the contradiction test."""
+
 import math
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mpmath import mp, mpf
 from scipy import special, stats
 
-from rhobust.bounds import betting_upper, clopper_pearson, dkw_margin, failure_quantile, survival_upper
+from rhobust.bounds import (
+    betting_upper,
+    clopper_pearson,
+    contradictions_by_chance,
+    dkw_margin,
+    failure_quantile,
+    rejects_label,
+    survival_upper,
+)
 
 
 def most_misses(repetitions, alpha):
@@ -215,3 +226,27 @@ def test_the_tail_behind_every_bound_is_at_most_alpha():
 def test_nothing_is_known_at_a_tiny_alpha():
     assert clopper_pearson(5, 10, 1e-250, "upper") == 1.0
     assert clopper_pearson(5, 10, 1e-250, "lower") == 0.0
+
+
+@pytest.mark.parametrize("votes", [1, 19, 20, 100, 1000])
+def test_votes_are_beyond_doubt_where_the_exact_tail_lies_below_one_in_a_million(votes):
+    with mp.workdps(40):
+        tail, exact = mpf(0), []
+        for count in range(votes + 1):
+            tail += mp.binomial(votes, count) / mpf(2) ** votes
+            exact.append(tail < mpf(10) ** -6)
+    assert [rejects_label(count, votes) for count in range(votes + 1)] == exact
+    assert exact[0] is (votes >= 20)
+
+
+def test_no_more_examples_than_chance_explains():
+    for n, alpha, tests in ((1, 0.001, 5), (200, 0.001, 5), (10_000, 0.0, 50)):
+        allowed, each = contradictions_by_chance(n, alpha, tests), alpha + 1e-6 * tests
+        assert stats.binom.sf(allowed, n, each) <= 1e-3 < stats.binom.sf(allowed - 1, n, each)
+    assert contradictions_by_chance(1000, 0.001, 10_000) > contradictions_by_chance(1000, 0.001, 5)
+    # Nineteen of twenty are too few for certificates of which each fails nine times in ten.
+    assert contradictions_by_chance(20, 0.9, 5) == contradictions_by_chance(20, 0.001, 1_000_000) == 20
+
+
+def test_of_none_none_are_refuted():
+    assert contradictions_by_chance(0, 0.001, 5) == 0

@@ -52,7 +52,7 @@ def test_the_allowed_failures_are_the_most_that_can_still_be_claimed(radius):
     test = RadiusTest((radius,), 0.25, 0.01, 400)
     (allowed,) = test.allowed
     for failures in range(0, 300):
-        reached, _ = test.judge(np.array([400 - failures]), np.array([400]), np.array([0]))
+        reached, _ = test.decide(np.array([400 - failures]), np.array([400]), np.array([0]))
         assert (reached[0] == 1) == (failures <= allowed)
 
 
@@ -60,7 +60,7 @@ def test_a_radius_out_of_reach_is_given_up_at_once():
     # With 1000 draws no radius beyond sigma Phi^{-1}((0.8 alpha)^(1/1000)) can be claimed.
     test = RadiusTest((0.0, 1.0), 0.25, 0.001, 1000)
     assert test.allowed[1] == -1
-    reached, go_on = test.judge(np.array([128]), np.array([128]), np.array([0]))
+    reached, go_on = test.decide(np.array([128]), np.array([128]), np.array([0]))
     assert (reached[0], go_on[0]) == (1, False)
 
 
@@ -70,7 +70,7 @@ def test_a_look_is_what_the_definition_says(draws, data):
     test = RadiusTest(RADII, 0.25, 0.01, 2000)
     successes = data.draw(st.integers(0, draws))
     before = data.draw(st.integers(0, 3))
-    reached, go_on = (part[0] for part in test.judge(np.array([successes]), np.array([draws]), np.array([before])))
+    reached, go_on = (part[0] for part in test.decide(np.array([successes]), np.array([draws]), np.array([before])))
     expected = before
     bound = clopper_pearson(successes, 2000, 0.008, "lower") if draws == 2000 else 0.0
     while expected < 4:
@@ -90,7 +90,7 @@ def test_a_look_is_what_the_definition_says(draws, data):
 def test_the_last_look_spends_what_early_looks_left_of_alpha():
     # Every count at the last draw: a level of alpha instead of 0.8 alpha would claim with one or two votes less.
     test, votes = RadiusTest(RADII, 0.25, 0.01, 4000), np.arange(4001)
-    reached, _ = test.judge(votes, np.full(4001, 4000), np.zeros(4001, dtype=int))
+    reached, _ = test.decide(votes, np.full(4001, 4000), np.zeros(4001, dtype=int))
     p = test.thresholds[:, None]
     early = log_e_value(votes, 4000 - votes, p) >= math.log(1 / 0.002)
     late = clopper_pearson(votes, 4000, 0.008, "lower") > p
@@ -125,7 +125,7 @@ def test_no_chance_is_left_after_too_many_failures():
 def test_more_votes_never_claim_less(draws, data):
     test = RadiusTest(RADII, 0.25, 0.01, 3000)
     votes = np.sort(np.array(data.draw(st.lists(st.integers(0, draws), min_size=2, max_size=6))))
-    reached, _ = test.judge(votes, np.full(len(votes), draws), np.zeros(len(votes), dtype=int))
+    reached, _ = test.decide(votes, np.full(len(votes), draws), np.zeros(len(votes), dtype=int))
     assert (np.diff(reached) >= 0).all()
 
 
@@ -138,7 +138,7 @@ def stream_claims(test, p, streams, seed, step=1):
     for look in looks(test.n, step):
         votes += rng.binomial(look - before, p, streams)
         at = np.flatnonzero(going)
-        reached[at], going[at] = test.judge(votes[at], np.full(len(at), look), reached[at])
+        reached[at], going[at] = test.decide(votes[at], np.full(len(at), look), reached[at])
         used[at], before = look, look
     return reached, used
 
@@ -176,10 +176,10 @@ def test_the_same_decisions_as_a_fixed_number_of_draws_with_a_twelfth_of_them():
         ({"radii": ()}, "radii must increase, and there must be at least one"),
         ({"radii": (0.5, 0.5)}, "radii must increase"),
         ({"radii": (-0.1, 0.5)}, "radii must be >= 0"),
-        ({"alpha": 1.0}, r"alpha must lie in \(0, 1\)"),
+        ({"alpha": 1.0}, r"alpha must be in \(0, 1\)"),
         ({"sigma": 0.0}, "sigma must be > 0"),
         ({"n": 0}, "n must be a whole number >= 1"),
-        ({"early": 1.0}, r"early must lie in \(0, 1\)"),
+        ({"early": 1.0}, r"early must be in \(0, 1\)"),
     ],
 )
 def test_bad_tests_are_refused(change, message):
@@ -189,7 +189,7 @@ def test_bad_tests_are_refused(change, message):
 
 def test_a_look_beyond_the_last_draw_is_refused():
     with pytest.raises(ValueError, match="draws must be <= 100, got 101"):
-        RadiusTest((0.0,), 0.25, 0.01, 100).judge(np.array([5]), np.array([101]), np.array([0]))
+        RadiusTest((0.0,), 0.25, 0.01, 100).decide(np.array([5]), np.array([101]), np.array([0]))
 
 
 def planned(successes, tolerance=0.05, n=100_000, trials=500):

@@ -1,3 +1,5 @@
+"""Worst-case loss over a Wasserstein ball: dual, primal, budgets."""
+
 import math
 
 import numpy as np
@@ -8,13 +10,20 @@ from scipy import optimize, special, stats
 
 from bounds.populations import certified_like
 from rhobust.bounds import (
+    betting_upper,
     certified_radius,
+    clean_rho,
     k_vote_worst_case,
     majority_worst_case,
+    noisy_rho,
     psi,
+    shift_lower_bound,
+    shuffle,
     worst_case_loss,
+    worst_case_lower_bound,
 )
 from rhobust.bounds.surrogate import psi_probit
+from rhobust.bounds.transport import minimise_dual
 
 THREE = np.array([0.01, 0.2, 0.6])
 
@@ -26,12 +35,14 @@ THREE = np.array([0.01, 0.2, 0.6])
 def test_w2_values(r, value, kappa):
     assert worst_case_loss(THREE, r, 1.0) == pytest.approx(value, rel=0, abs=5e-12)
     assert worst_case_loss(THREE, r * 0.01, 0.1, bound=3.0) == pytest.approx(3 * value, rel=0, abs=2e-11)
-    # At the best price the mean squared distance is the budget; it jumps there where a point's maximiser does.
-    spent = [np.mean(psi_probit(special.ndtri(THREE), np.float64(price))[1] ** 2) for price in (kappa, kappa + 1e-9)]
+    # At the best penalty the mean squared distance is the budget; it jumps there where a point's maximiser does.
+    spent = [
+        np.mean(psi_probit(special.ndtri(THREE), np.float64(penalty))[1] ** 2) for penalty in (kappa, kappa + 1e-9)
+    ]
     assert spent[1] - 1e-7 <= r <= spent[0] + 1e-7 or spent == pytest.approx([r, r], abs=1e-7)
 
 
-def test_every_price_gives_a_bound_above_the_best():
+def test_every_penalty_gives_a_bound_above_the_best():
     fixed = 0.3 / 2 + np.mean(psi(THREE, 0.3))
     assert fixed == pytest.approx(0.5479131916351, rel=0, abs=5e-12)
     assert worst_case_loss(THREE, 1.0, 1.0) < fixed
@@ -69,7 +80,7 @@ def test_primal_and_dual_agree(cost):
 
 @settings(max_examples=15, deadline=None)
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=6), st.floats(0.01, 4), st.floats(0.05, 2))
-@example([0.375], 2.375, 0.34375)  # the best price is tiny, and what it buys is not
+@example([0.375], 2.375, 0.34375)  # the best penalty is tiny, and what it buys is not
 def test_order_of_the_threats(p, eps, sigma):
     rho = np.array([0.0, eps**2 / 2, eps**2])
     curves = [worst_case_loss(p, rho, sigma, cost=cost) for cost in ("winf", "w2", "w1")]
@@ -131,7 +142,7 @@ def test_curve_of_many_radii_equals_single_answers_and_repeats_do_not_matter():
 
 
 def test_population_like_a_certified_classifier():
-    # The printed digits: four for the randomised classifier and the majority, three for a few votes.
+    # The reported digits: four for the randomised classifier and the majority, three for a few votes.
     eps, p = np.array([0.05, 0.1, 0.25, 0.5]), certified_like(2000)
     assert p.mean() == pytest.approx(0.2681, abs=1e-4)
     assert np.mean(p < 1e-3) == pytest.approx(0.248, abs=6e-4)
@@ -161,7 +172,7 @@ def test_few_votes_of_that_population(votes, values):
     eps = np.array([0.0, 0.05, 0.1, 0.25, 0.5])
     found = k_vote_worst_case(certified_like(100), votes, eps**2, 0.25)
     assert found[0] == pytest.approx(values[0], abs=3e-4)
-    # The printed values of a shift come from a coarser grid that rounds up: ours are tighter, by 0.0015 at most.
+    # The reported values of a shift come from a coarser grid that rounds up: ours are tighter, by 0.0015 at most.
     assert found[1:] == pytest.approx(np.array(values[1:]) - 5e-4, abs=1e-3)
 
 
@@ -175,13 +186,13 @@ def test_knapsack_equals_its_dual(p, rho, cost):
     power = 1 if cost == "w1" else 2
     radii = np.maximum(-special.ndtri(p), 0)
     budget = rho ** (power / 2)
-    # inf over gamma of a piecewise linear convex function: its kinks are the candidates.
+    # inf over gamma of a piecewise linear convex function: its breakpoints are the candidates.
     finite = radii[np.isfinite(radii) & (radii > 1e-100)]
-    prices = np.concatenate([[0.0, 1e12], finite**-power])
+    penalties = np.concatenate([[0.0, 1e12], finite**-power])
     with np.errstate(invalid="ignore"):
-        kept = np.where(prices[:, None] * radii**power >= 1, 0.0, 1 - prices[:, None] * radii**power)
+        kept = np.where(penalties[:, None] * radii**power >= 1, 0.0, 1 - penalties[:, None] * radii**power)
     kept[:, np.isinf(radii)] = 0.0
-    dual = np.min(prices * budget + kept.mean(axis=1))
+    dual = np.min(penalties * budget + kept.mean(axis=1))
     assert majority_worst_case(p, rho, 1.0, cost=cost) == pytest.approx(min(dual, 1.0), abs=1e-9)
 
 
@@ -233,3 +244,110 @@ def test_many_votes_approach_the_majority_from_below():
 def test_certain_points_under_votes():
     assert k_vote_worst_case([0.0, 0.0], 5, [0.0, 4.0], 1.0).tolist() == [0.0, pytest.approx(0.0, abs=2e-12)]
     assert k_vote_worst_case([1.0, 0.0], 5, 4.0, 1.0) == pytest.approx(0.5, abs=2e-12)
+
+
+START = np.geomspace(0.01, 100, 9)
+
+
+def reciprocal(penalties):
+    return 1 / penalties, -1 / penalties**2
+
+
+def non_smooth(penalties):
+    left = penalties < 0.123456789
+    return np.where(left, 2 - 12 * penalties, 2 - 12 * 0.123456789), np.where(left, -12.0, 0.0)
+
+
+def test_finds_a_smooth_minimum_and_a_non_smooth_one():
+    budgets = np.array([0.04, 1.0, 9.0])
+    found = minimise_dual(reciprocal, budgets, START, ceiling=np.inf, tolerance=1e-12)
+    assert found == pytest.approx(2 * np.sqrt(budgets), abs=1e-11)
+    corner = 2 - 12 * 0.123456789
+    found = minimise_dual(non_smooth, np.array([1.0, 3.0]), START, ceiling=np.inf, tolerance=1e-10)
+    assert found == pytest.approx([corner + 0.123456789, corner + 3 * 0.123456789], abs=1e-8)
+
+
+def test_looks_below_the_first_penalty_and_at_penalty_zero():
+    found = minimise_dual(reciprocal, np.array([1e6]), START, ceiling=np.inf, tolerance=1e-6)
+    assert found == pytest.approx([2000.0], rel=1e-9)
+    assert minimise_dual(reciprocal, np.array([1.0]), START, ceiling=0.5, tolerance=1e-6).tolist() == [0.5]
+
+
+def test_misleading_slopes_cost_tightness_not_validity():
+    rng = np.random.default_rng(0)
+
+    def misled(penalties):
+        return 1 / penalties, -rng.random(penalties.size)
+
+    found = minimise_dual(misled, np.array([0.1, 0.5]), START, ceiling=np.inf, tolerance=1e-9)
+    assert np.all(found >= 2 * np.sqrt([0.1, 0.5]))
+
+
+def test_the_concave_hull():
+    spent, reached = [0.0, 1.0, 2.0, 4.0], [0.1, 0.2, 0.5, 0.45]
+    # (1, 0.2) lies below the chord from (0, 0.1) to (2, 0.5), and (4, 0.45) below what 2 reaches.
+    assert worst_case_lower_bound(spent, reached, [0.0, 1.0, 2.0, 3.0, 9.0]) == pytest.approx([0.1, 0.3, 0.5, 0.5, 0.5])
+    assert worst_case_lower_bound([0.0, 0.0], [0.1, 0.3], 0.0) == pytest.approx(0.3)
+    # A lower bound is rounded down.
+    assert worst_case_lower_bound([0.0], [0.3], 0.0) < 0.3
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.lists(st.tuples(st.floats(0, 3), st.floats(0, 1)), min_size=1, max_size=6), st.floats(0, 4))
+def test_never_above_a_concave_curve_through_larger_values(points, rho):
+    # Whatever lies below the worst case, which is concave in the budget, gives a curve below it.
+    p = [0.01, 0.2, 0.6]
+    spent = np.array([0.0, *(x for x, _ in points)])
+    truth = worst_case_loss(p, spent, 1.0)
+    reached = truth * np.array([1.0, *(share for _, share in points)])
+    assert worst_case_lower_bound(spent, reached, rho) <= worst_case_loss(p, rho, 1.0) + 1e-10
+    assert np.all(worst_case_lower_bound(spent, reached, spent) >= reached - 2e-12)
+
+
+def test_a_move_proves_what_two_bets_at_half_of_alpha_do():
+    rng = np.random.default_rng(5)
+    moved, losses = np.sort(rng.random(300)) * 4, np.sort(rng.random(300)) * 2
+    spent, reached = shift_lower_bound(moved, losses, 0.02, limit=5.0, bound=2.0)
+    # Sorted by class, say: an order that the values decide is broken before the bets.
+    assert spent == pytest.approx(5 * betting_upper(shuffle(moved / 5), 0.01), rel=1e-11)
+    assert reached == pytest.approx(2 - 2 * betting_upper(shuffle(1 - losses / 2), 0.01), rel=1e-11)
+    assert moved.mean() < spent < moved.mean() + 0.6
+    assert losses.mean() - 0.3 < reached < losses.mean()
+
+
+def test_refuses_without_the_clean_loss():
+    with pytest.raises(ValueError, match="one of them 0"):
+        worst_case_lower_bound([0.1, 0.2], [0.3, 0.4], 1.0)
+    with pytest.raises(ValueError, match="spent must be >= 0"):
+        worst_case_lower_bound([0.0, -0.2], [0.3, 0.4], 1.0)
+
+
+def test_there_and_back():
+    assert noisy_rho(0.25, 3072, 0.1) == pytest.approx(30.97)
+    assert clean_rho(noisy_rho([0.0, 0.25], 3072, 0.1), 3072, 0.1) == pytest.approx([0.0, 0.25], abs=1e-12)
+    assert clean_rho(7 * 0.1**2, 7, 0.1) == 0.0
+
+
+def test_both_conventions_give_the_same_number():
+    # gamma rho + mean of the surrogate, with and without the noise in its cost.
+    sigma, gamma, dimension, rho = 0.1, 5.0, 784, 0.04
+    surrogate = np.mean(psi([0.01, 0.2], 2 * gamma * sigma**2))
+    noisy = gamma * noisy_rho(rho, dimension, sigma) + surrogate - gamma * dimension * sigma**2
+    assert noisy == pytest.approx(gamma * rho + surrogate, abs=1e-12)
+
+
+def test_theorem_2_as_stated_is_refused():
+    # The constant loss 1, P0 two atoms at +-a, P the atom between them: W_c(P * N, P0) = sigma^2 (1 - 2 / pi).
+    sigma, gamma = 0.1, 25.0
+    rho_noisy = sigma**2 * (1 - 2 / np.pi)
+    surrogate = 1 - gamma * sigma**2
+    assert gamma * rho_noisy + surrogate == pytest.approx(0.8408, abs=1e-4)  # "bounds" a loss that is 1
+    assert 1000 * rho_noisy + 1 - 1000 * sigma**2 == pytest.approx(-5.37, abs=0.01)
+    with pytest.raises(ValueError, match=r"rho_noisy must be >= dimension \* sigma\^2 = 0.01, .* got 0.0036338"):
+        clean_rho(rho_noisy, 1, sigma)
+
+
+@pytest.mark.parametrize(("dimension", "sigma", "eps"), [(784, 0.05, 0.84), (3072, 0.1, 0.92), (12288, 0.1, 0.93)])
+def test_the_papers_eps_cannot_be_noisy(dimension, sigma, eps):
+    with pytest.raises(ValueError, match="the cost of the noise"):
+        clean_rho(eps**2, dimension, sigma)

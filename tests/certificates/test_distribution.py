@@ -78,7 +78,7 @@ def test_the_statement_is_rounded_down(half_space, grey_images):
         ({"dtype": "float64"}, "dtype must be one of float32"),
         ({"sigma": torch.tensor(0.25)}, r"sigma must be a number, got tensor\(0\.25"),
         ({"draws": 0}, "draws must be >= 1, got 0"),
-        ({"alpha": 2.0}, r"alpha must lie in \(0, 1\)"),
+        ({"alpha": 2.0}, r"alpha must be in \(0, 1\)"),
         ({"sigma": 0.0}, "sigma must be > 0"),
     ],
 )
@@ -93,7 +93,7 @@ def test_bad_labels_are_refused(half_space, grey_images):
             certify_shift(half_space, grey_images.images, labels, sigma=0.25, eps=EPS)
     labels = grey_images.labels.clone()
     labels[-1] = 2
-    with pytest.raises(ValueError, match=r"labels must lie in \[0, 2\), got 0 to 2"):
+    with pytest.raises(ValueError, match=r"labels must be in \[0, 2\), got 0 to 2"):
         certify_shift(half_space, grey_images.images, labels, sigma=0.25, eps=EPS)
 
 
@@ -296,7 +296,7 @@ def test_nan_and_losses_out_of_bounds_are_errors(half_space, grey_images):
     for claim in (ShiftClaim(), ShiftClaim(loss="cross-entropy")):
         with pytest.raises(ValueError, match="logits must be numbers, but the network returned NaN"):
             certify_shift(Nan(), grey_images.images, grey_images.labels, sigma=0.25, eps=EPS, claim=claim)
-    with pytest.raises(ValueError, match=r"losses must lie in \[0, 0.5\], their bound, got 0.75"):
+    with pytest.raises(ValueError, match=r"losses must be in \[0, 0.5\], their bound, got 0.75"):
         draw_losses(
             half_space,
             grey_images.images,

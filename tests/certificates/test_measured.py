@@ -115,7 +115,7 @@ def test_nothing_certified_is_said_so():
         ({"before": torch.zeros(2, 1, 2, 2, dtype=torch.uint8)}, "before must have the shape of x"),
         ({"after": torch.full((40, 1, 4, 4), 0.3333), "before": torch.zeros(40, 1, 4, 4)}, "after must hold 8-bit"),
         ({"after": torch.zeros(2, 1, 4, 4, dtype=torch.uint8)}, "must have one shape and type"),
-        ({"alpha": 0.0}, r"alpha must lie in \(0, 1\), got 0"),
+        ({"alpha": 0.0}, r"alpha must be in \(0, 1\), got 0"),
         ({"sigma": 0.0}, "sigma must be > 0"),
         ({"draws": 0}, "draws must be >= 1, got 0"),
     ],

@@ -136,8 +136,8 @@ def test_forward_is_the_log_of_the_mean_softmax(smoothed, grey_images):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"alpha": 0.0}, r"alpha must lie in \(0, 1\), got 0.0"),
-        ({"alpha": 1.0}, r"alpha must lie in \(0, 1\)"),
+        ({"alpha": 0.0}, r"alpha must be in \(0, 1\), got 0.0"),
+        ({"alpha": 1.0}, r"alpha must be in \(0, 1\)"),
         ({"n": 10, "n0": 20}, "n must be >= n0 >= 1, got n=10 and n0=20"),
         ({"n0": 0}, "n must be >= n0 >= 1"),
         ({"radii": (0.5, 0.25)}, "radii must increase"),
@@ -157,8 +157,8 @@ def test_bad_settings_are_refused(smoothed, grey_images, settings, message):
 @pytest.mark.parametrize(
     ("x", "message"),
     [
-        (torch.full((1, 1, 4, 4), 1.5), r"x must lie in \[0, 1\]"),
-        (torch.full((1, 1, 4, 4), float("nan")), r"x must lie in \[0, 1\]"),
+        (torch.full((1, 1, 4, 4), 1.5), r"x must be in \[0, 1\]"),
+        (torch.full((1, 1, 4, 4), float("nan")), r"x must be in \[0, 1\]"),
         (torch.zeros(1, 1, 4, 4, dtype=torch.int64), "x must be uint8 or floating point"),
         (torch.zeros(0, 1, 4, 4), "x must be a batch"),
         (torch.zeros(1, 1, 4, 4, device="meta"), "x must be on a cpu or cuda device, got meta"),

@@ -30,7 +30,7 @@ def plain(model, image, index):
     reached, evidence = np.array([0]), []
     for look in looks(3000, 128):
         successes = count(int(look), "count")[chosen]
-        now, go_on = test.judge(np.array([successes]), np.array([look]), reached)
+        now, go_on = test.decide(np.array([successes]), np.array([look]), reached)
         evidence += [(int(look), int(successes))] * int(now[0] - reached[0])
         reached = now
         if not go_on[0]:

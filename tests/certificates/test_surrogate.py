@@ -229,11 +229,11 @@ def test_nan_is_refused(grey_images):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"x": torch.full((2, 1, 4, 4), 128.0)}, r"x must lie in \[0, 1\], got values from 128 to 128"),
+        ({"x": torch.full((2, 1, 4, 4), 128.0)}, r"x must be in \[0, 1\], got values from 128 to 128"),
         ({"x": np.zeros((2, 1, 4, 4))}, "x must be a tensor, got a ndarray"),
         ({"x": torch.zeros(2, 1, 5, 5)}, "the network must take float32 images of shape 1x5x5, but it fails"),
         ({"y": torch.tensor([0.0, 1.0])}, "y must be a tensor of one label an input"),
-        ({"y": torch.tensor([0, 2])}, r"labels must lie in \[0, 2\), got 0 to 2"),
+        ({"y": torch.tensor([0, 2])}, r"labels must be in \[0, 2\), got 0 to 2"),
     ],
 )
 def test_what_no_ascent_can_take_is_refused(half_space, sigma, change, message):
@@ -251,5 +251,5 @@ def test_bytes_and_short_labels_are_taken(half_space, grey_images):
 
 
 def test_a_bound_is_asked_of_images_only(half_space):
-    with pytest.raises(ValueError, match=r"x must lie in \[0, 1\], got values from -1 to -1"):
+    with pytest.raises(ValueError, match=r"x must be in \[0, 1\], got values from -1 to -1"):
         certified_surrogate(half_space, torch.full((2, 1, 4, 4), -1.0), torch.tensor([0, 1]), 1.0, ZeroOne(), sigma=0.5)

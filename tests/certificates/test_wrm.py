@@ -174,5 +174,5 @@ def test_bytes_are_images_in_the_unit_of_one():
     y, smoothness = torch.arange(4), loss_smoothness(model, (1, 8, 8))
     found = wrm_surrogate(model, x, y.to(torch.uint8), smoothness, smoothness=smoothness)
     assert (found == wrm_surrogate(model, x.float() / 255, y, smoothness, smoothness=smoothness)).all()
-    with pytest.raises(ValueError, match=r"x must lie in \[0, 1\], got values from"):
+    with pytest.raises(ValueError, match=r"x must be in \[0, 1\], got values from"):
         wrm_surrogate(model, x.float(), y, smoothness, smoothness=smoothness)

@@ -48,7 +48,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(arguments, message, capsys, monke
     [
         (["attack", "--radii", "0.5", "0.25"], "radii must increase, got 0.5 0.25"),
         (["attack", "--radii", "-1"], "radii must be >= 0, got -1.0"),
-        (["certify", "--alpha", "1.5"], "alpha must lie in (0, 1), got 1.5"),
+        (["certify", "--alpha", "1.5"], "alpha must be in (0, 1), got 1.5"),
         (["certify", "--n", "10"], "n must be >= n0 >= 1, got n=10 and n0=100"),
         (["certify", "--sigma", "0"], "sigma must be > 0, got 0.0"),
         (["certify", "--procedure", "sequential"], "radii must be given for the procedure sequential, got none"),
@@ -70,7 +70,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(arguments, message, capsys, monke
         ),
         (["certify-shift", "--loss", "cross-entropy", "--classifier", "majority"], "loss must be 0-1 for the majority"),
         (["curves", "--gammas", "0"], "gammas must be > 0 and finite"),
-        (["curves", "--alpha", "2"], "alpha must lie in (0, 1), got 2.0"),
+        (["curves", "--alpha", "2"], "alpha must be in (0, 1), got 2.0"),
         (["attack", "--model", "a:b"], "a run folder must stand alone"),
         (["attack", "--votes", "0"], "votes must be >= 1, got 0"),
         (["attack", "--source", "/nowhere/run"], "/nowhere/run must be a run folder, but there is no such folder"),
@@ -84,7 +84,7 @@ def test_a_mistake_about_a_run_is_one_line(arguments, message, folder, capsys):
 
 def test_a_share_that_cannot_be_is_one_line(folder, capsys):
     record = document(capsys, ["certify", str(folder), "--n0", "10", "--n", "50", *SMALL])["record"]
-    message = "share must lie in [0, 1], got -1"
+    message = "share must be in [0, 1], got -1"
     assert message in refused(capsys, ["audit", record, "--share", "-1", "--quiet"])
 
 

@@ -153,7 +153,7 @@ def test_other_noise_than_in_training_is_told(target):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"alpha": 0.0}, r"alpha must lie in \(0, 1\), got 0.0"),
+        ({"alpha": 0.0}, r"alpha must be in \(0, 1\), got 0.0"),
         ({"n": 50}, "n must be >= n0 >= 1, got n=50 and n0=100"),
         ({"procedure": "sequential"}, "radii must be given for the procedure sequential"),
         ({"procedure": "fixed", "tolerance": 0.1}, "tolerance must come with the procedure two-stage"),

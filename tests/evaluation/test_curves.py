@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy import special
 
-from rhobust.bounds import moved_loss, worst_case_loss
+from rhobust.bounds import shift_lower_bound, worst_case_loss
 from rhobust.certificates import corrected_alpha
 from rhobust.data import Dataset, to_unit
 from rhobust.evaluation import Ascent, Target, curves_target
@@ -75,12 +75,12 @@ def test_the_lower_curve_pays_for_every_attack_and_for_the_points_themselves(tar
     left = corrected_alpha(0.04, sigma=0.25, dimension=16, draws=4 * 5 * 30, noise="grid")
     each = left / 4  # three gammas, and the points unmoved
     unmoved = [row["loss"] for row in record.rows]
-    _, start = moved_loss(np.zeros(30), unmoved, each, limit=1.0, bound=1.0)
+    _, start = shift_lower_bound(np.zeros(30), unmoved, each, limit=1.0, bound=1.0)
     assert record.summary["curve"][0]["lower"] == pytest.approx(start, rel=1e-12)
     for number, (gamma, point) in enumerate(zip(FEW.gammas, record.summary["attacks"], strict=True)):
         moved, losses = ([row["attacks"][number][name] for row in record.rows] for name in ("squared_distance", "loss"))
         limit = (np.sqrt(1 / gamma) + 4 / 510) ** 2 * (1 + 1e-6)
-        found = moved_loss(moved, losses, each, limit=limit, bound=1.0)
+        found = shift_lower_bound(moved, losses, each, limit=limit, bound=1.0)
         assert (point["rho_upper"], point["loss_lower"]) == pytest.approx(found, rel=1e-12)
 
 

@@ -220,7 +220,7 @@ def test_classes_that_a_run_does_not_know_are_refused(names):
 
 def test_networks_that_do_not_fit_are_refused(target, grey_images):
     more = replace(grey_images, labels=grey_images.labels + 1, classes=("dark", "grey", "bright"))
-    with pytest.raises(ValueError, match=r"labels must lie in \[0, 2\), got 1 to 2"):
+    with pytest.raises(ValueError, match=r"labels must be in \[0, 2\), got 1 to 2"):
         attack_target(replace(target, data=more), PGD(), (0.0,))
     wide = replace(grey_images, images=grey_images.images.repeat(1, 1, 2, 2))
     with pytest.raises(

@@ -100,5 +100,5 @@ def test_mistakes_are_refused(target, pairs):
         measure_target(target, small)
     with pytest.raises(ValueError, match="must be one of dark, bright, got grey"):
         measure_target(target, replace(pairs, labels=("grey",) * 40))
-    with pytest.raises(ValueError, match=r"alpha must lie in \(0, 1\), got 2"):
+    with pytest.raises(ValueError, match=r"alpha must be in \(0, 1\), got 2"):
         measure_pairs(pairs, alpha=2)

@@ -104,7 +104,7 @@ def test_an_eps_out_of_reach_is_refused(half_space, grey_images):
         (lambda *given: rho_of(*given, 1.0, batch_size="a"), "batch_size must be an int, got 'a'"),
         (lambda model, data: rho_of(model, data.images, 1.0), "data must be a Dataset, got a Tensor"),
         (lambda model, data: gamma_of(model, (data.images, data.labels), 1.0), "data must be a Dataset, got a tuple"),
-        (lambda model, data: rho_of(model, three_classes(data), 1.0), r"labels must lie in \[0, 2\), got 0 to 2"),
+        (lambda model, data: rho_of(model, three_classes(data), 1.0), r"labels must be in \[0, 2\), got 0 to 2"),
         (
             lambda _, data: rho_of(wrong_size(), data, 1.0),
             "the network must take float32 images of shape 1x4x4",

@@ -314,7 +314,7 @@ def test_a_shift_certificate_above_its_own_accuracy_is_an_error(tmp_path, run):
         (lambda path: path.write_bytes(b"no zip"), "it must be an .npz file of arrays"),
         (lambda path: path.write_bytes(path.read_bytes()[:300]), "it must be an .npz file of arrays"),
         (lambda path: spoil(path, before=None), "it must hold before"),
-        (lambda path: spoil(path, after=np.full((6, 1, 8, 8), 7.0)), "its attacked images must lie in [0, 1]"),
+        (lambda path: spoil(path, after=np.full((6, 1, 8, 8), 7.0)), "its attacked images must be in [0, 1]"),
         (lambda path: spoil(path, after=np.zeros((6, 1, 8, 9))), "its images must be uint8"),
         (lambda path: spoil(path, index=np.arange(5)), "it must hold one number an image, 6"),
         (lambda path: spoil(path, index=np.arange(900, 906)), "example 900 must be broken at radius"),

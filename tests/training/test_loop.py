@@ -351,8 +351,8 @@ def test_a_method_with_noise_is_measured_under_noise(half_space, grey_images):
         ({"keep": "best-clean"}, "validation must be > 0"),
         ({"keep": "best-robust", "validation": 5}, "measure_eps must be given"),
         ({"clip": 0.0}, "clip must be > 0"),
-        ({"label_smoothing": 1.0}, r"label_smoothing must lie in \[0, 1\)"),
-        ({"average": -0.1}, r"average must lie in \[0, 1\)"),
+        ({"label_smoothing": 1.0}, r"label_smoothing must be in \[0, 1\)"),
+        ({"average": -0.1}, r"average must be in \[0, 1\)"),
     ],
 )
 def test_bad_options_are_refused(change, message):

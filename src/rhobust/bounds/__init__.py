@@ -1,15 +1,25 @@
-"""Pure mathematics, numpy and scipy only: whatever is proved is proved here."""
+"""The mathematics of every guarantee: numpy and scipy only, float or array in, float64 out, rounded outward.
+
+Modules: `confidence` (binomial and mean bounds), `radius` and `sequential` (certified radius, anytime-valid test),
+`smoothness` (Hessian bounds, concavity threshold), `surrogate` and `transport` (worst case over a Wasserstein ball),
+`majorant` and `population` (the same around the population, from counts), `measured_shift`, `baselines`.
+
+Some functions are offered though no command calls them. They state results that docs/theory.md proves or docs/paper.md
+uses: `gradient_bound`, `curvature_upper`, `curvature_lower` (sharp constants), `psi1`, `psi_slope` (W1 surrogate and
+envelope derivative), `k_vote_worst_case`, `majority_worst_case` (other classifiers, exact losses known),
+`noisy_rho`, `clean_rho` (the paper's budget that includes the noise).
+"""
 
 from rhobust.bounds.baselines import kumar_loss as kumar_loss
 from rhobust.bounds.baselines import lecuyer_radius as lecuyer_radius
 from rhobust.bounds.baselines import li_radius as li_radius
 from rhobust.bounds.confidence import betting_upper as betting_upper
-from rhobust.bounds.confidence import beyond_doubt as beyond_doubt
 from rhobust.bounds.confidence import clopper_pearson as clopper_pearson
+from rhobust.bounds.confidence import contradictions_by_chance as contradictions_by_chance
 from rhobust.bounds.confidence import dkw_margin as dkw_margin
 from rhobust.bounds.confidence import failure_quantile as failure_quantile
-from rhobust.bounds.confidence import refuted_by_chance as refuted_by_chance
-from rhobust.bounds.confidence import shuffled as shuffled
+from rhobust.bounds.confidence import rejects_label as rejects_label
+from rhobust.bounds.confidence import shuffle as shuffle
 from rhobust.bounds.confidence import survival_upper as survival_upper
 from rhobust.bounds.measured_shift import EpsUpper as EpsUpper
 from rhobust.bounds.measured_shift import MeasuredLoss as MeasuredLoss
@@ -39,10 +49,10 @@ from rhobust.bounds.surrogate import Cost as Cost
 from rhobust.bounds.surrogate import psi as psi
 from rhobust.bounds.surrogate import psi1 as psi1
 from rhobust.bounds.surrogate import psi_slope as psi_slope
-from rhobust.bounds.transport import attained_loss as attained_loss
 from rhobust.bounds.transport import clean_rho as clean_rho
 from rhobust.bounds.transport import k_vote_worst_case as k_vote_worst_case
 from rhobust.bounds.transport import majority_worst_case as majority_worst_case
-from rhobust.bounds.transport import moved_loss as moved_loss
 from rhobust.bounds.transport import noisy_rho as noisy_rho
+from rhobust.bounds.transport import shift_lower_bound as shift_lower_bound
 from rhobust.bounds.transport import worst_case_loss as worst_case_loss
+from rhobust.bounds.transport import worst_case_lower_bound as worst_case_lower_bound

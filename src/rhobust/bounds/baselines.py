@@ -1,4 +1,4 @@
-"""Published bounds from the same counts: Kumar et al., Lecuyer et al., Li et al."""
+"""Baselines from the same counts: the bounds of Kumar et al. (2022), Lecuyer et al. (2019) and Li et al. (2019)."""
 
 import math
 
@@ -6,59 +6,59 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from rhobust.bounds.confidence import betting_upper, clopper_pearson, shuffled
+from rhobust.bounds.confidence import betting_upper, clopper_pearson, shuffle
 from rhobust.bounds.transport import distances
-from rhobust.bounds.validation import MARGIN, FloatOrArray, positive, result, unit_interval, wrong_answers
+from rhobust.bounds.validation import MARGIN, FloatOrArray, error_counts, positive, result, unit_interval
 
 
 def kumar_loss(errors: ArrayLike, draws: int, rho: ArrayLike, sigma: float, alpha: float) -> FloatOrArray:
-    """Return the bound of Kumar et al. (2022) on the worst error near the population.
+    """Return the bound of Kumar et al. (2022) on the worst-case error around the population.
 
-    Guarantee: let the points be independent draws of P0, each classified under noise of its own. With
+    Guarantee: let the points be independent samples of P0, each classified under independent noise. With
     probability at least 1 - alpha, for all `rho` at once, the randomised classifier errs with probability
     at most u + erf(eps / (2 sqrt(2) sigma)) under every P with W1(P, P0) <= eps = sqrt(rho). Two Gaussians
     at distance t differ by erf(t / (2 sqrt(2) sigma)) in total variation, which is concave in t. u bounds
-    the error without a shift: Clopper-Pearson's, as published, for one draw a point; for more draws the
-    betting bound of the points' shares, which uses them all.
+    the error without a shift: Clopper-Pearson, as published, for one noise sample per point; for more, the
+    betting bound of the mean error rate.
 
     Args:
-        errors: Wrong answers at each point, whole numbers up to `draws`.
-        draws: Noise draws at each point.
+        errors: Errors at each point, whole numbers up to `draws`.
+        draws: Noise samples per point.
         rho: Squared radii.
         sigma: Standard deviation of the noise.
         alpha: Probability of failure.
     """
-    found, draws = wrong_answers(errors, draws)
+    found, draws = error_counts(errors, draws)
     if draws == 1:
         clean = clopper_pearson(found.sum(), found.size, alpha, "upper")
     else:
-        clean = betting_upper(shuffled(found) / draws, alpha)
-    moved = special.erf(distances(rho, sigma) / (2 * math.sqrt(2)))
-    return result(np.minimum(clean + moved + MARGIN, 1.0))
+        clean = betting_upper(shuffle(found) / draws, alpha)
+    shift = special.erf(distances(rho, sigma) / (2 * math.sqrt(2)))
+    return result(np.minimum(clean + shift + MARGIN, 1.0))
 
 
 POINTS = 200
-"""Values of epsilon that are tried; each gives a valid radius, so the largest may be taken."""
+"""Values of epsilon; each gives a valid radius, so the largest is valid."""
 
 
 def lecuyer_radius(p_lower: ArrayLike, sigma: ArrayLike) -> FloatOrArray:
-    """Return the L2 radius that differential privacy of the Gaussian noise proves, rounded down.
+    """Return the L2 radius from differential privacy of the Gaussian noise (Lecuyer et al.), rounded down.
 
-    Guarantee: that of `certified_radius`, with a smaller radius. Noise of deviation sigma makes the vote
-    (epsilon, delta)-private for moves of length L with delta = 1.25 exp(-(sigma epsilon / L)^2 / 2), epsilon <= 1.
-    Privacy bounds how far probabilities change, and the class keeps its lead as long as
+    Guarantee: that of `certified_radius`, with a smaller radius. Noise of deviation sigma makes the prediction
+    (epsilon, delta)-private for perturbations of length L, delta = 1.25 exp(-(sigma epsilon / L)^2 / 2), epsilon <= 1.
+    Privacy bounds the change of probabilities, and the class remains the most likely one as long as
     p > exp(2 epsilon) (1 - p) + (1 + exp(epsilon)) delta. Solved for L:
 
     R = max over epsilon of sigma epsilon / sqrt(2 log(1.25 (1 + exp(epsilon)) / (p - exp(2 epsilon) (1 - p)))).
 
     Args:
-        p_lower: A lower bound of the probability of the class, in [0, 1]; all others together have at most the rest.
+        p_lower: Lower bound of the class probability, in [0, 1]; the runner-up has at most 1 - p_lower.
         sigma: Standard deviation of the noise.
     """
     p, sigma = np.broadcast_arrays(unit_interval("p_lower", p_lower), positive("sigma", sigma))
     p = p[..., None]
     rest = 1 - p
-    # Epsilon must be at most one, and small enough to leave a lead.
+    # Epsilon must be at most one, and small enough for a positive margin.
     largest = np.minimum(1.0, 0.5 * np.log(np.maximum(p, 0.5) / np.maximum(np.minimum(rest, 0.5), 1e-300)))
     epsilon = largest * np.linspace(0, 1, POINTS + 1)[1:]
     lead = p - np.exp(2 * epsilon) * rest
@@ -69,20 +69,20 @@ def lecuyer_radius(p_lower: ArrayLike, sigma: ArrayLike) -> FloatOrArray:
 
 
 ORDERS = 1 + np.geomspace(1e-3, 1e4, 400)
-"""Orders of the divergence that are tried; each gives a valid radius, so the largest may be taken."""
+"""Orders of the divergence; each gives a valid radius, so the largest is valid."""
 
 
 def li_radius(p_lower: ArrayLike, sigma: ArrayLike) -> FloatOrArray:
-    """Return the L2 radius that the Renyi divergence of the Gaussian noise proves, rounded down.
+    """Return the L2 radius from the Renyi divergence of the Gaussian noise (Li et al.), rounded down.
 
     Guarantee: that of `certified_radius`, with a smaller radius. The divergence of order a > 1 between the noise around
-    two points at distance L is a L^2 / (2 sigma^2). Votes in which another class leads diverge from p, 1 - p by at
-    least -log(2 m), where m is the mean of p and 1 - p with exponent 1 - a. Hence
+    two points at distance L is a L^2 / (2 sigma^2). The divergence of a distribution in which another class leads from
+    (p, 1 - p) is at least -log(2 m), where m is the mean of p and 1 - p with exponent 1 - a. Hence
 
     R = max over a of sigma sqrt(-(2 / a) log(2 ((p^(1 - a) + (1 - p)^(1 - a)) / 2)^(1 / (1 - a)))).
 
     Args:
-        p_lower: A lower bound of the probability of the class, in [0, 1]; all others together have at most the rest.
+        p_lower: Lower bound of the class probability, in [0, 1]; the runner-up has at most 1 - p_lower.
         sigma: Standard deviation of the noise.
     """
     p, sigma = np.broadcast_arrays(unit_interval("p_lower", p_lower), positive("sigma", sigma))
@@ -90,7 +90,7 @@ def li_radius(p_lower: ArrayLike, sigma: ArrayLike) -> FloatOrArray:
     power = ORDERS - 1
     with np.errstate(divide="ignore"):
         logs = np.logaddexp(-power * np.log(lead), -power * np.log1p(-lead)) - np.log(2)
-    # The margin comes off before the root, which would enlarge an error near zero.
+    # The margin is subtracted before the root, which amplifies errors near zero.
     divergence = logs / power - np.log(2) - MARGIN
     best = np.sqrt(np.maximum(2 * divergence / ORDERS, 0.0)).max(axis=-1)
     return result(sigma * np.maximum(best - MARGIN, 0.0))

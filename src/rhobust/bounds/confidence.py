@@ -1,4 +1,4 @@
-"""Confidence bounds for shares and means, and tests that a count contradicts a claim."""
+"""Confidence bounds for proportions, means and distributions; the test that an attack contradicts certificates."""
 
 import math
 from functools import cache
@@ -23,23 +23,23 @@ from rhobust.bounds.validation import (
 Side: TypeAlias = Literal["lower", "upper"]
 
 TINIEST = 1e-200
-"""Smaller tails of the Beta distribution are not computed well enough to rest a bound on."""
+"""Smallest tail probability of the Beta distribution that float64 computes accurately enough for a bound."""
 BISECTIONS = 60
-"""Halvings of an interval of length 1 at most: then it is shorter than the margin."""
+"""Bisections of an interval of length 1; the result is narrower than `MARGIN`."""
 
 
 def clopper_pearson(k: ArrayLike, n: ArrayLike, alpha: ArrayLike, side: Side) -> FloatOrArray:
     """Return an exact one-sided confidence bound for a success probability.
 
     Guarantee: if `k` counts the successes in `n` independent trials of probability p, then with
-    probability at least 1 - alpha the bound lies on its side of p. The upper bound solves
+    probability at least 1 - alpha the upper bound is >= p (the lower bound is <= p). The upper bound solves
     P(Bin(n, u) <= k) = alpha, that is u = BetaInv(1 - alpha; k + 1, n - k); the lower bound solves
     P(Bin(n, l) >= k) = alpha, that is l = BetaInv(alpha; k, n - k + 1).
 
     Args:
         k: Successes, broadcast against `n`.
         n: Trials, at least 1.
-        alpha: Probability of failure, of this one side; broadcast too.
+        alpha: Probability of failure of this one-sided bound; broadcast too.
         side: "lower" or "upper".
 
     Example:
@@ -52,25 +52,25 @@ def clopper_pearson(k: ArrayLike, n: ArrayLike, alpha: ArrayLike, side: Side) ->
         at = np.argmax(successes > trials)
         raise ValueError(f"k must be <= n, got {successes.flat[at]:.0f} of {trials.flat[at]:.0f}")
     if side == "upper":
-        # The parameters of the certain case k = n are replaced: Beta(n + 1, 0) does not exist.
+        # Valid parameters for k = n, where Beta(n + 1, 0) does not exist; that bound is 1 below.
         failures = np.maximum(trials - successes, 0.5)
         bound = special.betainccinv(successes + 1, failures, alpha) + MARGIN
-        bound = _checked(bound, special.betaincc, successes + 1, failures, alpha, successes / trials, 1.0)
+        bound = _verify(bound, special.betaincc, successes + 1, failures, alpha, successes / trials, 1.0)
         return result(np.where((successes < trials) & (bound < 1), bound, 1.0))
     if side == "lower":
         wins = np.maximum(successes, 0.5)
         bound = special.betaincinv(wins, trials - successes + 1, alpha) - MARGIN
-        bound = _checked(bound, special.betainc, wins, trials - successes + 1, alpha, successes / trials, 0.0)
+        bound = _verify(bound, special.betainc, wins, trials - successes + 1, alpha, successes / trials, 0.0)
         return result(np.where((successes > 0) & (bound > 0), bound, 0.0))
     raise ValueError(f"side must be 'lower' or 'upper', got {side!r}")
 
 
-def _checked(bound: Array, tail: np.ufunc, a: Array, b: Array, alpha: Array, share: Array, far: float) -> Array:
-    """The bound where its tail is at most alpha, else one found by bisection between the share and the far end.
+def _verify(bound: Array, tail: np.ufunc, a: Array, b: Array, alpha: Array, share: Array, far: float) -> Array:
+    """The bound if its tail probability is at most alpha, else by bisection towards the trivial bound.
 
-    The library's inverses of the Beta distribution are wrong by far in narrow windows of alpha where a parameter is
-    1000, and not a number for some tiny alphas; the distribution itself is right to the last digits. Where alpha is so
-    small that its tails are not to be trusted either, nothing is known.
+    scipy's inverses of the Beta distribution are far off in narrow windows of alpha if a parameter is 1000, and NaN
+    for some tiny alphas; its distribution function is accurate. For alpha below `TINIEST` the trivial bound `far` is
+    returned.
     """
     bound = np.where(alpha < TINIEST, far, bound)
     wrong = ~(tail(a, b, np.clip(bound, 0, 1)) <= alpha)
@@ -89,16 +89,15 @@ def betting_upper(x: ArrayLike, alpha: float) -> FloatOrArray:
     """Return an upper confidence bound for the mean of independent values in [0, 1].
 
     Guarantee: if the values are independent with mean mu (or only have conditional mean mu given
-    the past), the bound is at least mu with probability at least 1 - alpha. A gambler who believes
-    that the mean lies below m holds the capital prod_i (1 - lam_i (x_i - m)), which is a martingale
-    when m = mu; the bound is the smallest m at which the capital has ever reached 1 / alpha
-    (Ville's inequality; Waudby-Smith and Ramdas, 2024).
+    the past), the bound is at least mu with probability at least 1 - alpha. The capital process
+    prod_i (1 - lam_i (x_i - m)) is a nonnegative martingale if m = mu; the bound is the smallest m at
+    which the capital has ever reached 1 / alpha (Ville's inequality; Waudby-Smith and Ramdas, 2024).
 
-    The bets lam_i look only at x_1..x_{i-1}, so `x` must be in the order in which it was sampled.
+    The bets lam_i depend on x_1..x_{i-1} only, so `x` must be in sampling order.
 
     Args:
         x: Values, sampling order along the last axis; leading axes are separate samples.
-        alpha: Probability of failure, of each sample.
+        alpha: Probability of failure per sample.
     """
     values = unit_interval("x", x)
     alpha = level("alpha", alpha)
@@ -107,29 +106,29 @@ def betting_upper(x: ArrayLike, alpha: float) -> FloatOrArray:
     n = values.shape[-1]
     goal = math.log(1 / alpha)
 
-    # Running mean and variance, started at 1/2 and 1/4; the bet on x_i uses the variance up to i - 1.
-    seen = np.arange(1, n + 1) + 1
-    mean = (0.5 + np.cumsum(values, axis=-1)) / seen
-    variance = (0.25 + np.cumsum((values - mean) ** 2, axis=-1)) / seen
+    # Running mean and variance, initialised at 1/2 and 1/4; the bet on x_i uses the variance up to i - 1.
+    count = np.arange(1, n + 1) + 1
+    mean = (0.5 + np.cumsum(values, axis=-1)) / count
+    variance = (0.25 + np.cumsum((values - mean) ** 2, axis=-1)) / count
     past = np.concatenate([np.full((*values.shape[:-1], 1), 0.25), variance[..., :-1]], axis=-1)
     bet = np.sqrt(2 * goal / (n * past))
 
-    # The capital grows with m, so the means that are ruled out form an interval up to 1. Fifty-two
-    # halvings keep m below 1 in float64, where the cap on the bet would divide by zero.
+    # The capital increases with m, so the rejected means form an interval up to 1. With 52 bisections m stays
+    # below 1 in float64; at m = 1 the cap on the bet would divide by zero.
     low, high = np.zeros(values.shape[:-1]), np.ones(values.shape[:-1])
     for _ in range(52):
         m = ((low + high) / 2)[..., None]
         capital = np.cumsum(np.log1p(-np.minimum(bet, 0.9 / (1 - m)) * (values - m)), axis=-1)
-        ruled_out = capital.max(axis=-1) >= goal
-        low, high = np.where(ruled_out, low, m[..., 0]), np.where(ruled_out, m[..., 0], high)
+        rejected = capital.max(axis=-1) >= goal
+        low, high = np.where(rejected, low, m[..., 0]), np.where(rejected, m[..., 0], high)
     return result(np.minimum(high + MARGIN, 1.0))
 
 
-def shuffled(values: Array) -> Array:
+def shuffle(values: Array) -> Array:
     """Return values in a fixed random order.
 
-    The bets of `betting_upper` need an order that does not depend on the values. A sample of independent
-    draws that was sorted afterwards, say by class, has such an order again once it is shuffled.
+    The bets of `betting_upper` need an order that does not depend on the values. Shuffling restores one for an
+    independent sample that was sorted afterwards, e.g. by class.
     """
     return values[np.random.default_rng(0).permutation(len(values))]
 
@@ -137,91 +136,91 @@ def shuffled(values: Array) -> Array:
 def dkw_margin(n: int, alpha: float) -> float:
     """Return the one-sided Dvoretzky-Kiefer-Wolfowitz margin with Massart's constant.
 
-    Guarantee: for n independent draws and every threshold at once, P(X >= t) exceeds the observed
+    Guarantee: for n independent samples and every threshold at once, P(X >= t) exceeds the observed
     fraction by at most sqrt(log(1 / alpha) / (2 n)), with probability at least 1 - alpha. Massart's
     one-sided form needs alpha <= 1/2. Hence it also bounds the mean of every nondecreasing function
     with values in [0, 1], for all such functions at once.
     """
     if not 0 < alpha <= 0.5:
-        raise ValueError(f"alpha must lie in (0, 1/2], got {alpha}")
+        raise ValueError(f"alpha must be in (0, 1/2], got {alpha}")
     return math.sqrt(math.log(1 / alpha) / (2 * one_count("n", n, least=1))) + MARGIN
 
 
 def survival_upper(values: ArrayLike, thresholds: ArrayLike, alpha: float) -> Array:
     """Return upper bounds of P(X >= t) that hold for all given thresholds t at once.
 
-    Guarantee: if `values` are independent draws of X, then with probability at least 1 - alpha every
+    Guarantee: if `values` are independent samples of X, then with probability at least 1 - alpha every
     returned number is at least its P(X >= t). Each is the smaller of two bounds that share alpha
     equally: the observed fraction plus the DKW margin, best near one half, and Clopper-Pearson at
     alpha / (2 len(thresholds)), best near zero and one.
 
     Args:
-        values: The draws.
-        thresholds: Increasing thresholds, chosen without looking at `values`.
+        values: The samples.
+        thresholds: Increasing thresholds, chosen independently of `values`.
         alpha: Probability that any of the bounds fails.
     """
-    draws, steps = np.sort(np.ravel(values)), np.ravel(thresholds)
+    samples, steps = np.sort(np.ravel(values)), np.ravel(thresholds)
     alpha = level("alpha", alpha)
-    if draws.size == 0 or np.isnan(draws).any():
+    if samples.size == 0 or np.isnan(samples).any():
         raise ValueError("values must hold at least one number and no NaN")
     if np.any(np.diff(steps) <= 0):
         raise ValueError("thresholds must be increasing")
-    reached = draws.size - np.searchsorted(draws, steps, side="left")
-    uniform = reached / draws.size + dkw_margin(draws.size, alpha / 2) + MARGIN
-    pointwise = clopper_pearson(reached, draws.size, alpha / (2 * steps.size), "upper")
-    # P(X >= t) falls with t, so a bound at a smaller threshold also serves the larger ones.
+    reached = samples.size - np.searchsorted(samples, steps, side="left")
+    uniform = reached / samples.size + dkw_margin(samples.size, alpha / 2) + MARGIN
+    pointwise = clopper_pearson(reached, samples.size, alpha / (2 * steps.size), "upper")
+    # P(X >= t) decreases in t, so a bound at a threshold is valid at every larger one.
     return np.minimum.accumulate(np.minimum(np.minimum(uniform, pointwise), 1.0))
 
 
 def failure_quantile(n: int, alpha: float, delta: float) -> int:
-    """Return how many of n certificates may be wrong, up to probability delta.
+    """Return the number of n certificates that may be wrong, except with probability delta.
 
     Guarantee: if n independent certificates each fail with probability at most alpha, then with
     probability at least 1 - delta no more than the returned K of them fail; K is the (1 - delta)
-    quantile of Bin(n, alpha). An accuracy counted over n certificates is thus right after K / n has
-    been subtracted.
+    quantile of Bin(n, alpha). Subtracting K / n makes an accuracy counted over n certificates valid.
     """
     n, alpha, delta = one_count("n", n, least=1), level("alpha", alpha), level("delta", delta)
     k = max(int(stats.binom.isf(delta, n, alpha)), 0)
-    # scipy's quantile is a search in floats: step until the tail itself confirms it.
+    # scipy's quantile is a floating-point search: increase it until the tail probability confirms it.
     while stats.binom.sf(k, n, alpha) > delta:
         k += 1
     return k
 
 
-BEYOND_DOUBT = 1e-6
-"""A vote is beyond doubt where a label of probability one half would get as few votes so rarely."""
+SIGNIFICANCE = 1e-6
+"""Level of the binomial test that the label has lost a vote of the smoothed classifier."""
 CHANCE = 1e-3
-"""Probability that sound certificates and fair votes are called contradictory."""
+"""Probability that valid certificates are called contradictory."""
 
 
 @cache
-def beyond_doubt(label_votes: int, votes: int) -> bool:
-    """Return whether so few votes for a label are no accident.
+def rejects_label(label_votes: int, votes: int) -> bool:
+    """Return whether a binomial test rejects that the label has probability >= 1/2 under noise.
 
-    Guarantee: if the label has at least one half of the probability under noise, the answer is True with probability
-    at most `BEYOND_DOUBT`: it is True where P(Bin(votes, 1/2) <= label_votes) lies below that.
+    Guarantee: if it has, the result is True with probability at most `SIGNIFICANCE`. It is True if
+    P(Bin(votes, 1/2) <= label_votes) < `SIGNIFICANCE`.
 
     Args:
         label_votes: Votes for the label.
-        votes: Votes in all.
+        votes: All votes.
     """
-    return bool(special.bdtr(label_votes, votes, 0.5) < BEYOND_DOUBT)
+    return bool(special.bdtr(label_votes, votes, 0.5) < SIGNIFICANCE)
 
 
-def refuted_by_chance(n: int, alpha: float, votings: int) -> int:
-    """Return how many of n examples may be broken beyond doubt within their certified radius though all is sound.
+def contradictions_by_chance(n: int, alpha: float, tests: int) -> int:
+    """Return how many of n valid certificates an attack may seem to contradict by chance.
 
-    Guarantee: if the examples are independent, each gets a false certificate with probability at most alpha, and each
-    is voted on at most `votings` times, then with probability at least 1 - `CHANCE` no more examples than these are
-    refuted. One example is refuted only if its certificate is false or one of the votes on it is a fluke, so with
-    probability at most alpha + votings `BEYOND_DOUBT`. Those that got no certificate count too: alpha bounds the
-    probability of a false certificate, not the share of false ones among those that were given.
+    Guarantee: if the examples are independent, each gets a false certificate with probability at most alpha, and at
+    most `tests` adversarial inputs per example are tested by `rejects_label`, then with probability at least
+    1 - `CHANCE` no more than the returned number of examples is rejected within its certified radius. An example is
+    rejected only if its certificate is false or one of its tests errs, so with probability at most
+    alpha + tests `SIGNIFICANCE`. Abstentions count in n: alpha bounds the probability of a false certificate, not the
+    fraction of false ones among those issued.
 
     Args:
-        n: Attacked examples for which a certificate was sought; none are refuted of none.
+        n: Attacked examples for which certification was attempted.
         alpha: Probability that one certificate is false.
-        votings: Votes on moved copies of one example, at most.
+        tests: Largest number of adversarial inputs tested per example.
     """
-    each = alpha + votings * BEYOND_DOUBT
+    each = alpha + tests * SIGNIFICANCE
     return failure_quantile(n, each, CHANCE) if n and each < 1 else n

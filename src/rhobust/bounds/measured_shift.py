@@ -1,4 +1,4 @@
-"""The loss after a change of the inputs whose distances were measured on a sample of pairs."""
+"""Loss after a measured shift: distances between inputs before and after the change on a sample of pairs."""
 
 import math
 from typing import NamedTuple
@@ -7,20 +7,20 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from rhobust.bounds.confidence import betting_upper, shuffled
+from rhobust.bounds.confidence import betting_upper, shuffle
 from rhobust.bounds.majorant import MajorantProblem, count_bounds
 from rhobust.bounds.surrogate import Surrogate
-from rhobust.bounds.validation import MARGIN, Array, level, nonnegative, one_positive, wrong_answers
+from rhobust.bounds.validation import MARGIN, Array, error_counts, level, nonnegative, one_positive
 
 TRIED = 8
-"""Prices for which the loss is bounded by linear programming, the most promising first."""
+"""Number of penalties for which the linear programme is solved, the most promising first."""
 
 
 class EpsUpper(NamedTuple):
-    """Upper confidence bounds of the root mean square distance, which hold together."""
+    """Simultaneous upper confidence bounds of the root mean square distance."""
 
     cap: float
-    """A distance above the cap counts as the cap in `capped`."""
+    """Distances are truncated at the cap in `capped`."""
     capped: float
     """Bound of sqrt(E min(D, cap)^2)."""
     uncapped: float
@@ -28,20 +28,20 @@ class EpsUpper(NamedTuple):
 
 
 class MeasuredLoss(NamedTuple):
-    """A bound of the loss after a measured change, and the price that gave it."""
+    """Upper bound of the loss after a measured change, and the cost function that gave it."""
 
     loss: float
-    """Upper bound of the loss: what distances up to `free` can do, plus `excess`."""
+    """Upper bound of the loss: the bound for distances up to `free`, plus `excess`."""
     free: float
-    """The distance that every input may move at no charge; 0 where no price helps."""
+    """Distance that every input may move at zero cost; 0 if the bound is trivial."""
     scale: float
-    """An input that moves by free + scale or more is charged as lost; infinite where no price helps."""
+    """An input that moves by free + scale or more has cost 1; infinite if the bound is trivial."""
     excess: float
-    """Upper bound of the charge E min(((D - free)_+ / scale)^2, 1)."""
+    """Upper bound of the mean cost E min(((D - free)_+ / scale)^2, 1)."""
 
 
 def caps(least: float, most: float) -> Array:
-    """Return distances from `least` to `most`, four for each doubling, both ends included."""
+    """Return a geometric grid of distances from `least` to `most`, four per factor of two."""
     least, most = one_positive("least", least), one_positive("most", most)
     if most < least:
         raise ValueError(f"most must be >= least = {least:g}, got {most:g}")
@@ -51,7 +51,7 @@ def caps(least: float, most: float) -> Array:
 def _distances(value: ArrayLike, most: float) -> Array:
     array = nonnegative("distances", value)
     if array.ndim != 1 or array.size == 0:
-        raise ValueError(f"distances must hold one number for each pair, got shape {array.shape}")
+        raise ValueError(f"distances must hold one number per pair, got shape {array.shape}")
     if array.max() > most * (1 + MARGIN):
         raise ValueError(f"distances must be <= most = {most:g}, got {array.max():g}")
     return array
@@ -60,37 +60,37 @@ def _distances(value: ArrayLike, most: float) -> Array:
 def excess_upper(distances: ArrayLike, free: float, scale: float, alpha: float) -> float:
     """Return an upper confidence bound of E min(((D - free)_+ / scale)^2, 1).
 
-    Guarantee: if `distances` are independent draws of D, and `free` and `scale` were fixed before, the
-    bound fails with probability at most alpha. Their order does not matter: they are shuffled.
+    Guarantee: if `distances` are independent samples of D, and `free` and `scale` were fixed before, the
+    bound fails with probability at most alpha. The distances are shuffled, so their order does not matter.
 
     Args:
-        distances: The distances measured.
-        free: Distance that is not charged.
-        scale: Distance beyond `free` at which the charge reaches one.
+        distances: The measured distances.
+        free: Distance at zero cost.
+        scale: Distance beyond `free` at which the cost reaches one.
         alpha: Probability of failure.
     """
     array = _distances(distances, math.inf)
     free, scale = float(nonnegative("free", free)), one_positive("scale", scale)
-    return float(betting_upper(shuffled(_charges(array, free, scale)), alpha))
+    return float(betting_upper(shuffle(_costs(array, free, scale)), alpha))
 
 
-def _charges(distances: Array, free: float, scale: float) -> Array:
+def _costs(distances: Array, free: float, scale: float) -> Array:
     return np.minimum(np.square(np.maximum(distances - free, 0.0) / scale), 1.0)
 
 
 def eps_upper(distances: ArrayLike, most: float, alpha: float, *, least: float) -> EpsUpper:
-    """Return upper confidence bounds of how far a change moves inputs in root mean square.
+    """Return upper confidence bounds of the root mean square distance between inputs before and after a change.
 
-    Guarantee: if `distances` are independent draws of D <= most, both bounds hold with probability at
+    Guarantee: if `distances` are independent samples of D <= most, both bounds hold with probability at
     least 1 - alpha. They are two of c sqrt(`excess_upper`(distances, 0, c, alpha / J)) over J caps c from
-    `least` to `most` that were fixed before, so the one shown may be chosen afterwards: the smallest
+    `least` to `most` that were fixed before (union bound), so the cap may be chosen afterwards: the smallest
     that no distance exceeds.
 
     Args:
-        distances: The distances measured.
+        distances: The measured distances.
         most: The largest possible distance; sqrt(d) for images in [0, 1]^d.
         alpha: Probability of failure.
-        least: The smallest cap, fixed without looking at the distances.
+        least: The smallest cap, fixed independently of the distances.
     """
     grid = caps(least, most)
     array = _distances(distances, most)
@@ -106,12 +106,12 @@ def eps_upper(distances: ArrayLike, most: float, alpha: float, *, least: float) 
 def measured_loss(
     errors: ArrayLike, draws: int, distances: ArrayLike, sigma: float, alpha: float, *, least: float, most: float
 ) -> MeasuredLoss:
-    """Return a bound of the randomised classifier's error after a change of the inputs.
+    """Return an upper bound of the randomised classifier's error after a measured change of the inputs.
 
-    Guarantee: let the test points be independent draws of P0 with noise independent between points;
-    let `distances` be independent draws of D, the distance between an input of P0 and what the change
-    makes of it. The two samples may be the same inputs. With probability at least 1 - alpha, the error
-    after the change is at most the returned loss; and so it is after every other change of P0 whose
+    Guarantee: let the test points be independent samples of P0 with noise independent between points;
+    let `distances` be independent samples of D, the distance between an input of P0 and its changed
+    version. The two samples may be the same inputs. With probability at least 1 - alpha, the error after
+    the change is at most the returned loss, and so is the error after every other change of P0 whose
     distances are stochastically no larger.
 
     Moving x by D raises its probit u by at most D / sigma. Hence for every `free` and `scale`, with
@@ -120,37 +120,37 @@ def measured_loss(
     alpha; that of the second by `excess_upper`, with the other half shared by all pairs of a grid.
 
     Args:
-        errors: Wrong answers at each test point, whole numbers up to `draws`.
-        draws: Noise draws at each test point.
-        distances: The distance of each pair that was measured.
+        errors: Errors at each test point, whole numbers up to `draws`.
+        draws: Noise samples per test point.
+        distances: The measured distance of each pair.
         sigma: Standard deviation of the noise.
         alpha: Probability of failure.
-        least: The smallest distance of the grid, fixed without looking at the distances.
+        least: The smallest distance of the grid, fixed independently of the distances.
         most: The largest possible distance; sqrt(d) for images in [0, 1]^d.
     """
-    wrong, draws = wrong_answers(errors, draws)
-    moved = _distances(distances, most)
+    found, draws = error_counts(errors, draws)
+    measured = _distances(distances, most)
     sigma, half = one_positive("sigma", sigma), level("alpha", alpha) / 2
     steps = caps(least, most)
-    # Nothing free; or something, and then a scale that is half of it, as large, or twice as large.
+    # free = 0 with every scale; or free > 0 with a scale of half, once or twice its size.
     free = np.concatenate([np.zeros(steps.size), np.repeat(steps, 3)])
     scale = np.concatenate([steps, np.outer(steps, [0.5, 1, 2]).ravel()])
-    # Rounded outward: a little further for nothing, and a little cheaper from there.
-    start, price = free / sigma * (1 + MARGIN), 2 * (sigma / scale) ** 2 * (1 - MARGIN)
+    # Rounded outward: a larger free distance and a smaller penalty.
+    start, penalty = free / sigma * (1 + MARGIN), 2 * (sigma / scale) ** 2 * (1 - MARGIN)
     surrogate = Surrogate("w2")
 
-    # What the counts and distances themselves suggest says which prices are worth a linear programme.
-    found, repeats = np.unique(wrong, return_counts=True)
-    likely = surrogate.priced(special.ndtri((found + 0.5) / (draws + 1))[:, None] + start, price)[0]
-    charged = [_charges(moved, *pair).mean() for pair in zip(free, scale, strict=True)]
-    promising = np.argsort(repeats @ likely / wrong.size + charged)
+    # A plug-in estimate ranks the penalties; the linear programme is solved for the best ones only.
+    values, repeats = np.unique(found, return_counts=True)
+    likely = surrogate.penalised(special.ndtri((values + 0.5) / (draws + 1))[:, None] + start, penalty)[0]
+    costs = [_costs(measured, *pair).mean() for pair in zip(free, scale, strict=True)]
+    promising = np.argsort(repeats @ likely / found.size + costs)
 
-    bounds = count_bounds(wrong, draws, half)
-    problem = MajorantProblem(draws, surrogate.bend)
+    bounds = count_bounds(found, draws, half)
+    problem = MajorantProblem(draws, surrogate.curvature)
     best = MeasuredLoss(1.0, 0.0, math.inf, 0.0)
     for i in promising[:TRIED]:
-        excess = excess_upper(moved, free[i], scale[i], half / free.size)
-        upper = np.minimum(surrogate.priced(problem.u + start[i], price[i])[0], 1.0)
+        excess = excess_upper(measured, free[i], scale[i], half / free.size)
+        upper = np.minimum(surrogate.penalised(problem.u + start[i], penalty[i])[0], 1.0)
         majorant, _ = problem.solve(upper, bounds)
         loss = majorant.mean_upper(bounds) + excess + MARGIN
         if loss < best.loss:

@@ -1,4 +1,4 @@
-"""Bounds for the population from error counts at sampled points."""
+"""Worst-case loss around the population or the test sample, from error counts at sampled points."""
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -7,21 +7,21 @@ from scipy import special
 from rhobust.bounds.confidence import clopper_pearson, failure_quantile, survival_upper
 from rhobust.bounds.majorant import MajorantProblem, count_bounds
 from rhobust.bounds.surrogate import EDGE, Cost, Surrogate
-from rhobust.bounds.transport import distances, lowest_total, weighted_worst_case, worst_case
+from rhobust.bounds.transport import distances, minimise_dual, weighted_worst_case, worst_case
 from rhobust.bounds.validation import (
     MARGIN,
     Array,
     FloatOrArray,
+    error_counts,
     level,
     one_positive,
     points,
     result,
     unit_interval,
-    wrong_answers,
 )
 
 TOLERANCE = 1e-5
-"""How closely the price is optimised where each evaluation is a linear programme."""
+"""Tolerance of the minimisation over the penalty; each evaluation is a linear programme."""
 
 
 def population_loss(
@@ -34,43 +34,43 @@ def population_loss(
     cost: Cost = "w2",
     votes: int | None = 1,
 ) -> FloatOrArray:
-    """Return the worst error near the population, from a few noise draws at each test point.
+    """Return the worst-case error around the population, from a few noise samples per test point.
 
-    Guarantee: let the test points be independent draws of P0 and the noise independent between
+    Guarantee: let the test points be independent samples of P0 and the noise independent between
     points. With probability at least 1 - alpha, for all `rho` at once, the classifier errs with
     probability at most the returned value under every P with W(P, P0) <= eps = sqrt(rho). For a loss
     in [0, M] that is not 0 or 1, count by `randomized_counts`; M times the value bounds its mean.
 
-    For each price kappa, T(p) = Psi(p, kappa) is majorised: h is a function of the count K with
+    For each penalty kappa, T(p) = Psi(p, kappa) is majorised: h is a function of the count K with
     E h(K) >= T(p) for every p, a sum with nonnegative coefficients of 1{K >= i}, 1{K = 1} and K / draws.
     Then E_{P0} T(p) <= E h(K), and the mean of every term is bounded by `count_bounds`, all at once. That
     event does not depend on h, so h (a linear programme) and kappa may be fitted to the same counts.
 
     Args:
-        errors: Wrong answers at each point, whole numbers up to `draws`.
-        draws: Noise draws at each point; 10 to 50 suffice for eps up to about 2 sigma, the majority vote
+        errors: Errors at each point, whole numbers up to `draws`.
+        draws: Noise samples per point; 10 to 50 suffice for eps up to about 2 sigma, the exact majority
             needs hundreds.
-        rho: Squared radii (eps = sqrt(rho) for every cost); they share the work.
+        rho: Squared radii (eps = sqrt(rho) for every cost); the bounds hold simultaneously.
         sigma: Standard deviation of the noise.
         alpha: Probability of failure of the whole curve.
         cost: "w1", "w2" or "winf".
-        votes: Certify the classifier that takes the majority of so many fresh noisy votes; None for the
-            class most probable under noise.
+        votes: Certify the classifier that takes the majority of this many fresh noisy votes; None for the
+            most probable class under noise.
     """
-    found, draws = wrong_answers(errors, draws)
+    found, draws = error_counts(errors, draws)
     surrogate = Surrogate(cost, votes)
     distance = distances(rho, sigma)
     bounds = count_bounds(found, draws, alpha)
-    problem = MajorantProblem(draws, surrogate.bend)
+    problem = MajorantProblem(draws, surrogate.curvature)
 
-    def shifted(t: float) -> float:
-        majorant, _ = problem.solve(surrogate.moved(problem.u, t), bounds)
+    def at_distance(t: float) -> float:
+        majorant, _ = problem.solve(surrogate.shifted(problem.u, t), bounds)
         return majorant.mean_upper(bounds)
 
-    def priced(prices: Array) -> tuple[Array, Array]:
-        values, slopes = np.empty(prices.size), np.empty(prices.size)
-        for i, price in enumerate(prices):
-            upper, spent = surrogate.priced(problem.u, price)
+    def at_penalties(penalties: Array) -> tuple[Array, Array]:
+        values, slopes = np.empty(penalties.size), np.empty(penalties.size)
+        for i, penalty in enumerate(penalties):
+            upper, spent = surrogate.penalised(problem.u, penalty)
             majorant, weights = problem.solve(upper, bounds)
             values[i], slopes[i] = majorant.mean_upper(bounds), -(weights @ spent)
         return values, slopes
@@ -79,39 +79,41 @@ def population_loss(
     moving = flat > 0
     totals = np.empty(flat.size)
     if np.any(~moving):
-        totals[~moving] = shifted(0.0)
+        totals[~moving] = at_distance(0.0)
         if votes == 1:
-            # T(p) = p is the mean of h(k) = k / draws exactly, with no loss to the grid.
+            # T(p) = p is the mean of h(k) = k / draws exactly, without discretisation error.
             totals[~moving] = np.minimum(totals[~moving], bounds.mean)
     far = flat[moving]
     if far.size and cost == "winf":
-        totals[moving] = [shifted(t) for t in far]
+        totals[moving] = [at_distance(t) for t in far]
     elif far.size:
         budgets = surrogate.budgets(far)
-        prices = surrogate.prices(far)
-        totals[moving] = lowest_total(priced, budgets, prices, ceiling=1.0, tolerance=TOLERANCE)
+        penalties = surrogate.penalties(far)
+        totals[moving] = minimise_dual(at_penalties, budgets, penalties, ceiling=1.0, tolerance=TOLERANCE)
     return result(np.minimum(totals, 1.0).reshape(distance.shape))
 
 
 def randomized_counts(losses: ArrayLike, bound: float, uniform: ArrayLike) -> NDArray[np.int64]:
-    """Turn losses in [0, M] into counts of wrong answers: a loss l counts with probability l / M.
+    """Randomized rounding of losses in [0, M] to error counts: a loss l counts with probability l / M.
 
-    Guarantee: if the losses at a point are independent draws of mean M p and the uniform numbers are
+    Guarantee: if the losses at a point are independent with mean M p and the uniform numbers are
     independent of them and of each other, the point's count follows a binomial law of probability at
     least p: exactly p for real uniform numbers, and at most 2^-53 more for multiples of 2^-53 in [0, 1).
-    So every bound for wrong answers holds for the mean loss divided by M.
+    So every bound for error counts holds for the mean loss divided by M.
 
     Args:
-        losses: Losses, one row a point and one column a draw.
+        losses: Losses, one row per point and one column per noise sample.
         bound: M, the largest loss.
         uniform: Numbers in [0, 1), of the same shape.
     """
     values, bound = np.asarray(losses, dtype=np.float64), one_positive("bound", bound)
     outside = ~((values >= 0) & (values <= bound))
     if values.ndim != 2 or values.size == 0:
-        raise ValueError(f"losses must hold one row a point and one column a draw, got shape {values.shape}")
+        raise ValueError(
+            f"losses must hold one row per point and one column per noise sample, got shape {values.shape}"
+        )
     if outside.any():
-        raise ValueError(f"losses must lie in [0, {bound:.6g}], their bound, got {values[outside].flat[0]:.6g}")
+        raise ValueError(f"losses must be in [0, {bound:.6g}], their bound, got {values[outside].flat[0]:.6g}")
     thresholds = unit_interval("uniform", uniform)
     if thresholds.shape != values.shape:
         raise ValueError(f"uniform must have the shape of losses {values.shape}, got {thresholds.shape}")
@@ -120,7 +122,7 @@ def randomized_counts(losses: ArrayLike, bound: float, uniform: ArrayLike) -> ND
 
 
 CELLS = 400
-"""Values to which upper bounds that are not counts are raised, so that few thresholds have to be watched."""
+"""Grid values to which per-point upper bounds are rounded up, so that few thresholds are needed."""
 
 
 def population_loss_intervals(
@@ -134,24 +136,24 @@ def population_loss_intervals(
     votes: int | None = 1,
     interval_alpha: float = 1e-3,
 ) -> FloatOrArray:
-    """Return the worst error near the population, from a Clopper-Pearson bound at each test point.
+    """Return the worst-case error around the population, from a Clopper-Pearson bound at each test point.
 
     Guarantee: that of `population_loss`. It uses h(k) = T(p+(k)) + a, where p+(k) is the
-    Clopper-Pearson upper bound at level a: T is nondecreasing, at most 1, and p+ falls below p with
-    probability at most a, so E h(K) >= T(p). No union over the points is paid. Simple, and close to
-    the best possible for thousands of draws a point; with tens of draws `population_loss` is tighter.
+    Clopper-Pearson upper bound at level a: T is nondecreasing, at most 1, and p+ is below p with
+    probability at most a, so E h(K) >= T(p). No union bound over the points is needed. Near optimal for
+    thousands of noise samples per point; with tens `population_loss` is tighter.
 
     Args:
-        errors: Wrong answers at each point, whole numbers up to `draws`.
-        draws: Noise draws at each point.
+        errors: Errors at each point, whole numbers up to `draws`.
+        draws: Noise samples per point.
         rho: Squared radii.
         sigma: Standard deviation of the noise.
         alpha: Probability of failure of the whole curve.
         cost: "w1", "w2" or "winf".
-        votes: Noisy votes of an answer; None for the class most probable under noise.
-        interval_alpha: a, added to the bound; fixed before the draws are seen.
+        votes: Noisy votes per prediction; None for the most probable class under noise.
+        interval_alpha: a, added to the bound; fixed before sampling.
     """
-    found, draws = wrong_answers(errors, draws)
+    found, draws = error_counts(errors, draws)
     each = level("interval_alpha", interval_alpha)
     ends = np.asarray(clopper_pearson(np.arange(draws + 1), draws, each, "upper"))
     survival = survival_upper(found, np.arange(1, draws + 1), alpha)
@@ -167,21 +169,21 @@ def population_loss_uppers(
     cost: Cost = "w2",
     interval_alpha: float,
 ) -> FloatOrArray:
-    """Return the worst smoothed loss near the population, from an upper confidence bound at each test point.
+    """Return the worst-case smoothed loss around the population, from an upper confidence bound at each test point.
 
-    Guarantee: let the test points be independent draws of P0, and let each upper bound, made from noise
-    of its own, fall below its point's p = lhat / M with probability at most `interval_alpha`. With
+    Guarantee: let the test points be independent samples of P0, and let each upper bound, from independent noise,
+    be below its point's p = lhat / M with probability at most `interval_alpha`. With
     probability at least 1 - alpha, for all `rho` at once, M times the returned value bounds E_P lhat for
-    every P with W(P, P0) <= eps = sqrt(rho). As in `population_loss_intervals`; the bounds, say of
-    `betting_upper`, are raised to a fixed grid whose survival function is bounded.
+    every P with W(P, P0) <= eps = sqrt(rho). As in `population_loss_intervals`; the bounds, e.g. from
+    `betting_upper`, are rounded up to a fixed grid, whose survival function is bounded.
 
     Args:
-        uppers: Upper confidence bounds of lhat / M, in [0, 1], one for each point.
+        uppers: Upper confidence bounds of lhat / M, in [0, 1], one per point.
         rho: Squared radii.
         sigma: Standard deviation of the noise.
         alpha: Probability of failure of the whole curve.
         cost: "w1", "w2" or "winf".
-        interval_alpha: Probability that one point's bound fails.
+        interval_alpha: Probability of failure per point.
     """
     found, each = points("uppers", uppers), level("interval_alpha", interval_alpha)
     grid = np.concatenate([[0.0], special.ndtr(np.linspace(-EDGE, EDGE, CELLS)), [1.0]])
@@ -193,11 +195,11 @@ def population_loss_uppers(
 def _under_band(
     values: Array, survival: Array, rho: ArrayLike, sigma: float, surrogate: Surrogate, each: float
 ) -> FloatOrArray:
-    """Return the worst case for a variable on increasing `values` with at most this survival from the second on."""
-    # A mean against bounds of the survival function is a mean under the law they describe.
+    """Return the worst case of a variable on increasing `values` whose survival function is at most `survival`."""
+    # The bounds of the survival function define a distribution that dominates the variable's.
     weights = -np.diff(np.concatenate([[1.0], survival, [0.0]]))
     distance = distances(rho, sigma)
-    held = weights > 0  # most counts of many draws are never seen
+    held = weights > 0  # most counts do not occur
     worst = weighted_worst_case(special.ndtri(values[held]), weights[held], distance.reshape(-1), surrogate)
     return result(np.minimum(worst + each + MARGIN, 1.0).reshape(distance.shape))
 
@@ -213,7 +215,7 @@ def sample_loss(
     votes: int | None = 1,
     interval_alpha: float | None = None,
 ) -> FloatOrArray:
-    """Return the worst error near the test sample itself, as a distribution on its n points.
+    """Return the worst-case error around the test sample, as the uniform distribution on its n points.
 
     Guarantee: with probability at least 1 - alpha over the noise, for all `rho` at once, the classifier
     errs with probability at most the returned value under every P within eps = sqrt(rho) of the uniform
@@ -222,16 +224,16 @@ def sample_loss(
     K = `failure_quantile(n, interval_alpha, alpha)`; this needs noise that is independent between points.
 
     Args:
-        errors: Wrong answers at each point, whole numbers up to `draws`.
-        draws: Noise draws at each point.
+        errors: Errors at each point, whole numbers up to `draws`.
+        draws: Noise samples per point.
         rho: Squared radii.
         sigma: Standard deviation of the noise.
         alpha: Probability of failure of the whole curve.
         cost: "w1", "w2" or "winf".
-        votes: Noisy votes of an answer; None for the class most probable under noise.
+        votes: Noisy votes per prediction; None for the most probable class under noise.
         interval_alpha: Level of each interval; None for the union bound.
     """
-    found, draws = wrong_answers(errors, draws)
+    found, draws = error_counts(errors, draws)
     alpha = level("alpha", alpha)
     if interval_alpha is None:
         each, failed = alpha / found.size, 0

@@ -1,4 +1,4 @@
-"""From vote counts to radii: Cohen's radius, and tests of one radius that may stop at any time."""
+"""Certified radius of randomized smoothing (Cohen et al.), and an anytime-valid e-value for a radius."""
 
 import math
 
@@ -18,18 +18,18 @@ from rhobust.bounds.validation import (
 )
 
 DEEP = 1e-250
-"""Below this tail probability the logarithm of an incomplete beta function is summed as a series."""
+"""Tail probability below which the log of the incomplete beta function is computed by a series."""
 
 
 def certified_radius(p_lower: ArrayLike, sigma: ArrayLike) -> FloatOrArray:
-    """Return the L2 radius within which a majority vote cannot change, rounded down.
+    """Return the certified L2 radius of the smoothed classifier, rounded down.
 
-    Guarantee: if the base classifier answers c on x + z, z ~ N(0, sigma^2 I), with probability at
-    least p_lower, then the most likely answer is c on x' + z for every ||x' - x|| < R =
-    sigma Phi^{-1}(p_lower) (Cohen, Rosenfeld and Kolter, 2019). Where p_lower <= 1/2, R is 0.0.
+    Guarantee: if the base classifier predicts c on x + z, z ~ N(0, sigma^2 I), with probability at
+    least p_lower, then c is the most likely class on x' + z for every ||x' - x|| < R =
+    sigma Phi^{-1}(p_lower) (Cohen, Rosenfeld and Kolter, 2019). If p_lower <= 1/2, R is 0.0.
 
     Args:
-        p_lower: A lower bound of the probability of the class, in [0, 1].
+        p_lower: Lower bound of the class probability, in [0, 1].
         sigma: Standard deviation of the noise.
 
     Example:
@@ -50,10 +50,10 @@ def _stirling_remainder(z: Array) -> Array:
 
 
 def _log_tail_series(b: Array, total: Array, p0: Array) -> Array:
-    """Return the log of sum_j prod_{i < j} (total + i) / (b + 1 + i) (1 - p0), a falling series."""
+    """Return the log of sum_j prod_{i < j} (total + i) / (b + 1 + i) (1 - p0), a series of decreasing terms."""
     term, sums = np.ones(b.shape), np.ones(b.shape)
     step = 0
-    # All terms are positive, so stopping early can only lower the sum, which is the safe side.
+    # All terms are positive, so truncation underestimates the sum, which is conservative.
     while step < 1_000_000 and np.any(term > 1e-17 * sums):
         term = term * (total + step) / (b + 1 + step) * (1 - p0)
         sums = sums + term
@@ -66,13 +66,13 @@ def log_e_value(successes: ArrayLike, failures: ArrayLike, p0: ArrayLike) -> Flo
 
     Guarantee: along any sequence of independent trials of probability p <= p0, the e-value is a
     nonnegative supermartingale that starts at 1, so P(it ever reaches 1 / alpha) <= alpha (Ville).
-    One may look after every trial and stop at will. It is the likelihood ratio against p0, mixed over
-    p with density Beta(1, 1/2) restricted to (p0, 1):
+    The test may be evaluated after every trial and stopped at any time. The e-value is the likelihood
+    ratio against p0, mixed over p with density Beta(1, 1/2) restricted to (p0, 1):
 
     e = B(1 + S, 1/2 + F) sf(p0; 1 + S, 1/2 + F) / (B(1, 1/2) sf(p0; 1, 1/2) p0^S (1 - p0)^F).
 
-    To claim a radius r, test p0 = Phi(r / sigma); with several radii claim the largest one that is
-    rejected together with all smaller ones: this costs no further alpha.
+    To certify a radius r, test p0 = Phi(r / sigma). Of several radii certify the largest one that is
+    rejected together with all smaller ones (fixed-sequence testing): this needs no correction of alpha.
 
     Args:
         successes: S, broadcast against the others.
@@ -88,8 +88,8 @@ def log_e_value(successes: ArrayLike, failures: ArrayLike, p0: ArrayLike) -> Flo
     )
     a, b = s + 1.0, f + 0.5
     total = a + b
-    # log B(a, b) - S log p0 - F log(1 - p0), regrouped by Stirling's formula: written plainly,
-    # terms as large as n log n would cancel.
+    # log B(a, b) - S log p0 - F log(1 - p0), regrouped by Stirling's formula to avoid the cancellation of
+    # terms as large as n log n.
     excess = a - total * p0
     ratio = (
         (a - 1) * np.log1p(excess / (total * p0))

@@ -1,4 +1,4 @@
-"""Smoothness and concavity constants of a smoothed loss."""
+"""Smoothness of a smoothed loss: gradient and Hessian bounds, concavity threshold, gap of the inner problem."""
 
 import math
 
@@ -19,7 +19,7 @@ from rhobust.bounds.validation import (
 )
 
 PEAK = 1 / math.sqrt(2 * math.pi)
-"""phi(0), the largest slope of the normal distribution function."""
+"""phi(0), the largest derivative of the normal distribution function."""
 
 BEND = math.exp(-0.5) * PEAK
 """phi(1), its largest second derivative."""
@@ -44,11 +44,11 @@ def smoothness(bound: ArrayLike, sigma: ArrayLike) -> FloatOrArray:
 
 
 def concavity_threshold(bound: ArrayLike, sigma: ArrayLike) -> FloatOrArray:
-    """Return the transport price above which the inner problem is strongly concave.
+    """Return the penalty gamma above which the inner problem is strongly concave.
 
     Guarantee: for gamma > phi(1) M / sigma^2 = 0.24197 M / sigma^2, the map
     x -> lhat(x) - gamma ||x - x0||^2 is strongly concave with modulus
-    2 gamma - 2 phi(1) M / sigma^2, whatever the loss in [0, M]. No smaller price has this property
+    2 gamma - 2 phi(1) M / sigma^2, for every loss in [0, M]. No smaller penalty has this property
     for all losses.
 
     Args:
@@ -77,8 +77,8 @@ def curvature_upper(p: ArrayLike, bound: ArrayLike, sigma: ArrayLike) -> FloatOr
     """Return the largest eigenvalue that the Hessian of a smoothed loss of value p M can have.
 
     Guarantee: lambda_max(Hess lhat(x)) <= (M / sigma^2) 2 q phi(q), q = Phi^{-1}(1 - p/2), where
-    p = lhat(x) / M is the exact value, not a bound of it: the right side rises up to p = 0.3173 and
-    falls afterwards. The complement of a slab attains it.
+    p = lhat(x) / M is the exact value, not a bound of it: the right side increases up to p = 0.3173 and
+    decreases afterwards. The complement of a slab attains it.
 
     Args:
         p: Smoothed loss divided by its bound, in [0, 1].
@@ -86,7 +86,7 @@ def curvature_upper(p: ArrayLike, bound: ArrayLike, sigma: ArrayLike) -> FloatOr
         sigma: Standard deviation of the noise.
     """
     q = -special.ndtri(unit_interval("p", p) / 2)
-    # q phi(q) tends to 0 as p does; the cut at 40 keeps infinity times zero out.
+    # q phi(q) tends to 0 with p; the cut at 40 avoids infinity times zero.
     q = np.minimum(q, 40.0)
     height = 2 * q * PEAK * np.exp(-(q**2) / 2)
     return result((height + MARGIN) * positive("bound", bound) / positive("sigma", sigma) ** 2)
@@ -96,7 +96,7 @@ def curvature_lower(p: ArrayLike, bound: ArrayLike, sigma: ArrayLike) -> FloatOr
     """Return the smallest eigenvalue that the Hessian of a smoothed loss of value p M can have.
 
     Guarantee: lambda_min(Hess lhat(x)) >= -(M / sigma^2) 2 q phi(q), q = Phi^{-1}((1 + p)/2), with
-    p = lhat(x) / M exact. It is `curvature_upper` of the loss M - l, with the sign turned.
+    p = lhat(x) / M exact. It is minus `curvature_upper` of the loss M - l.
 
     Args:
         p: Smoothed loss divided by its bound, in [0, 1].
@@ -107,7 +107,7 @@ def curvature_lower(p: ArrayLike, bound: ArrayLike, sigma: ArrayLike) -> FloatOr
 
 
 DEVIATIONS = 2.0
-"""Standard deviations by which a block may miss; Cantelli's inequality allows it one time in five."""
+"""Standard deviations in Cantelli's inequality: a block misses by more with probability at most 1/5."""
 
 
 def gradient_blocks(alpha: float) -> int:
@@ -128,16 +128,16 @@ def squared_gradient_upper(
 
     Guarantee: with probability at least 1 - alpha the bound is at least ||g||^2, g = grad lhat(x) + c for a
     fixed vector c. Each product is <G1, G2>, where G1 and G2 are means of c + (l(x + z) - M/2) z / sigma^2 over
-    `half` fresh draws each. A product has mean ||g||^2 and variance at most V(||g||^2),
-    V(y) = d v^2 / half^2 + 2 v y / half with v = M^2 / (4 sigma^2). It falls below its mean by two standard
-    deviations with probability at most 1/5 (Cantelli), the median of enough blocks with probability at most
+    `half` fresh noise samples each. A product has mean ||g||^2 and variance at most V(||g||^2),
+    V(y) = d v^2 / half^2 + 2 v y / half with v = M^2 / (4 sigma^2). It is two standard deviations below its
+    mean with probability at most 1/5 (Cantelli), the median of enough blocks with probability at most
     alpha, and otherwise ||g||^2 is at most the larger solution y of y = median + 2 sqrt(V(y)).
 
     Args:
-        products: Products along the last axis, at least `gradient_blocks(alpha)` of them, an odd number.
-        half: Draws of each of the two estimates in a block.
-        dimension: d, numbers in an input.
-        alpha: Probability of failure, of each bound.
+        products: Products along the last axis; an odd number, at least `gradient_blocks(alpha)`.
+        half: Noise samples of each of the two estimates in a block.
+        dimension: d, the input dimension.
+        alpha: Probability of failure per bound.
         bound: M, the largest loss.
         sigma: Standard deviation of the noise.
     """
@@ -166,7 +166,7 @@ def gap_bound(
     Args:
         value: F at the point, or an upper bound of it.
         squared_gradient: ||grad F||^2 there, or an upper bound of it.
-        gamma: Price of moving by one unit of squared distance.
+        gamma: Penalty per unit of squared distance.
         bound: M, the largest loss.
         sigma: Standard deviation of the noise.
     """

@@ -1,4 +1,4 @@
-"""Worst-case mean loss over a Wasserstein ball: the dual, its minimisation, primal lower bounds, noisy budgets."""
+"""Worst-case mean loss over a Wasserstein ball: dual upper bound, primal lower bound, clean and noisy budgets."""
 
 from collections.abc import Callable
 
@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from rhobust.bounds.confidence import betting_upper, shuffled
+from rhobust.bounds.confidence import betting_upper, shuffle
 from rhobust.bounds.surrogate import Cost, Surrogate
 from rhobust.bounds.validation import (
     MARGIN,
@@ -21,35 +21,35 @@ from rhobust.bounds.validation import (
 )
 
 FARTHEST = 1e100
-"""A distance, in units of the noise, at which every loss that can be reached is; its square is still a float."""
+"""Cap on distances in units of the noise: the worst case is constant beyond it, and its square is a float."""
 
 
 def distances(rho: ArrayLike, sigma: float) -> Array:
-    """Return eps / sigma = sqrt(rho) / sigma, rounded up, zero where rho is; beyond `FARTHEST` nothing changes."""
+    """Return eps / sigma = sqrt(rho) / sigma, rounded up (0 for rho = 0), at most `FARTHEST`."""
     return np.minimum(np.sqrt(nonnegative("rho", rho)) / one_positive("sigma", sigma) * (1 + MARGIN), FARTHEST)
 
 
 def weighted_worst_case(u: Array, weights: Array, distance: Array, surrogate: Surrogate) -> Array:
-    """Return the worst mean loss when the atom with probit u_i has mass weights_i, for each distance."""
-    # Rounded weights may add up to less than one, and a loss of one has no margin of its own.
+    """Return the worst-case mean loss for each distance, if the atom with probit u_i has mass weights_i."""
+    # Rounded weights may sum to less than one.
     weights = weights * (1 + MARGIN)
     moving = distance > 0
     if surrogate.cost == "winf" or not np.any(moving):
-        return np.minimum([weights @ surrogate.moved(u, t) for t in distance], 1.0)
+        return np.minimum([weights @ surrogate.shifted(u, t) for t in distance], 1.0)
     if surrogate.votes is None:
         return _knapsack(u, weights, distance, surrogate)
 
-    def evaluate(prices: Array) -> tuple[Array, Array]:
-        values, spent = surrogate.priced(u[:, None], prices)
+    def evaluate(penalties: Array) -> tuple[Array, Array]:
+        values, spent = surrogate.penalised(u[:, None], penalties)
         return weights @ values, -(weights @ spent)
 
     far = distance[moving]
-    totals = np.full(distance.size, weights @ surrogate.moved(u, 0.0))
-    totals[moving] = lowest_total(
+    totals = np.full(distance.size, weights @ surrogate.shifted(u, 0.0))
+    totals[moving] = minimise_dual(
         evaluate,
         surrogate.budgets(far),
-        surrogate.prices(far),
-        # Free transport brings every point to certain loss, except where the loss vanishes everywhere.
+        surrogate.penalties(far),
+        # At penalty zero every point reaches loss 1, except where the loss is zero everywhere.
         ceiling=float(weights @ (u > -np.inf)),
         tolerance=surrogate.tolerance,
     )
@@ -57,23 +57,23 @@ def weighted_worst_case(u: Array, weights: Array, distance: Array, surrogate: Su
 
 
 def _knapsack(u: Array, weights: Array, distance: Array, surrogate: Surrogate) -> Array:
-    """Return the mass that can be turned when the atom at probit u costs |u|^q / q a unit: cheapest first."""
+    """Return the mass that can be misclassified at a cost of |u|^q / q per unit, in increasing order of cost."""
     radii = np.maximum(-u - MARGIN, 0.0)
     order = np.argsort(radii)
-    prices = surrogate.budgets(radii[order])
+    costs = surrogate.budgets(radii[order])
     masses = np.concatenate([[0.0], np.cumsum(weights[order])])
-    with np.errstate(invalid="ignore"):  # a point that can never be turned has weight times infinity
-        paid = np.concatenate([[0.0], np.cumsum(np.where(weights[order] > 0, prices * weights[order], 0.0))])
+    with np.errstate(invalid="ignore"):  # an infinite radius: weight times infinity
+        spent = np.concatenate([[0.0], np.cumsum(np.where(weights[order] > 0, costs * weights[order], 0.0))])
     budget = surrogate.budgets(distance)
-    turned = np.searchsorted(paid[1:], budget, side="right")
-    # A last infinite price stands for "no point left"; an infinite radius can never be turned.
-    next_price = np.concatenate([prices, [np.inf]])[turned]
-    return np.minimum(masses[turned] + (budget - paid[turned]) / next_price + MARGIN, 1.0)
+    full = np.searchsorted(spent[1:], budget, side="right")
+    # A final infinite cost: no point is left.
+    next_cost = np.concatenate([costs, [np.inf]])[full]
+    return np.minimum(masses[full] + (budget - spent[full]) / next_cost + MARGIN, 1.0)
 
 
 def worst_case(p: ArrayLike, rho: ArrayLike, sigma: float, surrogate: Surrogate) -> FloatOrArray:
-    """Return the worst mean loss near points of losses p, on the unit scale, for any classifier and cost."""
-    # Equal losses, as counts of few draws produce, are solved once.
+    """Return the worst-case mean loss around points of losses p in [0, 1], for any classifier and cost."""
+    # Equal losses, common with few noise samples, are solved once.
     atoms, repeats = np.unique(points("p", p), return_counts=True)
     distance = distances(rho, sigma)
     weights = repeats / repeats.sum()
@@ -84,7 +84,7 @@ def worst_case(p: ArrayLike, rho: ArrayLike, sigma: float, surrogate: Surrogate)
 def worst_case_loss(
     p: ArrayLike, rho: ArrayLike, sigma: float, *, cost: Cost = "w2", bound: float = 1.0
 ) -> FloatOrArray:
-    """Return the worst mean smoothed loss over all distributions within eps = sqrt(rho) of the points.
+    """Return the worst-case mean smoothed loss over all distributions within eps = sqrt(rho) of the points.
 
     Guarantee: let P0 be the uniform distribution on points x_i with lhat(x_i) <= bound p_i. Then
     E_P lhat is at most the returned value for every P with W(P, P0) <= eps, where labels may not
@@ -94,12 +94,12 @@ def worst_case_loss(
     - "w1": mean distance <= sqrt(rho): bound inf_lam { lam sqrt(r) + mean Psi1(p_i, lam) };
     - "winf": every distance <= sqrt(rho): bound mean Phi(u_i + sqrt(r)).
 
-    These are attained by half-spaces. The value is that of a price actually evaluated, at most the
-    loss's bound, and the price is optimised to 1e-12.
+    Half-spaces attain equality. The value is the dual objective at an evaluated penalty, at most the
+    loss's bound; the minimisation over the penalty is within 1e-12.
 
     Args:
-        p: Smoothed losses divided by `bound`, or upper bounds of them, in [0, 1], one for each point.
-        rho: Squared radii; all of them share the work and hold at once.
+        p: Smoothed losses divided by `bound`, or upper bounds of them, in [0, 1], one per point.
+        rho: Squared radii; the bounds hold simultaneously.
         sigma: Standard deviation of the noise.
         cost: "w1", "w2" or "winf".
         bound: M, the largest loss.
@@ -112,17 +112,17 @@ def worst_case_loss(
 
 
 def k_vote_worst_case(p: ArrayLike, votes: int, rho: ArrayLike, sigma: float, *, cost: Cost = "w2") -> FloatOrArray:
-    """Return the worst error of the classifier that takes the majority of a few noisy votes.
+    """Return the worst-case error of the classifier that takes the majority of k noisy votes.
 
     Guarantee: with P0 uniform on points at which the base classifier errs under noise with
-    probability at most p_i, the classifier that draws `votes` noises afresh for each answer errs with
+    probability at most p_i, the classifier that takes `votes` fresh noise samples per prediction errs with
     probability at most the returned value under every P within eps = sqrt(rho) of P0. Its error where
     the base errs with probability q is at most T(q) = P(Bin(votes, q) >= votes / 2), ties counted as
     errors, and inf_kappa { kappa r / 2 + mean_i sup_t T(Phi(u_i + t)) - kappa t^2 / 2 } is bounded on
-    a grid of t, raised by what the curvature 2 phi(1) votes allows between grid points.
+    a grid of t, plus the error between grid points allowed by the curvature 2 phi(1) votes.
 
     Args:
-        p: Error probabilities of one vote, or upper bounds of them, one for each point.
+        p: Error probabilities of one vote, or upper bounds of them, one per point.
         votes: Number of votes, at least 1.
         rho: Squared radii.
         sigma: Standard deviation of the noise.
@@ -132,16 +132,16 @@ def k_vote_worst_case(p: ArrayLike, votes: int, rho: ArrayLike, sigma: float, *,
 
 
 def majority_worst_case(p: ArrayLike, rho: ArrayLike, sigma: float, *, cost: Cost = "w2") -> FloatOrArray:
-    """Return the worst error of the exact majority vote: a fractional knapsack over the radii.
+    """Return the worst-case error of the exact majority vote: a fractional knapsack over the radii.
 
     Guarantee: with P0 uniform on points at which the base classifier errs under noise with
-    probability at most p_i, the classifier that answers the most likely class errs with probability
-    at most the returned value under every P within eps = sqrt(rho) of P0. Point i can only be turned
-    at distance R_i = -sigma Phi^{-1}(p_i) (0 if p_i >= 1/2), so the adversary turns the cheapest
+    probability at most p_i, the classifier that predicts the most likely class errs with probability
+    at most the returned value under every P within eps = sqrt(rho) of P0. Point i is misclassified only
+    beyond distance R_i = -sigma Phi^{-1}(p_i) (0 if p_i >= 1/2), so the adversary moves the closest
     points first: inf_gamma { gamma rho + mean (1 - gamma R_i^2)_+ } for "w2".
 
     Args:
-        p: Error probabilities of one noisy answer, or upper bounds of them, one for each point.
+        p: Error probabilities under noise, or upper bounds of them, one per point.
         rho: Squared radii.
         sigma: Standard deviation of the noise.
         cost: "w1", "w2" or "winf".
@@ -149,108 +149,108 @@ def majority_worst_case(p: ArrayLike, rho: ArrayLike, sigma: float, *, cost: Cos
     return worst_case(p, rho, sigma, Surrogate(cost, None))
 
 
-def lowest_total(
+def minimise_dual(
     evaluate: Callable[[Array], tuple[Array, Array]],
     budgets: Array,
-    prices: Array,
+    penalties: Array,
     *,
     ceiling: float,
     tolerance: float,
 ) -> Array:
-    """Return min over prices of price * budget + value(price), for each budget.
+    """Return min over penalties of penalty * budget + value(penalty), for each budget.
 
-    Guarantee: every returned number is the total at a price that was evaluated, or at price zero, so it
-    is a valid upper bound whenever each value is. `value` is convex, so its tangents bound it from
-    below; the search adds the price where two of them cross until the best total is within `tolerance`
-    of that bound. All evaluations serve all budgets.
+    Guarantee: every returned number is the dual objective at an evaluated penalty, or at zero, so it is a valid
+    upper bound whenever each value is. `value` is convex, so its tangents bound it from below; the search adds the
+    intersection of two tangents until the smallest objective is within `tolerance` of that bound. Every evaluation
+    is used for all budgets.
 
     Args:
-        evaluate: Maps prices to values and slopes; wrong slopes could only cost tightness.
-        budgets: What may be spent, one number for each question.
-        prices: Where to begin, increasing.
-        ceiling: The value at price zero.
-        tolerance: Distance from the best total at which to stop.
+        evaluate: Maps penalties to values and derivatives; wrong derivatives cost tightness only.
+        budgets: Transport budgets.
+        penalties: Initial penalties, increasing.
+        ceiling: The value at penalty zero.
+        tolerance: Duality gap at which to stop.
     """
-    values, slopes = evaluate(prices)
+    values, slopes = evaluate(penalties)
     for _ in range(60):
         wanted = set()
         for budget in budgets:
-            best = min(ceiling, np.min(prices * budget + values))
+            best = min(ceiling, np.min(penalties * budget + values))
             rising = np.flatnonzero(slopes + budget >= 0)
             if rising.size == 0:
-                continue  # the best price lies at the upper end, up to rounding
+                continue  # the minimiser is at the upper end, up to rounding
             right = int(rising[0])
-            x1 = prices[right]
+            x1 = penalties[right]
             if right == 0:
-                # Between zero and the first price the total is at least the tangent's value at zero, and at least the
-                # value at that price, from which the total there is no further than what is paid.
+                # Between zero and the first penalty the objective is at least the tangent at zero, and at least the
+                # value at that penalty, from which the objective there differs by penalty * budget.
                 if best - (values[0] - slopes[0] * x1) > tolerance and x1 * budget > tolerance:
                     wanted.add(float(x1) / 10)
                 continue
             left = right - 1
-            x0 = prices[left]
+            x0 = penalties[left]
             cross = values[left] - slopes[left] * x0 - values[right] + slopes[right] * x1
             x = cross / (slopes[right] - slopes[left])
             floor = x * budget + values[left] + slopes[left] * (x - x0)
             if best - floor > tolerance and x1 - x0 > 1e-9 * x1:
-                # Kept off the ends, so that the bracket shrinks even if rounding misplaces the crossing.
+                # Kept off the ends, so that the bracket shrinks even if rounding misplaces the intersection.
                 wanted.add(float(np.clip(x, x0 + 0.02 * (x1 - x0), x1 - 0.02 * (x1 - x0))))
         if not wanted:
             break
         more = np.array(sorted(wanted))
         more_values, more_slopes = evaluate(more)
-        order = np.argsort(np.concatenate([prices, more]))
-        prices = np.concatenate([prices, more])[order]
+        order = np.argsort(np.concatenate([penalties, more]))
+        penalties = np.concatenate([penalties, more])[order]
         values = np.concatenate([values, more_values])[order]
         slopes = np.concatenate([slopes, more_slopes])[order]
-    return np.minimum(np.min(prices * budgets[:, None] + values, axis=1), ceiling)
+    return np.minimum(np.min(penalties * budgets[:, None] + values, axis=1), ceiling)
 
 
-def moved_loss(
+def shift_lower_bound(
     squared_distances: ArrayLike, losses: ArrayLike, alpha: float, *, limit: float, bound: float
 ) -> tuple[float, float]:
-    """Return what moving each point proves: an upper bound of the cost, and a lower bound of the loss reached.
+    """Return confidence bounds for an adversarial distribution: its transport cost from above, its loss from below.
 
     Guarantee: let (x_i, x_i') be independent pairs, x_i drawn from P0 and x_i' with the same label, and let
-    `losses[i]` have mean lhat(x_i') given the pair, from fresh noise. With probability at least 1 - alpha the law
-    of x' lies within the squared radius of the first number and has a mean loss of at least the second: both
-    are betting bounds at alpha / 2.
+    `losses[i]` have mean lhat(x_i') given the pair, from fresh noise. With probability at least 1 - alpha the
+    distribution of x' is within the squared radius of the first number and has a mean loss of at least the
+    second: both are betting bounds at alpha / 2.
 
     Args:
         squared_distances: ||x_i' - x_i||^2.
-        losses: Mean loss at x_i' under a few draws, in [0, bound].
-        alpha: Probability that one of the two fails.
-        limit: The largest possible squared distance, known beforehand.
+        losses: Mean loss at x_i' over fresh noise samples, in [0, bound].
+        alpha: Probability that either bound fails.
+        limit: The largest possible squared distance, fixed beforehand.
         bound: M, the largest loss.
     """
     limit, bound, half = one_positive("limit", limit), one_positive("bound", bound), level("alpha", alpha) / 2
     cost = points("squared_distances / limit", nonnegative("squared_distances", squared_distances) / limit)
-    gain = points("1 - losses / bound", 1 - np.asarray(losses, dtype=np.float64) / bound)
-    spent = limit * float(betting_upper(shuffled(cost), half)) * (1 + MARGIN)
-    return spent, max(bound * (1 - float(betting_upper(shuffled(gain), half))) - MARGIN, 0.0)
+    rest = points("1 - losses / bound", 1 - np.asarray(losses, dtype=np.float64) / bound)
+    spent = limit * float(betting_upper(shuffle(cost), half)) * (1 + MARGIN)
+    return spent, max(bound * (1 - float(betting_upper(shuffle(rest), half))) - MARGIN, 0.0)
 
 
-def attained_loss(spent: ArrayLike, reached: ArrayLike, rho: ArrayLike) -> FloatOrArray:
-    """Return a lower bound of the worst loss within each budget, from shifts of known cost and loss.
+def worst_case_lower_bound(spent: ArrayLike, reached: ArrayLike, rho: ArrayLike) -> FloatOrArray:
+    """Return a primal lower bound of the worst-case loss within each budget, from shifts of known cost and loss.
 
     Guarantee: if some distribution within the budget `spent[i]` has a loss of at least `reached[i]`, for
-    every i, then the worst loss within `rho` is at least the returned value. The worst loss never falls
-    and is concave in the budget, since a mixture of two shifts costs the mixture of their costs: so it
-    lies above the least concave nondecreasing curve through the given points.
+    every i, then the worst-case loss within `rho` is at least the returned value. The worst-case loss is
+    nondecreasing and concave in the budget, since the cost of a mixture of two shifts is the mixture of their
+    costs: so it is above the least concave nondecreasing majorant of the given points.
 
     Args:
-        spent: Squared radii that the shifts need, upper bounds of them; one must be 0.
+        spent: Upper bounds of the squared radii of the shifts; one must be 0.
         reached: Lower bounds of the losses reached.
-        rho: Squared radii asked for.
+        rho: Squared radii at which the bound is returned.
     """
     cost, loss = nonnegative("spent", spent).reshape(-1), np.asarray(reached, dtype=np.float64).reshape(-1)
     if cost.shape != loss.shape or not np.any(cost == 0):
-        raise ValueError(f"spent must hold one budget for each loss, one of them 0, got {cost.size} for {loss.size}")
+        raise ValueError(f"spent must hold one budget per loss, one of them 0, got {cost.size} for {loss.size}")
     order = np.lexsort((-loss, cost))
     hull: list[tuple[float, float]] = []
     for x, y in zip(cost[order], loss[order], strict=True):
         if hull and y <= hull[-1][1]:
-            continue  # no more loss for no less money
+            continue  # dominated point
         while len(hull) > 1:
             (x0, y0), (x1, y1) = hull[-2:]
             if (y1 - y0) * (x - x0) > (y - y0) * (x1 - x0):
@@ -262,28 +262,28 @@ def attained_loss(spent: ArrayLike, reached: ArrayLike, rho: ArrayLike) -> Float
 
 
 def noisy_rho(rho: ArrayLike, dimension: int, sigma: float) -> FloatOrArray:
-    """Return rho + d sigma^2: the transport cost that independent noise adds to a clean budget, for display.
+    """Return the noisy budget rho + d sigma^2 of a clean budget rho: independent noise adds d sigma^2 to the cost.
 
     If W_c(P, P0) <= rho then W_c(P * N, P0) <= rho + d sigma^2; the converse is false.
 
     Args:
         rho: Squared radii between clean inputs.
-        dimension: d, numbers in an input.
+        dimension: d, the input dimension.
         sigma: Standard deviation of the noise.
     """
     return result(nonnegative("rho", rho) + _noise_cost(dimension, sigma))
 
 
 def clean_rho(rho_noisy: ArrayLike, dimension: int, sigma: float) -> FloatOrArray:
-    """Return the clean budget rho_noisy - d sigma^2 that a budget for noisy inputs leaves, and refuse a negative one.
+    """Return the clean budget rho_noisy - d sigma^2 of a noisy budget; a negative one is an error.
 
     gamma rho_noisy + E phi_gamma, with the noise in the cost of phi_gamma, equals gamma rho plus the mean of the
-    surrogate with clean cost: both conventions give the same number. Below d sigma^2 the noisy reading proves
-    nothing: with the loss 1 everywhere its "bound" 1 + gamma (rho_noisy - d sigma^2) lies below the loss.
+    surrogate with clean cost: both budgets give the same number. Below d sigma^2 the noisy form is not a bound:
+    for the constant loss 1 it gives 1 + gamma (rho_noisy - d sigma^2) < 1.
 
     Args:
-        rho_noisy: Squared radii in which the noise is counted.
-        dimension: d, numbers in an input.
+        rho_noisy: Squared radii including the cost of the noise.
+        dimension: d, the input dimension.
         sigma: Standard deviation of the noise.
     """
     budget, used = nonnegative("rho_noisy", rho_noisy), _noise_cost(dimension, sigma)

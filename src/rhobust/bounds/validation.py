@@ -1,4 +1,4 @@
-"""Checks of arguments: float or array in, float64 out, one line for what does not fit."""
+"""Validation of arguments: float or array in, float64 out, a one-line ValueError for invalid values."""
 
 from typing import TypeAlias
 
@@ -9,7 +9,7 @@ Array: TypeAlias = NDArray[np.float64]
 FloatOrArray: TypeAlias = float | Array
 
 MARGIN = 1e-12
-"""How far every bound is moved outward; the float64 formulas here err by less than a tenth of it."""
+"""Outward rounding of every bound; the float64 error of the formulas in this package is below a tenth of it."""
 
 
 def _require(name: str, array: Array, valid: NDArray[np.bool_], condition: str) -> Array:
@@ -22,24 +22,24 @@ def _require(name: str, array: Array, valid: NDArray[np.bool_], condition: str) 
 def _as_floats(name: str, value: ArrayLike) -> Array:
     try:
         return np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError, RuntimeError):  # the last is torch's, for a tensor with a gradient
+    except (TypeError, ValueError, RuntimeError):  # RuntimeError: a torch tensor that requires a gradient
         raise ValueError(f"{name} must be a number or an array of numbers, got {value!r}") from None
 
 
 def unit_interval(name: str, value: ArrayLike) -> Array:
     """Return `value` as an array of numbers in [0, 1]."""
     array = _as_floats(name, value)
-    return _require(name, array, (array >= 0) & (array <= 1), "lie in [0, 1]")
+    return _require(name, array, (array >= 0) & (array <= 1), "be in [0, 1]")
 
 
 def open_interval(name: str, value: ArrayLike) -> Array:
     """Return `value` as an array of numbers in (0, 1)."""
     array = _as_floats(name, value)
-    return _require(name, array, (array > 0) & (array < 1), "lie in (0, 1)")
+    return _require(name, array, (array > 0) & (array < 1), "be in (0, 1)")
 
 
 def level(name: str, value: float) -> float:
-    """Return one probability of failure in (0, 1)."""
+    """Return one significance level in (0, 1)."""
     array = open_interval(name, value)
     if array.ndim:
         raise ValueError(f"{name} must be one number, got an array of shape {array.shape}")
@@ -47,19 +47,19 @@ def level(name: str, value: float) -> float:
 
 
 def positive(name: str, value: ArrayLike) -> Array:
-    """Return `value` as an array of finite numbers above zero."""
+    """Return `value` as an array of finite positive numbers."""
     array = _as_floats(name, value)
     return _require(name, array, (array > 0) & np.isfinite(array), "be > 0 and finite")
 
 
 def nonnegative(name: str, value: ArrayLike) -> Array:
-    """Return `value` as an array of finite numbers not below zero."""
+    """Return `value` as an array of finite nonnegative numbers."""
     array = _as_floats(name, value)
     return _require(name, array, (array >= 0) & np.isfinite(array), "be >= 0 and finite")
 
 
 def one_positive(name: str, value: float) -> float:
-    """Return one finite number above zero."""
+    """Return one finite positive number."""
     array = positive(name, value)
     if array.ndim:
         raise ValueError(f"{name} must be one number, got an array of shape {array.shape}")
@@ -82,19 +82,19 @@ def one_count(name: str, value: int, *, least: int = 0) -> int:
 
 
 def points(name: str, value: ArrayLike) -> Array:
-    """Return `value` as a non-empty list of numbers in [0, 1], one for each point."""
+    """Return `value` as a non-empty vector of numbers in [0, 1], one per point."""
     array = unit_interval(name, value)
     if array.ndim > 1 or array.size == 0:
-        raise ValueError(f"{name} must hold one number for each point, got shape {array.shape}")
+        raise ValueError(f"{name} must hold one number per point, got shape {array.shape}")
     return array.reshape(-1)
 
 
-def wrong_answers(errors: ArrayLike, draws: int) -> tuple[Array, int]:
-    """Return the wrong answers at each point, and the draws they were counted in."""
+def error_counts(errors: ArrayLike, draws: int) -> tuple[Array, int]:
+    """Return the error counts per point and the number of noise samples per point."""
     draws = one_count("draws", draws, least=1)
     found = counts("errors", errors)
     if found.ndim != 1 or found.size == 0:
-        raise ValueError(f"errors must hold one count for each point, got shape {found.shape}")
+        raise ValueError(f"errors must hold one count per point, got shape {found.shape}")
     if found.max() > draws:
         raise ValueError(f"errors must be <= draws = {draws}, got {found.max():.0f}")
     return found, draws

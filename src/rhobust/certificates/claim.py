@@ -206,7 +206,7 @@ def draw_losses(
     found = torch.cat(values).view(len(images), draws).cpu().numpy()
     outside = ~((found >= 0) & (found <= loss.bound))
     if outside.any():
-        raise ValueError(f"losses must lie in [0, {loss.bound:.6g}], their bound, got {found[outside][0]:.6g}")
+        raise ValueError(f"losses must be in [0, {loss.bound:.6g}], their bound, got {found[outside][0]:.6g}")
     return DrawnLosses(found, wrong.cpu().numpy())
 
 

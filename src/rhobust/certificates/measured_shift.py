@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor, nn
 
-from rhobust.bounds import betting_upper, eps_upper, measured_loss, shuffled
+from rhobust.bounds import betting_upper, eps_upper, measured_loss, shuffle
 from rhobust.certificates.claim import scope_of_validity
 from rhobust.certificates.sampling import PROBES, VoteCounter, check_batch_independence
 from rhobust.certificates.shift import count_errors, infer_num_classes
@@ -111,7 +111,7 @@ def measured_shift(distances: np.ndarray, *, dimension: int, alpha: float) -> Me
         alpha: Probability that a bound is false.
     """
     if not 0 < alpha < 1:
-        raise ValueError(f"alpha must lie in (0, 1), got {alpha}")
+        raise ValueError(f"alpha must be in (0, 1), got {alpha}")
     upper = eps_upper(distances, math.sqrt(dimension), alpha, least=1 / LEVELS)
     return MeasuredShift(
         eps=math.sqrt(float(np.mean(distances**2))),
@@ -149,7 +149,7 @@ def measured_certificate(
         noise: The kind of noise.
     """
     if not 0 < alpha < 1:
-        raise ValueError(f"alpha must lie in (0, 1), got {alpha}")
+        raise ValueError(f"alpha must be in (0, 1), got {alpha}")
     level = corrected_alpha(alpha, sigma=sigma, dimension=dimension, draws=draws * len(errors), noise=noise)
     found = measured_loss(errors, draws, distances, sigma, level, least=1 / LEVELS, most=math.sqrt(dimension))
     return MeasuredCertificate(
@@ -177,7 +177,7 @@ def vote_accuracy(errors: np.ndarray, draws: int) -> dict[str, float]:
         errors: Wrong votes at each image, out of `draws`.
         draws: Votes an image.
     """
-    wrong = shuffled(errors) / draws
+    wrong = shuffle(errors) / draws
     high, low = float(betting_upper(1 - wrong, 0.025)), 1 - float(betting_upper(wrong, 0.025))
     return {"accuracy": float(1 - wrong.mean()), "low": low, "high": high, "n": len(errors)}
 

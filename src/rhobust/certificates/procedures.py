@@ -197,7 +197,7 @@ class SequentialPlan:
         return np.full(len(top), self.looks[0])
 
     def look(self, count: Whole, draws: Whole, reached: Whole) -> tuple[Whole, Whole]:
-        reached, go_on = self.test.judge(count, draws, reached)
+        reached, go_on = self.test.decide(count, draws, reached)
         later = self.looks[np.minimum(np.searchsorted(self.looks, draws, side="right"), len(self.looks) - 1)]
         return reached, np.where(go_on, later, draws)
 
@@ -219,13 +219,13 @@ class SequentialPlan:
         for step, (at, votes) in enumerate(evidence):
             if at not in self.looks or not before[0] <= at <= draws or not 0 <= votes - before[1] <= at - before[0]:
                 return f"step {step} must follow the one before, got {votes} of {at}"
-            reached, _ = self.test.judge(np.array([votes]), np.array([at]), np.array([step]))
+            reached, _ = self.test.decide(np.array([votes]), np.array([at]), np.array([step]))
             if reached[0] <= step:
                 return f"{votes} of {at} votes do not prove the radius {self.test.radii[step]:g}"
             before = at, votes
         if not 0 <= count - before[1] <= draws - before[0]:
             return f"the votes at the end must follow the last step, got {count} of {draws}"
-        reached, go_on = self.test.judge(np.array([count]), np.array([draws]), np.array([len(evidence)]))
+        reached, go_on = self.test.decide(np.array([count]), np.array([draws]), np.array([len(evidence)]))
         if go_on[0] or reached[0] != len(evidence):
             return f"{count} of {draws} votes do not end the test"
         return None

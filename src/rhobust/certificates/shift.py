@@ -115,7 +115,7 @@ class ShiftProcedure:
     def __post_init__(self) -> None:
         check_declared(self)
         if not 0 < self.alpha < 1:
-            raise ValueError(f"alpha must lie in (0, 1), got {self.alpha}")
+            raise ValueError(f"alpha must be in (0, 1), got {self.alpha}")
 
     def level(self, rounds: int = 1) -> float:
         """What is left of alpha after paying the integer sampler for so many rounds of the draws at all points."""

@@ -104,7 +104,7 @@ def certify_stream(
 def certification_plan(procedure: AnyProcedure, smoothing: Smoothing, *, dimension: int, alpha: float) -> Plan:
     """The test at what is left of alpha after the sampler was paid; only draws that carry the proof are charged."""
     if not 0 < alpha < 1:
-        raise ValueError(f"alpha must lie in (0, 1), got {alpha}")
+        raise ValueError(f"alpha must be in (0, 1), got {alpha}")
     level = corrected_alpha(alpha, sigma=smoothing.sigma, dimension=dimension, draws=procedure.n, noise=smoothing.noise)
     return procedure.plan(smoothing.sigma, level)
 
@@ -155,7 +155,7 @@ def predict_inputs(
     With probability at least 1 - alpha an answer equals the class most probable under noise (Cohen et al., PREDICT).
     """
     if not 0 < alpha < 1:
-        raise ValueError(f"alpha must lie in (0, 1), got {alpha}")
+        raise ValueError(f"alpha must be in (0, 1), got {alpha}")
     check_count("n", n)
     level = corrected_alpha(alpha, sigma=smoothing.sigma, dimension=images[0].numel(), draws=n, noise=smoothing.noise)
     counts = count_votes(model, images, smoothing, indices=indices, draws=n, purpose="predict").cpu()

@@ -235,7 +235,7 @@ def check_images(x: Tensor) -> None:
     if not x.is_floating_point():
         raise ValueError(f"x must be uint8 or floating point, got {x.dtype}")
     if x.isnan().any() or x.min() < 0 or x.max() > 1:
-        raise ValueError(f"x must lie in [0, 1], got values from {x.min().item():.4g} to {x.max().item():.4g}")
+        raise ValueError(f"x must be in [0, 1], got values from {x.min().item():.4g} to {x.max().item():.4g}")
 
 
 def as_float(x: Tensor) -> Tensor:
@@ -257,7 +257,7 @@ def class_numbers(y: Tensor, x: Tensor) -> Tensor:
 def check_labels(y: Tensor, num_classes: int) -> None:
     """Refuse labels that the network has no class for."""
     if y.min() < 0 or y.max() >= num_classes:
-        raise ValueError(f"labels must lie in [0, {num_classes}), got {int(y.min())} to {int(y.max())}")
+        raise ValueError(f"labels must be in [0, {num_classes}), got {int(y.min())} to {int(y.max())}")
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,7 @@ def audit_record(
         What was checked, and one entry a problem.
     """
     if not 0 <= share <= 1:
-        raise ValueError(f"share must lie in [0, 1], got {share}")
+        raise ValueError(f"share must be in [0, 1], got {share}")
     path, device = Path(path), resolve_device(device)
     record = read_record(path)
     if record.kind not in AUDITED:

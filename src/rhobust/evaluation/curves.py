@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
-from rhobust.bounds import attained_loss, moved_loss
+from rhobust.bounds import shift_lower_bound, worst_case_lower_bound
 from rhobust.certificates import (
     BoundedLoss,
     ClippedCrossEntropy,
@@ -163,13 +163,13 @@ def curves_target(
         certificate = procedure.certify(VoteCounts(errors, rounded_losses=counted, losses=clean), eps)
         rounds = 1 + len(ascent.gammas)
         each = procedure.level(rounds) / rounds
-        _, start = moved_loss(np.zeros(len(rows)), clean, each, limit=1.0, bound=claim.loss_bound)
+        _, start = shift_lower_bound(np.zeros(len(rows)), clean, each, limit=1.0, bound=claim.loss_bound)
         points = [
             _summed(rows, number, gamma, each, claim.loss_bound, _limit(gamma, procedure))
             for number, gamma in enumerate(ascent.gammas)
         ]
         spent = [0.0, *(point["rho_upper"] for point in points)]
-        lower = np.maximum(attained_loss(spent, [start, *(point["loss_lower"] for point in points)], rho), 0.0)
+        lower = np.maximum(worst_case_lower_bound(spent, [start, *(point["loss_lower"] for point in points)], rho), 0.0)
         estimate = np.min([point["gamma"] * rho + point["phi"] for point in points], axis=0)
         curve: list[dict[str, Any]] = [
             {"eps": at, "rho": float(r), "certified": c, "lower": float(low), "estimate": float(guess)}
@@ -257,7 +257,7 @@ def _summed(rows: list[Row], number: int, gamma: float, each: float, bound: floa
     columns = {
         name: np.array([row["attacks"][number][name] for row in rows]) for name in ("phi", "squared_distance", "loss")
     }
-    spent, reached = moved_loss(columns["squared_distance"], columns["loss"], each, limit=limit, bound=bound)
+    spent, reached = shift_lower_bound(columns["squared_distance"], columns["loss"], each, limit=limit, bound=bound)
     return {
         "gamma": gamma,
         "phi": float(columns["phi"].mean()),

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from rhobust.bounds import beyond_doubt, refuted_by_chance
+from rhobust.bounds import contradictions_by_chance, rejects_label
 from rhobust.evaluation.rivals import finished_records
 from rhobust.formatting import format_distance, format_percent
 from rhobust.records import Record, Row, same_classifier
@@ -92,11 +92,13 @@ def _pair(record: Record, certificate: Record) -> _Pair | None:
         standing=standing(radius),
         proved=len(proved),
         refuted=len({row["index"] for row in record.rows if _refutes(row, proved.get(row["index"]))}),
-        allowed=refuted_by_chance(len(common), certificate.settings["alpha"], attempts * len(record.settings["radii"])),
+        allowed=contradictions_by_chance(
+            len(common), certificate.settings["alpha"], attempts * len(record.settings["radii"])
+        ),
     )
 
 
 def _refutes(row: Row, proved: float | None) -> bool:
     if proved is None or not row["broken"] or row["distance"] > proved:
         return False
-    return beyond_doubt(row["label_votes"], row["votes"])
+    return rejects_label(row["label_votes"], row["votes"])

@@ -88,7 +88,7 @@ def read_examples(path: Path, attack: Attack) -> Row:
     if any(examples[name].shape != before.shape[:1] for name in _COLUMNS):
         raise ValueError(f"it must hold one number an image, {len(before)}")
     if not ((after >= 0) & (after <= 1)).all():
-        raise ValueError("its attacked images must lie in [0, 1]")
+        raise ValueError("its attacked images must be in [0, 1]")
     for index, radius in zip(examples["index"].tolist(), examples["radius"].tolist(), strict=True):
         if index not in attack.broken.get(radius, ()):
             raise ValueError(

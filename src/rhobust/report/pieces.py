@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeGuard
 
-from rhobust.bounds import beyond_doubt
+from rhobust.bounds import rejects_label
 from rhobust.formatting import format_distance
 from rhobust.records import Record, Row
 from rhobust.report.run import Attack, Certificate, CloseVotes, Curve, Losses, Measured, Piece, Shift, Transfer
@@ -74,7 +74,7 @@ def _beyond_doubt(row: Row) -> bool:
     label_votes, votes = row.get("label_votes"), row.get("votes")
     if not isinstance(label_votes, int) or not isinstance(votes, int):
         return True
-    return beyond_doubt(label_votes, votes)
+    return rejects_label(label_votes, votes)
 
 
 def _close_votes(summary: Row) -> dict[float, CloseVotes]:

@@ -2,7 +2,7 @@
 
 import math
 
-from rhobust.bounds import refuted_by_chance
+from rhobust.bounds import contradictions_by_chance
 from rhobust.formatting import format_distance, format_percent
 from rhobust.records import same_classifier
 from rhobust.report.run import Attack, Certificate, Run, Shift
@@ -69,7 +69,7 @@ def _refuted(run: Run, certificate: Certificate) -> list[str]:
         common = certificate.examples & attack.examples
         proved = certificate.correct.keys() & common
         refuted = [index for index in proved if attack.doubtless.get(index, math.inf) <= certificate.correct[index]]
-        if len(refuted) > refuted_by_chance(len(common), certificate.alpha or 0.0, attack.votings):
+        if len(refuted) > contradictions_by_chance(len(common), certificate.alpha or 0.0, attack.votings):
             told.append((len(refuted), len(proved), attack.file))
     if not told:
         return []

@@ -72,7 +72,7 @@ class TrainConfig:
                 raise ValueError(f"{name} must be > 0, got {value}")
         for name in ("label_smoothing", "average"):
             if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name} must lie in [0, 1), got {getattr(self, name)}")
+                raise ValueError(f"{name} must be in [0, 1), got {getattr(self, name)}")
         if self.keep != "last" and not self.validation:
             raise ValueError(f"validation must be > 0 to keep the {self.keep} epoch, got {self.validation}")
         if self.keep == "best-robust" and self.measure_eps is None:

@@ -1,4 +1,4 @@
-"""The loss after a measured change, against couplings that are optimised by other means and against simulation."""
+"""The loss after a measured shift, against optimised couplings and simulation."""
 
 import math
 
@@ -16,7 +16,7 @@ from rhobust.bounds import (
     measured_shift,
     population_loss,
     psi,
-    shuffled,
+    shuffle,
 )
 
 SIGMA = 0.5
@@ -88,7 +88,7 @@ def test_the_loss_is_the_sum_that_the_record_can_check():
     pairs = 4 * len(measured_shift.caps(**GRID))
     assert found.excess == excess_upper(distances, found.free, found.scale, 0.01 / pairs)
     charge = np.minimum((np.maximum(distances - found.free, 0) / found.scale) ** 2, 1)
-    assert found.excess == betting_upper(shuffled(charge), 0.01 / pairs)
+    assert found.excess == betting_upper(shuffle(charge), 0.01 / pairs)
     # What is left is the bound of the population's loss, at least its plain mean.
     moved = psi(special.ndtr(special.ndtri(ATOMS) + found.free / SIGMA), 2 * (SIGMA / found.scale) ** 2)
     assert np.mean(moved) < found.loss - found.excess < np.mean(moved) + 0.2
@@ -106,7 +106,7 @@ def test_eps_upper_is_betting_on_the_first_cap_that_no_distance_exceeds():
     assert found.cap == caps[caps >= distances.max()][0]
     for cap, bound in ((found.cap, found.capped), (8.0, found.uncapped)):
         scaled = np.minimum(distances / cap, 1) ** 2
-        assert bound == pytest.approx(cap * math.sqrt(betting_upper(shuffled(scaled), 0.01 / len(caps))), rel=1e-9)
+        assert bound == pytest.approx(cap * math.sqrt(betting_upper(shuffle(scaled), 0.01 / len(caps))), rel=1e-9)
     assert math.sqrt(np.mean(distances**2)) < found.capped < 0.23 < found.uncapped
     assert (np.diff(np.log2(caps)) <= 0.25 + 1e-9).all()
     assert (caps[0], caps[-1]) == (1 / 255, 8.0)
@@ -170,9 +170,9 @@ def test_measured_loss_covers_often():
         ({"distances": [-0.1]}, "distances must be >= 0"),
         ({"distances": [math.nan]}, "distances must be >= 0 and finite, got nan"),
         ({"distances": [9.0]}, "distances must be <= most = 8, got 9"),
-        ({"distances": []}, r"distances must hold one number for each pair, got shape \(0,\)"),
+        ({"distances": []}, r"distances must hold one number per pair, got shape \(0,\)"),
         ({"sigma": 0.0}, "sigma must be > 0"),
-        ({"alpha": 1.0}, r"alpha must lie in \(0, 1\)"),
+        ({"alpha": 1.0}, r"alpha must be in \(0, 1\)"),
         ({"least": 9.0}, "most must be >= least = 9, got 8"),
     ],
 )
