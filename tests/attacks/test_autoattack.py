@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from rhobust.attacks import AutoAttack
-from rhobust.attacks.autoattack import _SameForAll
+from rhobust.attacks.autoattack import _SharedRandom
 from rhobust.noise import ExampleNoise
 
 pyautoattack = pytest.importorskip("pyautoattack")
@@ -38,7 +38,7 @@ def global_states():
 
 
 @pytest.mark.parametrize("version", ["rand", "standard"])
-def test_global_generators_are_left_as_they_were(version, network, batch):
+def test_global_generators_are_left_unchanged(version, network, batch):
     before = global_states()
     attacked(AutoAttack(version, steps=2, draws=2, queries=3), network, *batch)
     assert global_states() == before
@@ -77,10 +77,10 @@ def test_standard_breaks_what_the_package_breaks(norm, network, batch):
         for part in (theirs.apgd, theirs.apgd_targeted, theirs.fab):
             part.n_iter = 10
         theirs.square.n_queries = 20
-        moved, _ = theirs.run_standard_evaluation(x, y)
-    broken, expected = ((network(points).argmax(1) != y) for points in (ours, moved))
+        perturbed, _ = theirs.run_standard_evaluation(x, y)
+    wrong, expected = ((network(points).argmax(1) != y) for points in (ours, perturbed))
     assert 0 < expected.sum() < len(x)
-    assert torch.equal(broken, expected)
+    assert torch.equal(wrong, expected)
 
 
 @pytest.fixture
@@ -106,19 +106,19 @@ def test_a_later_part_gets_what_the_first_left(network, batch, monkeypatch):
 
     asked = []
     attack = AutoAttack("standard", steps=10, queries=200)
-    moved = attacked(attack, network, *batch, eps=1.5, sigma=None)
-    assert (network(moved).argmax(1) != batch[1]).all()
+    perturbed = attacked(attack, network, *batch, eps=1.5, sigma=None)
+    assert (network(perturbed).argmax(1) != batch[1]).all()
     monkeypatch.setattr(fab_pt.FABAttack_PT, "perturb", lambda self, x, y: asked.append(len(x)) or x)
-    moved = attacked(attack, network, *batch, eps=1.5, sigma=None)
+    perturbed = attacked(attack, network, *batch, eps=1.5, sigma=None)
     assert asked == [12]
-    assert (network(moved).argmax(1) != batch[1]).any()
+    assert (network(perturbed).argmax(1) != batch[1]).any()
     monkeypatch.setattr(square.SquareAttack, "perturb", lambda self, x, y: x)
     assert torch.equal(attacked(attack, network, *batch, eps=1.5, sigma=None), batch[0])
 
 
 @pytest.mark.parametrize("version", ["rand", "standard"])
 @pytest.mark.parametrize(("norm", "order"), [("l2", 2), ("linf", torch.inf)])
-def test_every_start_lies_on_the_balls_surface(version, norm, order, network, batch, starts):
+def test_every_start_is_on_the_balls_surface(version, norm, order, network, batch, starts):
     attacked(AutoAttack(version, norm, steps=1, draws=2, queries=1), network, *batch)
     assert len(starts) == {"rand": 2, "standard": 10}[version]
     for offset in starts:
@@ -126,25 +126,25 @@ def test_every_start_lies_on_the_balls_surface(version, norm, order, network, ba
 
 
 @pytest.mark.usefixtures("starts")
-def test_all_points_are_judged_under_the_same_draws(network, batch):
+def test_all_points_are_compared_under_the_same_noise(network, batch):
     """A point that is no worse must not win by its noise: five times the draws of a gradient, drawn once."""
     asked = []
     with network.register_forward_pre_hook(lambda _, args: asked.append(args[0].clone())):
         attacked(AutoAttack(draws=20), network, *batch, sigma=0.1)
-    judged = [x for x in asked if len(x) > 12]
+    compared = [x for x in asked if len(x) > 12]
     # The input itself, and what APGD brings twice, on cross-entropy and on DLR.
-    assert [len(x) for x in judged] == [5 * 20 * 12] * 5
-    assert all(torch.equal(x, judged[0]) for x in judged)
-    noise = judged[0].unflatten(0, (100, 12)) - batch[0]
+    assert [len(x) for x in compared] == [5 * 20 * 12] * 5
+    assert all(torch.equal(x, compared[0]) for x in compared)
+    noise = compared[0].unflatten(0, (100, 12)) - batch[0]
     assert noise.std().item() == pytest.approx(0.1, rel=0.02)
 
 
-def test_rand_climbs_the_smoothed_loss_of_a_half_space(half_space):
+def test_rand_maximises_the_smoothed_loss_of_a_half_space(half_space):
     """The nearest points lie along the plane's normal: the attack has to end there, whatever the noise."""
     x = torch.full((3, 1, 4, 4), 0.5) - torch.tensor([0.01, 0.05, 0.1]).view(3, 1, 1, 1)
     y = torch.zeros(3, dtype=torch.long)
-    moved = attacked(AutoAttack(steps=30, draws=8), half_space, x, y, eps=0.15, sigma=0.25)
-    offset = (moved - x).flatten(1)
+    perturbed = attacked(AutoAttack(steps=30, draws=8), half_space, x, y, eps=0.15, sigma=0.25)
+    offset = (perturbed - x).flatten(1)
     assert torch.allclose(offset.norm(dim=1), torch.full((3,), 0.15), atol=1e-3)
     assert (offset.sum(1) / 4 > 0.149).all()
 
@@ -157,14 +157,14 @@ def test_few_classes_do_without_dlr(version, classes):
         network = nn.Sequential(nn.Flatten(), nn.Linear(16, classes))
     x = torch.rand(5, 1, 4, 4, generator=torch.Generator().manual_seed(6))
     y = network(x).argmax(1)
-    moved = attacked(AutoAttack(version, steps=20, draws=4), network, x, y, eps=2.0, sigma=0.01)
-    assert (network(moved).argmax(1) != y).all()
+    perturbed = attacked(AutoAttack(version, steps=20, draws=4), network, x, y, eps=2.0, sigma=0.01)
+    assert (network(perturbed).argmax(1) != y).all()
 
 
 def test_squares_draws_are_one_for_all_rows():
-    with _SameForAll():
+    with _SharedRandom():
         images, number = torch.rand([4, 3, 1, 1]), torch.rand([1])
-    with _SameForAll():
+    with _SharedRandom():
         other = torch.rand([2, 3, 1, 1])
     assert torch.equal(images, images[:1].expand(4, 3, 1, 1))
     assert torch.equal(images[:2], other)

@@ -1,6 +1,6 @@
-"""Attacks: frozen dataclasses of their hyper-parameters that move inputs within a ball.
+"""Attacks: frozen dataclasses of their hyper-parameters that perturb inputs within a norm ball.
 
-A new attack is one file with such a dataclass and one more name in `AnyAttack`.
+A new attack is one file with such a dataclass and one more member of `AnyAttack`.
 """
 
 from rhobust.attacks.autoattack import AutoAttack as AutoAttack
@@ -11,4 +11,4 @@ from rhobust.attacks.pgd import PGD as PGD
 from rhobust.attacks.pgd import PaperPGD as PaperPGD
 
 AnyAttack = PGD | EOT | PaperPGD | AutoAttack
-"""Every attack: the command line, the records and the tests read this union."""
+"""Every attack: the command line, the records and the tests are derived from this union."""

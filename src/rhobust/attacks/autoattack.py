@@ -1,4 +1,4 @@
-"""AutoAttack (Croce and Hein, 2020), by the package pyautoattack."""
+"""AutoAttack (Croce and Hein, 2020), with the components of the package pyautoattack."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -9,49 +9,48 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from rhobust.attacks.base import AttackMethod, Norm, pad_batch, unit
-from rhobust.attacks.gradient import smoothed_logits
+from rhobust.attacks.base import AttackMethod, Norm, normalise, pad_batch
+from rhobust.attacks.gradient import margin, smoothed_logits
 from rhobust.models.inference import frozen
 from rhobust.noise import DrawnNoise, Noise, stream
 from rhobust.settings import check_declared
 
 _LOG = logging.getLogger(__name__)
-# DLR's gradient is zero where an example is broken beyond doubt: what pyautoattack warns of is no news by itself.
+# DLR has a zero gradient at examples that are misclassified by far: pyautoattack's warning about it is not useful.
 _LOG.addHandler(logging.NullHandler())
 
-Answer = Callable[[Tensor], Tensor]
+LogitsFunction = Callable[[Tensor], Tensor]
 """From inputs `(n, ...)` to logits `(n, classes)`."""
-JUDGING = 5
-"""A point of the smoothed classifier is judged by this many times the draws of a gradient."""
+SELECTION = 5
+"""Points are compared with this many times the noise samples of a gradient."""
 TARGETS = 9
-"""Classes that the targeted parts aim at, at most."""
+"""Largest number of target classes."""
 
 
 @dataclass(frozen=True)
 class AutoAttack(AttackMethod):
-    """AutoAttack: of the points that its parts find, the one that the classifier gets most wrong.
+    """AutoAttack: of the points found by its components, the one with the largest margin of another class.
 
-    "rand" attacks the smoothed classifier by APGD on cross-entropy and on DLR. The draws of a step go through the
-    network in one batch, so that it climbs -log of the mean softmax; pyautoattack's own way is to average the gradients
-    of single draws, and to believe a single draw's answer. "standard" attacks the base network by APGD, targeted APGD,
-    targeted FAB and Square, each on what the parts before it left standing. DLR needs three classes, its targeted form
-    four, and Square images of 5x5 pixels: without them these parts are left out.
+    "rand" attacks the smoothed classifier by APGD on cross-entropy and on DLR. The noise samples of a step form one
+    batch, so that -log of the mean softmax is maximised; pyautoattack itself averages the gradients of single samples
+    and classifies with a single sample. "standard" attacks the base network by APGD, targeted APGD, targeted FAB and
+    Square, each on the examples that are still robust. DLR needs three classes, its targeted form four, and Square
+    images of 5x5 pixels; otherwise these components are skipped.
 
-    Starts and noise come from the example's own stream. Square alone draws otherwise: the same for all examples and
-    whatever the seed. So the result of an example does not depend on the others of its batch, but for the order in
-    which floating point numbers are added.
+    Starts and noise come from the example's named stream. Square's random numbers are the same for all examples and
+    seeds. So an example's result does not depend on the rest of its batch, up to the order of floating-point sums.
     """
 
     version: Literal["rand", "standard"] = "rand"
-    """rand: the smoothed classifier; standard: the base network without noise."""
+    """rand: attack the smoothed classifier; standard: the base network without noise."""
     norm: Norm = "l2"
-    """The ball: L2 or L-infinity."""
+    """Norm of the ball: L2 or L-infinity."""
     steps: int = 100
-    """Gradients taken by each part, and for each class where it is targeted."""
+    """Gradients per component, and per target class if targeted."""
     draws: int = 20
-    """rand: noise draws a gradient."""
+    """rand: noise samples per gradient."""
     queries: int = 5000
-    """standard: answers that Square asks for."""
+    """standard: queries of Square."""
 
     def __post_init__(self) -> None:
         check_declared(self)
@@ -70,54 +69,54 @@ class AutoAttack(AttackMethod):
         devices = range(torch.cuda.device_count())
         with frozen(model) as network, torch.random.fork_rng(devices=devices):
             if not self.attacks_smoothed:
-                return self._standard(_padded(network, x), x, y, eps, rng)
+                return self._standard(_in_padded_batches(network, x), x, y, eps, rng)
             if sigma is None:
                 raise ValueError("sigma must be given for AutoAttack's version rand, got None; standard needs none")
             return self._rand(network, x, y, eps, sigma, rng)
 
     def _rand(self, model: nn.Module, x: Tensor, y: Tensor, eps: float, sigma: float, rng: Noise) -> Tensor:
-        judging = DrawnNoise(rng.normal(x, JUDGING * self.draws))
+        selection = DrawnNoise(rng.normal(x, SELECTION * self.draws))
 
-        def judge(points: Tensor) -> Tensor:
-            return smoothed_logits(model, points, sigma=sigma, draws=JUDGING * self.draws, rng=judging)
+        def selection_logits(points: Tensor) -> Tensor:
+            return smoothed_logits(model, points, sigma=sigma, draws=SELECTION * self.draws, rng=selection)
 
-        def answer(point: Tensor) -> Tensor:
+        def logits(point: Tensor) -> Tensor:
             return smoothed_logits(model, point.to(x.dtype), sigma=sigma, draws=self.draws, rng=rng)
 
-        worst = _Worst(x, y, judge)
+        worst = _Worst(x, y, selection_logits)
         for loss in ("ce", "dlr")[: worst.classes - 1]:
-            # Who is broken is a matter of the draws, so every part attacks everybody.
-            for points in self._apgd(answer, x, y, eps, self._start(x, eps, rng), loss=loss):
-                worst.offer(points)
+            # Misclassification depends on the noise samples, so every component attacks every example.
+            for points in self._apgd(logits, x, y, eps, self._start(x, eps, rng), loss=loss):
+                worst.update(points)
         return worst.points
 
-    def _standard(self, answer: Answer, x: Tensor, y: Tensor, eps: float, rng: Noise) -> Tensor:
-        fab, square = _parts("fab_pt.FABAttack_PT", "square.SquareAttack")
-        worst = _Worst(x, y, answer)
-        for points in self._apgd(answer, x, y, eps, self._start(x, eps, rng), loss="ce"):
-            worst.offer(points)
+    def _standard(self, logits: LogitsFunction, x: Tensor, y: Tensor, eps: float, rng: Noise) -> Tensor:
+        fab, square = _components("fab_pt.FABAttack_PT", "square.SquareAttack")
+        worst = _Worst(x, y, logits)
+        for points in self._apgd(logits, x, y, eps, self._start(x, eps, rng), loss="ce"):
+            worst.update(points)
         for nearest in range(2, 2 + self._targets(worst.classes) if worst.classes > 3 else 2):
-            left = worst.standing()
+            left = worst.robust()
             if not len(left):
                 return worst.points
             start = self._start(x, eps, rng)[left]
-            target = answer(x[left]).sort(dim=1).indices[:, -nearest]
-            for points in self._apgd(answer, x[left], y[left], eps, start, target=target):
-                worst.offer(points, left)
+            target = logits(x[left]).sort(dim=1).indices[:, -nearest]
+            for points in self._apgd(logits, x[left], y[left], eps, start, target=target):
+                worst.update(points, left)
         targets = self._targets(worst.classes)
-        parts = [fab(answer, **self._common(x, eps), n_iter=self.steps, targeted=True, n_target_classes=targets)]
+        components = [fab(logits, **self._common(x, eps), n_iter=self.steps, targeted=True, n_target_classes=targets)]
         if x.dim() == 4 and min(x.shape[2:]) >= 5:
-            parts.append(square(answer, **self._common(x, eps), n_queries=self.queries, resc_schedule=False))
-        for part in parts:
-            left = worst.standing()
+            components.append(square(logits, **self._common(x, eps), n_queries=self.queries, resc_schedule=False))
+        for component in components:
+            left = worst.robust()
             if len(left):
-                with _SameForAll(), torch.no_grad():
-                    worst.offer(part.perturb(x[left].float(), y[left]), left)
+                with _SharedRandom(), torch.no_grad():
+                    worst.update(component.perturb(x[left].float(), y[left]), left)
         return worst.points
 
     def _apgd(
         self,
-        answer: Answer,
+        logits: LogitsFunction,
         x: Tensor,
         y: Tensor,
         eps: float,
@@ -126,20 +125,20 @@ class AutoAttack(AttackMethod):
         loss: str | None = None,
         target: Tensor | None = None,
     ) -> Sequence[Tensor]:
-        """Where APGD's loss was largest, and the last point with a wrong answer (the start where there was none)."""
-        plain, targeted = _parts("autopgd_base.APGDAttack", "autopgd_base.APGDAttack_targeted")
+        """The point of APGD's largest loss, and the last misclassified point (the start if there was none)."""
+        plain, targeted = _components("autopgd_base.APGDAttack", "autopgd_base.APGDAttack_targeted")
         options = {**self._common(x, eps), "n_iter": self.steps, "logger": _LOG}
-        attack = plain(answer, **options, loss=loss) if target is None else targeted(answer, **options)
+        attack = plain(logits, **options, loss=loss) if target is None else targeted(logits, **options)
         attack.y_target = target
         attack.init_hyperparam(x)
         best, _, _, wrong = attack.attack_single_run(x.float(), y, x_init=start.float())
         return best, wrong
 
     def _start(self, x: Tensor, eps: float, rng: Noise) -> Tensor:
-        """A random point on the ball's surface, by pyautoattack's law."""
+        """A random point on the ball's surface, with pyautoattack's distribution."""
         (direction,) = rng.normal(x, 1)
         if self.norm == "l2":
-            return x + eps * unit(direction)
+            return x + eps * normalise(direction)
         uniform = (direction / 2**0.5).erf()
         return x + eps * uniform / uniform.flatten(1).abs().amax(1).view(-1, *[1] * (x.dim() - 1))
 
@@ -150,39 +149,38 @@ class AutoAttack(AttackMethod):
         return min(TARGETS, classes - 1)
 
 
-def _padded(model: nn.Module, x: Tensor) -> Answer:
-    """The network's answers in padded batches, in the arithmetic of x."""
+def _in_padded_batches(model: nn.Module, x: Tensor) -> LogitsFunction:
+    """The network's logits, computed in padded batches and in the dtype of x."""
     return lambda point: model(pad_batch(point).to(x.dtype))[: len(point)]
 
 
 class _Worst:
-    """The point found so far that the classifier gets most wrong, for each example."""
+    """Per example the point found so far with the largest margin of another class."""
 
-    def __init__(self, x: Tensor, y: Tensor, judge: Answer) -> None:
-        self.y, self.judge = y, judge
+    def __init__(self, x: Tensor, y: Tensor, logits: LogitsFunction) -> None:
+        self.y, self.logits = y, logits
         self.points = x.clone()
         self.margin = x.new_full((len(x),), -torch.inf)
-        self.classes = self.offer(x).shape[1]
+        self.classes = self.update(x).shape[1]
 
     @torch.no_grad()
-    def offer(self, points: Tensor, rows: Tensor | None = None) -> Tensor:
-        """Take the points that are worse than those found before; returns the logits of all that were offered."""
+    def update(self, points: Tensor, rows: Tensor | None = None) -> Tensor:
+        """Keep the points with a larger margin than those before; returns the logits of all given points."""
         rows = torch.arange(len(self.y), device=self.y.device) if rows is None else rows
         points = points.to(self.points.dtype)
-        logits = self.judge(points)
-        label = self.y[rows, None]
-        margin = logits.scatter(1, label, -torch.inf).amax(1) - logits.gather(1, label).squeeze(1)
-        worse = margin > self.margin[rows]
-        self.points[rows[worse]], self.margin[rows[worse]] = points[worse], margin[worse].to(self.margin.dtype)
+        logits = self.logits(points)
+        margins = margin(logits, self.y[rows])
+        worse = margins > self.margin[rows]
+        self.points[rows[worse]], self.margin[rows[worse]] = points[worse], margins[worse].to(self.margin.dtype)
         return logits
 
-    def standing(self) -> Tensor:
-        """The examples that every point found was answered rightly for."""
+    def robust(self) -> Tensor:
+        """The examples that are classified correctly at every point found."""
         return (self.margin < 0).nonzero().squeeze(1)
 
 
-class _SameForAll(TorchFunctionMode):
-    """Answers torch.rand by a stream of our own, with one draw for all rows of a batch of images."""
+class _SharedRandom(TorchFunctionMode):
+    """Replaces torch.rand by a named stream, with the same numbers for all rows of a batch of images."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -196,7 +194,7 @@ class _SameForAll(TorchFunctionMode):
         return one.expand(shape)
 
 
-def _parts(*names: str) -> list[Any]:
+def _components(*names: str) -> list[Any]:
     """Classes of pyautoattack, by module and name."""
     from importlib import import_module
 

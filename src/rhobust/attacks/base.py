@@ -1,4 +1,4 @@
-"""Base class of attacks, and the balls they search."""
+"""Base class of attacks, norm balls, projections and step rules."""
 
 import math
 from abc import ABC, abstractmethod
@@ -12,56 +12,24 @@ from rhobust.models.inference import StepRule, output_width
 from rhobust.noise import ExampleNoise, Noise
 
 Norm = Literal["l2", "linf"]
-"""How far an input is moved: by L2 or by L-infinity distance."""
+"""Norm of the perturbation."""
 Gradient = Literal["normalised", "raw"]
-"""What a step follows: the direction of the gradient (in L-infinity its sign), or the gradient as it is."""
-
-
-def projected_step(norm: Norm, gradient: Gradient, centre: Tensor, eps: float, size: float) -> StepRule:
-    """Steps along the gradient, within the ball of radius eps around each centre and in [0, 1]."""
-    if gradient == "normalised":
-        return l2_step(centre, eps, size) if norm == "l2" else linf_step(centre, eps, size)
-    project = project_l2 if norm == "l2" else project_linf
-    return lambda point, slope, _: project(point + size * slope, centre, eps).clamp(0, 1)
-
-
-def random_point(x: Tensor, eps: float, norm: Norm, rng: Noise) -> Tensor:
-    """A point uniform in the ball of radius eps around each example, clamped to [0, 1]."""
-    # Only normal draws are named streams; their distribution function turns them into uniform ones.
-    direction, level = rng.normal(x, 2)
-    uniform = 0.5 * (1 + (level / 2**0.5).erf())
-    if norm == "linf":
-        return (x + eps * (2 * uniform - 1)).clamp(0, 1)
-    dimension = x[0].numel()
-    radius = uniform.flatten(1)[:, 0].view(-1, *[1] * (x.dim() - 1)) ** (1 / dimension)
-    return (x + eps * radius * unit(direction)).clamp(0, 1)
-
-
-def distances(moved: Tensor, x: Tensor, norm: Norm) -> Tensor:
-    """How far each example was moved, `(n,)`."""
-    return norms(moved - x).flatten() if norm == "l2" else (moved - x).flatten(1).abs().amax(1)
-
-
-FLOOR = 32
-"""Rows of a forward pass at least: below, a CPU's kernels change with the batch, and so would a result."""
-
-
-def pad_batch(x: Tensor) -> Tensor:
-    """The rows of x, and copies of the first up to `FLOOR` rows."""
-    return torch.cat([x, x[:1].expand(FLOOR - len(x), *x.shape[1:])]) if len(x) < FLOOR else x
+"""Direction of a step: the normalised gradient (L-infinity: its sign), or the gradient itself."""
+MIN_BATCH = 32
+"""Smallest batch of a forward pass: a CPU uses other kernels below it, so results would depend on the batch size."""
 
 
 class AttackMethod(ABC):
-    """Moves each input within eps so that the model errs; stays in [0, 1]."""
+    """An attack: perturbs each input within a ball of radius eps, inside [0, 1], to cause a misclassification."""
 
     @property
     @abstractmethod
     def attacks_smoothed(self) -> bool:
-        """Whether the attack is one on the smoothed classifier, and needs its sigma."""
+        """Whether the smoothed classifier is attacked; its sigma is then required."""
 
     @abstractmethod
     def perturb(self, model: nn.Module, x: Tensor, y: Tensor, *, eps: float, sigma: float | None, rng: Noise) -> Tensor:
-        """The attacked inputs; the arguments are those of a call, looked at and filled in."""
+        """The adversarial examples; arguments as in `__call__`, validated and with defaults filled in."""
 
     def __call__(
         self,
@@ -73,15 +41,15 @@ class AttackMethod(ABC):
         sigma: float | None = None,
         rng: Noise | None = None,
     ) -> Tensor:
-        """The attacked inputs.
+        """The adversarial examples.
 
         Args:
             model: The base network, from inputs in [0, 1] to logits.
             x: Inputs, float in [0, 1], `(n, ...)`.
             y: True labels, `(n,)`.
             eps: Radius of the ball.
-            sigma: Noise of the smoothed classifier under attack; None where there is none.
-            rng: Noise for random starts and for expectations; streams named by the inputs' places where none is given.
+            sigma: Noise of the attacked smoothed classifier; None for an attack on the base network.
+            rng: Noise for random starts and expectations; default: streams named by the inputs' positions.
         """
         if not 0 <= eps < math.inf:
             raise ValueError(f"eps must be >= 0 and finite, got {eps}")
@@ -90,7 +58,7 @@ class AttackMethod(ABC):
         check_images(x)
         if not x.is_floating_point():
             raise ValueError(
-                f"x must be floating point to be attacked, got {x.dtype}: to_unit of rhobust.data makes it so"
+                f"x must be floating point to be attacked, got {x.dtype}: to_unit of rhobust.data converts it"
             )
         y = class_numbers(y, x)
         check_labels(y, output_width(model, x))
@@ -99,13 +67,18 @@ class AttackMethod(ABC):
 
 
 def norms(x: Tensor) -> Tensor:
-    """The L2 norm of each example, shaped to multiply it."""
+    """The L2 norm of each example, shaped to broadcast against it."""
     return torch.linalg.vector_norm(x, dim=tuple(range(1, x.dim())), keepdim=True)
 
 
-def unit(gradient: Tensor) -> Tensor:
-    """Each example's gradient over its L2 norm; a zero gradient stays zero."""
+def normalise(gradient: Tensor) -> Tensor:
+    """Each example's gradient divided by its L2 norm; a zero gradient stays zero."""
     return gradient / norms(gradient).clamp_min(torch.finfo(gradient.dtype).tiny)
+
+
+def distances(perturbed: Tensor, x: Tensor, norm: Norm) -> Tensor:
+    """The norm of each perturbation, `(n,)`."""
+    return norms(perturbed - x).flatten() if norm == "l2" else (perturbed - x).flatten(1).abs().amax(1)
 
 
 def project_l2(x: Tensor, centre: Tensor, eps: float) -> Tensor:
@@ -119,8 +92,28 @@ def project_linf(x: Tensor, centre: Tensor, eps: float) -> Tensor:
     return centre + (x - centre).clamp(-eps, eps)
 
 
+def random_point(x: Tensor, eps: float, norm: Norm, rng: Noise) -> Tensor:
+    """A point uniform in the ball of radius eps around each example, clamped to [0, 1]."""
+    # Named streams are normal; their distribution function makes them uniform.
+    direction, level = rng.normal(x, 2)
+    uniform = 0.5 * (1 + (level / 2**0.5).erf())
+    if norm == "linf":
+        return (x + eps * (2 * uniform - 1)).clamp(0, 1)
+    dimension = x[0].numel()
+    radius = uniform.flatten(1)[:, 0].view(-1, *[1] * (x.dim() - 1)) ** (1 / dimension)
+    return (x + eps * radius * normalise(direction)).clamp(0, 1)
+
+
+def projected_step(norm: Norm, gradient: Gradient, centre: Tensor, eps: float, size: float) -> StepRule:
+    """Step along the gradient, projected on the ball of radius eps around each centre and on [0, 1]."""
+    if gradient == "normalised":
+        return l2_step(centre, eps, size) if norm == "l2" else linf_step(centre, eps, size)
+    project = project_l2 if norm == "l2" else project_linf
+    return lambda point, slope, _: project(point + size * slope, centre, eps).clamp(0, 1)
+
+
 def l2_step(centre: Tensor, eps: float, size: float) -> StepRule:
-    """Steps of one length along the normalised gradient, within the L2 ball around each centre and in [0, 1]."""
+    """Step of length `size` along the normalised gradient, projected on the L2 ball and on [0, 1]."""
 
     def step(point: Tensor, gradient: Tensor, _: int) -> Tensor:
         length = norms(gradient).clamp_min(torch.finfo(gradient.dtype).tiny)
@@ -130,5 +123,10 @@ def l2_step(centre: Tensor, eps: float, size: float) -> StepRule:
 
 
 def linf_step(centre: Tensor, eps: float, size: float) -> StepRule:
-    """Steps of one length along the gradient's sign, within the L-infinity ball around each centre and in [0, 1]."""
+    """Step of length `size` along the gradient's sign, projected on the L-infinity ball and on [0, 1]."""
     return lambda point, gradient, _: project_linf(point + size * gradient.sign(), centre, eps).clamp(0, 1)
+
+
+def pad_batch(x: Tensor) -> Tensor:
+    """The rows of x, followed by copies of the first up to `MIN_BATCH` rows."""
+    return torch.cat([x, x[:1].expand(MIN_BATCH - len(x), *x.shape[1:])]) if len(x) < MIN_BATCH else x

@@ -1,4 +1,4 @@
-"""PGD on the base network, EOT-PGD on the smoothed classifier, and the paper's protocol."""
+"""PGD on the base network, EOT-PGD on the smoothed classifier, and the attack of the paper's experiments."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -13,7 +13,7 @@ from rhobust.settings import check_declared
 
 @dataclass(frozen=True)
 class PGD(GradientAttack):
-    """PGD on the base network: it does not see the smoothing noise."""
+    """PGD on the base network; it ignores the smoothing noise."""
 
     @property
     def attacks_smoothed(self) -> bool:
@@ -25,10 +25,10 @@ class PGD(GradientAttack):
 
 @dataclass(frozen=True)
 class EOT(GradientAttack):
-    """PGD on the mean softmax over fresh noise draws at each step: it sees the smoothing noise."""
+    """EOT-PGD, a white-box adaptive attack on the smoothed classifier: PGD on the mean softmax over fresh noise."""
 
     draws: int = 16
-    """Noise draws a gradient; fewer flatter a noise-trained model."""
+    """Noise samples per gradient; with few, a network trained under noise seems more robust than it is."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -50,22 +50,22 @@ Sees = Literal["base", "draw"]
 
 @dataclass(frozen=True)
 class PaperPGD(AttackMethod):
-    """L2 PGD with steps of 2 eps / steps, as the paper states it; its readings are options.
+    """L2 PGD with constant steps of 2 eps / steps, as described in the paper.
 
-    The paper gives the number of steps (20 or 100) and their size. It does not say whether the gradient is that of the
-    base network or of a noisy input, nor whether it is normalised, nor whether noise is added before the answer: that
-    is the evaluation's `scored` and `votes`. This attack is for comparison with printed numbers; it flatters a network
-    that is smoothed.
+    The paper gives the number of steps (20 or 100) and their size. It does not say whether the gradient is taken at the
+    input or at a noisy input, whether it is normalised, or whether noise is added before classification; the first two
+    are options here, the third is the evaluation's predictor. This attack is for comparison with the paper's numbers;
+    it overestimates the robustness of smoothed networks.
     """
 
     kind: ClassVar[str] = "paper"
 
     steps: int = 20
-    """Gradients taken: 20 in the paper, 100 in its supplement."""
+    """Gradients: 20 in the paper, 100 in its supplement."""
     sees: Sees = "base"
-    """The gradient at the input itself, or at the input with one fresh noise draw a step."""
+    """base: gradient at the input; draw: at the input plus one fresh noise sample per step."""
     gradient: Gradient = "normalised"
-    """Follow the gradient's direction, or the gradient as it is."""
+    """Direction: the normalised gradient, or the raw gradient."""
 
     def __post_init__(self) -> None:
         check_declared(self)
@@ -77,20 +77,15 @@ class PaperPGD(AttackMethod):
         return self.gradient_attack().attacks_smoothed
 
     def gradient_attack(self) -> GradientAttack:
-        """The attack that this reading is."""
-        if self.sees == "base":
-            return PGD(**self._textbook())
-        return EOT(**self._textbook(), draws=1)
-
-    def _textbook(self) -> dict[str, Any]:
-        """Steps of one size from the centre, once."""
-        return {
+        """The equivalent PGD or EOT-PGD."""
+        options: dict[str, Any] = {
             "steps": self.steps,
             "schedule": "constant",
             "gradient": self.gradient,
             "warm": False,
             "restarts": 0,
         }
+        return PGD(**options) if self.sees == "base" else EOT(**options, draws=1)
 
     def perturb(self, model: nn.Module, x: Tensor, y: Tensor, *, eps: float, sigma: float | None, rng: Noise) -> Tensor:
         return self.gradient_attack().perturb(model, x, y, eps=eps, sigma=sigma, rng=rng)

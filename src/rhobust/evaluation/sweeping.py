@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from rhobust.attacks import AnyAttack, AttackMethod, GradientAttack, PaperPGD
-from rhobust.attacks.base import FLOOR, Norm, distances
+from rhobust.attacks.base import MIN_BATCH, Norm, distances
 from rhobust.data import to_unit
 from rhobust.evaluation.judging import Judge
 from rhobust.evaluation.target import Target
@@ -144,7 +144,7 @@ class _Sweep:
             yield positions[first : first + size]
 
     def _craft(self, radius: float, chunk: list[int], attempt: int, name: str) -> Tensor:
-        least = -(-FLOOR // getattr(self.attack, "draws", 1))
+        least = -(-MIN_BATCH // getattr(self.attack, "draws", 1))
         filled = chunk + chunk[:1] * (least - len(chunk))
         rng = ExampleNoise(self.seed, f"{self.stage}attack:{name}", [self.block[position] for position in filled])
         x, y = self.x[filled], self.y[filled]
