@@ -10,7 +10,7 @@ from scipy import special
 
 from benchmarks.benchmark import Setting, Table
 from rhobust.bounds import population_loss, population_loss_intervals
-from rhobust.certificates import corrected_alpha, count_errors, noise_kind
+from rhobust.certificates import Smoothing, corrected_alpha, count_errors, noise_kind
 from rhobust.evaluation import Target, target_from_run
 from rhobust.formatting import format_number
 from rhobust.progress import ProgressCallback, ProgressEvent, progress_or_default
@@ -113,17 +113,8 @@ def _votes(
     images, labels = (part.to(target.device) for part in (target.data.images, target.data.labels))
 
     def count(block: list[int], number: int) -> np.ndarray:
-        wrong, _ = count_errors(
-            target.model,
-            images[block],
-            labels[block],
-            indices=block,
-            sigma=target.smoothing(),
-            draws=number,
-            seed=seed,
-            num_classes=target.data.num_classes,
-        )
-        return wrong
+        smoothing = Smoothing.for_images(images[block], target.smoothing(), target.data.num_classes, seed=seed)
+        return count_errors(target.model, images[block], labels[block], smoothing, indices=block, draws=number)
 
     count(indices[:1], 1)
     start, found = time.perf_counter(), []

@@ -19,7 +19,7 @@ import torch
 from PIL import Image, ImageFilter
 
 import rhobust
-from rhobust.certificates import count_errors, measured_certificate, measured_shift, vote_accuracy
+from rhobust.certificates import MeasuredCertificate, MeasuredShift, Smoothing, accuracy_under_noise, count_errors
 from rhobust.data import pair_distances
 from rhobust.formatting import format_number
 from rhobust.records import write_json
@@ -90,8 +90,8 @@ def main() -> None:
     _, test = rhobust.load(run.config.data, "test", root=options.root).take(options.limit)
 
     def wrong_votes(images: torch.Tensor) -> np.ndarray:
-        votes = {"indices": range(len(test)), "sigma": sigma, "draws": options.draws, "seed": 0}
-        return count_errors(model, images, test.labels, **votes)[0]
+        smoothing = Smoothing.for_images(images, sigma, test.num_classes)
+        return count_errors(model, images, test.labels, smoothing, indices=range(len(test)), draws=options.draws)
 
     errors = wrong_votes(test.images)
     common = {"dimension": test.images[0].numel(), "alpha": options.alpha}
@@ -100,11 +100,11 @@ def main() -> None:
     for name, change in CHANGES.items():
         after = changed(test.images, change)
         distances = pair_distances(test.images, after)
-        shift = measured_shift(distances, **common)
-        certificate = measured_certificate(
+        shift = MeasuredShift.from_distances(distances, **common)
+        certificate = MeasuredCertificate.from_counts(
             errors, distances, draws=options.draws, sigma=sigma, seed=0, noise="grid", **common
         )
-        share = vote_accuracy(errors if name == "none" else wrong_votes(after), options.draws)
+        share = accuracy_under_noise(errors if name == "none" else wrong_votes(after), options.draws)
         rows.append({"change": name, "shift": asdict(shift), "certificate": asdict(certificate), "measured": share})
         print(line(rows[-1]), flush=True)
     print(f"{len(test)} images, {options.draws} draws, sigma {sigma:g}, alpha {options.alpha:g} a line")

@@ -27,7 +27,7 @@ from rhobust.certificates import (
     baseline_certificates,
     certify_shift,
     count_votes,
-    draw_losses,
+    sample_losses,
 )
 from rhobust.certificates.claim import rounding_noise
 from rhobust.data import to_unit
@@ -138,9 +138,9 @@ def test_more_errors_never_certify_more():
     assert certified(errors) >= certified(errors + 3)
 
 
-def test_evidence_of_some_points_is_no_certificate_of_all():
+def test_counts_of_some_points_are_no_certificate_of_all():
     procedure = ShiftProcedure(ShiftClaim(estimator="sample"), Smoothing(0.5, 2), points=400, dimension=64, draws=10)
-    with pytest.raises(ValueError, match="counts must be that of all 400 points, got 40"):
+    with pytest.raises(ValueError, match="counts must be those of all 400 points, got 40"):
         procedure.certify(VoteCounts(np.zeros(40)), (0.1,))
 
 
@@ -227,14 +227,14 @@ def test_a_soft_loss_is_counted_by_its_own_draws(half_space, grey_images):
     images, labels = grey_images.images[10:30], grey_images.labels[10:30]
     names = {"indices": range(10, 30), "draws": 25, "purpose": "shift"}
     loss, smoothing = ClippedCrossEntropy(0.7), Smoothing(0.25, 2, seed=3)
-    drawn = draw_losses(half_space, images, labels, loss, smoothing, **names)
+    drawn = sample_losses(half_space, images, labels, loss, smoothing, **names)
     assert drawn.values.shape == (20, 25)
     assert drawn.values.min() > 0
     assert drawn.values.max() == 0.7
-    hard = draw_losses(half_space, images, labels, ZeroOne(), smoothing, **names)
+    hard = sample_losses(half_space, images, labels, ZeroOne(), smoothing, **names)
     assert (hard.values.sum(1) == drawn.errors).all()
     some = names | {"indices": range(15, 19)}
-    part = draw_losses(half_space, images[5:9], labels[5:9], loss, smoothing, **some)
+    part = sample_losses(half_space, images[5:9], labels[5:9], loss, smoothing, **some)
     assert (part.values == drawn.values[5:9]).all()
     claim = ShiftClaim(loss="cross-entropy", bound=0.7)
     procedure = ShiftProcedure(claim, smoothing, points=20, dimension=16, draws=25)
@@ -256,7 +256,7 @@ def test_the_estimators_of_a_soft_loss_are_their_bounds(half_space, grey_images,
     claim = ShiftClaim(loss="cross-entropy", bound=0.7, cost=cost, estimator=estimator)
     images, labels = grey_images.images, grey_images.labels
     found = certify_shift(half_space, images, labels, sigma=0.25, eps=(0.1,), draws=30, alpha=0.04, claim=claim)
-    drawn = draw_losses(
+    drawn = sample_losses(
         half_space,
         images,
         labels,
@@ -297,7 +297,7 @@ def test_nan_and_losses_out_of_bounds_are_errors(half_space, grey_images):
         with pytest.raises(ValueError, match="logits must be numbers, but the network returned NaN"):
             certify_shift(Nan(), grey_images.images, grey_images.labels, sigma=0.25, eps=EPS, claim=claim)
     with pytest.raises(ValueError, match=r"losses must be in \[0, 0.5\], their bound, got 0.75"):
-        draw_losses(
+        sample_losses(
             half_space,
             grey_images.images,
             grey_images.labels,

@@ -8,8 +8,13 @@ import torch
 from scipy import stats
 
 from rhobust.bounds import measured_loss
-from rhobust.certificates import certify_measured_shift, certify_shift, measure_shift, measured_certificate
-from rhobust.certificates.measured_shift import vote_accuracy
+from rhobust.certificates import (
+    MeasuredCertificate,
+    accuracy_under_noise,
+    certify_measured_shift,
+    certify_shift,
+    measure_shift,
+)
 from rhobust.data import to_unit
 
 SIGMA = 0.25
@@ -72,7 +77,7 @@ def test_the_interval_covers_the_share_of_right_votes():
     rng = np.random.default_rng(1)
     misses = 0
     for _ in range(200):
-        found = vote_accuracy(10 * rng.binomial(1, 0.1, 80), 10)
+        found = accuracy_under_noise(10 * rng.binomial(1, 0.1, 80), 10)
         misses += not found["low"] <= 0.9 <= found["high"]
         assert found["low"] <= found["accuracy"] <= found["high"]
     assert misses <= stats.binom.isf(1e-6, 200, 0.05)
@@ -82,7 +87,7 @@ def test_the_charge_for_images_that_move_far_is_part_of_the_loss():
     # One image in ten moves across the whole room: at least that many answers are given up.
     rng = np.random.default_rng(2)
     errors, distances = rng.binomial(10, 0.05, 800), np.where(np.arange(800) % 10 == 0, 4.0, 0.02)
-    found = measured_certificate(
+    found = MeasuredCertificate.from_counts(
         errors, distances, draws=10, sigma=SIGMA, dimension=16, alpha=0.01, seed=0, noise="float"
     )
     loss = measured_loss(errors, 10, distances, SIGMA, 0.01, least=1 / 255, most=4.0)
@@ -92,7 +97,7 @@ def test_the_charge_for_images_that_move_far_is_part_of_the_loss():
 
 
 def test_nothing_certified_is_said_so():
-    certificate = measured_certificate(
+    certificate = MeasuredCertificate.from_counts(
         np.full(50, 3),
         np.full(40, 3.9),
         draws=5,

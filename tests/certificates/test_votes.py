@@ -9,8 +9,8 @@ from rhobust.certificates import (
     certify_inputs,
     corrected_alpha,
     count_votes,
-    draw_losses,
     noise_kind,
+    sample_losses,
 )
 from rhobust.certificates.sampling import BY_ROWS, CHUNK, ROWS, VoteCounter
 from rhobust.data import to_unit
@@ -172,7 +172,7 @@ def test_every_image_has_a_name(half_space, grey_images):
         with pytest.raises(ValueError, match=r"indices must name every image \(40\)"):
             certify_inputs(half_space, x, Smoothing(0.25, 2), Fixed(n=100), indices=indices, alpha=0.01)
         with pytest.raises(ValueError, match=r"indices must name every image \(40\)"):
-            draw_losses(half_space, x, y, ZeroOne(), Smoothing(0.25, 2), indices=indices, draws=2, purpose="test")
+            sample_losses(half_space, x, y, ZeroOne(), Smoothing(0.25, 2), indices=indices, draws=2, purpose="test")
 
 
 def test_the_sampler_is_charged_to_alpha():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from rhobust.certificates import measured_certificate, measured_shift
+from rhobust.certificates import MeasuredCertificate, MeasuredShift
 from rhobust.data import Pairs, pair_distances
 from rhobust.evaluation import measure_pairs, measure_target, record_pairs
 from rhobust.progress import no_progress
@@ -29,13 +29,13 @@ def test_the_record_holds_what_its_summary_rests_on(target, pairs):
     assert read_record(record.path) == record
     distances, errors = (np.array([row[key] for row in record.rows]) for key in ("distance", "errors"))
     assert np.array_equal(distances, pair_distances(pairs.before, pairs.after))
-    certificate = measured_certificate(
+    certificate = MeasuredCertificate.from_counts(
         errors, distances, draws=8, sigma=0.25, dimension=16, alpha=0.05, seed=0, noise="grid"
     )
     summary = record.summary
     assert summary["certificate"]["certified_accuracy"] == certificate.certified_accuracy
     assert summary["certificate"]["statement"] == certificate.statement()
-    shift = measured_shift(distances, dimension=16, alpha=0.05)
+    shift = MeasuredShift.from_distances(distances, dimension=16, alpha=0.05)
     assert summary["shift"]["eps_upper"] == shift.eps_upper
     assert summary["shift"] == measure_pairs(pairs, alpha=0.05)
     assert summary["before"]["accuracy"] == pytest.approx(1 - errors.mean() / 8)

@@ -4,15 +4,13 @@ from rhobust.certificates.claim import BoundedLoss as BoundedLoss
 from rhobust.certificates.claim import ClippedCrossEntropy as ClippedCrossEntropy
 from rhobust.certificates.claim import ShiftClaim as ShiftClaim
 from rhobust.certificates.claim import ZeroOne as ZeroOne
-from rhobust.certificates.claim import draw_losses as draw_losses
+from rhobust.certificates.claim import sample_losses as sample_losses
 from rhobust.certificates.claim import scope_of_validity as scope_of_validity
 from rhobust.certificates.measured_shift import MeasuredCertificate as MeasuredCertificate
 from rhobust.certificates.measured_shift import MeasuredShift as MeasuredShift
+from rhobust.certificates.measured_shift import accuracy_under_noise as accuracy_under_noise
 from rhobust.certificates.measured_shift import certify_measured_shift as certify_measured_shift
 from rhobust.certificates.measured_shift import measure_shift as measure_shift
-from rhobust.certificates.measured_shift import measured_certificate as measured_certificate
-from rhobust.certificates.measured_shift import measured_shift as measured_shift
-from rhobust.certificates.measured_shift import vote_accuracy as vote_accuracy
 from rhobust.certificates.procedures import PROCEDURES as PROCEDURES
 from rhobust.certificates.procedures import AnyProcedure as AnyProcedure
 from rhobust.certificates.procedures import Fixed as Fixed

@@ -24,7 +24,7 @@ LossName = Literal["0-1", "cross-entropy"]
 Estimator = Literal["majorant", "intervals", "sample"]
 
 DEFAULT_VOTES = 3
-"""Votes of the k-vote classifier where none are given: a good compromise between its error and its certificate."""
+"""Default votes of the k-vote classifier: a compromise between its error and its certificate."""
 
 _DISTANCE = {"w1": "W1", "w2": "W2", "winf": "W-infinity"}
 
@@ -35,29 +35,31 @@ _HOLDS = {
 
 
 def scope_of_validity(noise: NoiseKind) -> str:
-    """What a claim in words ends with: the points that its noise proves it for, or the draws."""
+    """Last sentence of a statement: the inputs, or the idealised noise, for which it is proved."""
     return _HOLDS[noise]
 
 
 @dataclass(frozen=True)
 class ShiftClaim:
-    """What is claimed for every distribution within a transport distance of the data's."""
+    """What is claimed for every distribution within a transport distance of the data's distribution.
+
+    With probability at least 1 - alpha: sup { E_P loss : W_cost(P, P0) <= eps } is at most the certified loss.
+    """
 
     classifier: Classifier = "randomised"
     """randomised: one noisy vote; k-vote: the majority of a few fresh votes, a tie is an error; majority: the class
     most probable under noise."""
     votes: int | None = None
-    """Votes of the k-vote classifier; 3 where none are given."""
+    """Votes of the k-vote classifier; default: 3."""
     loss: LossName = "0-1"
     """0-1: the claim is about accuracy; cross-entropy: about the mean cross-entropy under noise, clipped at bound."""
     bound: float | None = None
-    """Where the cross-entropy is clipped, a part of the claim; the loss of an even guess, log(classes), where none is
-    given."""
+    """Where the cross-entropy is clipped, part of the claim; default: log(classes), the loss of a uniform guess."""
     cost: Cost = "w2"
-    """How far a distribution lies from the data's: w1, w2 or winf."""
+    """Transport distance from the data's distribution: w1, w2 or winf."""
     estimator: Estimator = "majorant"
-    """majorant: the population, from few draws a point; intervals: the population, from a confidence interval at each
-    point; sample: the test points themselves."""
+    """majorant: the population, from few noise samples per point; intervals: the population, from a confidence interval
+    per point; sample: the test points themselves."""
 
     def __post_init__(self) -> None:
         check_declared(self)
@@ -74,12 +76,12 @@ class ShiftClaim:
 
     @property
     def votes_per_answer(self) -> int | None:
-        """Fresh votes of one answer; None for the class most probable under noise."""
+        """Fresh votes per answer; None for the class most probable under noise."""
         return {"randomised": 1, "k-vote": self.votes or DEFAULT_VOTES, "majority": None}[self.classifier]
 
     @property
     def loss_bound(self) -> float:
-        """M, the largest loss; the cross-entropy's must have been resolved."""
+        """M, the largest loss. Raises if the default bound of the cross-entropy was not resolved."""
         if self.loss == "0-1":
             return 1.0
         if self.bound is None:
@@ -87,7 +89,7 @@ class ShiftClaim:
         return self.bound
 
     def resolve(self, num_classes: int) -> "ShiftClaim":
-        """The claim with its bound, which may depend on the number of classes."""
+        """The claim with its default bound filled in, which depends on the number of classes."""
         if self.loss == "0-1" or self.bound is not None:
             return self
         return replace(self, bound=math.log(num_classes))
@@ -123,13 +125,13 @@ class BoundedLoss(Protocol):
         ...
 
     def __call__(self, logits: Tensor, y: Tensor) -> Tensor:
-        """The loss of each row, `(n,)`."""
+        """Loss per row, `(n,)`."""
         ...
 
 
 @dataclass(frozen=True)
 class ZeroOne:
-    """1 where the network errs."""
+    """1 if the prediction is wrong, else 0."""
 
     @property
     def bound(self) -> float:
@@ -141,7 +143,7 @@ class ZeroOne:
 
 @dataclass(frozen=True)
 class ClippedCrossEntropy:
-    """The cross-entropy where it is below the bound, else the bound; in float64."""
+    """min(cross-entropy, bound), in float64."""
 
     bound: float
 
@@ -150,17 +152,17 @@ class ClippedCrossEntropy:
 
 
 @dataclass(frozen=True, slots=True)
-class DrawnLosses:
-    """Losses and wrong answers of each point under its draws."""
+class SampledLosses:
+    """Losses and wrong predictions of each point under its noise samples."""
 
     values: np.ndarray
     """Losses, float64 `(points, draws)`, in sampling order."""
     errors: np.ndarray
-    """Wrong answers of each point."""
+    """Wrong predictions per point."""
 
 
 @torch.no_grad()
-def draw_losses(
+def sample_losses(
     model: nn.Module,
     images: Tensor,
     y: Tensor,
@@ -170,8 +172,8 @@ def draw_losses(
     indices: Sequence[int],
     draws: int,
     purpose: str,
-) -> DrawnLosses:
-    """The loss of every draw at every point, under the noise that `count_votes` names in the same way.
+) -> SampledLosses:
+    """Loss of every noise sample at every point, under the same noise that `count_votes` uses for these names.
 
     Args:
         model: The base network, from inputs in [0, 1] to logits.
@@ -179,12 +181,12 @@ def draw_losses(
         y: Their labels.
         loss: A loss with values in [0, bound].
         smoothing: The noise and the arithmetic.
-        indices: The examples' names in their data set, one a row.
-        draws: Draws an example.
-        purpose: What the draws are for.
+        indices: The examples' names in their data set, one per row.
+        draws: Noise samples per example.
+        purpose: What the samples are for.
 
     Raises:
-        ValueError: The network's logits are not numbers, or a loss lies outside [0, bound].
+        ValueError: The network's logits are not numbers, or a loss is outside [0, bound].
     """
     check_count("draws", draws)
     check_names(indices, images)
@@ -207,10 +209,10 @@ def draw_losses(
     outside = ~((found >= 0) & (found <= loss.bound))
     if outside.any():
         raise ValueError(f"losses must be in [0, {loss.bound:.6g}], their bound, got {found[outside][0]:.6g}")
-    return DrawnLosses(found, wrong.cpu().numpy())
+    return SampledLosses(found, wrong.cpu().numpy())
 
 
 def rounding_noise(seed: int, purpose: str, indices: Sequence[int], draws: int) -> np.ndarray:
-    """Uniform numbers in [0, 1), multiples of 2^-53, for each draw of each example; a stream of their own."""
+    """Uniform numbers for randomized rounding, in [0, 1) and multiples of 2^-53, one per noise sample per example."""
     keys = [stream_key(seed, f"{purpose}:dither", int(index)) for index in indices]
     return np.stack([np.random.Generator(np.random.SFC64(np.random.SeedSequence(key))).random(draws) for key in keys])

@@ -17,42 +17,42 @@ from rhobust.bounds import (
     sample_loss,
     worst_case_loss,
 )
-from rhobust.certificates.claim import Classifier, ClippedCrossEntropy, ShiftClaim, draw_losses, rounding_noise
+from rhobust.certificates.claim import Classifier, ClippedCrossEntropy, ShiftClaim, rounding_noise, sample_losses
 from rhobust.certificates.sampling import PROBES, VoteCounter, check_batch_independence
 from rhobust.certificates.schedule import count_votes
-from rhobust.certificates.spec import Dtype, NoiseKind, Smoothing, corrected_alpha, native_dtype, noise_kind
+from rhobust.certificates.spec import Dtype, NoiseKind, Smoothing, corrected_alpha
 from rhobust.data import check_images, check_labels, class_numbers
 from rhobust.formatting import format_setting
 from rhobust.models.inference import output_width
 from rhobust.settings import check_declared, sizes
 
 PURPOSE = "shift"
-"""Names the noise of this certificate."""
+"""Names the noise stream of this certificate."""
 INTERVAL_ALPHA = 1e-3
-"""Level of each point's interval of the estimator "intervals"; it is added to the bound, so it is fixed beforehand."""
+"""Level of each point's interval for the estimator "intervals"; it is added to the bound, so it is fixed beforehand."""
 
 
 @dataclass(frozen=True, slots=True)
 class VoteCounts:
-    """What the draws at each point showed."""
+    """What the noise samples at each point gave."""
 
     errors: np.ndarray
-    """Wrong votes."""
+    """Wrong votes per point."""
     rounded_losses: np.ndarray | None = None
-    """Draws whose soft loss counted as wrong, each with the probability loss / bound."""
+    """Samples per point whose soft loss was rounded to 1, each with probability loss / bound (randomized rounding)."""
     losses: np.ndarray | None = None
-    """Mean soft loss."""
+    """Mean soft loss per point."""
     uppers: np.ndarray | None = None
-    """Upper confidence bound of the soft loss over its bound."""
+    """Upper confidence bound of soft loss / bound, per point."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShiftCertificate:
     """Certified accuracy, or loss, against the size of a shift.
 
-    With probability at least 1 - alpha, for every eps at once and every distribution within eps (L2 distance on
-    inputs, labels fixed) of the one the points were drawn from, the classifier's expected loss is at most the stated
-    one. The claim says which classifier, loss and distance are meant.
+    Guarantee: with probability at least 1 - alpha, for every eps at once,
+    sup { E_P loss : W(P, P0) <= eps } <= certified_loss, where P0 is the distribution of the test points, the ground
+    cost is the L2 distance on inputs and labels are fixed. The claim says which classifier, loss and W are meant.
     """
 
     claim: ShiftClaim
@@ -60,27 +60,27 @@ class ShiftCertificate:
     eps: tuple[float, ...]
     """Sizes of the shift."""
     certified_loss: tuple[float, ...]
-    """An upper bound of the expected loss at each eps; for the 0-1 loss, of the error."""
+    """Upper bound of the expected loss at each eps; for the 0-1 loss, of the error."""
     accuracy_under_noise: float
-    """The share of right votes that was measured: an estimate, not a bound."""
+    """Measured share of correct votes: an estimate, not a bound."""
     loss_under_noise: float
-    """The mean loss of one noisy answer that was measured: an estimate, not a bound."""
+    """Measured mean loss of one noisy prediction: an estimate, not a bound."""
     points: int
     """Test points."""
     draws: int
-    """Noise draws a point."""
+    """Noise samples per point."""
     alpha: float
     """Probability that the statement is false."""
     sigma: float
     """Standard deviation of the smoothing noise."""
     noise: NoiseKind
-    """"grid": exact integer noise; "float": float32 noise, for ideal Gaussian draws only."""
+    """"grid": exact integer noise; "float": float32 noise, for ideal Gaussian noise only."""
     seed: int
-    """Names the noise."""
+    """Random seed."""
 
     @property
     def certified_accuracy(self) -> tuple[float, ...]:
-        """A lower bound of the accuracy at each eps; only the 0-1 loss gives one."""
+        """Lower bound of the accuracy at each eps; only for the 0-1 loss."""
         if self.claim.loss != "0-1":
             raise ValueError(f"certified_accuracy must come from the 0-1 loss, got {self.claim.loss}")
         return tuple(max(0.0, 1 - loss) for loss in self.certified_loss)
@@ -97,18 +97,21 @@ class ShiftCertificate:
 
 @dataclass(frozen=True)
 class ShiftProcedure:
-    """How a test set is asked about a shift: what is claimed of which classifier, from which draws, how surely."""
+    """A certification procedure for distributions: `sample` counts votes at the test points, `certify` bounds the loss.
+
+    `sample` may be called on parts of the test set; `certify` takes the counts of all points together.
+    """
 
     claim: ShiftClaim
-    """What is to be claimed; its bound must be settled."""
+    """What is claimed; its bound must be resolved."""
     smoothing: Smoothing
-    """The classifier, and the name of its draws."""
+    """The smoothed classifier, and the seed of its noise."""
     points: int
-    """All points of the statement, over which a union bound is taken."""
+    """Test points in all."""
     dimension: int
-    """Numbers in an input; decides what the integer sampler is charged."""
+    """Numbers per input, for the sampler's correction of alpha."""
     draws: int = 20
-    """Noise draws a point."""
+    """Noise samples per point."""
     alpha: float = 1e-3
     """Probability that the whole statement is false."""
 
@@ -118,7 +121,7 @@ class ShiftProcedure:
             raise ValueError(f"alpha must be in (0, 1), got {self.alpha}")
 
     def level(self, rounds: int = 1) -> float:
-        """What is left of alpha after paying the integer sampler for so many rounds of the draws at all points."""
+        """Alpha after the sampler's correction for this many rounds of `draws` samples at all points."""
         return corrected_alpha(
             self.alpha,
             sigma=self.smoothing.sigma,
@@ -128,20 +131,20 @@ class ShiftProcedure:
         )
 
     def sample(self, model: nn.Module, x: Tensor, y: Tensor, *, indices: Sequence[int]) -> VoteCounts:
-        """Draw at some of the points: what is found does not depend on which others stand beside them.
+        """Count votes at some of the points; the counts of a point do not depend on the others.
 
         Args:
             model: The base network, from inputs in [0, 1] to logits.
             x: Inputs, uint8 or float in [0, 1].
             y: Their labels.
-            indices: The points' names, one a row.
+            indices: The points' names in the data set, one per row.
         """
         claim, smoothing, draws = self.claim, self.smoothing, self.draws
         if claim.loss == "0-1":
-            return VoteCounts(_wrong_votes(model, x, y, smoothing, indices=indices, draws=draws))
+            return VoteCounts(count_errors(model, x, y, smoothing, indices=indices, draws=draws))
         check_labels(y, smoothing.num_classes)
         loss = ClippedCrossEntropy(claim.loss_bound)
-        drawn = draw_losses(model, x, y, loss, smoothing, indices=indices, draws=draws, purpose=PURPOSE)
+        drawn = sample_losses(model, x, y, loss, smoothing, indices=indices, draws=draws, purpose=PURPOSE)
         mean = drawn.values.mean(axis=1)
         if claim.estimator == "majorant":
             uniform = rounding_noise(smoothing.seed, PURPOSE, indices, draws)
@@ -153,10 +156,10 @@ class ShiftProcedure:
         return VoteCounts(drawn.errors, losses=mean, uppers=uppers)
 
     def certify(self, counts: VoteCounts, eps: Sequence[float]) -> ShiftCertificate:
-        """The certificate that the draws at all the points give, for these sizes of the shift."""
+        """The certificate from the counts at all points, for these sizes of the shift."""
         eps = sizes("eps", eps)
         if len(counts.errors) != self.points:
-            raise ValueError(f"counts must be that of all {self.points} points, got {len(counts.errors)}")
+            raise ValueError(f"counts must be those of all {self.points} points, got {len(counts.errors)}")
         claim, smoothing, draws = self.claim, self.smoothing, self.draws
         rho = np.square(np.asarray(eps, dtype=float))
         soft = claim.loss != "0-1"
@@ -216,10 +219,10 @@ def certify_shift(
     dtype: Dtype | None = None,
     seed: int = 0,
 ) -> ShiftCertificate:
-    """Certify the accuracy of the smoothed classifier under every shift of the data.
+    """Certify the accuracy of the smoothed classifier under every distribution shift of size eps.
 
-    The points must be drawn independently from the data's distribution and not used in training. A network that looks
-    at its neighbours in a batch is refused.
+    Guarantee: `ShiftCertificate`. The points must be drawn independently from the data's distribution and not used in
+    training. Raises if the model is batch-dependent (e.g. BatchNorm in training mode).
 
     Args:
         model: The base network, from inputs in [0, 1] to logits.
@@ -227,18 +230,18 @@ def certify_shift(
         y: Their labels.
         sigma: Standard deviation of the smoothing noise.
         eps: Sizes of the shift; the statement holds for all of them at once.
-        draws: Noise draws a point; more are needed as eps / sigma grows.
+        draws: Noise samples per point; more are needed as eps / sigma grows.
         alpha: Probability that the statement is false.
         claim: Classifier, loss, distance and estimator; default: accuracy of the randomised classifier under W2.
-        dtype: Arithmetic of the network; the device's own where none is given.
-        seed: Names the noise.
+        dtype: Arithmetic of the network; default: the device's own.
+        seed: Random seed.
     """
     check_images(x)
     y, eps = class_numbers(y, x), sizes("eps", eps)
     classes = infer_num_classes(model, x)
     procedure = ShiftProcedure(
         (claim or ShiftClaim()).resolve(classes),
-        Smoothing(sigma, classes, noise=noise_kind(x), seed=seed, dtype=dtype or native_dtype(x.device)),
+        Smoothing.for_images(x, sigma, classes, seed=seed, dtype=dtype),
         points=len(x),
         dimension=x[0].numel(),
         draws=draws,
@@ -249,28 +252,9 @@ def certify_shift(
 
 
 def count_errors(
-    model: nn.Module,
-    x: Tensor,
-    y: Tensor,
-    *,
-    indices: Sequence[int],
-    sigma: float,
-    draws: int,
-    seed: int,
-    num_classes: int | None = None,
-    dtype: Dtype | None = None,
-) -> tuple[np.ndarray, NoiseKind]:
-    """Wrong votes of each point out of `draws`, and the kind of noise they were taken with."""
-    noise = noise_kind(x)
-    if num_classes is None:
-        num_classes = infer_num_classes(model, x)
-    smoothing = Smoothing(sigma, num_classes, noise=noise, seed=seed, dtype=dtype or native_dtype(x.device))
-    return _wrong_votes(model, x, y, smoothing, indices=indices, draws=draws), noise
-
-
-def _wrong_votes(
     model: nn.Module, x: Tensor, y: Tensor, smoothing: Smoothing, *, indices: Sequence[int], draws: int
 ) -> np.ndarray:
+    """Wrong votes of each point out of `draws` noise samples."""
     check_labels(y, smoothing.num_classes)
     votes = count_votes(model, x, smoothing, indices=indices, draws=draws, purpose=PURPOSE)
     right = votes.gather(1, y[:, None]).squeeze(1)
@@ -278,13 +262,13 @@ def _wrong_votes(
 
 
 def infer_num_classes(model: nn.Module, x: Tensor) -> int:
-    """The number of classes a network votes for: under noise it sees float32, whatever the images are."""
+    """Number of classes of a network that is evaluated on float32 inputs, as it is under noise."""
     return output_width(model, x[:1].float() if x.is_floating_point() else x)
 
 
 @dataclass(frozen=True, slots=True)
 class BaselineCertificate:
-    """A certificate beside ours: it holds with probability 1 - alpha on its own, not together with the others."""
+    """A baseline from the same votes; it holds with probability 1 - alpha on its own, not jointly with the others."""
 
     name: str
     """"kumar": Kumar et al., 2022; "ours": this package's bound for another distance; "cohen": the share of inputs
@@ -292,23 +276,23 @@ class BaselineCertificate:
     classifier: Classifier
     cost: Cost
     certified_accuracy: tuple[float, ...]
-    """A lower bound of the accuracy at each eps."""
+    """Lower bound of the accuracy at each eps."""
 
 
 def baseline_certificates(
     errors: np.ndarray, *, draws: int, eps: Sequence[float], sigma: float, level: float
 ) -> tuple[BaselineCertificate, ...]:
-    """What other bounds make of the wrong votes, all of them statements about the population.
+    """Other bounds from the same wrong votes, all of them about the population.
 
-    A distribution within W-infinity distance eps moves every input by at most eps, so the accuracy of the majority vote
-    under it is at least the share of inputs with a certified radius above eps: Cohen's certified accuracy.
+    A distribution within W-infinity distance eps perturbs every input by at most eps, so the accuracy of the majority
+    vote under it is at least the share of inputs with a certified radius above eps: Cohen's certified accuracy.
 
     Args:
         errors: Wrong votes of each point.
-        draws: Votes a point.
+        draws: Votes per point.
         eps: Sizes of the shift.
         sigma: Standard deviation of the smoothing noise.
-        level: Probability that one of them is false, each on its own.
+        level: Probability that one of them is false, after the sampler's correction; each on its own.
     """
     rho = np.square(np.asarray(eps, dtype=float))
 

@@ -1,4 +1,4 @@
-"""Which smoothed classifier is meant: its noise and the arithmetic of its network."""
+"""Specification of a smoothed classifier: its noise and the arithmetic of its network."""
 
 import math
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ Dtype = Literal["float32", "tf32", "bfloat16", "float16"]
 
 @dataclass(frozen=True)
 class Smoothing:
-    """A smoothed classifier around a network, and the name of its draws.
+    """Noise, arithmetic and random seed of a smoothed classifier.
 
     Noise and arithmetic are part of what is certified: a prediction belongs to a certificate only if it is made with
     the same.
@@ -31,7 +31,7 @@ class Smoothing:
     noise: NoiseKind = "grid"
     """"grid": exact integer noise, for images on the 1/255 grid; "float": float32 noise."""
     seed: int = 0
-    """With purpose, index and chunk, names the draws."""
+    """Random seed: with purpose, index and chunk it names a stream of noise samples."""
     dtype: Dtype = "float32"
     """Arithmetic of the network; "tf32" is float32 with a GPU's TF32 convolutions."""
     compiled: bool = False
@@ -44,11 +44,26 @@ class Smoothing:
         if self.num_classes < 2:
             raise ValueError(f"num_classes must be >= 2, got {self.num_classes}")
 
+    @classmethod
+    def for_images(
+        cls,
+        images: Tensor,
+        sigma: float,
+        num_classes: int,
+        *,
+        seed: int = 0,
+        dtype: "Dtype | None" = None,
+        compiled: bool = False,
+    ) -> "Smoothing":
+        """Exact integer noise where the images allow it, and by default the arithmetic of their device."""
+        kind, dtype = noise_kind(images), dtype or native_dtype(images.device)
+        return cls(sigma, num_classes, noise=kind, seed=seed, dtype=dtype, compiled=compiled)
+
 
 def noise_kind(images: Tensor) -> NoiseKind:
     """The noise that fits images: "grid" for 8-bit ones (uint8, or floats equal to k / 255 in [0, 1]), else "float".
 
-    Half precision never is on the grid: its floats lie up to a five-hundredth from the k / 255 that they round.
+    Half precision is never on the grid: its floats differ by up to 1/500 from the k / 255 that they round.
     """
     if images.dtype == torch.uint8:
         return "grid"
@@ -59,9 +74,18 @@ def noise_kind(images: Tensor) -> NoiseKind:
 
 
 def corrected_alpha(alpha: float, *, sigma: float, dimension: int, draws: int, noise: NoiseKind) -> float:
-    """What is left of alpha after paying for the integer sampler's distance from its exact law.
+    """Alpha after the sampler's correction: alpha - draws * dimension * delta(sigma).
 
-    Float noise is not charged: its certificate holds for ideal Gaussian draws only, and says so.
+    delta is the total variation distance between the integer sampler and its exact law, per number. A statement that
+    is false with probability at most the corrected alpha under exact noise is false with probability at most alpha
+    under the sampler. Float noise is not corrected: its certificate holds for ideal Gaussian noise only, and says so.
+
+    Args:
+        alpha: Probability that the statement may be false.
+        sigma: Standard deviation of the noise.
+        dimension: Numbers per input.
+        draws: Noise samples that the statement depends on.
+        noise: "grid" or "float".
     """
     if noise == "float":
         return alpha
@@ -72,19 +96,19 @@ def corrected_alpha(alpha: float, *, sigma: float, dimension: int, draws: int, n
 
 
 def native_dtype(device: torch.device) -> Dtype:
-    """The arithmetic of a device where none is chosen: torch lets a GPU's convolutions use TF32."""
+    """Default arithmetic of a device: torch lets a GPU's convolutions use TF32."""
     return "tf32" if device.type == "cuda" and torch.backends.cudnn.allow_tf32 else "float32"
 
 
 def check_dtype(dtype: Dtype, device: torch.device) -> None:
-    """Refuse an arithmetic that the device does not have."""
+    """Raise if the device does not support the arithmetic."""
     if dtype in ("tf32", "float16") and device.type != "cuda":
         raise ValueError(f"dtype must be float32 or bfloat16 on a {device.type}, got {dtype}")
 
 
 @contextmanager
 def arithmetic(dtype: Dtype, device: torch.device) -> Iterator[None]:
-    """Run the network in one arithmetic, with kernels that are chosen by rule and not by a race."""
+    """Run the network in one arithmetic, with deterministic cuDNN algorithms and no autotuning."""
     cudnn = torch.backends.cudnn
     before = cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32
     with ExitStack() as stack:

@@ -16,7 +16,7 @@ from rhobust.bounds import (
     psi,
     squared_gradient_upper,
 )
-from rhobust.certificates.claim import BoundedLoss, draw_losses
+from rhobust.certificates.claim import BoundedLoss, sample_losses
 from rhobust.certificates.spec import Smoothing, native_dtype
 from rhobust.data import as_float, check_images, check_labels, class_numbers
 from rhobust.methods import NAL, WRM
@@ -153,7 +153,7 @@ def certified_surrogate(
     concave = gamma > concavity_threshold(bound, sigma)
 
     def upper(points: Tensor, purpose: str, level: float) -> np.ndarray:
-        found = draw_losses(model, points, y, loss, smoothing, indices=names, draws=draws, purpose=purpose)
+        found = sample_losses(model, points, y, loss, smoothing, indices=names, draws=draws, purpose=purpose)
         return np.atleast_1d(betting_upper(found.values / bound, level))
 
     kappa = 2 * gamma * sigma**2 / bound

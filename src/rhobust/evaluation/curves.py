@@ -17,9 +17,9 @@ from rhobust.certificates import (
     ShiftProcedure,
     VoteCounts,
     ZeroOne,
-    draw_losses,
     loss_smoothness,
     robust_surrogate,
+    sample_losses,
     wrm_surrogate,
 )
 from rhobust.certificates.claim import LossName
@@ -244,7 +244,7 @@ def _attack(
     levels = ((x + shrink * (found.maximiser - x)).clamp(0, 1) * LEVELS).round()
     moved, offset = levels / LEVELS, (levels - images).double() / LEVELS
     purpose = f"curves:fresh:{gamma!r}"
-    drawn = draw_losses(model, moved, y, loss, smoothing, indices=block, draws=procedure.draws, purpose=purpose)
+    drawn = sample_losses(model, moved, y, loss, smoothing, indices=block, draws=procedure.draws, purpose=purpose)
     return {
         "phi": found.phi.double().cpu().numpy(),
         "squared_distance": offset.flatten(1).square().sum(1).cpu().numpy(),

@@ -8,13 +8,13 @@ import numpy as np
 
 from rhobust.certificates import (
     Dtype,
+    MeasuredCertificate,
+    MeasuredShift,
     Smoothing,
+    accuracy_under_noise,
     count_errors,
-    measured_certificate,
-    measured_shift,
     native_dtype,
     noise_kind,
-    vote_accuracy,
 )
 from rhobust.data import Dataset, Pairs, pair_distances
 from rhobust.evaluation.shift import check_target
@@ -94,18 +94,9 @@ def measure_target(
     shift = _shift(distances, pairs, alpha)
 
     def wrong_votes(data: Dataset, block: list[int]) -> list[int]:
-        wrong, _ = count_errors(
-            target.model,
-            data.images[block].to(target.device),
-            data.labels[block].to(target.device),
-            indices=block,
-            sigma=sigma,
-            draws=draws,
-            seed=seed,
-            num_classes=data.num_classes,
-            dtype=dtype,
-        )
-        return wrong.tolist()
+        images, labels = data.images[block].to(target.device), data.labels[block].to(target.device)
+        smoothing = Smoothing.for_images(images, sigma, data.num_classes, seed=seed, dtype=dtype)
+        return count_errors(target.model, images, labels, smoothing, indices=block, draws=draws).tolist()
 
     def evaluate(block: list[int]) -> list[Row]:
         rows: dict[int, Row] = {index: {"index": index} for index in block}
@@ -124,7 +115,7 @@ def measure_target(
         def column(name: str) -> np.ndarray:
             return np.array([row[name] for row in rows if name in row])
 
-        certificate = measured_certificate(
+        certificate = MeasuredCertificate.from_counts(
             column("errors"),
             column("distance"),
             draws=draws,
@@ -134,11 +125,11 @@ def measure_target(
             seed=seed,
             noise=noise,
         )
-        after = None if moved is None else vote_accuracy(column("errors_after"), draws)
+        after = None if moved is None else accuracy_under_noise(column("errors_after"), draws)
         return {
             "shift": shift,
             "certificate": {**asdict(certificate), "statement": certificate.statement()},
-            "before": vote_accuracy(column("errors"), draws),
+            "before": accuracy_under_noise(column("errors"), draws),
             "after": after,
             "warnings": target.sigma_warnings(),
         }
@@ -155,5 +146,5 @@ def _identity(pairs: Pairs) -> Row:
 
 
 def _shift(distances: np.ndarray, pairs: Pairs, alpha: float) -> Row:
-    shift = measured_shift(distances, dimension=pairs.before[0].numel(), alpha=alpha)
+    shift = MeasuredShift.from_distances(distances, dimension=pairs.before[0].numel(), alpha=alpha)
     return {**asdict(shift), "statement": shift.statement()}
