@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from rhobust.attacks.gradient import ascend, base_loss, label_losses
 from rhobust.methods import NAL, Loss, SmoothAdv
-from rhobust.methods.base import disagreement, penalised_step, squared_distance
+from rhobust.methods.base import consistency_loss, penalised_step, squared_distance
 from rhobust.methods.trades import divergence
 from rhobust.models.inference import StepRule, frozen
 from rhobust.noise import DrawnNoise, Noise
@@ -240,7 +240,7 @@ def steady_loss(method: Steady, model: nn.Module, x: Tensor, y: Tensor, rng: Noi
     """Cross-entropy of noisy copies, and what they disagree by."""
     logits = model((x + method.sigma * rng.normal(x, method.copies)).flatten(0, 1))
     value = F.cross_entropy(logits, torch.cat([y] * method.copies))
-    return value + disagreement(logits, method.copies, method.agreement)
+    return value + consistency_loss(logits, method.copies, method.agreement)
 
 
 def noisy_losses(model: nn.Module, x: Tensor, y: Tensor, sigma: float, draws: int, rng: Noise) -> Tensor:

@@ -1,7 +1,6 @@
-"""Every method of the union goes through the same checks; then each meets a known answer."""
+"""Every method of the union passes the same checks; then each is compared with a known result."""
 
 import math
-from collections import Counter
 from typing import get_args
 
 import pytest
@@ -74,38 +73,18 @@ def test_a_label_may_be_a_distribution(method, network, batch):
 
 
 @pytest.mark.parametrize("method", METHODS, ids=repr)
-def test_inner_loops_use_the_fused_pieces_of_a_compiled_copy(method, network, batch):
-    used = Counter()
-
-    def losses(x, y):
-        used["losses"] += 1
-        return label_losses(network, x, y)
-
-    def fuse(step):
-        def fused(*arguments):
-            used["steps"] += 1
-            return step(*arguments)
-
-        return fused
-
+def test_a_compiled_copy_gives_the_same_loss(method, network, batch):
     def eval_copy():
-        used["copies"] += 1
-        return CompiledCopy(network, losses, fuse)
+        return CompiledCopy(network, lambda x, y: label_losses(network, x, y), lambda step: step)
 
     models = network, WithEvalCopy(network, eval_copy)
     plain, copied = (method.loss(model, *batch, BatchNoise(stream(0, "noise"))) for model in models)
     assert torch.equal(copied.value, plain.value)
     assert torch.equal(copied.squared_distance, plain.squared_distance)
-    steps = getattr(method, "steps", 0) + isinstance(method, WRM)
-    search = isinstance(method, NAL) and method.inner == "search"
-    # Where a loss is none of labels, or a step is a few operations, there is nothing to fuse.
-    assert used["losses"] == (steps + search if isinstance(method, NAL | AdversarialTraining | WRM) else 0)
-    assert used["steps"] == (steps if isinstance(method, AdversarialTraining | SmoothAdv | TRADES) or search else 0)
-    assert used["copies"] == (steps > 0)
 
 
-class NoAnswers(TorchDispatchMode):
-    """Refuses whatever asks a tensor for its value: a step that does so cannot be captured."""
+class NoValues(TorchDispatchMode):
+    """Fails if a tensor value is read: such a step cannot be captured in a CUDA graph."""
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         assert function not in {
@@ -118,10 +97,10 @@ class NoAnswers(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("method", METHODS, ids=repr)
-def test_no_value_is_asked_for(method, network, batch):
-    with NoAnswers():
+def test_no_tensor_value_is_read(method, network, batch):
+    with NoValues():
         method.loss(network, *batch, BatchNoise(stream(0, "noise"))).value.backward()
-    with NoAnswers(), pytest.raises(AssertionError):
+    with NoValues(), pytest.raises(AssertionError):
         batch[0].sum().item()
 
 
@@ -156,7 +135,7 @@ def test_stn_is_its_formula_and_trains_both_branches(network, batch):
 
 
 class Silent:
-    """Noise that nobody may draw."""
+    """Noise that must not be used."""
 
     def normal(self, x, draws):
         raise AssertionError("no noise is to be drawn here")
@@ -165,9 +144,9 @@ class Silent:
 def test_pgd_trains_at_the_attacks_end(network, batch):
     x, y = batch
     attack = attacks.PGD(steps=3, schedule="constant", relative_step=1.5, restarts=0)
-    moved = attack(network, x, y, eps=0.4, sigma=None, rng=Silent())
+    adversarial = attack(network, x, y, eps=0.4, sigma=None, rng=Silent())
     value, squared_distance = AdversarialTraining(eps=0.4, steps=3, relative_step=1.5).loss(network, x, y, Silent())
-    assert value == F.cross_entropy(network(moved), y)
+    assert value == F.cross_entropy(network(adversarial), y)
     assert (squared_distance > 0.1).all()
     assert (squared_distance < 0.4**2 + 1e-6).all()
 
@@ -184,8 +163,10 @@ def test_trades_is_its_formula_and_trains_both_branches(network, batch):
         (gradient,) = torch.autograd.grad(attacked, point)
         offset = point.detach() + 2 * 0.5 / 3 * gradient / gradient.flatten(1).norm(dim=1).view(-1, 1, 1, 1) - x
         point = (x + offset.renorm(2, 0, 0.5)).clamp(0, 1)
-    clean, moved = network(x), network(point)
-    expected = F.cross_entropy(clean, y) + 4 * F.kl_div(moved.log_softmax(1), clean.softmax(1), reduction="batchmean")
+    clean, adversarial = network(x), network(point)
+    expected = F.cross_entropy(clean, y) + 4 * F.kl_div(
+        adversarial.log_softmax(1), clean.softmax(1), reduction="batchmean"
+    )
     weights = list(network.parameters())
     for ours, theirs in zip(torch.autograd.grad(value, weights), torch.autograd.grad(expected, weights), strict=True):
         assert torch.allclose(ours, theirs, atol=1e-4)

@@ -16,7 +16,7 @@ from reproduction.reproduce import documents
 from reproduction.workshop import Workshop
 from rhobust import bounds
 from rhobust.methods import NAL
-from rhobust.methods.base import disagreement
+from rhobust.methods.base import consistency_loss
 from rhobust.noise import BatchNoise, stream
 from rhobust.records import read_json, read_rows
 from rhobust.training import config_from_json, config_to_json
@@ -100,7 +100,7 @@ def test_copies_are_asked_to_agree(network, batch):
     with torch.no_grad():
         noise = BatchNoise(stream(0, "test")).normal(batch[0], 2)
         logits = network((batch[0] + 0.1 * noise).flatten(0, 1))
-    expected = disagreement(logits, 2, 3.0) - disagreement(logits, 2, 1.0)
+    expected = consistency_loss(logits, 2, 3.0) - consistency_loss(logits, 2, 1.0)
     assert value(3.0) - value(1.0) == pytest.approx(expected.item(), abs=1e-6)
 
 

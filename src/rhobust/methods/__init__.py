@@ -1,6 +1,6 @@
-"""Training methods: frozen dataclasses that are their hyper-parameters.
+"""Training methods: frozen dataclasses of their hyper-parameters.
 
-A new method is one file with such a dataclass and one more name in `AnyMethod`.
+A new method is one file with such a dataclass and one more member of `AnyMethod`.
 """
 
 from rhobust.methods.adversarial import AdversarialTraining as AdversarialTraining
@@ -17,4 +17,4 @@ from rhobust.methods.trades import TRADES as TRADES
 from rhobust.methods.wrm import WRM as WRM
 
 AnyMethod = ERM | Gaussian | STN | AdversarialTraining | TRADES | SmoothAdv | WRM | NAL
-"""Every method: the command line, the config files and the tests read this union."""
+"""Every method: the command line, the config files and the tests are derived from this union."""

@@ -14,20 +14,20 @@ from rhobust.settings import check_declared
 
 @dataclass(frozen=True)
 class AdversarialTraining:
-    """Adversarial training: cross-entropy at the end of an L2 PGD attack on the base network.
+    """Adversarial training: cross-entropy at L2 PGD adversarial examples of the base network.
 
-    The paper states eps only. Steps and step size of its PGD training are not given: 7 steps are Madry et al.'s for
-    CIFAR-10, and 2 eps / steps is the rule of the paper's own attacks.
+    The paper states eps only. Number and size of the steps of its PGD training are not given: 7 steps are from Madry et
+    al. (CIFAR-10), and 2 eps / steps is the rule of the paper's attacks.
     """
 
     kind: ClassVar[str] = "pgd"
 
     eps: float = 0.92
-    """Radius of the L2 ball; 0.92 is the paper's match of gamma 1.5 on CIFAR-10 with ResNet-18."""
+    """Radius of the L2 ball; 0.92 matches gamma 1.5 on CIFAR-10 with ResNet-18 in the paper."""
     steps: int = 7
-    """Gradients taken."""
+    """PGD steps."""
     relative_step: float = 2.0
-    """Step size times steps, in units of eps."""
+    """Step size times the number of steps, in units of eps."""
 
     def __post_init__(self) -> None:
         check_declared(self)

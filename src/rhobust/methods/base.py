@@ -1,4 +1,4 @@
-"""What training methods share: loss protocol, penalised step, best iterate, consistency regularization."""
+"""Loss protocol of training methods, penalised step, best-iterate inner maximisation, consistency regularization."""
 
 from typing import NamedTuple, Protocol
 
@@ -11,12 +11,12 @@ from rhobust.noise import Noise
 
 
 class Loss(NamedTuple):
-    """What a method returns for a batch."""
+    """A method's loss of a batch."""
 
     value: Tensor
     """The scalar to minimise."""
     squared_distance: Tensor
-    """How far the inner maximiser moved each input, squared, `(n,)`; zeros where there is none."""
+    """Squared distance of each adversarial example from its input, `(n,)`; zeros without an inner maximisation."""
 
 
 class Method(Protocol):
@@ -38,7 +38,7 @@ class Method(Protocol):
 
 
 def squared_distance(worst: Tensor, x: Tensor) -> Tensor:
-    """How far each input was moved, squared, `(n,)`."""
+    """Squared L2 distance of each adversarial example from its input, `(n,)`."""
     return (worst - x).flatten(1).square().sum(1)
 
 
@@ -56,48 +56,49 @@ def penalised_step(centre: Tensor, gamma: float, size: float) -> StepRule:
 
 
 def best_iterate(objective: Objective, x: Tensor, *, gamma: float, steps: int, step: StepRule) -> Tensor:
-    """Of the points that an ascent visits, the input first, the one with the most objective less gamma ||point - x||^2.
+    """Of the iterates of an ascent, the input included, the one that maximises objective - gamma ||point - x||^2.
 
-    A loss within [0, 1] is worth no move beyond 1 / sqrt(gamma), but short of it a gradient says little: a loss that is
-    flat at the input may rise further on. So the way leads out whatever the price, and the price chooses where on it
-    to stay. Where no point is worth its price the input stays as it is.
+    The ascent ignores the penalty; the penalised objective then selects the best iterate. A loss in [0, 1] cannot pay
+    for a distance beyond 1 / sqrt(gamma), but a loss that is flat at the input may rise further away, where a
+    penalised gradient never leads. If no iterate is better, the input is returned.
 
     Args:
-        objective: The loss of each example under the same noise at every call, or points could not be compared.
+        objective: The loss of each example, under the same noise at every call.
         x: Inputs.
-        gamma: Price of moving by one unit of squared distance.
-        steps: Gradients taken.
-        step: The step rule of the ascent; it ignores the penalty.
+        gamma: Penalty per unit of squared distance.
+        steps: Number of gradients.
+        step: The step rule of the ascent, without the penalty.
     """
     points: list[Tensor] = []
-    worth: list[Tensor] = []
+    penalised: list[Tensor] = []
 
-    def seen(point: Tensor) -> Tensor:
+    def record(point: Tensor) -> Tensor:
         values = objective(point)
         points.append(point.detach())
-        worth.append(values.detach() - gamma * squared_distance(point.detach(), x))
+        penalised.append(values.detach() - gamma * squared_distance(point.detach(), x))
         return values
 
-    end = ascend(seen, x, steps=steps, step=step)
+    end = ascend(record, x, steps=steps, step=step)
     with torch.no_grad():
-        seen(end)
-    best = torch.stack(worth).argmax(0)
+        record(end)
+    best = torch.stack(penalised).argmax(0)
     return torch.stack(points)[best, torch.arange(len(x), device=x.device)]
 
 
 ENTROPY = 0.5
-"""Weight of the mean answer's entropy, its authors' at every noise."""
+"""Weight of the entropy of the mean prediction (Jeong and Shin, 2020)."""
 
 
-def disagreement(logits: Tensor, copies: int, weight: float) -> Tensor:
-    """Mean over inputs of weight * mean_i KL(q || p_i) + ENTROPY * H(q), for softmax answers p_i with mean q.
+def consistency_loss(logits: Tensor, copies: int, weight: float) -> Tensor:
+    """Consistency regularization (Jeong and Shin, 2020) of the predictions of noisy copies.
 
-    A smoothed classifier's radius grows with the share of copies that agree, which cross-entropy alone leaves open.
+    The mean over inputs of weight * mean_i KL(q || p_i) + ENTROPY * H(q), for softmax predictions p_i with mean q. The
+    certified radius of a smoothed classifier grows with the fraction of copies that have the same prediction.
 
     Args:
         logits: `(copies * n, classes)`, the first copy of all inputs first.
-        copies: Noisy copies an input.
-        weight: That of the divergence.
+        copies: Noisy copies per input.
+        weight: Weight of the divergence.
     """
     logs = logits.float().log_softmax(dim=1).view(copies, len(logits) // copies, -1)
     mean = logs.exp().mean(0)

@@ -1,4 +1,4 @@
-"""The eps that matches a gamma, and the gamma that matches an eps, as the paper's Table 1 pairs them."""
+"""The transport budget rho = eps^2 of a penalty gamma, and its inverse, as in the paper's Table 1."""
 
 import math
 from functools import partial
@@ -15,9 +15,9 @@ from rhobust.noise import ExampleNoise
 from rhobust.settings import check_count, check_number
 
 _FACTOR = 4.0
-"""How much the search for a gamma widens at once."""
+"""Factor by which the search for gamma extends its bracket."""
 _WIDENINGS = 10
-"""How often it does: it looks from 4^-10 to 4^10, one millionth to one million."""
+"""Largest number of extensions: gamma is in [4^-10, 4^10], about 1e-6 to 1e6."""
 
 
 def rho_of(
@@ -32,24 +32,24 @@ def rho_of(
     seed: int = 0,
     batch_size: int = 500,
 ) -> float:
-    """The mean squared distance of the inner maximiser at a gamma: the paper's eps is its square root.
+    """The mean squared distance of the inner maximiser at a penalty gamma; the paper's eps is its square root.
 
-    The paper's equation for it (Section 5, "Training hyperparameters") has the noise inside the distance and so
-    cannot fall below d sigma^2, 30.7 on CIFAR-10, where its Table 1 has 0.92^2. Here the distance is the clean one.
+    The paper's equation for it (Section 5, "Training hyperparameters") includes the noise in the distance and so
+    cannot be below d sigma^2, 30.7 on CIFAR-10, while its Table 1 has 0.92^2. Here the distance is the clean one.
 
     Args:
         model: The network, on the device of the data.
-        data: Where to take the mean; the paper takes it over the training set.
-        gamma: Price of moving an input by one unit of squared distance.
-        steps: Damped inner steps after the first one, for both kinds of loss.
-        sigma: Noise of the smoothed loss, maximised as damped NAL does; None or 0 for WRM's loss of the base network.
-        draws: Noise draws an input and a step, where there is noise.
-        limit: Images at most, spread evenly over the data.
-        seed: Names the noise: an image gets the same whatever the gamma, the limit and the batch size.
-        batch_size: Images looked at together.
+        data: Images of the mean; the paper uses the training set.
+        gamma: Penalty per unit of squared distance.
+        steps: Damped inner steps after the first one, for both losses.
+        sigma: Noise of the smoothed loss, maximised by NAL's damped solver; None or 0: the base network's loss, as WRM.
+        draws: Noise samples per input and step.
+        limit: Largest number of images, evenly spaced in the data; default: all.
+        seed: Random seed; the noise of an image does not depend on gamma, limit or batch size.
+        batch_size: Images per batch.
     """
     if not isinstance(data, Dataset):
-        raise ValueError(f"data must be a Dataset, got a {type(data).__name__}: rhobust.Dataset makes one of tensors")
+        raise ValueError(f"data must be a Dataset, got a {type(data).__name__}: rhobust.Dataset takes tensors")
     for name, number in (("gamma", gamma), ("sigma", 0.0 if sigma is None else sigma)):
         check_number(name, number)
     for name, count in (("steps", steps), ("limit", 1 if limit is None else limit), ("batch_size", batch_size)):
@@ -83,17 +83,17 @@ def gamma_of(
     seed: int = 0,
     batch_size: int = 500,
 ) -> float:
-    """The gamma at which the inner maximiser moves inputs by eps in the root mean square: the inverse of `rho_of`.
+    """The penalty gamma at which the inner maximiser has root mean square distance eps: the inverse of `rho_of`.
 
-    A maximiser goes less far the dearer the way, so rho decreases in gamma where the inner steps converge; at small
-    gamma they need not, and rho may waver there. The search starts at 1, widens until eps is crossed and halves the
-    bracket on the logarithmic scale; every gamma meets the same noise, so it compares like with like.
+    The maximiser's distance decreases with the penalty gamma, so rho is decreasing in gamma if the inner steps
+    converge; at small gamma they need not, and rho may be non-monotone. The search starts at 1, extends the bracket
+    until eps is crossed and bisects on the logarithmic scale, with the same noise for every gamma.
 
     Args:
         model: The network, on the device of the data.
-        data: Where to take the mean.
-        eps: Root of the mean squared distance wanted.
-        precision: Width of the last bracket, in units of gamma.
+        data: Images of the mean.
+        eps: Target root mean square distance.
+        precision: Relative width of the final bracket.
         steps: See `rho_of`.
         sigma: See `rho_of`.
         draws: See `rho_of`.
@@ -102,7 +102,7 @@ def gamma_of(
         batch_size: See `rho_of`.
 
     Raises:
-        ValueError: An argument is out of range, or no gamma from 4^-10 to 4^10 gives this eps.
+        ValueError: An argument is out of range, or no gamma in [4^-10, 4^10] gives this eps.
     """
     for name, value in (("eps", eps), ("precision", precision)):
         check_number(name, value)
@@ -115,10 +115,10 @@ def gamma_of(
     def exceeds(gamma: float) -> bool:
         return rho(gamma) > eps**2
 
-    too_cheap = exceeds(1.0)
-    factor = _FACTOR if too_cheap else 1 / _FACTOR
+    too_small = exceeds(1.0)
+    factor = _FACTOR if too_small else 1 / _FACTOR
     for widening in range(_WIDENINGS):
-        if exceeds(factor ** (widening + 1)) != too_cheap:
+        if exceeds(factor ** (widening + 1)) != too_small:
             break
     else:
         raise ValueError(f"eps must be in reach of the inner steps for a gamma from 4^-10 to 4^10, got {eps}")

@@ -1,4 +1,4 @@
-"""The undefended model."""
+"""Standard training, without a defence."""
 
 from dataclasses import dataclass
 

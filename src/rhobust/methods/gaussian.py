@@ -1,4 +1,4 @@
-"""Gaussian augmentation, the "Smoothing" of Cohen et al."""
+"""Gaussian data augmentation (Cohen et al.)."""
 
 from dataclasses import dataclass
 
@@ -18,7 +18,7 @@ class Gaussian:
     sigma: float = 0.1
     """Standard deviation of the noise."""
     draws: int = 1
-    """Noisy copies of each input."""
+    """Noise samples per input."""
 
     def __post_init__(self) -> None:
         check_declared(self)

@@ -1,4 +1,4 @@
-"""Noisy adversarial learning: Algorithm 1 of the paper, the solver that converges, and a search for the soft error."""
+"""Noisy adversarial learning: Algorithm 1 of the paper, the damped inner solver, and best-iterate maximisation."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from rhobust.attacks.base import l2_step
 from rhobust.attacks.gradient import ascend, compile_step, label_losses
-from rhobust.methods.base import Loss, best_iterate, disagreement, penalised_step, squared_distance
+from rhobust.methods.base import Loss, best_iterate, consistency_loss, penalised_step, squared_distance
 from rhobust.models.inference import frozen
 from rhobust.noise import Noise
 from rhobust.settings import OMIT_IF_DEFAULT, check_declared
@@ -22,21 +22,21 @@ class NAL:
     sigma: float = 0.1
     """Standard deviation of the noise z."""
     gamma: float = 0.5
-    """Price of moving an input by one unit of squared distance; smaller is more robust."""
+    """Penalty per unit of squared distance; smaller is more robust."""
     steps: int = 4
     """Inner steps, the paper's K."""
     draws: int = 4
-    """Noise draws an input, the paper's r."""
+    """Noise samples per input, the paper's r."""
     inner: Literal["damped", "paper", "search"] = "damped"
-    """damped: exact cost gradient 2 (x - x0), steps 1 / (2 gamma sqrt(k + 1)).
-    paper: Algorithm 1 to the letter, sampled cost gradient and constant steps.
-    search: the soft error 1 - p in place of the loss, the best of the points on a way of length 1 / sqrt(gamma)."""
+    """Inner solver. damped: exact cost gradient 2 (x - x0), steps 1 / (2 gamma sqrt(k + 1)).
+    paper: Algorithm 1 verbatim, sampled cost gradient and constant steps.
+    search: the soft error 1 - p as the loss, best iterate of an ascent of length 1 / sqrt(gamma)."""
     noise: Literal["fresh", "shared"] = "fresh"
-    """New noise at each inner step and for the weights, or one draw for all of them."""
+    """fresh: new noise at each inner step and for the weights; shared: the same samples for all."""
     step_size: float | None = None
-    """The first inner step, the paper's eta1; 0.5 / gamma where none is given."""
+    """First inner step size, the paper's eta1; default: 0.5 / gamma."""
     agreement: float = field(default=0.0, metadata=OMIT_IF_DEFAULT)
-    """Weight of what the draws of an input disagree by; 10 certifies more at larger radii, and less at 0."""
+    """Weight of consistency regularization (Jeong and Shin); 10 certifies more at larger radii and less at 0."""
 
     def __post_init__(self) -> None:
         check_declared(self)
@@ -49,11 +49,11 @@ class NAL:
         if self.step_size is not None and not self.step_size > 0:
             raise ValueError(f"step_size must be > 0, got {self.step_size}")
         if self.step_size is not None and self.inner == "search":
-            raise ValueError(f"step_size must be None where inner is search, got {self.step_size}")
+            raise ValueError(f"step_size must be None for the inner solver search, got {self.step_size}")
         if not self.agreement >= 0:
             raise ValueError(f"agreement must be >= 0, got {self.agreement}")
         if self.agreement and self.draws < 2:
-            raise ValueError(f"draws must be >= 2 to agree, got {self.draws}")
+            raise ValueError(f"draws must be >= 2 for consistency regularization, got {self.draws}")
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> Loss:
         shared = self.sigma * rng.normal(x, self.draws) if self.noise == "shared" else None
@@ -63,23 +63,23 @@ class NAL:
         logits = model((worst + noise).flatten(0, 1))
         value = F.cross_entropy(logits, torch.cat([y] * self.draws))
         if self.agreement:
-            value = value + disagreement(logits, self.draws, self.agreement)
+            value = value + consistency_loss(logits, self.draws, self.agreement)
         return Loss(value, squared_distance(worst, x))
 
     def maximise(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise, shared: Tensor | None = None) -> Tensor:
-        """The inner maximiser x_K of Algorithm 1, lines 3 to 6, from x_0 = x; a search's is that of the soft error."""
+        """The inner maximiser x_K of Algorithm 1, lines 3 to 6, from x_0 = x; for "search" that of the soft error."""
         labels = torch.cat([y] * self.draws)
         noise = shared
 
-        def drawn() -> Tensor:
+        def sample() -> Tensor:
             return self.sigma * rng.normal(x, self.draws) if shared is None else shared
 
         def losses(point: Tensor, z: Tensor) -> Tensor:
             return label_losses(model, (point + z).flatten(0, 1), labels).view(self.draws, len(y))
 
         if self.inner == "search":
-            # Points are compared with each other, so all of them meet the same noise.
-            held, reach = drawn(), self.gamma**-0.5
+            # Iterates are compared with each other under the same noise.
+            held, reach = sample(), self.gamma**-0.5
             return best_iterate(
                 lambda point: 1 - losses(point, held).neg().exp().mean(0),
                 x,
@@ -92,13 +92,13 @@ class NAL:
 
         def objective(point: Tensor) -> Tensor:
             nonlocal noise
-            noise = drawn()
+            noise = sample()
             return losses(point, noise).mean(0)
 
         def paper_step(point: Tensor, gradient: Tensor, _: int) -> Tensor:
             assert noise is not None
             return point + eta * (gradient - 2 * self.gamma * (point + noise.mean(0) - x))
 
-        # E ||x + z - x0||^2 has the exact gradient 2 (x - x0): sampling z in it, as the paper does, only adds variance.
+        # E ||x + z - x0||^2 has the exact gradient 2 (x - x0): sampling z, as in the paper, only adds variance.
         step = penalised_step(x, self.gamma, eta) if self.inner == "damped" else paper_step
         return ascend(objective, x, steps=self.steps, step=step)

@@ -16,22 +16,23 @@ from rhobust.settings import check_declared
 
 @dataclass(frozen=True)
 class SmoothAdv:
-    """SmoothAdv: cross-entropy on noisy copies of the end of an L2 attack on the smoothed classifier.
+    """SmoothAdv: cross-entropy on noisy copies of L2 adversarial examples of the smoothed classifier.
 
-    One noise draw serves all steps of the attack and the weights. The paper states sigma, eps and steps of eps / 2,
-    which is 2 eps / steps for 4 steps; it states neither their number nor that of the draws, for which 4 is NAL's.
+    The same noise samples are used in all steps of the attack and for the weights. The paper states sigma, eps and
+    steps of eps / 2, which is 2 eps / steps for 4 steps; it states neither their number nor that of the noise samples,
+    for which NAL's 4 is the default.
     """
 
     sigma: float = 0.1
     """Standard deviation of the noise."""
     eps: float = 0.92
-    """Radius of the L2 ball; 0.92 is the paper's match of gamma 1.5 on CIFAR-10 with ResNet-18."""
+    """Radius of the L2 ball; 0.92 matches gamma 1.5 on CIFAR-10 with ResNet-18 in the paper."""
     steps: int = 4
-    """Gradients taken."""
+    """Attack steps."""
     draws: int = 4
-    """Noise draws an input."""
+    """Noise samples per input."""
     relative_step: float = 2.0
-    """Step size times steps, in units of eps."""
+    """Step size times the number of steps, in units of eps."""
 
     def __post_init__(self) -> None:
         check_declared(self)
@@ -50,7 +51,7 @@ class SmoothAdv:
         return Loss(F.cross_entropy(model(copies), torch.cat([y] * self.draws)), squared_distance(worst, x))
 
     def maximise(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> Tensor:
-        """The end of the attack on the smoothed classifier."""
+        """The adversarial examples of the smoothed classifier."""
         return ascend(
             lambda point: smoothed_loss(model, point, y, sigma=self.sigma, draws=self.draws, rng=rng),
             x,

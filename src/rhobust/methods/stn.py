@@ -13,12 +13,12 @@ from rhobust.settings import check_declared
 
 @dataclass(frozen=True)
 class STN:
-    """Stability training: cross-entropy on clean inputs, plus that of noisy predictions against the clean ones."""
+    """Stability training: clean cross-entropy, plus the cross-entropy of noisy against clean predictions."""
 
     sigma: float = 0.1
     """Standard deviation of the noise."""
     weight: float = 2.0
-    """Weight of the stability term; the paper does not state its own."""
+    """Weight of the stability term; the paper does not state it."""
 
     def __post_init__(self) -> None:
         check_declared(self)
@@ -27,7 +27,7 @@ class STN:
                 raise ValueError(f"{name} must be > 0, got {getattr(self, name)}")
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> Loss:
-        # One pass for both halves: batch norm trains on the mixture that its running averages describe.
+        # One forward pass for both halves, so that batch norm statistics are those of the mixture.
         clean, noisy = model(torch.cat([x, noisy_copies(x, self.sigma, 1, rng)])).chunk(2)
         value = F.cross_entropy(clean, y) + self.weight * F.cross_entropy(noisy, clean.softmax(dim=1))
         return Loss(value, x.new_zeros(len(x)))

@@ -14,7 +14,7 @@ from rhobust.noise import Noise
 from rhobust.settings import check_declared
 
 _START = 1e-3
-"""Standard deviation of the start around the input, where the divergence itself has no gradient."""
+"""Standard deviation of the random start: at the input the divergence has zero gradient."""
 
 
 @dataclass(frozen=True)
@@ -22,17 +22,17 @@ class TRADES:
     """TRADES: clean cross-entropy plus beta times the worst divergence KL(f(x) || f(x')) in an L2 ball.
 
     The paper states eps and steps of eps / 2, which is 2 eps / steps for 4 steps; it states neither their number nor
-    beta, for which 6 is Zhang et al.'s choice on CIFAR-10.
+    beta; 6 is the value of Zhang et al. on CIFAR-10.
     """
 
     eps: float = 0.92
-    """Radius of the L2 ball; 0.92 is the paper's match of gamma 1.5 on CIFAR-10 with ResNet-18."""
+    """Radius of the L2 ball; 0.92 matches gamma 1.5 on CIFAR-10 with ResNet-18 in the paper."""
     beta: float = 6.0
-    """Weight of the divergence: robustness against clean accuracy."""
+    """Weight of the divergence: trades clean accuracy for robustness."""
     steps: int = 4
-    """Gradients taken."""
+    """Attack steps."""
     relative_step: float = 2.0
-    """Step size times steps, in units of eps."""
+    """Step size times the number of steps, in units of eps."""
 
     def __post_init__(self) -> None:
         check_declared(self)
@@ -45,13 +45,13 @@ class TRADES:
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> Loss:
         with frozen(model) as network:
             worst = self.maximise(network, x, rng)
-        # One pass for both halves: batch norm trains on the mixture that its running averages describe.
-        clean, moved = model(torch.cat([x, worst])).chunk(2)
-        value = F.cross_entropy(clean, y) + self.beta * divergence(clean, moved).mean()
+        # One forward pass for both halves, so that batch norm statistics are those of the mixture.
+        clean, adversarial = model(torch.cat([x, worst])).chunk(2)
+        value = F.cross_entropy(clean, y) + self.beta * divergence(clean, adversarial).mean()
         return Loss(value, squared_distance(worst, x))
 
     def maximise(self, model: nn.Module, x: Tensor, rng: Noise) -> Tensor:
-        """The attack on the divergence; it does not look at the labels."""
+        """The maximiser of the divergence; it does not depend on the labels."""
         clean = model(x)
         return ascend(
             lambda point: divergence(clean, model(point)),
@@ -61,7 +61,7 @@ class TRADES:
         )
 
 
-def divergence(clean: Tensor, moved: Tensor) -> Tensor:
-    """KL(clean || moved) between the softmax of two logits, one value an example; both get gradients."""
-    log_clean, log_moved = clean.log_softmax(dim=1), moved.log_softmax(dim=1)
-    return (log_clean.exp() * (log_clean - log_moved)).sum(dim=1)
+def divergence(clean: Tensor, adversarial: Tensor) -> Tensor:
+    """KL(clean || adversarial) between the softmax of two logits, one value per example; both get gradients."""
+    log_clean, log_adversarial = clean.log_softmax(dim=1), adversarial.log_softmax(dim=1)
+    return (log_clean.exp() * (log_clean - log_adversarial)).sum(dim=1)

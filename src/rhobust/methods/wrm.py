@@ -14,12 +14,12 @@ from rhobust.settings import check_declared
 
 @dataclass(frozen=True)
 class WRM:
-    """WRM: train on the maximiser of l(x) - gamma ||x - x0||^2, without noise; its theory wants ELU, not ReLU."""
+    """WRM: train on the maximiser of l(x) - gamma ||x - x0||^2, without noise; its theory needs ELU, not ReLU."""
 
     gamma: float = 1.5
-    """Price of moving an input by one unit of squared distance; smaller is more robust."""
+    """Penalty per unit of squared distance; smaller is more robust."""
     steps: int = 15
-    """Damped inner steps after the first, full one, as Sinha et al. count them."""
+    """Damped inner steps after the first full step, as counted by Sinha et al."""
 
     def __post_init__(self) -> None:
         check_declared(self)

@@ -1,4 +1,4 @@
-"""The pairing of gamma and eps meets closed forms on a half space."""
+"""rho_of and gamma_of against closed forms on a half-space."""
 
 import math
 from dataclasses import replace
@@ -71,7 +71,7 @@ def test_the_search_inverts_rho(gamma, sigma, half_space, grey_images):
 
 
 @pytest.mark.parametrize("sigma", [None, 0.1])
-def test_rho_decreases_in_gamma_and_the_network_stays_as_it_was(sigma):
+def test_rho_decreases_in_gamma_and_the_network_is_unchanged(sigma):
     data = load("digits", "train")
     network = build_model(
         "cnn-small", shape=(1, 8, 8), classes=10, mean=[0.3], deviation=[0.3], activation="elu", seed=1

@@ -1,4 +1,4 @@
-"""The maximisers of penalised losses, NAL's and WRM's, meet their closed forms."""
+"""The inner maximisers of NAL and WRM against closed forms, fixed points and a fine grid."""
 
 import pytest
 import torch
@@ -6,8 +6,9 @@ from torch import nn
 from torch.nn import functional as F
 
 from rhobust.methods import NAL, WRM
+from rhobust.methods.base import consistency_loss
 from rhobust.models.inference import frozen
-from rhobust.noise import BatchNoise, stream
+from rhobust.noise import BatchNoise, DrawnNoise, ExampleNoise, stream
 
 
 class Linear(nn.Module):
@@ -169,3 +170,112 @@ def test_nal_trains_on_noisy_copies_of_its_maximiser(inner, network, batch):
     assert value.item() == pytest.approx(sum(copies) / 3, rel=1e-5)
     assert value.item() > sum(at_home) / 3 + 1e-3
     assert torch.allclose(squared_distance, (worst - x).flatten(1).square().sum(1), rtol=1e-5)
+
+
+class Wall(nn.Module):
+    """Two classes, a wall at the mean pixel value 0.5: images below it are of class 0."""
+
+    def __init__(self):
+        super().__init__()
+        self.anchor = nn.Parameter(torch.zeros((), dtype=torch.float64))
+
+    def forward(self, x):
+        value = 60 * (x.flatten(1).mean(1) - 0.5) + self.anchor
+        return torch.stack([-value / 2, value / 2], dim=1)
+
+
+def flat(*levels):
+    """Images of one colour each: a step of length d along the gradient changes the mean by d / 4."""
+    return torch.stack([torch.full((1, 4, 4), level, dtype=torch.float64) for level in levels])
+
+
+def maximiser_of(method, x, y):
+    network = Wall()
+    with frozen(network):
+        return method.maximise(network, x, y, DrawnNoise(torch.zeros(1, *x.shape, dtype=x.dtype)))
+
+
+def distance(worst, x):
+    return (worst - x).flatten(1).norm(dim=1)
+
+
+def test_search_finds_the_best_point_of_a_fine_grid():
+    # The error at distance d is sigmoid(60 (level + d / 4 - 0.5)): the wall is 0.4, 0.8 and 2 away.
+    x, y = flat(0.4, 0.3, 0.0), torch.zeros(3, dtype=torch.long)
+    gamma, steps = 0.5, 400
+    found = distance(maximiser_of(NAL(gamma=gamma, draws=1, steps=steps, inner="search"), x, y), x)
+    reach = torch.linspace(0, gamma**-0.5, 100_001, dtype=torch.float64)
+    for level, far in zip((0.4, 0.3, 0.0), found, strict=True):
+        worth = torch.sigmoid(60 * (level + reach / 4 - 0.5)) - gamma * reach.square()
+        assert far.item() == pytest.approx(reach[worth.argmax()].item(), abs=gamma**-0.5 / steps)
+    assert found[0] > 0.4
+    assert found[1] > 0.8
+    assert found[2] == 0, "beyond 1 / sqrt(gamma) no error pays for the distance"
+
+
+def test_search_leaves_a_flat_region_where_the_damped_solver_stays():
+    x, y = flat(0.3), torch.tensor([0])
+    damped, search = (
+        distance(maximiser_of(NAL(gamma=0.5, draws=1, inner=inner), x, y), x) for inner in ("damped", "search")
+    )
+    assert damped < 1e-3
+    assert search > 0.8
+
+
+def test_a_misclassified_input_is_its_own_maximiser():
+    x, y = flat(0.9, 0.6), torch.zeros(2, dtype=torch.long)
+    assert (maximiser_of(NAL(gamma=0.5, draws=1, inner="search"), x, y) == x).all()
+
+
+@pytest.mark.parametrize("gamma", [0.1, 1.0, 10.0])
+def test_no_input_moves_beyond_one_over_the_root_of_gamma(gamma):
+    x, y = flat(*torch.linspace(0, 0.9, 10).tolist()), torch.zeros(10, dtype=torch.long)
+    assert distance(maximiser_of(NAL(gamma=gamma, draws=1, steps=7, inner="search"), x, y), x).max() <= gamma**-0.5
+
+
+def test_iterates_are_compared_under_the_same_noise():
+    calls = []
+
+    class Counting:
+        def normal(self, x, draws):
+            calls.append(draws)
+            return torch.zeros(draws, *x.shape, dtype=x.dtype)
+
+    network, x, y = Wall(), flat(0.4), torch.tensor([0])
+    NAL(steps=5, draws=3, inner="search").loss(network, x, y, Counting())
+    assert calls == [3, 3], "one sample for the inner problem, one for the weights"
+    calls.clear()
+    NAL(steps=5, draws=3, inner="search", noise="shared").loss(network, x, y, Counting())
+    assert calls == [3]
+
+
+def test_search_takes_no_step_size():
+    with pytest.raises(ValueError, match=r"step_size must be None for the inner solver search, got 0\.3"):
+        NAL(inner="search", step_size=0.3)
+
+
+def test_the_penalty_from_which_the_input_is_optimal():
+    x, y = flat(0.3), torch.tensor([0])
+    away = torch.linspace(0.01, 3, 100_001, dtype=torch.float64)
+    penalty = (torch.sigmoid(60 * (away / 4 - 0.2)) / away.square()).max().item()
+    for gamma, leaves in ((0.97 * penalty, True), (1.03 * penalty, False)):
+        method = NAL(gamma=gamma, draws=1, steps=256, inner="search")
+        assert bool(distance(maximiser_of(method, x, y), x) > 0.5) == leaves
+
+
+def test_nal_adds_the_consistency_loss_at_its_maximiser(network, batch):
+    x, y = batch
+    method = NAL(noise="shared", draws=3, agreement=5.0)
+    shared = method.sigma * ExampleNoise(0, "n", range(6)).normal(x, 3)
+    worst = method.maximise(network, x, y, BatchNoise(stream(1, "n")), shared)
+    logits = network((worst + shared).flatten(0, 1))
+    expected = F.cross_entropy(logits, y.repeat(3)) + consistency_loss(logits, 3, 5.0)
+    value = method.loss(network, x, y, ExampleNoise(0, "n", range(6))).value
+    assert value.item() == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_consistency_needs_two_samples():
+    with pytest.raises(ValueError, match="draws must be >= 2 for consistency regularization, got 1"):
+        NAL(draws=1, agreement=10.0)
+    with pytest.raises(ValueError, match="agreement must be >= 0, got -1"):
+        NAL(agreement=-1.0)
