@@ -1,0 +1,139 @@
+"""Fill the numbers, tables and figures of the pages from `results/`; with `--check`, only say which are stale.
+
+A number in a sentence is followed by a comment that names its source, which readers of the page do not see:
+
+    The same protocol leaves 59.9%<!--= table-main / NAL / PGD-20 / 0.92 --> of our run.
+
+The parts after the table name select one row of its CSV file, by the values of its key columns (`0.25`, or `sigma=0.25`
+if two columns may hold it). A last part `printed`, `low`, `high` or `n` selects that column in place of `value`. For a JSON file the parts are keys, or values that tell an
+element of a list from the others. A format may follow a colon:
+
+    %         percent, one digit, rounded to nearest (the default)    %2        percent, two digits
+    % down    percent, rounded down: for certified bounds             points    percentage points, signed
+    behind    percentage points, sign reversed                        .3        the number itself, three digits
+
+A table or figure is put between the lines `<!-- NAME -->` and `<!-- /NAME -->`.
+"""
+
+import csv
+import json
+import os
+import re
+import sys
+from decimal import ROUND_FLOOR, ROUND_HALF_UP, Decimal
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "results"
+NUMBER = re.compile(r"(?<![\w.,-])(-?[\d.,]*\d%?|\?)<!--= (.+?) -->")
+PLACE = re.compile(r"^<!-- ([\w-]+) -->\n(.*?)^<!-- /\1 -->$", re.MULTILINE | re.DOTALL)
+VALUES = ("printed", "value", "low", "high", "n", "record", "fault")
+
+
+def pages() -> list[Path]:
+    """The pages that may quote results."""
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+@cache
+def _result(name: str) -> Path:
+    """The one file of this name under `results/`."""
+    found = sorted(RESULTS.rglob(name))
+    if len(found) != 1:
+        raise ValueError(f"{name} must be one file under results/, found {len(found)}")
+    return found[0]
+
+
+@cache
+def _rows(table: str) -> list[dict[str, str]]:
+    with _result(f"{table}.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def look_up(source: str) -> Any:
+    """The number that a source names, as stored."""
+    name, *parts = source.split(" / ")
+    if name.endswith(".json"):
+        found: Any = json.loads(_result(name).read_text(encoding="utf-8"))
+        for part in parts:
+            if isinstance(found, dict):
+                found = found[part]
+            else:
+                (found,) = [one for one in found if part in map(str, one.values())]
+        return found
+    field = parts.pop() if parts[-1] in VALUES else "value"
+    rows = [row for row in _rows(name) if row[field] and all(_has(row, part) for part in parts)]
+    numbers = {row[field] for row in rows}
+    if len(numbers) != 1:
+        raise ValueError(f"{source} must name one number of {name}.csv, but names {len(numbers)}")
+    return numbers.pop()
+
+
+def _has(row: dict[str, str], part: str) -> bool:
+    """Whether a key column of the row has this value, or the column that is named in front of it."""
+    key, _, value = part.rpartition("=")
+    return row[key] == value if key else value in [row[key] for key in row if key not in VALUES]
+
+
+def number(spec: str) -> str:
+    """The text of a number, from its source and format."""
+    source, _, style = spec.partition(" : ")
+    stored = Decimal(str(look_up(source)))
+    if match := re.fullmatch(r"(,?)\.(\d)", style):
+        return f"{_rounded(stored, int(match[2]), ROUND_HALF_UP):{match[1]}f}"
+    match style or "%":
+        case "%":
+            return f"{_rounded(100 * stored, 1, ROUND_HALF_UP)}%"
+        case "%2":
+            return f"{_rounded(100 * stored, 2, ROUND_HALF_UP)}%"
+        case "% down":
+            return f"{_rounded(100 * stored, 1, ROUND_FLOOR)}%"
+        case "points":
+            return f"{_rounded(100 * stored, 1, ROUND_HALF_UP)}"
+        case "behind":
+            return f"{_rounded(-100 * stored, 1, ROUND_HALF_UP)}"
+    raise ValueError(f"a format must be one of %, %2, % down, points, behind, .3 or ,.3, got {style!r}")
+
+
+def _rounded(value: Decimal, digits: int, rule: str) -> Decimal:
+    return value.quantize(Decimal(1).scaleb(-digits), rounding=rule)
+
+
+def place(name: str, page: Path) -> str:
+    """What a page shows between the marks of a table or figure."""
+    pictures = sorted(RESULTS.rglob(f"{name}.svg"))
+    if pictures:
+        title = json.loads(_result(f"{name}.json").read_text(encoding="utf-8"))["title"]
+        return f"![{title}]({Path(os.path.relpath(pictures[0], page.parent)).as_posix()})"
+    title, _, body = _result(f"{name}.md").read_text(encoding="utf-8").partition("\n")
+    assert title.startswith("# ")
+    return body.strip("\n")
+
+
+def filled(page: Path) -> str:
+    """The text of a page with all numbers, tables and figures from `results/`."""
+    text = PLACE.sub(
+        lambda match: f"<!-- {match[1]} -->\n\n{place(match[1], page)}\n\n<!-- /{match[1]} -->",
+        page.read_text(encoding="utf-8"),
+    )
+    return NUMBER.sub(lambda match: f"{number(match[2])}<!--= {match[2]} -->", text)
+
+
+def main() -> int:
+    """Fill every page, or with `--check` name the stale ones; the exit status is then 1."""
+    check, stale = "--check" in sys.argv[1:], 0
+    for page in pages():
+        text = filled(page)
+        if text != page.read_text(encoding="utf-8"):
+            stale += 1
+            if check:
+                print(f"{page.relative_to(ROOT)} is stale: run python docs/tools/fill.py", file=sys.stderr)
+            else:
+                page.write_text(text, encoding="utf-8")
+    return 1 if check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,96 @@
+"""Build the documentation site: stage the pages, then call zensical with warnings as errors.
+
+`make docs` calls this. The pages in `docs/` are plain Markdown that GitHub shows as well. Staging copies them to
+`build/docs`, brings along the files outside `docs/` that they link to, and sets display mathematics apart. The site is
+written to `build/site`. It requests nothing from outside: no fonts, no scripts, mathematics as MathML.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS, STAGED, SITE = ROOT / "docs", ROOT / "build" / "docs", ROOT / "build" / "site"
+PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+"""Pages outside `docs/`, and the staged page that stands for each of them."""
+LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
+CODE = re.compile(r"(^```.*?^```$|`[^`\n]+`)", re.MULTILINE | re.DOTALL)
+
+
+def stage() -> list[str]:
+    """Copy all pages to `build/docs`; return one line for each link that leads nowhere."""
+    shutil.rmtree(STAGED, ignore_errors=True)
+    shutil.copytree(DOCS, STAGED, ignore=shutil.ignore_patterns("tools", "__pycache__"))
+    for name in ("CONTRIBUTING.md", "CHANGELOG.md"):
+        shutil.copyfile(ROOT / name, STAGED / PAGES[name])
+    sources = {STAGED / path.relative_to(DOCS): path for path in sorted(DOCS.rglob("*.md"))}
+    sources |= {STAGED / PAGES[name]: ROOT / name for name in ("CONTRIBUTING.md", "CHANGELOG.md")}
+    faults: list[str] = []
+    for staged, source in sources.items():
+        pieces = CODE.split(source.read_text(encoding="utf-8"))
+        pieces[::2] = [_staged_prose(text, staged, source, faults) for text in pieces[::2]]
+        staged.write_text("".join(pieces), encoding="utf-8")
+    return faults
+
+
+def _staged_prose(text: str, staged: Path, source: Path, faults: list[str]) -> str:
+    """Text between code blocks, with its links led into the staged folder and display mathematics set apart."""
+
+    def lead(match: re.Match[str]) -> str:
+        mark, words, link = match.groups()
+        path, _, anchor = link.partition("#")
+        if not path or "://" in link:
+            return match[0]
+        target = (source.parent / path).resolve()
+        if not target.exists():
+            faults.append(f"{source.relative_to(ROOT)}: {link} leads nowhere")
+            return match[0]
+        inside = target.relative_to(ROOT).as_posix()
+        if target.is_dir():
+            return f"{words} (`{inside}` in the repository)"
+        if target.is_relative_to(DOCS):
+            place = STAGED / target.relative_to(DOCS)
+        elif inside in PAGES:
+            place = STAGED / PAGES[inside]
+        else:
+            place = STAGED / "files" / inside.removesuffix(".md")
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(target, place)
+        led = Path(os.path.relpath(place, staged.parent)).as_posix()
+        return f"{mark}[{words}]({led}{'#' if anchor else ''}{anchor})"
+
+    text = re.sub(r"\s*\$\$(.+?)\$\$\s*", r"\n\n$$\1$$\n\n", text, flags=re.DOTALL)
+    return LINK.sub(lead, text)
+
+
+def requests() -> list[str]:
+    """What the built pages would load from elsewhere: nothing, or one line for each."""
+    loading = re.compile(r"""(?:<(?:script|img|iframe|source)[^>]*\ssrc=|<link[^>]*\shref=|url\()["']?(?:https?:)?//[^"')\s>]+""")
+    return [
+        f"{path.relative_to(SITE)}: {found}"
+        for path in sorted(SITE.rglob("*"))
+        if path.suffix in (".html", ".css")
+        for found in loading.findall(path.read_text(encoding="utf-8"))
+    ]
+
+
+def main() -> int:
+    """Stage, build, check; the exit status is that of the first step that fails."""
+    faults = stage()
+    if not faults:
+        built = subprocess.run(
+            [Path(sys.executable).with_name("zensical"), "build", "--strict", "--clean"], cwd=ROOT, check=False
+        )
+        if built.returncode:
+            return built.returncode
+        faults = requests()
+    for fault in faults:
+        print(fault, file=sys.stderr)
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
