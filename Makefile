@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 OUT ?= quickstart
 
-.PHONY: quickstart reproduce test slow lint clean
+.PHONY: quickstart reproduce test docs slow lint clean
 
 quickstart: $(VENV)/.core
 	$(BIN)/rhobust quickstart --out $(OUT)
@@ -20,6 +20,10 @@ test: lint
 
 slow: $(VENV)/.test
 	$(BIN)/python -m pytest -m slow
+
+# Stages the pages in build/docs and writes the site to build/site; a warning is an error.
+docs: $(VENV)/.docs
+	$(BIN)/python docs/tools/site.py
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
@@ -40,6 +44,10 @@ $(VENV)/.core: pyproject.toml constraints.txt | $(VENV)/bin/python
 $(VENV)/.test: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(PIP) --editable '.[test]'
 	$(PIP) --no-deps torchattacks
+	touch $(VENV)/.core $@
+
+$(VENV)/.docs: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) --editable '.[docs]'
 	touch $(VENV)/.core $@
 
 clean:

@@ -26,7 +26,7 @@ def carried(apart):
 
 
 def test_our_attack_leaves_about_as_much_standing_as_autoattack():
-    """docs/results.md says by how many images less or more."""
+    """docs/results/cifar10.md says by how many images less or more."""
     kinder = {}
     for line in made("table-autoattack")["lines"]:
         for cell in line["cells"]:
@@ -40,7 +40,7 @@ def test_our_attack_leaves_about_as_much_standing_as_autoattack():
 
 
 def test_the_matched_price_is_ahead_at_half_a_unit_and_nowhere_behind_up_to_one_and_a_quarter():
-    """docs/results.md and the README say so of PGD, TRADES and SmoothAdv."""
+    """docs/results/ and the README say so of PGD, TRADES and SmoothAdv."""
     lines = {keys[0]: cells for keys, cells in differences(made("table-pairs")).items()}
     for name, ahead in (("PGD", "0.0220"), ("TRADES", "0.0175"), ("SmoothAdv", "0.0275")):
         assert lines[name]["0"]["value"] >= 0
@@ -53,7 +53,7 @@ def test_the_matched_price_is_ahead_at_half_a_unit_and_nowhere_behind_up_to_one_
 
 
 def test_what_the_settings_do_is_what_the_intervals_carry():
-    """docs/results.md and docs/holds.md name every setting that makes a difference, and no other."""
+    """docs/results/ and docs/holds.md name every setting that makes a difference, and no other."""
     told = {
         ("ResNet-18", "relu", "NAL, damped", "0.2", "4", "1"): {"natural": -1.9},
         ("ResNet-18", "relu", "NAL, damped", "0.1", "2", "1"): {"sees all at 0.92": -2.2},
@@ -85,7 +85,7 @@ def test_what_the_settings_do_is_what_the_intervals_carry():
 
 
 def test_on_tiny_imagenet_the_protocol_makes_the_ranking():
-    """docs/results.md and docs/holds.md say so."""
+    """docs/results/ and docs/holds.md say so."""
     apart = differences(made("table-tiny-pairs"))
     signs = {name: {column: carried(cell) for column, cell in apart[name,].items()} for name in ("TRADES", "SmoothAdv")}
     attacks = ("natural", "PGD-20 at 0.93", "sees all at 0.5", "sees all at 0.93")
@@ -96,7 +96,7 @@ def test_on_tiny_imagenet_the_protocol_makes_the_ranking():
 
 
 def test_the_paper_s_attack_is_weaker_on_the_solver_that_converges_than_one_from_outside():
-    """docs/results.md and docs/holds.md say so, and that of the other networks the opposite is true."""
+    """docs/results/ and docs/holds.md say so, and that of the other networks the opposite is true."""
     matrix = made("fig-across")
     names, cells = matrix["names"], matrix["cells"]
     last = names.index("NAL, damped")
@@ -110,7 +110,7 @@ def test_the_paper_s_attack_is_weaker_on_the_solver_that_converges_than_one_from
 
 
 def test_noise_in_training_matters_and_noise_at_test_time_does_not_under_the_paper_s_attack():
-    """docs/results.md and docs/holds.md say so, from which radius on, and what an attack that sees the noise does."""
+    """docs/results/ and docs/holds.md say so, from which radius on, and what an attack that sees the noise does."""
     document = read_json(SMALL / "fig1a.json")
     blind, seeing = (
         {(curve["colour"], curve["kind"]): read_record(SMALL / curve["record"]).rows for curve in panel["curves"]}

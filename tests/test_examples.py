@@ -1,4 +1,4 @@
-"""The example and the how-to, run as a reader would run them."""
+"""The example and the guides, run as a reader would run them."""
 
 import importlib.util
 import json
@@ -14,7 +14,7 @@ import torch
 from rhobust.cli import run
 
 ROOT = Path(__file__).parent.parent
-HOWTO = (ROOT / "docs" / "howto.md").read_text(encoding="utf-8")
+GUIDES = ROOT / "docs" / "guides"
 
 
 @pytest.fixture(scope="module")
@@ -81,31 +81,28 @@ def test_the_tables_of_the_page_are_the_records(name, example):
     document = json.loads((ROOT / "results" / f"measure-shift-{name}.json").read_text())
     assert [row["change"] for row in document["rows"]] == list(example.CHANGES)
     for row in document["rows"]:
-        assert example.line(row) in HOWTO
+        assert example.line(row) in (GUIDES / "measure-shift.md").read_text(encoding="utf-8")
         # What is proved stays below what was measured, and the bound of eps above what was measured.
         assert row["certificate"]["certified_accuracy"] < row["measured"]["low"]
         assert row["shift"]["eps"] <= row["shift"]["eps_capped"] <= row["shift"]["eps_upper"]
 
 
-def section(title):
-    return re.search(rf"^## {title}\n(.*?)^## ", HOWTO, re.MULTILINE | re.DOTALL)[1]
-
-
-def test_from_a_folder_of_images_to_a_bound_for_a_review(tmp_path, monkeypatch, capsys):
+def test_a_bound_for_a_review(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    network = re.search(r"^`mynet.py`:\n\n```python\n(.*?)^```", HOWTO, re.MULTILINE | re.DOTALL)[1]
+    own = (GUIDES / "own-model-and-data.md").read_text(encoding="utf-8")
+    network = re.search(r"^`mynet.py`:\n\n```python\n(.*?)^```", own, re.MULTILINE | re.DOTALL)[1]
     Path("mynet.py").write_text(network)
     for language, code in re.findall(
         r"^```(python|sh)\n(.*?)^```",
-        section("From a folder of images to a bound for a review"),
+        (GUIDES / "review.md").read_text(encoding="utf-8"),
         re.MULTILINE | re.DOTALL,
     ):
         if language == "python":
             exec(code, {"__name__": "review"})
             continue
         for line in code.splitlines():
-            # Fewer epochs and draws than the page asks for: the way is what is tested.
+            # Fewer epochs and noise samples than the page asks for: the path is what is tested.
             short = re.sub(r"--draws \d+", "--draws 5", re.sub(r"--epochs \d+", "--epochs 2", line))
             assert run(shlex.split(short)[1:]) == 0
     out = capsys.readouterr().out
@@ -117,13 +114,14 @@ def test_from_a_folder_of_images_to_a_bound_for_a_review(tmp_path, monkeypatch, 
     assert shown > 0
 
 
-def test_the_trained_network_is_there_to_be_tried(tmp_path, monkeypatch, capsys):
+def test_the_pretrained_model_can_be_tried(tmp_path, monkeypatch, capsys):
     for name in ("results/mnist-nal", "examples/mnist"):
         shutil.copytree(ROOT / name, tmp_path / name)
     monkeypatch.chdir(tmp_path)
-    (commands,) = re.findall(r"^```sh\n(.*?)^```", section("Try a trained network"), re.MULTILINE | re.DOTALL)
+    page = (GUIDES / "pretrained.md").read_text(encoding="utf-8")
+    (commands,) = re.findall(r"^```sh\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     for line in commands.splitlines():
-        # Fewer images and draws than the page asks for: the way is what is tested.
+        # Fewer images and noise samples than the page asks for: the path is what is tested.
         short = re.sub(r"--n \d+", "--n 300", re.sub(r"--limit \d+", "--limit 2", line))
         short += " --limit 100 --draws 4" if "certify-shift" in line else ""
         assert run([*shlex.split(short)[1:], "--json", "--quiet"]) == 0

@@ -5,12 +5,15 @@ A number in a sentence is followed by a comment that names its source, which rea
     The same protocol leaves 59.9%<!--= table-main / NAL / PGD-20 / 0.92 --> of our run.
 
 The parts after the table name select one row of its CSV file, by the values of its key columns (`0.25`, or `sigma=0.25`
-if two columns may hold it). A last part `printed`, `low`, `high` or `n` selects that column in place of `value`. For a JSON file the parts are keys, or values that tell an
-element of a list from the others. A format may follow a colon:
+if two columns may hold it). A last part `printed`, `low`, `high` or `n` selects that column in place of `value`. For a
+JSON file the parts are keys, values that distinguish an element of a list, or places in it. `A over B` divides two
+numbers. A format may follow a colon:
 
     %         percent, one digit, rounded to nearest (the default)    %2        percent, two digits
     % down    percent, rounded down: for certified bounds             points    percentage points, signed
     behind    percentage points, sign reversed                        .3        the number itself, three digits
+    ,.0       with thousands separators                               .4 down   four digits, rounded down
+    ms        seconds shown as milliseconds
 
 A table or figure is put between the lines `<!-- NAME -->` and `<!-- /NAME -->`.
 """
@@ -20,7 +23,7 @@ import json
 import os
 import re
 import sys
-from decimal import ROUND_FLOOR, ROUND_HALF_UP, Decimal
+from decimal import ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -60,8 +63,10 @@ def look_up(source: str) -> Any:
         for part in parts:
             if isinstance(found, dict):
                 found = found[part]
-            else:
+            elif isinstance(found[0], dict):
                 (found,) = [one for one in found if part in map(str, one.values())]
+            else:
+                found = found[int(part)]
         return found
     field = parts.pop() if parts[-1] in VALUES else "value"
     rows = [row for row in _rows(name) if row[field] and all(_has(row, part) for part in parts)]
@@ -80,21 +85,24 @@ def _has(row: dict[str, str], part: str) -> bool:
 def number(spec: str) -> str:
     """The text of a number, from its source and format."""
     source, _, style = spec.partition(" : ")
-    stored = Decimal(str(look_up(source)))
-    if match := re.fullmatch(r"(,?)\.(\d)", style):
-        return f"{_rounded(stored, int(match[2]), ROUND_HALF_UP):{match[1]}f}"
+    over, _, under = source.partition(" over ")
+    stored = Decimal(str(look_up(over))) / (Decimal(str(look_up(under))) if under else 1)
+    if match := re.fullmatch(r"(,?)\.(\d)( down)?", style):
+        return f"{_rounded(stored, int(match[2]), ROUND_FLOOR if match[3] else ROUND_HALF_EVEN):{match[1]}f}"
     match style or "%":
         case "%":
-            return f"{_rounded(100 * stored, 1, ROUND_HALF_UP)}%"
+            return f"{_rounded(100 * stored, 1, ROUND_HALF_EVEN)}%"
         case "%2":
-            return f"{_rounded(100 * stored, 2, ROUND_HALF_UP)}%"
+            return f"{_rounded(100 * stored, 2, ROUND_HALF_EVEN)}%"
         case "% down":
             return f"{_rounded(100 * stored, 1, ROUND_FLOOR)}%"
         case "points":
-            return f"{_rounded(100 * stored, 1, ROUND_HALF_UP)}"
+            return f"{_rounded(100 * stored, 1, ROUND_HALF_EVEN)}"
         case "behind":
-            return f"{_rounded(-100 * stored, 1, ROUND_HALF_UP)}"
-    raise ValueError(f"a format must be one of %, %2, % down, points, behind, .3 or ,.3, got {style!r}")
+            return f"{_rounded(-100 * stored, 1, ROUND_HALF_EVEN)}"
+        case "ms":
+            return f"{_rounded(1000 * stored, 1, ROUND_HALF_EVEN)}"
+    raise ValueError(f"a format must be one of %, %2, % down, points, behind, ms, .3, ,.3 or .3 down, got {style!r}")
 
 
 def _rounded(value: Decimal, digits: int, rule: str) -> Decimal:

@@ -56,19 +56,22 @@ def _staged_prose(text: str, staged: Path, source: Path, faults: list[str]) -> s
         elif inside in PAGES:
             place = STAGED / PAGES[inside]
         else:
-            place = STAGED / "files" / inside.removesuffix(".md")
+            place = STAGED / "files" / inside.replace(".md", ".txt")
             place.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(target, place)
         led = Path(os.path.relpath(place, staged.parent)).as_posix()
         return f"{mark}[{words}]({led}{'#' if anchor else ''}{anchor})"
 
+    text = re.sub(r"\[(\d+)\](?!\()", r"\\[\1\\]", text)  # marks of notes are not links
     text = re.sub(r"\s*\$\$(.+?)\$\$\s*", r"\n\n$$\1$$\n\n", text, flags=re.DOTALL)
     return LINK.sub(lead, text)
 
 
 def requests() -> list[str]:
     """What the built pages would load from elsewhere: nothing, or one line for each."""
-    loading = re.compile(r"""(?:<(?:script|img|iframe|source)[^>]*\ssrc=|<link[^>]*\shref=|url\()["']?(?:https?:)?//[^"')\s>]+""")
+    loading = re.compile(
+        r"""(?:<(?:script|img|iframe|source)[^>]*\ssrc=|<link[^>]*\shref=|url\()["']?(?:https?:)?//[^"')\s>]+"""
+    )
     return [
         f"{path.relative_to(SITE)}: {found}"
         for path in sorted(SITE.rglob("*"))

@@ -178,13 +178,13 @@ def test_one_cycle_is_compared_with_one_cycle():
 
 def test_the_tables_of_changes_are_what_the_records_give():
     plan = changes.plan_of(changes.IMAGES, changes.runs())
-    page = places(RESULTS.parent / "docs" / "results.md")
+    page = places(RESULTS.parent / "docs" / "results" / "ablations.md")
     made = documents(plan, Workshop(RESULTS / "changes", torch.device("cpu")), -math.inf)
     for spec, filled in made:
         document = told_from(filled, RESULTS / "changes")
-        told = "is stale: docs/results.md says how to make it again"
+        told = "is stale: docs/results/method.md says how to make it again"
         assert read_json(RESULTS / "changes" / f"{spec.name}.json") == document, f"{spec.name} {told}"
-        shown_there = shown(document, RESULTS / "changes", RESULTS.parent / "docs" / "results.md")
+        shown_there = shown(document, RESULTS / "changes", RESULTS.parent / "docs" / "results" / "ablations.md")
         assert page[spec.name] == shown_there, f"{spec.name} {told}"
 
 

@@ -3,7 +3,7 @@
 The sums were taken once from the paper's own source, cell by cell, by a script that shares nothing with the package.
 After a change of a table, write the page anew:
 
-    python tests/paper/test_printed.py
+    python tests/reproduction/test_printed.py
 """
 
 from decimal import Decimal
@@ -14,7 +14,7 @@ import pytest
 from reproduction import settings
 from reproduction.printed import TABLES, page
 
-PAGE = Path(__file__).parents[2] / "docs" / "printed.md"
+PAGE = Path(__file__).parents[2] / "reproduction" / "printed" / "README.md"
 
 SUMS = {
     "table2": "586.66 594.66 222.45 511.93 161.85 352.07",
@@ -127,45 +127,6 @@ def test_every_defect_names_cells_that_exist():
 
 def test_the_page_shows_the_tables_as_they_are():
     assert PAGE.read_text(encoding="utf-8") == page(), f"see the head of {Path(__file__).name}"
-
-
-def test_what_is_said_about_the_printed_numbers_holds():
-    """The page that goes through the paper's claims quotes its tables."""
-    page = (PAGE.parent / "holds.md").read_text(encoding="utf-8")
-
-    def value(name, row, title):
-        return TABLES[name].accuracy(row, title)
-
-    higher = [
-        (row, title)
-        for row in TABLES["table2"].rows
-        for title in TABLES["table2"].columns
-        if value("table-pgd100", row, title) > value("table2", row, title)
-    ]
-    assert len(higher) == 5
-    assert {title.rpartition(" ")[0] for _, title in higher} == {"MNIST", "Tiny ImageNet"}
-    assert "On MNIST and Tiny ImageNet five numbers are higher than under PGD-20" in page
-
-    by_steps = [value("table-sigma-kr", ("0.12", k, "4"), "1.75") for k in "2468"]
-    assert by_steps == sorted(by_steps, reverse=True)
-    assert f"falls* with K, from {by_steps[0]} to {by_steps[-1]} at radius 1.75" in page
-
-    def best(method):
-        """The noise with the highest accuracy at each radius."""
-        radii = TABLES["table-sigma"].columns
-        return {at: max(("0.05", "0.1", "0.2"), key=lambda s: value("table-sigma", (method, s), at)) for at in radii}
-
-    assert [at for at, sigma in best("NAL").items() if sigma != "0.1"] == ["0"]
-    assert [at for at, sigma in best("STN").items() if sigma == "0.2"] == ["0.75", "1", "1.25", "1.5", "1.75"]
-    assert [at for at, sigma in best("SmoothAdv").items() if sigma == "0.05"] == ["0.5", "0.75", "1", "1.25"]
-    assert [at for at, sigma in best("SmoothAdv").items() if sigma == "0.2"] == ["1.5", "1.75"]
-    assert "For NAL at every radius but 0. For STN 0.2 is better from 0.75 on; for SmoothAdv 0.05 is best from" in page
-    assert "0.05 is best from 0.5 to 1.25, and 0.2 from 1.5 on" in page
-
-    better = [
-        at for at in TABLES["table-elu"].columns if value("table-elu", ("ReLU",), at) > value("table-elu", ("ELU",), at)
-    ]
-    assert better == list(TABLES["table-elu"].columns)[1:]
 
 
 if __name__ == "__main__":
