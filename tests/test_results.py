@@ -1,4 +1,4 @@
-"""What the pages of results say beyond the numbers that are filled in from tables (`test_docs.py`) is in the records."""
+"""What the pages of results say beyond the numbers filled in from tables (`test_docs.py`) is in the records."""
 
 import importlib.metadata
 import json
