@@ -5,7 +5,7 @@ from pathlib import Path
 from reproduction.evaluate import CLAIMS
 from reproduction.workshop import finished
 from rhobust.records import compress, record_paths, write_whole
-from rhobust.training.run import CONFIG, ENVIRONMENT, METRICS, WEIGHTS, write_witness
+from rhobust.training.run import CONFIG, ENVIRONMENT, METRICS, WEIGHTS, write_fingerprint
 
 
 def publish(out: Path, to: Path) -> list[Path]:
@@ -23,7 +23,7 @@ def publish(out: Path, to: Path) -> list[Path]:
         run = weights.parent
         target = to / "runs" / run.name
         target.mkdir(parents=True, exist_ok=True)
-        write_witness(run, target)
+        write_fingerprint(run, target)
         for name in (CONFIG, ENVIRONMENT, METRICS):
             write_whole(target / name, (run / name).read_bytes())
         written += _records(run, target)

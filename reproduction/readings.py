@@ -10,7 +10,7 @@ from rhobust.bounds import certified_radius, clopper_pearson
 from rhobust.formatting import Direction
 from rhobust.records import Record, read_json
 from rhobust.stats import Share, share
-from rhobust.training.run import WEIGHTS, WITNESS, weights_description
+from rhobust.training.run import FINGERPRINT, WEIGHTS, weights_metadata
 
 CURVE_POINTS = 81
 """Radii at which a curve of certified accuracy is drawn."""
@@ -147,7 +147,7 @@ def _claimed(record: Record, gamma: float) -> Number:
 def _shape(run: Path) -> list[int]:
     """The shape of the images that a run's network takes."""
     path = run / WEIGHTS
-    return (weights_description(path) if path.exists() else read_json(run / WITNESS))["shape"]
+    return (weights_metadata(path) if path.exists() else read_json(run / FINGERPRINT))["shape"]
 
 
 def _true_loss(record: Record, _: float) -> Number:

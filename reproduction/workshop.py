@@ -12,7 +12,7 @@ from rhobust.evaluation import Target, target_from_run
 from rhobust.progress import ProgressCallback
 from rhobust.records import COMPRESSED, Record, Row, read_head, read_json, read_record, record_paths
 from rhobust.training import TrainConfig
-from rhobust.training.run import METRICS, WEIGHTS, WITNESS, Run, file_hash
+from rhobust.training.run import FINGERPRINT, METRICS, WEIGHTS, Run, file_hash
 
 TAIL = 65_536
 """Bytes at the end of a record in which its last line is looked for."""
@@ -40,7 +40,7 @@ class Workshop:
 
     def trained(self, run: TrainConfig) -> bool:
         """Whether a run is finished, though its weights may lie elsewhere."""
-        return any((self.folder(run) / name).exists() for name in (WEIGHTS, WITNESS))
+        return any((self.folder(run) / name).exists() for name in (WEIGHTS, FINGERPRINT))
 
     def given_away(self, run: TrainConfig) -> bool:
         """Whether a run is finished and its weights lie elsewhere."""
@@ -87,7 +87,7 @@ class Workshop:
         if run.run_id not in self._hashes:
             path = self.folder(run) / WEIGHTS
             self._hashes[run.run_id] = (
-                file_hash(path) if path.exists() else read_json(path.with_name(WITNESS))["model_hash"]
+                file_hash(path) if path.exists() else read_json(path.with_name(FINGERPRINT))["model_hash"]
             )
         return self._hashes[run.run_id]
 

@@ -10,9 +10,9 @@ from rhobust.version import VERSION
 
 
 def resolve_device(device: torch.device | str) -> torch.device:
-    """The device of a name, if torch can use it: "auto" is the GPU where there is one, else the CPU.
+    """The torch device of a name: "auto" is the GPU if there is one, else the CPU.
 
-    Of several processes that torchrun started each takes its own GPU.
+    With torchrun each process gets its own GPU.
     """
     if device == "auto":
         if not torch.cuda.is_available():
@@ -32,7 +32,7 @@ def resolve_device(device: torch.device | str) -> torch.device:
 
 
 def describe_environment(device: torch.device) -> dict[str, Any]:
-    """Versions and hardware, as they stand in `environment.json`."""
+    """Versions and hardware, as written to `environment.json`."""
     return {
         "rhobust": VERSION,
         "python": platform.python_version(),

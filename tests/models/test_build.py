@@ -48,7 +48,7 @@ def test_the_seed_alone_decides_the_weights():
     assert not torch.equal(weights[0]["network.0.weight"], weights[2]["network.0.weight"])
 
 
-def test_the_normaliser_travels_with_the_weights():
+def test_the_normalisation_is_saved_with_the_weights():
     model = build("cnn-small").eval()
     assert {"mean", "deviation"} <= set(model.state_dict())
     x = torch.full((1, 1, 8, 8), 0.4)
@@ -104,7 +104,7 @@ def test_a_normaliser_takes_arrays_and_refuses_to_divide_by_zero():
     given = torch.tensor([0.4]), np.array([0.2])
     assert Normalised(nn.Identity(), *given)(torch.full((1, 1, 1, 1), 0.6)).item() == pytest.approx(1.0)
     for mean, deviation in [([0.4], [0.0]), ([0.4], [float("nan")]), ([0.4, 0.4], [0.2])]:
-        with pytest.raises(ValueError, match="mean and deviation must hold a number a channel, deviations > 0"):
+        with pytest.raises(ValueError, match="mean and deviation must hold one number per channel, deviations > 0"):
             Normalised(nn.Identity(), mean, deviation)
 
 

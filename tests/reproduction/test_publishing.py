@@ -9,7 +9,7 @@ from reproduction.publishing import publish
 from reproduction.reproduce import reproduce
 from reproduction.workshop import Workshop
 from rhobust.records import read_record, record_paths
-from rhobust.training.run import WEIGHTS, WITNESS
+from rhobust.training.run import FINGERPRINT, WEIGHTS
 from tests.reproduction.conftest import workshop_in
 
 NAMES = ["table-elu", "fig-training"]
@@ -27,7 +27,7 @@ def given(made, tmp_path):
 
 def test_the_copy_has_no_weights_and_gives_the_same_tables(made, given, tiny):
     assert not list(given.rglob(WEIGHTS))
-    assert len(list(given.glob(f"runs/*/{WITNESS}"))) == len(list(made.glob(f"runs/*/{WEIGHTS}"))) > 0
+    assert len(list(given.glob(f"runs/*/{FINGERPRINT}"))) == len(list(made.glob(f"runs/*/{WEIGHTS}"))) > 0
     outcome = reproduce(plan(NAMES, tiny), workshop_in(given), draw_only=True)
     assert outcome.faults == ()
     assert files(given) == {
@@ -56,8 +56,8 @@ def test_a_second_copy_changes_nothing(made, given):
 
 
 def test_records_of_other_weights_are_refused(made, given):
-    witness = next(given.glob(f"runs/*/{WITNESS}"))
-    witness.write_text(json.dumps({**json.loads(witness.read_text()), "model_hash": "0" * 16}))
+    fingerprint = next(given.glob(f"runs/*/{FINGERPRINT}"))
+    fingerprint.write_text(json.dumps({**json.loads(fingerprint.read_text()), "model_hash": "0" * 16}))
     with pytest.raises(ValueError, match="must hold records of the same weights"):
         publish(made, given)
 

@@ -20,8 +20,9 @@ from rhobust.progress import no_progress
 from rhobust.records import read_rows
 from rhobust.training import Run, TrainConfig, clean_accuracy, open_run, robust_accuracy, train
 from rhobust.training.distributed import Processes
-from rhobust.training.loop import Trainer, _split, learning_rate
-from rhobust.training.run import fill_weights, weights_description
+from rhobust.training.loop import Trainer, split_validation
+from rhobust.training.run import fill_weights, weights_metadata
+from rhobust.training.step import learning_rate
 
 CPU = torch.device("cpu")
 CONFIG = TrainConfig(Gaussian(sigma=0.2), data="digits", model="cnn-small", epochs=3, batch_size=100, lr=2e-3)
@@ -99,7 +100,7 @@ def test_a_run_killed_by_sigkill_resumes_to_the_same_weights(trained, tmp_path):
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert not (out / "model.safetensors").exists(), "the run must be killed before its end for this test to mean much"
-    with pytest.raises(ValueError, match="set resume to go on"):
+    with pytest.raises(ValueError, match="set resume to continue"):
         train(CONFIG, out, device=CPU, progress=no_progress)
     resumed = train(CONFIG, out, device=CPU, resume=True, progress=no_progress)
     assert same(weights(trained), weights(resumed))
@@ -193,7 +194,7 @@ def test_a_pickle_is_refused(trained, tmp_path):
     with pytest.raises(ValueError, match=r"must be a safetensors file, but torch.save wrote it.*save_file"):
         open_run(folder).load_model(CPU)
     with pytest.raises(ValueError, match="must be a safetensors file"):
-        weights_description(folder)
+        weights_metadata(folder)
 
 
 def test_weights_of_other_names_are_named(trained, tmp_path):
@@ -256,7 +257,8 @@ def test_no_image_that_is_measured_on_was_trained_on():
     data = load("digits", "train")
     numbered = replace(data, labels=torch.arange(len(data)), classes=tuple(map(str, range(len(data)))))
     fitting, measured = (
-        set(part.labels.tolist()) for part in _split(numbered, replace(CONFIG, validation=300, keep="best-clean"))
+        set(part.labels.tolist())
+        for part in split_validation(numbered, replace(CONFIG, validation=300, keep="best-clean"))
     )
     assert len(measured) == 300
     assert fitting | measured == set(range(len(data)))
@@ -268,7 +270,7 @@ def test_the_seed_decides_which_images_are_measured_on(validation, monkeypatch):
     monkeypatch.setattr("rhobust.training.loop.MEASURED", 300)
     data = load("digits", "train")
     first, again, other = (
-        _split(data, replace(CONFIG, validation=validation, seed=seed))[1].images for seed in (1, 1, 2)
+        split_validation(data, replace(CONFIG, validation=validation, seed=seed))[1].images for seed in (1, 1, 2)
     )
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
@@ -279,7 +281,7 @@ def test_an_epoch_is_measured_with_the_weights_that_would_be_saved(tmp_path):
     config = replace(CONFIG, epochs=1, batch_size=1000, lr=0.5, average=0.999, validation=300)
     run = train(config, tmp_path / "mean", device=CPU, progress=no_progress)
     (row,) = run.metrics()
-    _, held_out = _split(load("digits", "train"), config)
+    _, held_out = split_validation(load("digits", "train"), config)
     assert row["accuracy"] == pytest.approx(clean_accuracy(run.load_model(CPU), held_out))
 
 
@@ -294,7 +296,7 @@ def test_the_logged_loss_is_that_of_an_image(tmp_path):
 def test_every_epoch_has_an_order_of_its_own(tmp_path):
     data = load("digits", "train").select(torch.arange(60))
     trainer = Trainer.start(Run(tmp_path, replace(CONFIG, augment=False)), data, data, CPU, Processes())
-    first, second, again = (next(trainer._batches(epoch))[0] for epoch in (1, 2, 1))
+    first, second, again = (next(trainer.batches(epoch))[0] for epoch in (1, 2, 1))
     assert torch.equal(first, again)
     assert not torch.equal(first, second)
 
@@ -302,7 +304,7 @@ def test_every_epoch_has_an_order_of_its_own(tmp_path):
 def test_crops_are_named_by_the_epoch(tmp_path):
     image = replace(load("digits", "train").select(torch.arange(1)), crop=2)
     trainer = Trainer.start(Run(tmp_path, CONFIG), image, image, CPU, Processes())
-    first, again = ([next(trainer._batches(epoch))[0] for epoch in range(1, 7)] for _ in range(2))
+    first, again = ([next(trainer.batches(epoch))[0] for epoch in range(1, 7)] for _ in range(2))
     assert all(torch.equal(one, two) for one, two in zip(first, again, strict=True))
     assert len({tuple(x.flatten().tolist()) for x in first}) > 2
 
@@ -310,7 +312,7 @@ def test_crops_are_named_by_the_epoch(tmp_path):
 def test_a_smoothed_label_is_spread_evenly_over_all_classes(tmp_path):
     data = load("digits", "train").select(torch.arange(20))
     hard, soft = (
-        next(Trainer.start(Run(tmp_path, config), data, data, CPU, Processes())._batches(1))[1]
+        next(Trainer.start(Run(tmp_path, config), data, data, CPU, Processes()).batches(1))[1]
         for config in (CONFIG, replace(CONFIG, label_smoothing=0.2))
     )
     assert torch.allclose(soft, torch.full((20, 10), 0.02).scatter(1, hard[:, None], 0.82))
@@ -320,9 +322,9 @@ def test_of_epochs_that_are_equally_good_the_first_is_kept(tmp_path):
     fitting = load("digits", "train").select(torch.arange(100))
     run = Run(tmp_path, replace(CONFIG, validation=1, keep="best-clean"))
     trainer = Trainer.start(run, fitting, fitting, CPU, Processes())
-    assert trainer._is_best({"accuracy": 0.0})
+    assert trainer.is_best({"accuracy": 0.0})
     trainer.metrics = [{"accuracy": 0.5}, {"accuracy": 0.4}]
-    assert [trainer._is_best({"accuracy": found}) for found in (0.45, 0.5, 0.6)] == [False, False, True]
+    assert [trainer.is_best({"accuracy": found}) for found in (0.45, 0.5, 0.6)] == [False, False, True]
 
 
 def test_the_rule_decides_which_epoch_is_kept(tmp_path):

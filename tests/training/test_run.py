@@ -1,5 +1,6 @@
-"""A training that is refused leaves the disk as it was."""
+"""Run folders: a training that fails leaves the disk unchanged, and an invalid method is one line."""
 
+import math
 from dataclasses import dataclass, replace
 
 import pytest
@@ -85,7 +86,7 @@ def test_an_unfinished_run_stays_as_it_was(tmp_path):
         train(CONFIG, tmp_path, device=torch.device("cpu"), progress=interrupt)
     before = contents(tmp_path)
     assert sorted(before) == ["config.json", "environment.json", "metrics.jsonl", "resume.pt"]
-    for change, message in (({"lr": 0.5}, "it differs in lr"), ({}, "set resume to go on")):
+    for change, message in (({"lr": 0.5}, "it differs in lr"), ({}, "set resume to continue")):
         with pytest.raises(ValueError, match=message):
             trained(tmp_path, **change)
         assert contents(tmp_path) == before
@@ -100,3 +101,45 @@ def test_weights_without_a_config_are_no_finished_run(tmp_path):
     with pytest.raises(ValueError, match=r"must be a run folder, but it holds no config\.json"):
         trained(tmp_path)
     assert contents(tmp_path) == {"model.safetensors": b"somebody's"}
+
+
+@dataclass(frozen=True)
+class Own:
+    """A method of the user's own that returns what it is told to."""
+
+    returns: str
+    note: object = None
+
+    def loss(self, model, x, y, rng):
+        values = torch.nn.functional.cross_entropy(model(x), y, reduction="none")
+        return {
+            "a tensor": values.mean(),
+            "a value an image": Loss(values, x.new_zeros(len(x))),
+            "no gradient": Loss(values.mean().detach(), x.new_zeros(len(x))),
+        }[self.returns]
+
+
+@dataclass(frozen=True)
+class Silent:
+    """A method without a loss."""
+
+
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        (Own("a tensor"), "a method's loss must return a rhobust.methods.Loss, got a Tensor"),
+        (Own("a value an image"), r"a loss's value must be a scalar that .*, got the shape \(100,\)"),
+        (Own("no gradient"), "a loss's value must be a scalar that .*, got one without a gradient"),
+        (Silent(), r"method must be .* with a function loss\(model, x, y, rng\), got Silent\(\)"),
+        (Gaussian, r"method must be a dataclass instance .*, got <class 'rhobust\.methods\.gaussian\.Gaussian'>"),
+        (Own("a tensor", note=math.sqrt), "method must hold JSON values only, for config.json, but Object of type"),
+    ],
+)
+def test_a_method_of_ones_own_that_cannot_train_is_one_line(method, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        train(
+            TrainConfig(method, "digits", "cnn-small", epochs=1, batch_size=100),
+            tmp_path / "own",
+            device="cpu",
+            progress=no_progress,
+        )

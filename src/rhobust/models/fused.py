@@ -1,4 +1,4 @@
-"""Layers that are faster than the plain ones, and the same functions."""
+"""Faster equivalents of standard layers, and evaluation copies of networks with batch norm folded."""
 
 import copy
 from typing import Any
@@ -8,16 +8,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 _LANES = 16
-"""Input channels that a GPU's convolution kernels come in; an image's three fall through to a slow one."""
+"""Channel multiple of a GPU's fast convolution kernels; an image's three channels would select a slow one."""
 _PATCH = 32
-"""Numbers of a patch up to which a convolution is faster as a matrix product over patches, filled up to so many."""
+"""Largest patch size for which a convolution is faster as a matrix product; smaller patches are padded to it."""
 
 
 class InputConv(nn.Conv2d):
-    """The convolution that an image enters.
+    """The first convolution of a network.
 
-    Inner loops need the gradient in the image. On a CPU the library's transposed convolution for few input channels
-    and a stride is five times slower than the same thing as a matrix product over patches.
+    Inner loops need the gradient with respect to the image. On a CPU torch's transposed convolution for few input
+    channels and a stride is five times slower than a matrix product over patches.
     """
 
     def __init__(self, inputs: int, outputs: int, kernel: int, *, stride: int = 1, padding: int = 0) -> None:
@@ -35,9 +35,9 @@ class InputConv(nn.Conv2d):
 
 
 class WholeConv(nn.Conv2d):
-    """A convolution that may see its whole input at once: on a CPU it then runs as the dense layer that it is.
+    """A convolution whose kernel may cover its whole input: on a CPU it then runs as a dense layer.
 
-    With its gradients that takes a third of the time.
+    Forward and backward take a third of the time.
     """
 
     def __init__(self, inputs: int, outputs: int, kernel: int) -> None:
@@ -50,10 +50,10 @@ class WholeConv(nn.Conv2d):
 
 
 class ConvNorm(nn.Module):
-    """A convolution, its batch norm and what follows: a shortcut to add, an activation.
+    """A convolution with batch norm, an optional shortcut and an activation.
 
     Inner loops, attacks and certificates run in evaluation mode, where batch norm is a fixed scale and shift of each
-    channel. Scaling the weights instead of every activation gives the same function.
+    channel. Scaling the weights instead of the activations gives the same function.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class ConvNorm(nn.Module):
         return _finish(y, shortcut, self.activation)
 
     def folded(self) -> tuple[Tensor, Tensor]:
-        """Weights and bias of the one convolution that this is in evaluation mode."""
+        """Weights and bias of the equivalent convolution in evaluation mode."""
         mean, variance = self.norm.running_mean, self.norm.running_var
         assert mean is not None
         assert variance is not None
@@ -91,7 +91,7 @@ class ConvNorm(nn.Module):
 
 
 class Residual(nn.Module):
-    """Two convolutions around a shortcut, which may be a convolution itself."""
+    """Residual block: two convolutions and a shortcut, which may be a convolution."""
 
     def __init__(self, first: ConvNorm, second: ConvNorm, shortcut: nn.Module) -> None:
         super().__init__()
@@ -102,18 +102,18 @@ class Residual(nn.Module):
 
 
 class Folded(nn.Module):
-    """A ConvNorm's evaluation mode with weights of its own, to be refreshed from it."""
+    """A ConvNorm in evaluation mode with folded weights, refreshed from the original."""
 
     weight: Tensor
     bias: Tensor | None
 
     def __init__(self, source: ConvNorm, dtype: torch.dtype, *, shortcut: ConvNorm | None = None) -> None:
-        """Take over a ConvNorm.
+        """Fold a ConvNorm.
 
         Args:
-            source: What it answers as.
-            dtype: Of the weights.
-            shortcut: A convolution whose output will be added without its bias: ours then holds both.
+            source: The original.
+            dtype: Dtype of the folded weights.
+            shortcut: A convolution whose output is added without its bias; the bias is added here.
         """
         super().__init__()
         self.sources = (source,) if shortcut is None else (source, shortcut)
@@ -126,7 +126,7 @@ class Folded(nn.Module):
 
     @torch.no_grad()
     def refresh(self) -> None:
-        """Take over the weights and statistics as they are now."""
+        """Fold the current weights and statistics."""
         (weight, bias), *others = (source.folded() for source in self.sources)
         self.weight.copy_(weight)
         if self.bias is not None:
@@ -143,7 +143,7 @@ class Folded(nn.Module):
         return convolve_relu(x, weight, self.bias, shortcut, list(self.stride), list(self.padding))
 
     def _over_patches(self, x: Tensor) -> Tensor:
-        """The convolution that an image enters, as a matrix product: a third of the time of one with 16 lanes."""
+        """The first convolution as a matrix product over patches: a third of the time of one padded to 16 channels."""
         patches = _Patches.apply(x, self.weight.shape[2:], self.padding)
         weight = F.pad(self.weight.flatten(1), (0, _PATCH - self.weight[0].numel()))
         y = product_relu(patches.flatten(0, 2), weight, self.bias)
@@ -151,9 +151,9 @@ class Folded(nn.Module):
 
 
 class _Patches(torch.autograd.Function):
-    """The patches of an image that a convolution of stride 1 looks at, `(n, rows, columns, _PATCH)`.
+    """The image patches of a convolution with stride 1, `(n, rows, columns, _PATCH)`.
 
-    Torch's own gradient of unfolding adds up in memory, one number at a time; here it is a sum of shifted images.
+    Torch's gradient of unfold scatters numbers one at a time; here it is a sum of shifted images.
     """
 
     @staticmethod
@@ -180,7 +180,7 @@ class _Patches(torch.autograd.Function):
 
 @torch.library.custom_op("rhobust::product_relu", mutates_args=())
 def product_relu(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """relu(x weight' + bias), `(n, outputs)`, with the gradient in x alone; one kernel on a GPU."""
+    """relu(x weight' + bias), `(n, outputs)`, with a gradient for x only; one kernel on a GPU."""
     return torch._addmm_activation(bias, x, weight.t())
 
 
@@ -205,9 +205,9 @@ product_relu.register_autograd(_product_relu_gradient, setup_context=_keep_produ
 def convolve_relu(
     x: Tensor, weight: Tensor, bias: Tensor, shortcut: Tensor | None, stride: list[int], padding: list[int]
 ) -> Tensor:
-    """relu(convolution + bias + shortcut), channels last; gradients in x and shortcut alone.
+    """relu(convolution + bias + shortcut), channels last; gradients for x and shortcut only.
 
-    On a GPU one kernel does it all: the activations are written once instead of twice.
+    One kernel on a GPU: the activations are written once instead of twice.
     """
     x = x.contiguous(memory_format=torch.channels_last)
     if not x.is_cuda:
@@ -239,10 +239,10 @@ def _keep_for_gradient(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> Non
 def _convolve_relu_gradient(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
     x, weight, output = ctx.saved_tensors
     gradient = torch.where(output > 0, gradient, 0)
-    (moved, _, _) = torch.ops.aten.convolution_backward(
+    (input_gradient, _, _) = torch.ops.aten.convolution_backward(
         gradient, x, weight, None, ctx.stride, ctx.padding, (1, 1), False, (0, 0), 1, (True, False, False)
     )
-    return moved, None, None, gradient if ctx.adds else None, None, None
+    return input_gradient, None, None, gradient if ctx.adds else None, None, None
 
 
 convolve_relu.register_autograd(_convolve_relu_gradient, setup_context=_keep_for_gradient)
@@ -253,7 +253,7 @@ def _convolve(x: Tensor, weight: Tensor, bias: Tensor | None, like: nn.Conv2d | 
 
 
 def _widen(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """An image's few channels filled up with zeros where the kernels come in lanes."""
+    """Pad the channels of an image with zeros on a GPU, whose fast kernels need a multiple of `_LANES`."""
     missing = _LANES - weight.shape[1]
     if x.is_cuda and missing > 0:
         x, weight = (F.pad(tensor, (0, 0, 0, 0, 0, missing)) for tensor in (x, weight))
@@ -267,10 +267,10 @@ def _finish(y: Tensor, shortcut: Tensor | None, activation: nn.Module | None) ->
 
 
 class EvalCopy:
-    """A copy of a network for inner loops: evaluation mode, no gradients in the weights, batch norm folded.
+    """Evaluation copy of a network for inner loops: evaluation mode, no gradients for the weights, batch norm folded.
 
-    It answers as the network does in evaluation mode at its last `refresh`, with the weights of convolutions and dense
-    layers in one dtype. Where the network has others, they need autocast, and norms keep the dtype of their statistics.
+    It computes the network's evaluation mode at the last `refresh`, with the weights of convolutions and dense layers
+    in one dtype. Other parameters keep their dtype and need autocast; norms keep the dtype of their statistics.
     """
 
     def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
@@ -282,7 +282,7 @@ class EvalCopy:
     def _replace(self, source: nn.Module, target: nn.Module, dtype: torch.dtype) -> None:
         for name, child in source.named_children():
             if isinstance(child, ConvNorm):
-                # What is added to the second convolution of a block may leave its bias to it: one pass less.
+                # The shortcut's bias is folded into the second convolution of the block: one pass less.
                 added = source.shortcut if isinstance(source, Residual) and child is source.second else None
                 folded = Folded(child, dtype, shortcut=added if isinstance(added, ConvNorm) else None)
                 setattr(target, name, folded)
@@ -300,7 +300,7 @@ class EvalCopy:
         self.copies += [(buffer, getattr(target, name)) for name, buffer in source.named_buffers(recurse=False)]
 
     def refresh(self) -> None:
-        """Take over the network's weights and statistics as they are now."""
+        """Copy the network's current weights and statistics."""
         for folded in self.folds:
             folded.refresh()
         with torch.no_grad():

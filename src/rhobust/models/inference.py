@@ -1,4 +1,4 @@
-"""Inference with a network that is only evaluated: frozen weights, evaluation copies, the width of its output."""
+"""Inference: frozen networks, evaluation copies, checks of a network and its output width."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from rhobust.data import to_unit
 
 StepRule = Callable[[Tensor, Tensor, int], Tensor]
-"""From the iterate, its gradient and the step's number to the next iterate."""
+"""From the iterate, its gradient and the step number to the next iterate."""
 
 
 class WithEvalCopy(nn.Module):
@@ -61,19 +61,19 @@ def frozen(model: nn.Module) -> Iterator[nn.Module]:
 
 
 def check_module(model: nn.Module) -> None:
-    """Refuse a plain function, or a class in the place of a network."""
+    """Raise unless the network is a torch.nn.Module."""
     if not isinstance(model, nn.Module):
         raise ValueError(f"the network must be a torch.nn.Module, got a {type(model).__name__}")
 
 
 def output_width(model: nn.Module, x: Tensor) -> int:
-    """The number of classes a network answers with; one that cannot take the inputs, or gives no logits, is refused.
+    """The number of classes of a network; raises if it cannot take the inputs or returns no logits.
 
     Args:
         model: From inputs in [0, 1] to logits.
-        x: Inputs, uint8 or float in [0, 1]; the first one is asked about.
+        x: Inputs, uint8 or float in [0, 1]; the first one is evaluated.
     """
-    # A copy: a network that works in place would change the caller's image.
+    # A copy: a network with in-place operations would change the caller's image.
     first = x[:1].clone() if x.is_floating_point() else to_unit(x[:1])
     try:
         with torch.no_grad(), frozen(model) as network:

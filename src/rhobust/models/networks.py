@@ -8,12 +8,14 @@ from rhobust.models.fused import ConvNorm, InputConv, Residual, WholeConv
 
 
 def cnn(channels: int, height: int, width: int, classes: int, activation: Callable[[], nn.Module]) -> nn.Module:
-    """WRM's network: conv 64 8x8 stride 2 (same), conv 128 6x6 stride 2, conv 128 5x5, dense.
+    """The CNN of WRM (Sinha et al.): conv 64 8x8 stride 2 (same), conv 128 6x6 stride 2, conv 128 5x5, dense.
 
     On 28x28 images the last feature map is 1x1x128.
     """
     if min(height, width) < 28:
-        raise ValueError(f"images must be at least 28x28 for the model cnn, got {height}x{width}; cnn-small takes less")
+        raise ValueError(
+            f"images must be at least 28x28 for the model cnn, got {height}x{width}; cnn-small takes smaller ones"
+        )
     side_h, side_w = (((size // 2) - 6) // 2 + 1 - 4 for size in (height, width))
     return nn.Sequential(
         InputConv(channels, 64, 8, stride=2, padding=3),
@@ -43,7 +45,7 @@ def cnn_small(channels: int, height: int, width: int, classes: int, activation: 
 
 
 def _block(inputs: int, outputs: int, stride: int, activation: Callable[[], nn.Module]) -> Residual:
-    """Two 3x3 convolutions around a shortcut."""
+    """A residual block of two 3x3 convolutions."""
     plain = stride == 1 and inputs == outputs
     return Residual(
         ConvNorm(inputs, outputs, 3, stride, activation=activation()),
@@ -68,7 +70,7 @@ _STAGES = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 51
 
 
 def vgg16(channels: int, height: int, width: int, classes: int, activation: Callable[[], nn.Module]) -> nn.Module:
-    """VGG-16: thirteen 3x3 convolutions in five stages, each ended by 2x2 max pooling."""
+    """VGG-16: thirteen 3x3 convolutions in five stages, each followed by 2x2 max pooling."""
     if min(height, width) < 32:
         raise ValueError(f"images must be at least 32x32 for the model vgg16, got {height}x{width}")
     layers: list[nn.Module] = []

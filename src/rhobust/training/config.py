@@ -1,4 +1,4 @@
-"""What decides a training run."""
+"""The configuration of a training run."""
 
 import shlex
 from dataclasses import MISSING, dataclass, fields, is_dataclass
@@ -12,46 +12,46 @@ from rhobust.settings import check_declared, from_json, kind_of, to_json
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """Everything that decides the weights: equal configs give equal runs."""
+    """Everything that determines the weights: equal configs give equal runs."""
 
     method: AnyMethod
     """The training method and its hyper-parameters."""
     data: str
-    """A data set's name, a folder of images with one subfolder a class, or an .npz file."""
+    """Name of a data set, a folder of images with one subfolder per class, or an .npz file."""
     model: str
     """cnn, cnn-small, resnet18, vgg16, or package.module:factory."""
     activation: Activation = "relu"
-    """The network's activation."""
+    """Activation function of the network."""
     epochs: int = 25
-    """Passes over the training images."""
+    """Number of epochs."""
     batch_size: int = 128
-    """Images a weight update."""
+    """Images per weight update."""
     optimizer: Literal["adam", "sgd"] = "adam"
     """adam, or sgd with Nesterov momentum 0.9."""
     lr: float = 2e-3
-    """Largest learning rate, the paper's eta2, which it sets to 0.0001."""
+    """Largest learning rate, the paper's eta2 (there 0.0001)."""
     schedule: Literal["constant", "step", "cosine", "onecycle"] = "onecycle"
-    """Rate over time: constant, a tenth after each third, cosine to zero, or from zero up for 30% and then cosine."""
+    """Learning rate schedule: constant, divided by ten after each third, cosine to zero, or one cycle (30% warm-up)."""
     weight_decay: float = 0.0
     """L2 penalty of the weights."""
     clip: float | None = None
-    """Largest norm of the gradient."""
+    """Largest gradient norm; default: no clipping."""
     label_smoothing: float = 0.0
-    """Share of each label that is spread evenly over all classes."""
+    """Label smoothing: fraction of each label spread evenly over all classes."""
     average: float = 0.0
-    """Decay of the running mean of the weights that is kept instead of them; 0 keeps the weights themselves."""
+    """Decay of the exponential moving average of the weights, which is saved in their place; 0: no averaging."""
     augment: bool = True
-    """Crop and flip images at random where the data set defines it; without it they stay as they are."""
+    """Random crops and flips as defined by the data set; --no-augment: train on unchanged images."""
     validation: int = 0
     """Training images held out to measure accuracy after each epoch."""
     measure_eps: float | None = None
-    """L2 radius at which accuracy under attack is measured after each epoch, too."""
+    """L2 radius at which robust accuracy is measured after each epoch; default: not measured."""
     keep: Literal["last", "best-clean", "best-robust"] = "last"
-    """Which epoch's weights are kept; the best by accuracy on the validation images."""
+    """Epoch whose weights are saved: the last, or the best by clean or robust accuracy on the validation images."""
     fast: bool = True
-    """On a GPU train in bf16, compiled, one CUDA graph a step; without it in float32 (TF32 where torch allows)."""
+    """On a GPU train compiled in bf16, one CUDA graph per step; --no-fast: in float32 (TF32 where torch allows)."""
     seed: int = 0
-    """Decides initial weights, order, augmentation and noise."""
+    """Random seed of initial weights, order, augmentation and noise."""
 
     def __post_init__(self) -> None:
         check_declared(self)
@@ -80,17 +80,17 @@ class TrainConfig:
 
     @property
     def sigma(self) -> float | None:
-        """The smoothing noise that the method trains for; None for a method without one."""
+        """The smoothing noise of the method; None for a method without one."""
         return getattr(self.method, "sigma", None)
 
     @property
     def factory(self) -> str | None:
-        """The user's own code that builds the network; None for a network that comes with this package."""
+        """The user's factory of the network, package.module:factory; None for a network of this package."""
         return None if self.model in MODELS or self.model.startswith("rhobust.") else self.model
 
     @property
     def run_id(self) -> str:
-        """A readable name that only this config has."""
+        """A readable name, unique for this config."""
         data = self.data.rstrip("/").rsplit("/", 1)[-1].removesuffix(".npz")
         model = self.model.replace(":", "-")
         method = config_to_json(self)["method"]["kind"].rpartition(":")[2].lower()
@@ -98,12 +98,12 @@ class TrainConfig:
 
 
 def config_to_json(config: TrainConfig) -> dict[str, Any]:
-    """The config as it stands in `config.json`."""
+    """The config as JSON values, as in `config.json`."""
     return to_json(config, AnyMethod)
 
 
 def train_command(config: TrainConfig) -> str | None:
-    """The command line that trains this run; None for a method of the user's own, which has none."""
+    """The command line that trains this run; None for a user-defined method."""
     if type(config.method) not in get_args(AnyMethod):
         return None
     words = ["rhobust", "train", f"method:{kind_of(type(config.method))}"]
@@ -118,5 +118,5 @@ def train_command(config: TrainConfig) -> str | None:
 
 
 def config_from_json(document: Any, where: str) -> TrainConfig:
-    """The config back from `config.json`; a fault is named with the file."""
+    """The config from the JSON values of `config.json`; errors name the file."""
     return from_json(TrainConfig, document, where, AnyMethod)

@@ -1,4 +1,4 @@
-"""More than one process: each takes its rows of every batch, and gradients are added up."""
+"""Data-parallel training: each process takes its rows of every batch, and gradients are summed."""
 
 import os
 from dataclasses import dataclass
@@ -12,10 +12,10 @@ from rhobust.noise import BatchNoise
 
 @dataclass(frozen=True)
 class Processes:
-    """How many processes train together, and which one this is.
+    """Number of training processes, and the rank of this one.
 
-    Every process draws the order, the augmentation and the noise of the whole batch and keeps its own rows, so the
-    losses are those of one process with the same batch. Batch normalisation alone sees a process's rows only.
+    Every process generates the order, the augmentation and the noise of the whole batch and keeps its own rows, so the
+    losses are those of one process with the same batch. Only batch normalisation uses the rows of one process.
     """
 
     rank: int = 0
@@ -27,13 +27,13 @@ class Processes:
         return self.rank == 0
 
     def rows(self, indices: Tensor) -> Tensor:
-        """This process's rows of a batch; there must be one for every process."""
+        """This process's rows of a batch; there must be at least one per process."""
         if len(indices) < self.world:
-            raise ValueError(f"a batch must hold an image for each of {self.world} processes, got {len(indices)}")
+            raise ValueError(f"a batch must hold at least one image per process ({self.world}), got {len(indices)}")
         return indices[self.rank :: self.world]
 
     def add_gradients(self, model: nn.Module) -> None:
-        """Add up the gradients of all processes, in one message."""
+        """Sum the gradients of all processes in one all-reduce."""
         if self.world == 1:
             return
         gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
@@ -49,7 +49,7 @@ class Processes:
         return values
 
     def wait(self) -> None:
-        """Go on when every process is here."""
+        """Wait for all processes."""
         if self.world > 1:
             dist.barrier()
 
@@ -61,7 +61,7 @@ class ShardNoise:
     whole: BatchNoise
     processes: Processes
     batch: int = 0
-    """Rows of the whole batch; set before each."""
+    """Size of the whole batch; set before each batch."""
 
     def normal(self, x: Tensor, draws: int) -> Tensor:
         if self.processes.world == 1:
@@ -71,7 +71,7 @@ class ShardNoise:
 
 
 def join_processes(device: torch.device) -> Processes:
-    """The processes that torchrun started, or this one alone."""
+    """The processes started by torchrun, or a single process."""
     if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
         return Processes()
     if not dist.is_initialized():

@@ -35,39 +35,18 @@ from rhobust.training.run import (
     save_metrics,
     save_weights,
 )
-from rhobust.training.step import CompiledStep, TrainingStep
-
-RISE = 0.3
-"""Share of a one-cycle run in which the rate rises."""
-
-
-def learning_rate(config: TrainConfig, done: int, updates: int) -> float:
-    """The rate of the next update when so many of all are done."""
-    progress = done / updates
-    match config.schedule:
-        case "cosine":
-            factor = 0.5 * (1 + math.cos(math.pi * progress))
-        case "onecycle":
-            fall = 0.5 * (1 + math.cos(math.pi * (progress - RISE) / (1 - RISE)))
-            # From zero up, but not at zero: a run of few updates would lose its first one.
-            factor = min(1.0, (done + 1) / (RISE * updates)) if progress < RISE else fall
-        case "step":
-            factor = 0.1 ** int(3 * progress)
-        case "constant":
-            factor = 1.0
-    return config.lr * factor
-
+from rhobust.training.step import CompiledStep, TrainingStep, learning_rate, make_optimizer, set_learning_rate
 
 BATCH = 500
 ROBUST_IMAGES = 500
-"""Images on which accuracy under attack is measured."""
+"""Images of the robust accuracy measured after each epoch."""
 DRAWS = 4
-"""Noise draws of the attack and of the answer, where the method trains for smoothing."""
+"""Noise samples of the attack and of the prediction, for a method that trains for smoothing."""
 
 
 @torch.no_grad()
 def clean_accuracy(model: nn.Module, data: Dataset) -> float:
-    """Share of images that the base network gets right."""
+    """Accuracy of the base network."""
     with frozen(model):
         right = [
             (model(to_unit(images)).argmax(1) == labels).sum()
@@ -77,21 +56,21 @@ def clean_accuracy(model: nn.Module, data: Dataset) -> float:
 
 
 def robust_accuracy(model: nn.Module, data: Dataset, eps: float, sigma: float | None, seed: int) -> float:
-    """Share of images that ten steps of PGD, or of EOT for a method with noise, leave right: an estimate."""
+    """Robust accuracy under ten steps of PGD, or of EOT-PGD for a method with noise: an estimate."""
     images, y = to_unit(data.images[:ROBUST_IMAGES]), data.labels[:ROBUST_IMAGES]
     noise = ExampleNoise(seed, "measure", range(len(y)))
     attack = PGD(steps=10, restarts=0) if sigma is None else EOT(steps=10, restarts=0, draws=DRAWS)
-    moved = attack(model, images, y, eps=eps, sigma=sigma, rng=noise)
+    adversarial = attack(model, images, y, eps=eps, sigma=sigma, rng=noise)
     with frozen(model), torch.no_grad():
-        copies = moved if sigma is None else noisy_copies(moved, sigma, DRAWS, noise)
-        answers = model(copies).softmax(1).view(-1, len(y), data.num_classes).mean(0).argmax(1)
-    return int((answers == y).sum()) / len(y)
+        copies = adversarial if sigma is None else noisy_copies(adversarial, sigma, DRAWS, noise)
+        predictions = model(copies).softmax(1).view(-1, len(y), data.num_classes).mean(0).argmax(1)
+    return int((predictions == y).sum()) / len(y)
 
 
 CHECKPOINT_SHARE = 0.01
-"""Share of the time that checkpoints may take; an epoch that is not saved is trained again after a kill."""
+"""Largest fraction of the time spent on checkpoints; an epoch that was not saved is repeated after a kill."""
 MEASURED = 2000
-"""Images on which an epoch's accuracy is measured where none are held out."""
+"""Training images on which accuracy is measured if no validation images are held out."""
 
 
 def train(
@@ -103,20 +82,20 @@ def train(
     resume: bool = False,
     progress: ProgressCallback | None = None,
 ) -> Run:
-    """Train a network into a run folder; a finished run of the same config is returned as it is.
+    """Train a network into a run folder; a finished run of the same config is returned unchanged.
 
-    What fails before an epoch is done leaves no folder behind, and one that was there as it was.
+    A failure before the first epoch is done creates no folder and leaves an existing one unchanged.
 
-    Every random choice is a stream named by (seed, purpose, epoch), so an epoch is the same whether the run was
-    interrupted before it or not, and whether one process trains or several that torchrun started.
+    Every random choice comes from a stream named by (seed, purpose, epoch), so an epoch does not depend on
+    interruptions, nor on the number of processes started by torchrun.
 
     Args:
-        config: What decides the weights.
+        config: The training configuration.
         out: The run folder.
-        device: Where to train; "auto" is the GPU where there is one.
-        root: Where the data sets lie.
-        resume: Go on with an unfinished run in the folder.
-        progress: Progress callback; default: shown on stderr.
+        device: Torch device; "auto": the GPU if there is one.
+        root: Folder of the data sets; default: $RHOBUST_DATA or the cache folder.
+        resume: Continue an unfinished run in the folder.
+        progress: Progress callback; default: progress bars on stderr.
 
     Raises:
         ValueError: The config does not fit the data or the folder.
@@ -132,7 +111,7 @@ def train(
     if processes.first and (out / CONFIG).exists():
         check_folder(run, resume=resume)
     data = load(config.data, "train", root=root, progress=progress)
-    fitting, measured = _split(data, config)
+    fitting, measured = split_validation(data, config)
     trainer = Trainer.start(run, fitting.to(device), measured.to(device), device, processes)
     environment = {**describe_environment(device), "command": train_command(config)}
     folder = create_run_folder(run, environment) if processes.first else nullcontext()
@@ -152,19 +131,19 @@ def train(
 
 
 def _check_method(config: TrainConfig) -> None:
-    """Refuse a method of the user's own that cannot train, or that config.json cannot hold."""
+    """Raise if a user-defined method has no loss function or cannot be written to config.json."""
     method = config.method
     if isinstance(method, type) or not callable(getattr(method, "loss", None)):
-        raise ValueError(f"method must be a dataclass's object with a function loss(model, x, y, rng), got {method!r}")
+        raise ValueError(f"method must be a dataclass instance with a function loss(model, x, y, rng), got {method!r}")
     try:
         settings_hash(config_to_json(config))
     except TypeError as error:
-        raise ValueError(f"method must hold what JSON can, for config.json, but {error}") from None
+        raise ValueError(f"method must hold JSON values only, for config.json, but {error}") from None
 
 
 @dataclass
 class Trainer:
-    """A run in progress: the network, its optimiser, and what was measured so far."""
+    """A run in progress: the network, its optimizer, and the metrics so far."""
 
     run: Run
     fitting: Dataset
@@ -176,9 +155,9 @@ class Trainer:
     processes: Processes
     metrics: list[dict[str, Any]]
     average: dict[str, Tensor]
-    """Running mean of the weights; empty where none is asked for."""
+    """Exponential moving average of the weights; empty without one."""
     kept: dict[str, Tensor]
-    """The weights of the best epoch so far; empty where the last one is kept."""
+    """The weights of the best epoch so far; empty if the last epoch is kept."""
     saved_at: float = -math.inf
     saving_seconds: float = 0.0
 
@@ -186,7 +165,7 @@ class Trainer:
     def start(
         cls, run: Run, fitting: Dataset, measured: Dataset, device: torch.device, processes: Processes
     ) -> "Trainer":
-        """Build everything, and take up the last whole epoch if there is one."""
+        """Build everything, and load the last checkpoint if there is one."""
         config = run.config
         mean, deviation = channel_statistics(fitting.images)
         model = build_model(
@@ -204,7 +183,7 @@ class Trainer:
                 raise ValueError(
                     f"{config.factory} must return a logit for each of the {fitting.num_classes} classes, got {width}"
                 )
-        optimizer = _optimizer(config, model, device)
+        optimizer = make_optimizer(config, model, device)
         noise = ShardNoise(BatchNoise(stream(config.seed, "noise", device=device)), processes)
         parts = (model, config.method, optimizer, noise, processes, config.clip)
         step = TrainingStep(*parts)
@@ -221,14 +200,16 @@ class Trainer:
         return trainer
 
     def epoch(self) -> dict[str, Any]:
-        """Train one epoch, measure, and put everything on the disk."""
+        """Train one epoch, measure, and save."""
         config, number = self.run.config, len(self.metrics) + 1
         start = time.perf_counter()
         steps = math.ceil(len(self.fitting) / config.batch_size)
         losses, squares = [], []
         self.model.train()
-        for index, (x, y, share) in enumerate(self._batches(number)):
-            _set_lr(self.optimizer, learning_rate(config, (number - 1) * steps + index, config.epochs * steps))
+        for index, (x, y, share) in enumerate(self.batches(number)):
+            set_learning_rate(
+                self.optimizer, learning_rate(config, (number - 1) * steps + index, config.epochs * steps)
+            )
             loss = self.step(x, y, share)
             losses.append(loss.value * share * self.noise.batch)
             squares.append(loss.squared_distance.sum())
@@ -245,7 +226,7 @@ class Trainer:
             "seconds": seconds,
             "images_per_second": len(self.fitting) / seconds,
         }
-        if config.keep != "last" and self._is_best(row):
+        if config.keep != "last" and self.is_best(row):
             self.kept = {name: tensor.clone() for name, tensor in self.deployed().items()}
         self.metrics.append(row)
         if self.processes.first:
@@ -254,7 +235,7 @@ class Trainer:
         return row
 
     def _checkpoint(self) -> None:
-        """Put the run on the disk, unless that took more than its share of the time lately."""
+        """Save a checkpoint, unless saving took more than its fraction of the time recently."""
         start = time.perf_counter()
         if start - self.saved_at < self.saving_seconds / CHECKPOINT_SHARE:
             return
@@ -262,8 +243,8 @@ class Trainer:
         self.saved_at = time.perf_counter()
         self.saving_seconds = self.saved_at - start
 
-    def _batches(self, epoch: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """This process's rows of each batch, and their share of it."""
+    def batches(self, epoch: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """This process's rows of each batch, and their fraction of it."""
         config, device = self.run.config, self.fitting.images.device
         order = stream(config.seed, "order", epoch)
         crops = stream(config.seed, "augment", epoch, device=device)
@@ -281,11 +262,11 @@ class Trainer:
             yield to_unit(images[rows]), y, torch.tensor(len(rows) / len(indices), device=device)
 
     def deployed(self) -> dict[str, Tensor]:
-        """The weights as they would be saved now."""
+        """The weights that would be saved now."""
         return self.average if self.run.config.average else self.model.state_dict()
 
     def _measure(self) -> dict[str, Any]:
-        """Measure the weights as they would be saved, then go on with those in training."""
+        """Measure the weights that would be saved, then restore those in training."""
         config = self.run.config
         training = _copy(self.model) if config.average else {}
         if training:
@@ -302,7 +283,8 @@ class Trainer:
             self.model.load_state_dict(training)
         return row
 
-    def _is_best(self, row: dict[str, Any]) -> bool:
+    def is_best(self, row: dict[str, Any]) -> bool:
+        """Whether an epoch is better than all before, by the accuracy that `keep` names."""
         key = {"best-clean": "accuracy", "best-robust": "robust_accuracy"}[self.run.config.keep]
         return all(row[key] > earlier[key] for earlier in self.metrics)
 
@@ -319,7 +301,7 @@ class Trainer:
     def _check_finite(self, losses: Tensor, epoch: int) -> None:
         wrong = (~losses.isfinite()).nonzero()
         if len(wrong):
-            saved = f"{self.run.folder / RESUME} goes on before it" if epoch > 1 else "nothing was saved yet"
+            saved = f"{self.run.folder / RESUME} holds the epoch before" if epoch > 1 else "nothing was saved yet"
             raise FloatingPointError(
                 f"the loss must stay finite, but was not in epoch {epoch}, step {int(wrong[0]) + 1}; {saved}"
             )
@@ -329,31 +311,11 @@ def _copy(model: nn.Module) -> dict[str, Tensor]:
     return {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
 
 
-def _split(data: Dataset, config: TrainConfig) -> tuple[Dataset, Dataset]:
-    """The images to fit and the images to measure on."""
+def split_validation(data: Dataset, config: TrainConfig) -> tuple[Dataset, Dataset]:
+    """The training images and the images on which accuracy is measured."""
     if config.validation >= len(data):
         raise ValueError(f"validation must leave images to train on ({len(data)}), got {config.validation}")
     order = torch.randperm(len(data), generator=stream(config.seed, "validation"))
     if not config.validation:
         return data, data.select(order[:MEASURED])
     return data.select(order[config.validation :]), data.select(order[: config.validation])
-
-
-def _optimizer(config: TrainConfig, model: nn.Module, device: torch.device) -> torch.optim.Optimizer:
-    options: dict[str, Any] = {"lr": config.lr, "weight_decay": config.weight_decay}
-    if config.fast and device.type == "cuda":
-        # A graph replays the addresses it captured: the rate must be a tensor to change over time.
-        options |= {"lr": torch.tensor(config.lr, device=device), "fused": True}
-        if config.optimizer == "adam":
-            options["capturable"] = True
-    if config.optimizer == "adam":
-        return torch.optim.Adam(model.parameters(), **options)
-    return torch.optim.SGD(model.parameters(), momentum=0.9, nesterov=True, **options)
-
-
-def _set_lr(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    for group in optimizer.param_groups:
-        if isinstance(group["lr"], Tensor):
-            group["lr"].fill_(rate)
-        else:
-            group["lr"] = rate

@@ -1,4 +1,4 @@
-"""A run folder: config, weights, metrics, environment, and one record file an evaluation."""
+"""A run folder: config, weights, metrics, environment, and one record file per evaluation."""
 
 import hashlib
 import io
@@ -24,13 +24,13 @@ from rhobust.training.config import TrainConfig, config_from_json, config_to_jso
 
 CONFIG, WEIGHTS, METRICS = "config.json", "model.safetensors", "metrics.jsonl"
 ENVIRONMENT, RESUME = "environment.json", "resume.pt"
-WITNESS = "weights.json"
-"""Stands for the weights where records are given away without them: their hash, and what they say of themselves."""
+FINGERPRINT = "weights.json"
+"""Weights fingerprint and metadata, published in place of the weights."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """A training run on disk; finished once its weights are there."""
+    """A training run on disk; finished if its weights exist."""
 
     folder: Path
     config: TrainConfig
@@ -41,11 +41,11 @@ class Run:
 
     @cached_property
     def model_hash(self) -> str:
-        """Sixteen hex digits that name the weights."""
+        """Fingerprint of the weights, sixteen hex digits."""
         return file_hash(self.folder / WEIGHTS)
 
     def metrics(self) -> list[dict[str, Any]]:
-        """One dictionary an epoch."""
+        """One dictionary per epoch."""
         path = self.folder / METRICS
         return read_rows(path) if path.exists() else []
 
@@ -64,22 +64,22 @@ class Run:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Channels, height and width of the images that the network takes."""
-        channels, height, width = self._said("shape")
+        """Channels, height and width of the network's images."""
+        channels, height, width = self._metadata("shape")
         return channels, height, width
 
     @property
     def classes(self) -> tuple[str, ...]:
         """The names of the network's classes."""
-        return tuple(self._said("classes"))
+        return tuple(self._metadata("classes"))
 
-    def _said(self, key: str) -> Any:
+    def _metadata(self, key: str) -> Any:
         path = self.folder / WEIGHTS
         if not path.exists():
             raise ValueError(f"{self.folder} must hold a finished run, but {WEIGHTS} is missing: train it with resume")
-        description = weights_description(path)
+        description = weights_metadata(path)
         if key not in description:
-            raise ValueError(f"{path} must say the {key} it was trained for, but does not")
+            raise ValueError(f"{path} must hold the {key} of its training data, but does not")
         return description[key]
 
 
@@ -96,14 +96,14 @@ def open_run(folder: Path | str) -> Run:
         if document.get("weights") is not None:
             raise ValueError(
                 f"{folder} must be a training run, but it holds records of {document.get('model')}:"
-                " give its model and weights"
+                " pass --model and --weights"
             )
         document.pop("rhobust", None)
     return Run(folder, config_from_json(document, str(path)))
 
 
 def check_folder(run: Run, *, resume: bool) -> None:
-    """Refuse a folder that holds a run of another config, or an unfinished one unless it is to go on."""
+    """Raise if a folder holds a run of another config, or an unfinished one without `resume`."""
     theirs, ours = config_to_json(open_run(run.folder).config), config_to_json(run.config)
     if theirs != ours:
         keys = ", ".join(key for key in ours | theirs if ours.get(key) != theirs.get(key))
@@ -112,13 +112,13 @@ def check_folder(run: Run, *, resume: bool) -> None:
         )
     if not run.finished and not resume:
         raise ValueError(
-            f"{run.folder} must be empty or finished, but holds an unfinished run: set resume to go on with it"
+            f"{run.folder} must be empty or finished, but holds an unfinished run: set resume to continue it"
         )
 
 
 @contextmanager
 def create_run_folder(run: Run, environment: dict[str, Any]) -> Iterator[None]:
-    """Make a run folder, or take the one that is there; one made here goes again if no epoch is saved in it."""
+    """Create a run folder, or use an existing one; a new one is removed on failure before the first epoch is saved."""
     if (run.folder / CONFIG).exists():
         yield
         return
@@ -126,7 +126,7 @@ def create_run_folder(run: Run, environment: dict[str, Any]) -> Iterator[None]:
     run.folder.mkdir(parents=True, exist_ok=True)
     try:
         write_json(run.folder / ENVIRONMENT, environment)
-        # The config comes last: a folder with a config has everything before it.
+        # The config is written last: a folder with a config is complete.
         write_json(run.folder / CONFIG, {"rhobust": environment["rhobust"], **config_to_json(run.config)})
         yield
     except BaseException:
@@ -134,13 +134,13 @@ def create_run_folder(run: Run, environment: dict[str, Any]) -> Iterator[None]:
             for name in (CONFIG, ENVIRONMENT):
                 (run.folder / name).unlink(missing_ok=True)
             if not there:
-                with suppress(OSError):  # it holds what somebody else put there
+                with suppress(OSError):  # it holds other files
                     run.folder.rmdir()
         raise
 
 
 def save_weights(path: Path, model: nn.Module, data: Dataset, config: TrainConfig) -> None:
-    """Write the weights with what it takes to rebuild the network, whole."""
+    """Write the weights and the metadata needed to rebuild the network, atomically."""
     description = {
         "model": config.model,
         "activation": config.activation,
@@ -152,8 +152,8 @@ def save_weights(path: Path, model: nn.Module, data: Dataset, config: TrainConfi
     write_whole(path, save(tensors, metadata={"rhobust": json.dumps(description)}))
 
 
-def weights_description(path: Path) -> dict[str, Any]:
-    """What a weights file says of itself; empty for a file of somebody else's."""
+def weights_metadata(path: Path) -> dict[str, Any]:
+    """The metadata of a weights file; empty for a file that rhobust did not write."""
     try:
         with safe_open(path, framework="pt") as file:
             return json.loads((file.metadata() or {}).get("rhobust", "{}"))
@@ -167,19 +167,19 @@ def weights_description(path: Path) -> dict[str, Any]:
         ) from None
 
 
-def write_witness(folder: Path, to: Path) -> None:
-    """Write what stands for a run's weights into another folder; one that stands for others is refused."""
-    path, witness = folder / WEIGHTS, to / WITNESS
-    document = {"model_hash": file_hash(path), **weights_description(path)}
-    if witness.exists() and read_json(witness) != document:
+def write_fingerprint(folder: Path, to: Path) -> None:
+    """Write the fingerprint of a run's weights into another folder; raise if that folder has another one."""
+    path, fingerprint = folder / WEIGHTS, to / FINGERPRINT
+    document = {"model_hash": file_hash(path), **weights_metadata(path)}
+    if fingerprint.exists() and read_json(fingerprint) != document:
         raise ValueError(f"{to} must hold records of the same weights as {folder}, but it holds those of others")
-    write_json(witness, document)
+    write_json(fingerprint, document)
 
 
 def fill_weights(model: nn.Module, path: Path | str) -> nn.Module:
     """Load a safetensors file into a network; names and shapes must agree."""
     path = Path(path)
-    weights_description(path)
+    weights_metadata(path)
     saved, wanted = load_file(path), model.state_dict()
     missing, strange = sorted(wanted.keys() - saved.keys()), sorted(saved.keys() - wanted.keys())
     if missing or strange:
@@ -210,7 +210,7 @@ def save_checkpoint(
     kept: dict[str, Tensor],
     metrics: list[dict[str, Any]],
 ) -> None:
-    """Write the state, whole."""
+    """Write a checkpoint, atomically."""
     buffer = io.BytesIO()
     state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "metrics": metrics}
     torch.save({**state, "average": average, "kept": kept}, buffer)
@@ -218,12 +218,12 @@ def save_checkpoint(
 
 
 def save_metrics(run: Run, metrics: list[dict[str, Any]]) -> None:
-    """Write the metrics of all epochs so far, whole."""
+    """Write the metrics of all epochs so far, atomically."""
     write_whole(run.folder / METRICS, "".join(json.dumps(row) + "\n" for row in metrics))
 
 
 def load_checkpoint(path: Path, device: torch.device) -> dict[str, Any] | None:
-    """The state after the last whole epoch, or None; nothing in the file is executed."""
+    """The last checkpoint, or None; nothing in the file is executed."""
     if not path.exists():
         return None
     try:

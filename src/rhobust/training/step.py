@@ -1,10 +1,11 @@
-"""One weight update: reference implementation, and the compiled bf16 step in one CUDA graph."""
+"""One weight update: the reference step, the compiled bf16 step in one CUDA graph, optimizer and learning rate."""
 
+import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -15,12 +16,13 @@ from rhobust.methods import Loss, Method
 from rhobust.models.fused import ConvNorm, EvalCopy
 from rhobust.models.inference import CompiledCopy, WithEvalCopy
 from rhobust.noise import BatchNoise, Noise
+from rhobust.training.config import TrainConfig
 from rhobust.training.distributed import Processes, ShardNoise
 
 
 @dataclass
 class TrainingStep:
-    """The plain update, in the weights' own precision; what the fast path must agree with."""
+    """The reference update, in the precision of the weights; `CompiledStep` is tested against it."""
 
     model: nn.Module
     method: Method
@@ -28,7 +30,7 @@ class TrainingStep:
     noise: Noise
     processes: Processes
     clip: float | None
-    """Largest norm of the gradient; None leaves it as it is."""
+    """Largest gradient norm; None: no clipping."""
 
     def __call__(self, x: torch.Tensor, y: torch.Tensor, share: torch.Tensor) -> Loss:
         """Update the weights once.
@@ -36,10 +38,10 @@ class TrainingStep:
         Args:
             x: This process's inputs.
             y: Their labels.
-            share: This process's share of the whole batch, a scalar; 1 for a single process.
+            share: This process's fraction of the whole batch, a scalar; 1 for a single process.
         """
         self.optimizer.zero_grad(set_to_none=True)
-        loss = _checked(self.loss(x, y))
+        loss = _check_loss(self.loss(x, y))
         (loss.value * share).backward()
         self.processes.add_gradients(self.model)
         if self.clip is not None:
@@ -52,8 +54,8 @@ class TrainingStep:
         return self.method.loss(self.model, x, y, self.noise)
 
 
-def _checked(loss: Loss) -> Loss:
-    """Refuse what a method of the user's own may return in the place of a loss."""
+def _check_loss(loss: Loss) -> Loss:
+    """Raise if a user-defined method returned an invalid loss."""
     if not isinstance(loss, Loss):
         raise ValueError(f"a method's loss must return a rhobust.methods.Loss, got a {type(loss).__name__}")
     if loss.value.dim() or not loss.value.requires_grad:
@@ -63,17 +65,17 @@ def _checked(loss: Loss) -> Loss:
 
 
 WARM_UP = 3
-"""Steps before the capture: compilation, choice of algorithms and allocation happen in them, and are undone."""
+"""Steps before the capture, for compilation, choice of algorithms and allocation; their updates are undone."""
 
 
 @dataclass
 class CompiledStep(TrainingStep):
-    """The same update as `TrainingStep`, with forward passes in bf16 and one launch a step.
+    """The same update as `TrainingStep`, with forward passes in bf16 and one CUDA graph launch per step.
 
-    Weights, their gradients and the optimiser stay in float32. The first batch of full size compiles the network
-    and captures inner loop, outer step and optimiser in one graph; its noise comes from a generator registered with
-    the graph, so the seed decides the run as before. Batches of another size take the same step without the graph.
-    A network that cannot be compiled or captured falls back to the next slower way with one warning.
+    Weights, their gradients and the optimizer stay in float32. The first batch of full size compiles the network
+    and captures inner loop, outer step and optimizer in one graph; its noise comes from a generator registered with
+    the graph, so the seed determines the run. Batches of another size run without the graph. A network that cannot be
+    compiled or captured falls back to the next slower path with one warning.
     """
 
     size: int = 0
@@ -93,7 +95,7 @@ class CompiledStep(TrainingStep):
         network = CompiledCopy(
             cast(nn.Module, torch.compile(source.network, dynamic=False)),
             torch.compile(partial(label_losses, source.network), dynamic=False),
-            # A norm of each example in two stages would need a kernel for each of them.
+            # A two-stage reduction per example would need one kernel for each stage.
             partial(torch.compile, dynamic=False, options={"split_reductions": False}),
         )
         refresh = torch.compile(source.refresh, dynamic=False)
@@ -118,9 +120,9 @@ class CompiledStep(TrainingStep):
         return Loss(self.outputs.value.clone(), self.outputs.squared_distance.clone())
 
     def loss(self, x: Tensor, y: Tensor) -> Loss:
-        # Odd batches run uncompiled: a second shape would cost a second compilation for one step an epoch.
+        # Batches of another size run uncompiled: a second shape would cost a second compilation for one step per epoch.
         network = self.compiled if len(x) == self.size else self.model
-        # The cast cache outlives a capture and would hand the replay stale weights.
+        # The cast cache outlives a capture and would give the replay stale weights.
         with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
             return self.method.loss(network, x, y, self.noise)
 
@@ -128,7 +130,7 @@ class CompiledStep(TrainingStep):
         """Compile, let cuDNN try all its algorithms on these shapes, and capture what it chose."""
         cudnn = torch.backends.cudnn
         before = cudnn.benchmark, cudnn.benchmark_limit
-        # Torch's limit of ten misses the best ones for small batches: 2 to 3% of a step.
+        # Torch's limit of ten algorithms misses the best ones for small batches: 2 to 3% of a step.
         cudnn.benchmark, cudnn.benchmark_limit = True, 0
         try:
             self._compile_and_capture(x, y, share)
@@ -174,7 +176,7 @@ class CompiledStep(TrainingStep):
                 for _ in range(WARM_UP):
                     super().__call__(*self.inputs)
         finally:
-            # Steps that are under way when one fails must not write over what is restored.
+            # Steps still running when one fails must not overwrite the restored state.
             torch.cuda.synchronize()
 
     def _warn(self, what: str, error: Exception) -> None:
@@ -188,19 +190,19 @@ class CompiledStep(TrainingStep):
         return whole.generator
 
     def _state(self) -> tuple[dict[str, Tensor], dict[tuple[Tensor, str], Tensor], Tensor]:
-        """Copies of weights and buffers, of the optimiser's tensors, and the noise's place."""
+        """Copies of weights and buffers, of the optimizer's tensors, and the state of the noise generator."""
         weights = {name: tensor.detach().clone() for name, tensor in self.model.state_dict().items()}
         moments = {key: value.clone() for key, value in self._moments()}
         return weights, moments, self._generator().get_state()
 
     def _restore(self, kept: tuple[dict[str, Tensor], dict[tuple[Tensor, str], Tensor], Tensor]) -> None:
-        """Undo the warm-up in place: the graph holds the addresses."""
+        """Undo the warm-up in place: the graph uses these addresses."""
         weights, moments, noise = kept
         with torch.no_grad():
             for name, tensor in self.model.state_dict().items():
                 tensor.copy_(weights[name])
             for key, value in self._moments():
-                # An optimiser that has not stepped has no tensors yet; zeros are what it starts from.
+                # An optimizer that has not stepped has no tensors yet; they start at zero.
                 value.copy_(moments[key]) if key in moments else value.zero_()
         self._generator().set_state(noise)
 
@@ -214,7 +216,50 @@ class CompiledStep(TrainingStep):
 
 
 def _release(generator: torch.Generator, state: Tensor) -> None:
-    """Free a generator from a capture that failed: torch would refuse to draw from it outside a graph ever after."""
+    """Reset a generator after a failed capture; otherwise torch raises at every use outside a graph."""
     fresh = torch.Generator(device=generator.device)
     fresh.set_state(state)
     generator.graphsafe_set_state(fresh.graphsafe_get_state())
+
+
+RISE = 0.3
+"""Fraction of a one-cycle run in which the learning rate rises."""
+
+
+def learning_rate(config: TrainConfig, done: int, updates: int) -> float:
+    """The learning rate after `done` of `updates` updates."""
+    progress = done / updates
+    match config.schedule:
+        case "cosine":
+            factor = 0.5 * (1 + math.cos(math.pi * progress))
+        case "onecycle":
+            fall = 0.5 * (1 + math.cos(math.pi * (progress - RISE) / (1 - RISE)))
+            # Starts just above zero, so that the first update of a short run counts.
+            factor = min(1.0, (done + 1) / (RISE * updates)) if progress < RISE else fall
+        case "step":
+            factor = 0.1 ** int(3 * progress)
+        case "constant":
+            factor = 1.0
+    return config.lr * factor
+
+
+def make_optimizer(config: TrainConfig, model: nn.Module, device: torch.device) -> torch.optim.Optimizer:
+    """The config's optimizer, capturable in a CUDA graph if the compiled step is used."""
+    options: dict[str, Any] = {"lr": config.lr, "weight_decay": config.weight_decay}
+    if config.fast and device.type == "cuda":
+        # A graph replays captured addresses: the learning rate must be a tensor to change over time.
+        options |= {"lr": torch.tensor(config.lr, device=device), "fused": True}
+        if config.optimizer == "adam":
+            options["capturable"] = True
+    if config.optimizer == "adam":
+        return torch.optim.Adam(model.parameters(), **options)
+    return torch.optim.SGD(model.parameters(), momentum=0.9, nesterov=True, **options)
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """Set the learning rate of all parameter groups."""
+    for group in optimizer.param_groups:
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate

@@ -57,5 +57,5 @@ def test_rows_and_noise_of_all_processes_make_up_the_batch():
         assert torch.equal(noise.normal(x[rows], 3), whole[:, rows])
         seen += rows.tolist()
     assert sorted(seen) == list(range(7))
-    with pytest.raises(ValueError, match="an image for each of 3 processes, got 2"):
+    with pytest.raises(ValueError, match=r"at least one image per process \(3\), got 2"):
         Processes(0, 3).rows(torch.arange(2))

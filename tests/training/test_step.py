@@ -1,4 +1,4 @@
-"""The fast path on a GPU: the same training as the plain step, captured whole."""
+"""The compiled step on a GPU against the reference step."""
 
 import warnings
 from dataclasses import replace
@@ -47,7 +47,7 @@ def losses(step, data):
 
 
 @pytest.mark.parametrize("method", [cls() for cls in get_args(AnyMethod)], ids=repr)
-def test_every_method_is_captured_and_agrees_with_the_plain_step(method):
+def test_every_method_is_captured_and_close_to_the_reference_step(method):
     data = batches(6)
     fast = make(method, fast=True)
     with warnings.catch_warnings():

@@ -27,24 +27,24 @@ def test_evaluation_is_the_convolution_followed_by_its_batch_norm(bias, kernel, 
 
 @pytest.mark.parametrize("activation", ["relu", "elu"])
 @pytest.mark.parametrize("name", ["resnet18", "vgg16"])
-def test_a_stand_in_answers_as_the_network_in_evaluation_mode(name, activation):
+def test_an_eval_copy_computes_the_network_in_evaluation_mode(name, activation):
     model = build_model(
         name, shape=(3, 32, 32), classes=4, mean=[0.5] * 3, deviation=[0.3] * 3, activation=activation, seed=0
     ).train()
-    stand_in = EvalCopy(model, torch.float32)
+    copied = EvalCopy(model, torch.float32)
     x = torch.rand(8, 3, 32, 32, generator=torch.Generator().manual_seed(1))
     model(x)  # moves the running statistics
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(1.1)
-    stand_in.refresh()
+    copied.refresh()
     assert model.training
-    assert not any(parameter.requires_grad for parameter in stand_in.network.parameters())
-    assert torch.allclose(stand_in.network(x), model.eval()(x), atol=1e-4)
+    assert not any(parameter.requires_grad for parameter in copied.network.parameters())
+    assert torch.allclose(copied.network(x), model.eval()(x), atol=1e-4)
 
 
 @pytest.mark.parametrize("norm", [nn.BatchNorm2d, lambda _: nn.LayerNorm([4, 6, 6])])
-def test_a_stand_in_takes_over_norms_of_the_users_own(norm):
+def test_an_eval_copy_keeps_other_norms(norm):
     generator = torch.Generator().manual_seed(0)
     x = torch.rand(8, 3, 6, 6, generator=generator)
     with torch.random.fork_rng(devices=[]):
@@ -60,8 +60,8 @@ def test_a_stand_in_takes_over_norms_of_the_users_own(norm):
     assert torch.equal(exact.network(x), before), "it changes with its own refresh only"
     wanted = model.eval()(x)
     assert not torch.allclose(before, wanted, atol=0.05)
-    for stand_in in (exact, fast):
-        stand_in.refresh()
+    for copied in (exact, fast):
+        copied.refresh()
     assert torch.allclose(exact.network(x), wanted, atol=1e-5)
     with torch.autocast("cpu", torch.bfloat16):
         assert torch.allclose(fast.network(x).float(), wanted, atol=0.05)
@@ -114,11 +114,11 @@ def test_a_shortcut_leaves_its_bias_to_the_convolution_it_is_added_to():
     for module in model.modules():
         if isinstance(module, nn.BatchNorm2d):
             module.bias.data.fill_(0.3)
-    stand_in = EvalCopy(model, torch.float64)
-    blocks = [module for module in stand_in.network.modules() if isinstance(module, Residual)]
+    copied = EvalCopy(model, torch.float64)
+    blocks = [module for module in copied.network.modules() if isinstance(module, Residual)]
     assert [getattr(block.shortcut, "bias", "none") for block in blocks].count(None) == 3
     x = torch.rand(4, 3, 8, 8, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    assert torch.allclose(stand_in.network.double()(x), model.double()(x), atol=1e-9)
+    assert torch.allclose(copied.network.double()(x), model.double()(x), atol=1e-9)
 
 
 def check_as_convolution(layer, x):
