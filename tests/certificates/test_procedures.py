@@ -49,5 +49,5 @@ def test_a_count_after_a_fixed_number_of_draws_has_no_steps(procedure):
     plan = procedure.plan(0.25, 0.01)
     draws = int(plan.first_look(np.array([procedure.n0]))[0])
     assert plan.audit(procedure.n0, draws, draws, []) is None
-    assert "must rest on" in plan.audit(procedure.n0, draws, draws - 1, [])
+    assert "must use" in plan.audit(procedure.n0, draws, draws - 1, [])
     assert "must have no steps" in plan.audit(procedure.n0, draws, draws, [(draws, draws)])

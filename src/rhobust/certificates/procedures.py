@@ -1,6 +1,6 @@
 """Certification procedures for one input: fixed sample size, sequential test over radii, two stages.
 
-Each gives a false radius with probability at most alpha.
+Guarantee of each: the certified radius is false with probability at most alpha.
 """
 
 from collections.abc import Sequence
@@ -20,24 +20,24 @@ from rhobust.settings import check_declared, sizes
 
 @dataclass(frozen=True)
 class Claims:
-    """What is proved of many inputs, one entry an input."""
+    """What is proved about many inputs, one entry per input."""
 
     proved: NDArray[np.bool_]
-    """Whether anything is; where not, the test abstains."""
+    """Whether a radius is proved; otherwise the procedure abstains."""
     radius: Array
-    """The certified radius; 0.0 where nothing is proved."""
+    """Certified radius; 0.0 if nothing is proved."""
     p_lower: Array
-    """A lower bound of the probability of the selected class, at the same level; 0.0 where there is none."""
+    """Lower bound of the probability of the selected class, at the same level; 0.0 if there is none."""
 
 
 class Plan(Protocol):
     """A procedure at one sigma and one level, for many inputs at once: arrays have one entry per input."""
 
     def first_look(self, top: Whole) -> Whole:
-        """Draws before the first look.
+        """Noise samples before the first look.
 
         Args:
-            top: Votes for the selected class among the draws that selected it.
+            top: Votes for the selected class among the n0 samples that selected it.
         """
         ...
 
@@ -46,48 +46,48 @@ class Plan(Protocol):
 
         Args:
             count: Votes for the selected class.
-            draws: Draws so far.
-            reached: How many steps were proved at the last look.
+            draws: Noise samples so far.
+            reached: Number of radii proved at the last look.
 
         Returns:
-            How many are proved now, and the draws before the next look: those so far where the test is over.
+            Number of radii proved now, and the samples before the next look: those so far if the test is over.
         """
         ...
 
     def claims(self, count: Whole, draws: Whole, reached: Whole) -> Claims:
-        """What is proved at the end."""
+        """The certified radii at the end."""
         ...
 
     def sample_limit(self, wanted: int) -> int:
-        """Up to which draw an input's votes may be wanted, when they are wanted up to here now."""
+        """The most samples that may be needed in the end, if `wanted` are needed now."""
         ...
 
     def audit(self, top: int, count: int, draws: int, evidence: list[tuple[int, int]]) -> str | None:
-        """Why these counts cannot come from this plan, in a few words; None where they can.
+        """Why these counts cannot come from this plan, in a few words; None if they can.
 
         Args:
-            top: Votes for the selected class among the draws that selected it.
+            top: Votes for the selected class among the n0 samples that selected it.
             count: Votes for it at the end.
-            draws: Draws at the end.
-            evidence: For each proved step the draws and the votes that proved it.
+            draws: Noise samples at the end.
+            evidence: For each proved radius, the samples and the votes that proved it.
         """
         ...
 
 
 class Procedure(Protocol):
-    """How to certify: a frozen dataclass of its settings."""
+    """A certification procedure: a frozen dataclass of its settings."""
 
     name: ClassVar[str]
-    """What records and the command line call it."""
+    """Its name in Python and on the command line; record files use `records.PROCEDURE_ON_DISK`."""
 
     @property
     def n0(self) -> int:
-        """Draws that select the class."""
+        """Noise samples that select the class."""
         ...
 
     @property
     def n(self) -> int:
-        """Draws that count it, at most."""
+        """Noise samples that count its votes, at most."""
         ...
 
     def plan(self, sigma: float, level: float) -> Plan:
@@ -96,7 +96,7 @@ class Procedure(Protocol):
 
 
 def check_procedure(procedure: Any) -> None:
-    """Refuse a counting stage that is smaller than the selection: its radius could only be worse than worthless."""
+    """Raise unless n >= n0 >= 1."""
     check_declared(procedure)
     if procedure.n0 < 1 or procedure.n < procedure.n0:
         raise ValueError(f"n must be >= n0 >= 1, got n={procedure.n} and n0={procedure.n0}")
@@ -104,16 +104,17 @@ def check_procedure(procedure: Any) -> None:
 
 @dataclass(frozen=True)
 class Fixed:
-    """Select the class with n0 draws, count it in n fresh ones; the radius is sigma Phi^{-1}(p_lower).
+    """Cohen et al.: select the class with n0 noise samples, count its votes in n fresh ones.
 
-    The Clopper-Pearson bound of the count is false with probability at most alpha, and so is the radius.
+    The radius is sigma Phi^{-1}(p_lower) with the Clopper-Pearson bound p_lower of the count. The bound is false with
+    probability at most alpha, and so is the radius.
     """
 
     name: ClassVar[str] = "fixed"
     n0: int = 100
-    """Draws that select the class."""
+    """Noise samples that select the class."""
     n: int = 100_000
-    """Draws that count it."""
+    """Noise samples that count its votes."""
 
     def __post_init__(self) -> None:
         check_procedure(self)
@@ -124,7 +125,7 @@ class Fixed:
 
 @dataclass(frozen=True)
 class FixedPlan:
-    """One look, after a number of draws that does not depend on their votes."""
+    """One look, after a number of samples that does not depend on their votes."""
 
     sigma: float
     level: float
@@ -147,29 +148,29 @@ class FixedPlan:
     def audit(self, top: int, count: int, draws: int, evidence: list[tuple[int, int]]) -> str | None:
         planned = int(self.first_look(np.array([top]))[0])
         if draws != planned:
-            return f"it must rest on {planned} draws, got {draws}"
+            return f"it must use {planned} samples, got {draws}"
         return "it must have no steps" if evidence else None
 
 
 @dataclass(frozen=True)
 class Sequential:
-    """Select the class with n0 draws, then test the radii while drawing fresh ones, n at most.
+    """Sequential (anytime-valid) test over radii: n0 samples select the class, at most n fresh ones test the radii.
 
     An input is done as soon as every radius is proved or given up; most are after a small part of n. The largest
-    radius claimed is false with probability at most alpha, whatever the number of radii (`RadiusTest`).
+    claimed radius is false with probability at most alpha, for any number of radii (`RadiusTest`).
     """
 
     name: ClassVar[str] = "sequential"
     radii: tuple[float, ...]
     """Increasing radii."""
     n0: int = 100
-    """Draws that select the class."""
+    """Noise samples that select the class."""
     n: int = 100_000
-    """Draws that count it, at most."""
+    """Noise samples that count its votes, at most."""
     early: float = 0.2
-    """Share of alpha that stopping early may spend."""
+    """Share of alpha that is spent on stopping early."""
     futility: float = 0.005
-    """The chance that a radius is still proved below which it is given up."""
+    """A radius is given up when the predicted chance of proving it falls below this."""
 
     def __post_init__(self) -> None:
         check_procedure(self)
@@ -185,7 +186,7 @@ class Sequential:
 
 @dataclass(frozen=True)
 class SequentialPlan:
-    """The test of the radii, with its looks."""
+    """The sequential test and its looks."""
 
     test: RadiusTest
 
@@ -212,7 +213,7 @@ class SequentialPlan:
 
     def audit(self, top: int, count: int, draws: int, evidence: list[tuple[int, int]]) -> str | None:
         if draws not in self.looks:
-            return f"it must stop at a look, got {draws} draws"
+            return f"it must stop at a look, got {draws} samples"
         if len(evidence) > len(self.test.radii):
             return f"it must have at most {len(self.test.radii)} steps, got {len(evidence)}"
         before = (0, 0)
@@ -233,19 +234,19 @@ class SequentialPlan:
 
 @dataclass(frozen=True)
 class TwoStage:
-    """Select the class and choose the number of draws with n0, then count in fresh draws, n at most.
+    """Two stages: n0 samples select the class and the sample size, at most n fresh samples count the votes.
 
-    The count's draws do not depend on the pilot except in their number, so the Clopper-Pearson bound holds at its
-    whole alpha. The radius is expected, but not certain, to lie within the tolerance of that with n draws.
+    Only the number of fresh samples depends on the first stage, so the Clopper-Pearson bound holds at the whole alpha.
+    The radius is expected, but not guaranteed, to be within the tolerance of the radius with n samples.
     """
 
     name: ClassVar[str] = "two-stage"
     n0: int = 500
-    """Draws that select the class and choose the number of the others."""
+    """Noise samples that select the class and the sample size."""
     n: int = 100_000
-    """Draws that count the class, at most."""
+    """Noise samples that count its votes, at most."""
     tolerance: float = 0.05
-    """How much smaller the radius may be expected to be than with n draws."""
+    """Expected loss of radius against n samples that is accepted."""
 
     def __post_init__(self) -> None:
         check_procedure(self)
@@ -258,7 +259,7 @@ class TwoStage:
 
 @dataclass(frozen=True)
 class TwoStagePlan(FixedPlan):
-    """A number of draws that the pilot chose."""
+    """One look, after a number of samples chosen by the first stage."""
 
     n0: int
     tolerance: float

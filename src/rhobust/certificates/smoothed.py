@@ -1,4 +1,4 @@
-"""The smoothed classifier: predict, certify, and certificates of one input."""
+"""The smoothed classifier: prediction, and certified radii of single inputs."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from rhobust.attacks.gradient import smoothed_logits
 from rhobust.certificates.procedures import AnyProcedure, Plan, choose_procedure
 from rhobust.certificates.sampling import VoteCounter, check_batch_independence
 from rhobust.certificates.schedule import AdaptiveSchedule, InputState, check_names, count_votes, run_schedule
-from rhobust.certificates.spec import Dtype, NoiseKind, Smoothing, corrected_alpha, native_dtype, noise_kind
+from rhobust.certificates.spec import Dtype, NoiseKind, Smoothing, corrected_alpha
 from rhobust.data import as_float, check_images
 from rhobust.models.inference import check_module, output_width
 from rhobust.noise import BatchNoise, stream
@@ -21,32 +21,33 @@ from rhobust.settings import check_count
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """What was proved for one input, unrounded, with the counts that prove it.
+    """Certified radius of one input, unrounded, with the counts that prove it.
 
-    With probability at least 1 - alpha over the noise, the smoothed classifier answers `prediction` at every point
-    within L2 distance `radius` of the input. With noise "grid" the points are 8-bit images.
+    Guarantee: with probability at least 1 - alpha over the noise, the smoothed classifier
+    g(x) = argmax_c P(f(x + z) = c), z ~ N(0, sigma^2 I), predicts `prediction` at every point within L2 distance
+    `radius` of the input. With noise "grid" the points are 8-bit images.
     """
 
     prediction: int | None
-    """The certified class; None where the test abstains."""
+    """Certified class; None if the procedure abstains."""
     radius: float
-    """L2 radius; 0.0 where the test abstains."""
+    """Certified L2 radius; 0.0 if the procedure abstains."""
     count: int
     """Votes for the selected class in the counting stage."""
     n: int
-    """Draws of the counting stage."""
+    """Noise samples of the counting stage."""
     n0: int
-    """Draws of the selection stage."""
+    """Noise samples of the selection stage."""
     p_lower: float
-    """Lower confidence bound of the selected class's probability; 0.0 where a grid of radii proved none."""
+    """Lower confidence bound of the selected class's probability; 0.0 if a sequential test proved no radius."""
     alpha: float
-    """Probability of a false claim."""
+    """Probability that the certificate is false."""
     sigma: float
     """Standard deviation of the smoothing noise."""
     noise: NoiseKind
-    """"grid": exact integer noise; "float": float32 noise, for ideal Gaussian draws only."""
+    """"grid": exact integer noise; "float": float32 noise, for ideal Gaussian noise only."""
     seed: int
-    """With the example's index, names the noise."""
+    """Random seed; with the example's index it names the noise."""
     procedure: str
     """Certification procedure: "fixed", "sequential" or "two-stage"."""
     dtype: Dtype
@@ -58,7 +59,7 @@ class Certificate:
     top: int = field(repr=False)
     """Its votes in the selection stage."""
     evidence: tuple[tuple[int, int], ...] = field(repr=False)
-    """For each radius of a grid that is proved, the draws and the votes that proved it."""
+    """Sequential test: for each proved radius, the samples and the votes that proved it."""
 
 
 def certify_inputs(
@@ -70,16 +71,16 @@ def certify_inputs(
     indices: Sequence[int],
     alpha: float,
 ) -> list[Certificate]:
-    """Certify each input; each certificate alone is false with probability at most alpha.
+    """Certify each input; each certificate on its own is false with probability at most alpha.
 
-    A network that looks at its neighbours in a batch is refused.
+    Raises if the model is batch-dependent (e.g. BatchNorm in training mode).
 
     Args:
         model: The base network, from inputs in [0, 1] to logits.
         images: uint8 or float images, on the network's device.
         smoothing: The noise and the arithmetic.
         procedure: Certification procedure.
-        indices: The examples' names in their data set, one an image.
+        indices: The examples' names in their data set, one per image.
         alpha: Probability that a certificate is false.
     """
     check_names(indices, images)
@@ -91,9 +92,9 @@ def certify_inputs(
 def certify_stream(
     counter: VoteCounter, procedure: AnyProcedure, inputs: Sequence[tuple[int, int]], *, alpha: float
 ) -> Iterator[Certificate]:
-    """Certify inputs, given by position among the counter's images and name, and yield them in their order.
+    """Certify inputs, given by position in the counter's images and name; yields certificates in the same order.
 
-    Draws of many inputs share a batch; an input that is decided leaves and the next one joins.
+    Samples of many inputs share a batch; an input that is decided leaves it and the next one joins.
     """
     plan = certification_plan(procedure, counter.smoothing, dimension=int(np.prod(counter.shape)), alpha=alpha)
     schedule = AdaptiveSchedule(inputs, plan, procedure.n0)
@@ -102,7 +103,7 @@ def certify_stream(
 
 
 def certification_plan(procedure: AnyProcedure, smoothing: Smoothing, *, dimension: int, alpha: float) -> Plan:
-    """The test at what is left of alpha after the sampler was paid; only draws that carry the proof are charged."""
+    """The procedure at alpha after the sampler's correction for the n samples that carry the proof."""
     if not 0 < alpha < 1:
         raise ValueError(f"alpha must be in (0, 1), got {alpha}")
     level = corrected_alpha(alpha, sigma=smoothing.sigma, dimension=dimension, draws=procedure.n, noise=smoothing.noise)
@@ -139,20 +140,20 @@ def _certificates(
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """The smoothed classifier's answer for one input, with its two largest counts."""
+    """Prediction of the smoothed classifier for one input, with its two largest counts."""
 
     prediction: int | None
-    """The class; None where the vote is too close."""
+    """Predicted class; None if the vote is too close."""
     votes: tuple[tuple[int, int], ...]
-    """The two classes with most votes, and those votes."""
+    """The two classes with most votes, and their votes."""
 
 
 def predict_inputs(
     model: nn.Module, images: Tensor, smoothing: Smoothing, *, indices: Sequence[int], n: int, alpha: float
 ) -> list[Prediction]:
-    """The smoothed classifier's answer for each input.
+    """Prediction of the smoothed classifier for each input (Cohen et al., PREDICT).
 
-    With probability at least 1 - alpha an answer equals the class most probable under noise (Cohen et al., PREDICT).
+    Guarantee: with probability at most alpha a prediction is given that is not the class most probable under noise.
     """
     if not 0 < alpha < 1:
         raise ValueError(f"alpha must be in (0, 1), got {alpha}")
@@ -172,17 +173,17 @@ def predict_inputs(
 class SmoothedClassifier(nn.Module):
     """A network smoothed by Gaussian noise.
 
-    As a module its output is the logarithm of the mean softmax over noise draws: logits, whose softmax is that mean.
-    So losses and attacks that take logits mean what they say. Gradients go through the draws, which are fresh at each
-    pass: to an attack this is a randomised classifier. It is in training mode where the network is.
+    As a module its output is log mean_i softmax(f(x + z_i)): logits whose softmax is the mean softmax, so losses and
+    attacks that take logits apply to the smoothed probabilities. Gradients go through the noise samples, which are
+    fresh at each pass: to an attack this is a randomized classifier. Its training mode is that of the network.
 
     Args:
         model: Any network from inputs in [0, 1] to logits.
         sigma: Standard deviation of the noise.
         num_classes: Number of classes.
-        draws: Noise draws of one forward pass.
-        seed: Names the noise of the forward passes, drawn anew at each.
-        dtype: Arithmetic of the network in `predict` and `certify`; the device's own where none is given.
+        draws: Noise samples per forward pass.
+        seed: Random seed of the forward passes.
+        dtype: Arithmetic of the network in `predict` and `certify`; default: the device's own.
         compiled: Whether to compile the network for them.
     """
 
@@ -216,10 +217,10 @@ class SmoothedClassifier(nn.Module):
         return f"sigma={self.sigma:g}, num_classes={self.num_classes}, draws={self.draws}"
 
     def forward(self, x: Tensor) -> Tensor:
-        """Log of the mean softmax over fresh noise draws, `(n, num_classes)`."""
+        """Log of the mean softmax over fresh noise samples, `(n, num_classes)`."""
         x = as_float(x)
         if x.device not in self._noise:
-            # Asked once: a network with other outputs would be attacked as another classifier than is certified.
+            # Checked once: a network with other outputs would be attacked as another classifier than is certified.
             width = output_width(self.model, x)
             if width != self.num_classes:
                 raise ValueError(f"the network must return {self.num_classes} logits, num_classes, got {width}")
@@ -227,13 +228,13 @@ class SmoothedClassifier(nn.Module):
         return smoothed_logits(self.model, x, sigma=self.sigma, draws=self.draws, rng=self._noise[x.device])
 
     def predict(self, x: Tensor, *, n: int = 1000, alpha: float = 1e-3, seed: int = 0) -> list[int | None]:
-        """The class of each input by n votes, or None.
+        """Predicted class of each input by n votes, or None (abstention).
 
-        With probability at most alpha an input is given an answer that is not the class most probable under noise. An
-        input must not have been made with knowledge of the seed, which with its place in x names the noise.
+        Guarantee: with probability at most alpha a prediction is given that is not the class most probable under noise.
+        An input must not have been made with knowledge of the seed, which with its place in x names the noise.
         """
-        found = predict_inputs(self.model, x, self._smoothing(x, seed), indices=range(len(x)), n=n, alpha=alpha)
-        return [answer.prediction for answer in found]
+        predictions = predict_inputs(self.model, x, self._smoothing(x, seed), indices=range(len(x)), n=n, alpha=alpha)
+        return [prediction.prediction for prediction in predictions]
 
     def certify(
         self,
@@ -246,19 +247,20 @@ class SmoothedClassifier(nn.Module):
         tolerance: float | None = None,
         seed: int = 0,
     ) -> list[Certificate]:
-        """The certified class and L2 radius of each input.
+        """Certified class and L2 radius of each input.
 
-        Each claim is false with probability at most alpha. Inputs on the 1/255 grid get exact integer noise. Inputs at
-        the same place of two calls with one seed share their noise; none may have been made with knowledge of it.
+        Guarantee: each certificate is false with probability at most alpha. Inputs on the 1/255 grid get exact integer
+        noise. Inputs at the same place of two calls with one seed share their noise; none may have been made with
+        knowledge of it.
 
         Args:
             x: Inputs, uint8 or float in [0, 1].
-            n0: Draws that select the class; 100, or 500 with a tolerance.
-            n: Draws that count it, at most.
+            n0: Noise samples that select the class; default: 100, with a tolerance 500.
+            n: Noise samples that count its votes, at most.
             alpha: Probability that a certificate is false.
-            radii: Increasing radii to decide: an input stops drawing when it is known which of them hold.
-            tolerance: How much smaller than with n draws a radius may be expected to be, to save draws.
-            seed: Names the noise.
+            radii: Increasing radii to test sequentially: sampling stops when each of them is decided.
+            tolerance: Expected loss of radius against n samples that is accepted, to save samples.
+            seed: Random seed.
         """
         if radii is not None and tolerance is not None:
             raise ValueError("radii or tolerance must be given, got both")
@@ -267,11 +269,6 @@ class SmoothedClassifier(nn.Module):
 
     def _smoothing(self, x: Tensor, seed: int) -> Smoothing:
         check_images(x)
-        return Smoothing(
-            self.sigma,
-            self.num_classes,
-            noise=noise_kind(x),
-            seed=seed,
-            dtype=self.dtype or native_dtype(x.device),
-            compiled=self.compiled,
+        return Smoothing.for_images(
+            x, self.sigma, self.num_classes, seed=seed, dtype=self.dtype, compiled=self.compiled
         )

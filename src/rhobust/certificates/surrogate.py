@@ -1,4 +1,4 @@
-"""The robust surrogate sup_x E l(x + z) - gamma ||x - x0||^2: what ascent reaches, and what is certain."""
+"""The robust surrogate sup_x E l(x + z) - gamma ||x - x0||^2: its value by gradient ascent, and certified bounds."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -26,19 +26,19 @@ from rhobust.noise import ExampleNoise, Noise, normal_block, stream_key
 Losses = Callable[[Tensor, Tensor], Tensor]
 
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
-"""Points between start and end of the ascent that are valued."""
+"""Points between start and end of the ascent that are evaluated."""
 
 
 @dataclass(frozen=True, slots=True)
 class RobustSurrogate:
-    """What ascent reached at each input: an estimate, since the supremum may be larger and the mean is sampled."""
+    """Result of the ascent at each input: an estimate, since the supremum may be larger and the mean is sampled."""
 
     phi: Tensor
     """E l(x + z) - gamma ||x - x0||^2 at the maximiser, `(n,)`."""
     maximiser: Tensor = field(repr=False)
     """The best point found, of the inputs' shape."""
     distance: Tensor
-    """How far that is from the input in L2, `(n,)`."""
+    """L2 distance of the maximiser from the input, `(n,)`."""
 
 
 def robust_surrogate(
@@ -53,10 +53,10 @@ def robust_surrogate(
     loss: Losses | None = None,
     rng: Noise | None = None,
 ) -> RobustSurrogate:
-    """Maximise the smoothed loss less a price for moving, by damped gradient ascent on the cross-entropy.
+    """Maximise E l(x + z) - gamma ||x - x0||^2 by damped gradient ascent on the cross-entropy.
 
-    Where the inner problem is not concave the ascent may overshoot, so the best of a few points between its start and
-    its end is taken, and valued under fresh noise. Gradients are per example: an example's result does not depend on
+    If the inner problem is not concave the ascent may overshoot, so the best of a few points between its start and
+    its end is taken, and evaluated under fresh noise. Gradients are per example: an example's result does not depend on
     the batch if its noise does not. The paper's phi_gamma has the noise in its cost and is smaller by gamma d sigma^2,
     a constant that cancels in its certificate.
 
@@ -64,16 +64,16 @@ def robust_surrogate(
         model: The base network, from inputs in [0, 1] to logits.
         x: Inputs, uint8 or float in [0, 1].
         y: Their labels.
-        gamma: Price of moving an input by one unit of squared distance.
+        gamma: Penalty per unit of squared distance (dual variable).
         sigma: Noise of the smoothed loss, maximised as damped NAL does; None for WRM's surrogate of the base network.
         steps: Damped steps after the first, full one.
-        draws: Noise draws an input, in each step and for the value.
-        loss: The loss that is valued, from logits and labels to one number a row; cross-entropy where none is given.
-        rng: Noise; streams named by the inputs' places where none is given.
+        draws: Noise samples per input, in each step and for the value.
+        loss: The loss that is evaluated, from logits and labels to one number per row; default: cross-entropy.
+        rng: Noise; default: streams named by the inputs' places.
     """
     x, y, _ = _checked(model, x, y)
     rng = rng or ExampleNoise(0, "surrogate", range(len(x)))
-    valued = loss or (lambda logits, labels: F.cross_entropy(logits, labels, reduction="none"))
+    evaluated_loss = loss or (lambda logits, labels: F.cross_entropy(logits, labels, reduction="none"))
     with frozen(model) as frozen_model:
         if sigma is None:
             end = WRM(gamma, steps).maximise(frozen_model, x, y)
@@ -82,7 +82,7 @@ def robust_surrogate(
 
         def value(point: Tensor, noise: Tensor) -> Tensor:
             copies = (point + noise).flatten(0, 1)
-            losses = valued(frozen_model(copies), torch.cat([y] * len(noise))).view(len(noise), len(y)).mean(0)
+            losses = evaluated_loss(frozen_model(copies), torch.cat([y] * len(noise))).view(len(noise), len(y)).mean(0)
             return losses - gamma * (point - x).flatten(1).square().sum(1)
 
         def drawn() -> Tensor:
@@ -125,25 +125,25 @@ def certified_surrogate(
 ) -> np.ndarray:
     """Upper confidence bounds of sup_x E l(x + z) - gamma ||x - x0||^2 at each input.
 
-    Each bound fails with probability at most alpha, for ideal Gaussian draws. It is M Psi(p, kappa) for the loss at the
-    input, which holds for every gamma. In the concave regime, gamma > phi(1) M / sigma^2, alpha is shared with the gap
-    certificate: the value at the end of an ascent, plus its squared gradient over twice the modulus of concavity; the
-    smaller of the two is returned. The gap certificate pays for networks much flatter than the worst case, at a gamma
-    well above the threshold; otherwise it costs draws and gives nothing.
+    Guarantee: each bound fails with probability at most alpha, for ideal Gaussian noise. It is M Psi(p, kappa) for the
+    loss at the input, which holds for every gamma. In the concave regime, gamma > phi(1) M / sigma^2, alpha is shared
+    with the gap certificate: the value at the end of an ascent, plus its squared gradient over twice the modulus of
+    concavity; the smaller of the two is returned. The gap certificate helps for networks much flatter than the worst
+    case, at a gamma well above the threshold; otherwise it costs noise samples and gains nothing.
 
     Args:
         model: The base network, from inputs in [0, 1] to logits.
         x: Inputs, uint8 or float in [0, 1].
         y: Their labels.
-        gamma: Price of moving an input by one unit of squared distance.
+        gamma: Penalty per unit of squared distance (dual variable).
         loss: A loss with values in [0, bound].
         sigma: Standard deviation of the noise.
         alpha: Probability that one input's bound fails.
-        draws: Draws that bound a smoothed loss.
-        half: Draws of each half of a block of the gradient's estimate; the number of blocks follows from alpha.
+        draws: Noise samples that bound a smoothed loss.
+        half: Noise samples per half block of the gradient's estimate; the number of blocks follows from alpha.
         steps: Steps of the ascent after the first one.
-        indices: The inputs' names for the noise; their places where none are given.
-        seed: Names the noise.
+        indices: The inputs' names for the noise; default: their places.
+        seed: Random seed.
     """
     x, y, classes = _checked(model, x, y)
     names = range(len(x)) if indices is None else indices
@@ -162,9 +162,9 @@ def certified_surrogate(
         return direct
     noise = ExampleNoise(seed, "surrogate:ascent", names)
     worst = robust_surrogate(model, x, y, gamma, sigma=sigma, steps=steps, rng=noise).maximiser
-    moved = (worst.double() - x.double()).flatten(1)
-    value = bound * upper(worst, "surrogate:end", alpha / 4) - gamma * moved.square().sum(1).cpu().numpy()
-    pull = 2 * gamma * moved.cpu()
+    shift = (worst.double() - x.double()).flatten(1)
+    value = bound * upper(worst, "surrogate:end", alpha / 4) - gamma * shift.square().sum(1).cpu().numpy()
+    pull = 2 * gamma * shift.cpu()
     products = np.stack(
         [
             _products(model, point, label, pull[i], loss, int(names[i]), sigma, gradient_blocks(alpha / 4), half, seed)
@@ -188,7 +188,7 @@ def _products(
     half: int,
     seed: int,
 ) -> np.ndarray:
-    """For each block the inner product of two independent estimates of the gradient, from the score of the noise."""
+    """For each block, the inner product of two independent score-function estimates of the gradient."""
     found = []
     with frozen(model) as frozen_model:
         for block in range(blocks):

@@ -1,4 +1,4 @@
-"""WRM's certificate (Sinha et al., 2018): the base network's cross-entropy, where its inner problem is concave."""
+"""WRM's certificate (Sinha et al., 2018): worst-case cross-entropy of a smooth base network, without noise."""
 
 import copy
 import math
@@ -19,7 +19,7 @@ SLACK = 1 + 1e-9
 
 
 def loss_smoothness(model: nn.Module, shape: tuple[int, int, int]) -> float:
-    """A Lipschitz constant of the input gradient of the cross-entropy, for networks without kinks.
+    """A Lipschitz constant of the input gradient of the cross-entropy, for networks with smooth activations.
 
     Layer by layer, a map with Lipschitz constant l and gradient Lipschitz constant s behind one with (L, S) gives
     l L and l S + s L^2. A dense layer has its spectral norm, a convolution at most that of the circular one on a larger
@@ -31,7 +31,7 @@ def loss_smoothness(model: nn.Module, shape: tuple[int, int, int]) -> float:
         shape: Channels, height and width of an input.
 
     Raises:
-        ValueError: The network has a kink (ReLU, max pooling) or a layer whose norms are not known here.
+        ValueError: The network has a non-smooth layer (ReLU, max pooling) or one whose norms are not known here.
     """
     lipschitz, smooth = 1.0, 0.0
     current = torch.zeros(1, *shape, dtype=torch.float64)
@@ -44,9 +44,9 @@ def loss_smoothness(model: nn.Module, shape: tuple[int, int, int]) -> float:
 
 
 def _layers(model: nn.Module) -> list[nn.Module]:
-    """The layers of a sequence, one behind the other."""
+    """The layers of a sequence, in order."""
     if isinstance(model, Normalised):
-        return [_Scale(model), *_layers(model.network)]
+        return [_NormaliserLayer(model), *_layers(model.network)]
     if isinstance(model, nn.Sequential):
         return [layer for child in model for layer in _layers(child)]
     if isinstance(model, ConvNorm) and model.activation is not None:
@@ -56,7 +56,7 @@ def _layers(model: nn.Module) -> list[nn.Module]:
     return [model]
 
 
-class _Scale(nn.Module):
+class _NormaliserLayer(nn.Module):
     """The normaliser of a network."""
 
     def __init__(self, model: Normalised) -> None:
@@ -73,7 +73,7 @@ def _double(layer: nn.Module) -> nn.Module:
 
 def _norms(layer: nn.Module, x: Tensor) -> tuple[float, float]:
     """Lipschitz constants of a layer and of its gradient, at inputs of the shape of x."""
-    if isinstance(layer, _Scale):
+    if isinstance(layer, _NormaliserLayer):
         return float((1 / layer.deviation.double()).max()), 0.0
     if isinstance(layer, nn.Flatten | nn.Identity | nn.Dropout):
         return 1.0, 0.0
@@ -86,8 +86,8 @@ def _norms(layer: nn.Module, x: Tensor) -> tuple[float, float]:
     if isinstance(layer, nn.ELU) and layer.alpha == 1.0:
         return 1.0, 1.0
     name = type(layer).__name__
-    kink = " has a kink" if isinstance(layer, nn.ReLU | nn.MaxPool2d) else "'s norms are not known"
-    raise ValueError(f"the network must be smooth for WRM's certificate, but its {name}{kink}")
+    reason = " is not smooth" if isinstance(layer, nn.ReLU | nn.MaxPool2d) else "'s norms are not known"
+    raise ValueError(f"the network must be smooth for WRM's certificate, but its {name}{reason}")
 
 
 def _convolution_norm(weight: Tensor, x: Tensor, like: nn.Conv2d) -> float:
@@ -115,7 +115,7 @@ def wrm_surrogate(
         model: The base network, smooth, from inputs in [0, 1] to logits.
         x: Inputs, uint8 or float in [0, 1].
         y: Their labels.
-        gamma: Price of moving an input by one unit of squared distance.
+        gamma: Penalty per unit of squared distance (dual variable).
         smoothness: L, as `loss_smoothness` gives it.
         steps: Damped steps of the ascent after the first one.
     """

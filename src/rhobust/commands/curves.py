@@ -32,7 +32,7 @@ class Curves:
     alpha: float = 1e-3
     """Probability that the certified curve is false, and that the lower one is."""
     wrm: bool = False
-    """Compute WRM's certificate of the base network too; it needs a network without kinks (--activation elu)."""
+    """Compute WRM's certificate of the base network too; it needs smooth activations (--activation elu)."""
     dtype: Dtype | None = None
     """Arithmetic of the network under noise, part of what is bracketed; the device's own where none is given."""
     common: CommonOptions = Common()
