@@ -17,7 +17,8 @@ from benchmarks.peers import generators_kept
 from benchmarks.textbook import textbook_network
 from rhobust.attacks import PGD, AnyAttack
 from rhobust.data import Dataset, load, to_unit
-from rhobust.evaluation import Target, attack_target, robust_curve
+from rhobust.evaluation import Target, attack_target
+from rhobust.measurements import robust_curve
 from rhobust.methods import Gaussian
 from rhobust.models import build_model
 from rhobust.noise import BatchNoise, stream

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from reproduction.cells import cell, fault, shown
 from reproduction.readings import Number, robust_shares
 from reproduction.specs import Front, Reading
-from rhobust.evaluation import by_radius
+from rhobust.measurements import by_radius
 from rhobust.records import Record
 from rhobust.stats import share
 

@@ -12,7 +12,6 @@ from rhobust.records import (
     read_json,
     read_record,
     read_rows,
-    same_classifier,
     settings_hash,
     write_json,
     write_whole,
@@ -56,15 +55,6 @@ def test_a_record_without_a_digest_is_believed(tmp_path):
     path = tmp_path / "x.jsonl"
     path.write_text('{"kind": "a", "settings": {}}\n{"index": 0}\n{"summary": {"n": 1}}\n')
     assert read_record(path).intact
-
-
-@pytest.mark.parametrize("key", ["model_hash", "data", "split", "data_fingerprint", "sigma", "scored", "norm"])
-def test_records_of_another_classifier_are_not_compared(key):
-    settings = dict.fromkeys(("model_hash", "data", "split", "data_fingerprint", "sigma", "scored", "norm"), "one")
-    assert same_classifier(settings, {**settings, "seed": 3, "dtype": "bfloat16"})
-    assert not same_classifier(settings, {**settings, key: "another"})
-    # What only one of them says is no difference.
-    assert same_classifier(settings, {name: value for name, value in settings.items() if name != key})
 
 
 def test_the_name_is_decided_by_the_settings(tmp_path):

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rhobust.evaluation import certified_differences, robust_differences
-from rhobust.stats import mean_difference, share, share_difference
+from rhobust.stats import mean, mean_difference, share, share_difference
 
 
 @pytest.mark.parametrize(("k", "n"), [(0, 10), (3, 10), (10, 10), (870, 1000)])
@@ -87,53 +86,11 @@ def test_what_has_no_difference():
         mean_difference([0.5], [0.25])
 
 
-def rows(*radii, wrong=(), labels=3):
-    return [
-        {"index": 10 * place, "label": labels, "prediction": labels + (place in wrong), "radius": radius}
-        for place, radius in enumerate(radii)
-    ]
-
-
-def test_certificates_are_compared_image_by_image():
-    ours, theirs = rows(0.5, 0.25, 0.75, 0.5, wrong=(3,)), rows(0.25, 0.25, 0.75, 0.0)
-    theirs[3]["prediction"] = None
-    found = certified_differences(ours, list(reversed(theirs)), [0.0, 0.5])
-    assert [point["radius"] for point in found] == [0.0, 0.5]
-    assert [point["difference"] for point in found] == [0.0, 0.25]
-    for point, outcomes in zip(found, (split(4, 0, 0, both=3), split(4, 1, 0, both=1)), strict=True):
-        assert {"radius": point["radius"], **share_difference(*outcomes).as_row()} == point, "pair by pair"
-    twice = rows(0.5, 0.25, 0.75, 0.5)
-    twice[1]["index"] = 0
-    with pytest.raises(ValueError, match=r"must stand once .* some stand twice"):
-        certified_differences(twice, twice, [0.0])
-    with pytest.raises(ValueError, match="must be those of certificates, got those of an attack"):
-        certified_differences([{"index": 0, "radius": 0.5, "broken": True}], ours, [0.0])
-    for others in (rows(0.5, 0.25, 0.75), rows(0.5, 0.25, 0.75, 0.5, labels=4)):
-        with pytest.raises(ValueError, match="must be of the same images"):
-            certified_differences(ours, others, [0.0])
-
-
-def attacked(*broken, radius=0.5, labels=3):
-    return [
-        {"index": index, "label": index % labels, "radius": radius, "broken": lost} for index, lost in enumerate(broken)
-    ]
-
-
-def test_attacks_are_compared_image_by_image():
-    ours = attacked(False, False, True, False, radius=0.0) + attacked(True, False, True, False)
-    theirs = attacked(False, True, True, False, radius=0.0) + attacked(True, True, True, False)
-    found = robust_differences(ours, list(reversed(theirs)), [0.5, 0.0])
-    assert [(point["radius"], point["difference"]) for point in found] == [(0.5, 0.25), (0.0, 0.25)]
-    for point, outcomes in zip(found, (split(4, 1, 0, both=1), split(4, 1, 0, both=2)), strict=True):
-        assert {"radius": point["radius"], **share_difference(*outcomes).as_row()} == point, "pair by pair"
-
-
-def test_attacks_that_cannot_be_compared_are_refused():
-    ours = attacked(True, False, True)
-    with pytest.raises(ValueError, match=r"must be attacked at a radius .* not both are at 0\.25"):
-        robust_differences(ours, ours + attacked(True, radius=0.25), [0.25])
-    for others in (attacked(True, False), attacked(True, False, True, labels=2)):
-        with pytest.raises(ValueError, match="attacks must be of the same images"):
-            robust_differences(ours, others, [0.5])
-    with pytest.raises(ValueError, match="an image must stand once in attacks"):
-        robust_differences(ours * 2, ours * 2, [0.5])
+def test_a_mean_has_its_standard_error():
+    values = [0.5, 0.75, 0.0, 0.25]
+    found = mean(values)
+    half = 1.96 * np.std(values, ddof=1) / 2
+    assert (found.value, found.low, found.high) == pytest.approx((0.375, 0.375 - half, 0.375 + half))
+    assert mean([0.3]).low == mean([0.3]).high == 0.3
+    with pytest.raises(ValueError, match="one number at least, got none"):
+        mean([])

@@ -53,18 +53,6 @@ class Record:
     """Whether the file is as its writer finished it; False where it was changed afterwards."""
 
 
-def same_classifier(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two records' settings speak of the same weights, data and noise, judged the same way by the same norm.
-
-    What only one of them says is no difference: a certificate is always of the smoothed classifier and of L2. The
-    network's arithmetic (`dtype`) is none either: it moves single votes, and whoever compares two records asks for a
-    gap far beyond those.
-    """
-    keys = ("model_hash", "data", "split", "data_fingerprint", "sigma", "scored", "norm")
-    pairs = [(one.get(key), other.get(key)) for key in keys]
-    return all(ours == theirs for ours, theirs in pairs if ours is not None and theirs is not None)
-
-
 def settings_hash(settings: Mapping[str, Any]) -> str:
     """Eight hex digits that name these settings: equal settings, equal name."""
     canonical = json.dumps(settings, sort_keys=True, allow_nan=False)
@@ -132,6 +120,19 @@ def read_record(path: Path | str) -> Record:
     """Read a record file, finished or not, plain or compressed."""
     path = Path(path)
     return _record(path, _content(path))
+
+
+def finished_records(folder: Path | str, kind: str) -> list[Record]:
+    """The finished records of a kind in a folder; damaged and unfinished ones are left out."""
+    records = []
+    for path in record_paths(folder, kind):
+        try:
+            record = read_record(path)
+        except (ValueError, OSError):
+            continue
+        if record.kind == kind and isinstance(record.summary, dict):
+            records.append(record)
+    return records
 
 
 def read_head(path: Path) -> Row:

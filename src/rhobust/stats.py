@@ -46,6 +46,31 @@ def share(k: int, n: int) -> Share:
 
 
 @dataclass(frozen=True)
+class Mean:
+    """A mean over images with its 95% normal interval, 1.96 standard errors to either side."""
+
+    value: float
+    low: float
+    high: float
+    n: int
+
+
+def mean(values: Sequence[float]) -> Mean:
+    """The mean of one number per image, with its interval.
+
+    Args:
+        values: At least one number.
+    """
+    n = len(values)
+    if n == 0:
+        raise ValueError("a mean must be of one number at least, got none")
+    value = math.fsum(values) / n
+    variance = math.fsum((one - value) ** 2 for one in values) / max(1, n - 1)
+    half = Z * math.sqrt(variance / n)
+    return Mean(value, value - half, value + half, n)
+
+
+@dataclass(frozen=True)
 class Difference:
     """The mean over images of ours minus theirs, with its 95% interval.
 

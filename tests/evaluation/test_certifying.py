@@ -9,9 +9,10 @@ from rhobust.attacks import PGD
 from rhobust.bounds import failure_quantile, lecuyer_radius, li_radius
 from rhobust.certificates import sampling as votes
 from rhobust.data import to_unit
-from rhobust.evaluation import attack_target, certified_curve, certify_target, read_tsv, write_tsv
+from rhobust.evaluation import attack_target, certify_target
 from rhobust.evaluation import walk as walks
 from rhobust.evaluation.certified import certified_summary
+from rhobust.measurements import certified_curve, read_tsv, write_tsv
 from rhobust.progress import no_progress
 from rhobust.records import read_record
 

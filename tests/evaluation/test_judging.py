@@ -6,7 +6,8 @@ from scipy.stats import binomtest
 
 from rhobust.attacks import EOT, PGD
 from rhobust.evaluation import attack_target, judging
-from rhobust.evaluation.judging import VOTE_LEVEL, Judge, robust_accuracy, undecided
+from rhobust.evaluation.judging import Judge
+from rhobust.measurements import VOTE_LEVEL, not_significant, robust_accuracy
 from rhobust.progress import no_progress
 
 
@@ -37,13 +38,13 @@ def test_the_class_with_most_votes_answers_and_a_tie_is_wrong(target, monkeypatc
 
 @pytest.mark.parametrize("ours", range(0, 101, 7))
 @pytest.mark.parametrize("theirs", [0, 20, 45, 60])
-def test_a_vote_is_undecided_where_the_two_sided_test_is(ours, theirs):
+def test_a_vote_is_not_significant_where_the_two_sided_test_is_not(ours, theirs):
     if ours + theirs:
         exact = binomtest(ours, ours + theirs, 0.5).pvalue
-        assert undecided([row(ours, theirs)]) == [exact > VOTE_LEVEL]
+        assert not_significant([row(ours, theirs)]) == [exact > VOTE_LEVEL]
 
 
-def test_undecided_votes_leave_an_interval():
+def test_votes_that_are_not_significant_leave_an_interval():
     rows = [row(90, 10), row(52, 48), row(51, 49), row(48, 52), row(10, 90)]
     curve = robust_accuracy(rows)
     assert (curve["accuracy"], curve["n"], curve["undecided"]) == (0.6, 5, 3)

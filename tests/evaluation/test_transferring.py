@@ -100,7 +100,7 @@ def test_a_masked_network_makes_a_surprising_transfer(target, wrapped, half_spac
     records = transfer_matrix([target, masked], PGD(), RADII, progress=no_progress)
     (warning,) = surprising_transfers(records)
     assert warning.startswith("a transfer attack is stronger than the white-box one: from half-space it breaks ")
-    assert warning.endswith(" points of 1 that the attack on itself left standing at radius 0.8")
+    assert warning.endswith(" points of 1 that the attack on itself left robust at radius 0.8")
     assert any(text.startswith("zero gradients") for text in records[1].summary["warnings"])
 
 

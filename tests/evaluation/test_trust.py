@@ -10,8 +10,8 @@ from rhobust.attacks import EOT, PGD, PaperPGD
 from rhobust.evaluation import attack_target, probing, target_from_run
 from rhobust.evaluation.judging import Judge
 from rhobust.evaluation.probing import Evaluation, probe_size, stronger
-from rhobust.evaluation.rivals import stronger_records
 from rhobust.evaluation.sweeping import sweep
+from rhobust.measurements import stronger_attacks
 from rhobust.progress import no_progress
 from rhobust.records import RecordWriter
 
@@ -147,8 +147,8 @@ def test_three_examples_that_break_at_the_same_radius_are_enough(tmp_path, radiu
         writer.finish({})
         return writer.record()
 
-    record("other", radius, broken)
-    assert bool(stronger_records(record("own", 0.5, 0))) == told
+    other = record("other", radius, broken)
+    assert bool(stronger_attacks(record("own", 0.5, 0), [other])) == told
 
 
 @pytest.mark.parametrize(("label_votes", "told"), [(48, False), (10, True)])
@@ -165,8 +165,8 @@ def test_what_another_record_broke_in_doubt_is_not_held_against_one(tmp_path, la
         return writer.record()
 
     # What is broken at 0.25 stays broken at 0.5, and is held against a record that ends at 0.25.
-    record("other", 5, (0.25, 0.5))
-    assert bool(stronger_records(record("own", 0, (0.25,)))) == told
+    other = record("other", 5, (0.25, 0.5))
+    assert bool(stronger_attacks(record("own", 0, (0.25,)), [other])) == told
 
 
 def test_probes_draw_anew(target, monkeypatch):

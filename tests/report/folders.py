@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from rhobust.measurements import robust_curve
 from rhobust.records import RecordWriter, read_record
 
 RADII = [0.0, 0.25, 0.5, 0.75, 1.0]
@@ -71,12 +72,10 @@ def write_attack(
     settings |= {"seed": 0, "data": "digits", "split": "test", "data_fingerprint": "f00d", "model_hash": "beef"}
     writer = RecordWriter(folder, "attack", kind, settings | extra)
     writer.append(row for i, reach in enumerate(margin) for row in _swept(i, float(reach), scored))
-    curve = []
-    for radius in RADII:
-        point = {"radius": radius, "accuracy": float(np.mean(margin > radius)), "n": len(margin)}
-        curve.append(point | ({"undecided": 2, "least": 0.4, "most": 0.7} if radius == 0.25 else {"undecided": 0}))
     if finish:
-        writer.finish({"robust_accuracy": curve, "seconds": 12.3, "warnings": list(warnings)})
+        writer.finish(
+            {"robust_accuracy": robust_curve(writer.rows, RADII), "seconds": 12.3, "warnings": list(warnings)}
+        )
     return writer.path
 
 
@@ -88,6 +87,8 @@ def _swept(index: int, reach: float, scored: str) -> list[dict[str, Any]]:
         row |= {"broken": broken, "distance": radius}
         if scored == "smoothed":
             row |= {"votes": 100, "label_votes": 20 if broken else 90, "rival_votes": 70 if broken else 8}
+            if index < 2 and radius == 0.25 and not broken:
+                row |= {"label_votes": 51, "rival_votes": 49}
         rows.append(row)
     return rows
 

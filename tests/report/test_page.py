@@ -14,6 +14,7 @@ import pytest
 from scipy.stats import binomtest
 
 from report.folders import RADII, write_attack, write_certificate, write_run, write_shift, write_transfer
+from rhobust.formatting import format_percent
 from rhobust.records import read_record
 from rhobust.report import write_report
 
@@ -284,7 +285,11 @@ def test_a_grid_does_not_hide_a_certificate_that_knows_every_radius(tmp_path, ru
 
 
 def test_close_votes_are_shown_with_what_they_leave_open(tmp_path, run):
-    assert "2 close votes: 40.0–70.0%" in text_of(page_of(tmp_path, run))
+    [path] = run.glob("attack-eot-*.jsonl")
+    point = read_record(path).summary["robust_accuracy"][1]
+    assert point["undecided"] == 2
+    shown = f"{format_percent(point['least'], 'down')}–{format_percent(point['most'], 'up')}%"
+    assert f"2 close votes: {shown}" in text_of(page_of(tmp_path, run))
 
 
 def test_transfers_make_a_matrix(tmp_path):

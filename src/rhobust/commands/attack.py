@@ -7,9 +7,11 @@ from typing import Any
 from rhobust.attacks import EOT, AnyAttack
 from rhobust.commands.choice import ChoiceOptions
 from rhobust.commands.options import Common, CommonOptions, print_table, print_warnings, record_document
-from rhobust.evaluation import attack_target, contradictions, source_from_run
+from rhobust.evaluation import attack_target, source_from_run
 from rhobust.evaluation.judging import Scored
 from rhobust.formatting import format_interval
+from rhobust.measurements import contradictions
+from rhobust.records import finished_records
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,8 @@ class Attack:
             **self.choice.sample(self.common),
         )
         # A certificate may have come after the attack was done, so both are compared each time.
-        return {**record_document(record), "contradictions": contradictions(record)}
+        found = contradictions([record, *finished_records(record.path.parent, "certify")])
+        return {**record_document(record), "contradictions": found}
 
     def show(self, result: dict[str, Any]) -> None:
         curve = result["summary"]["robust_accuracy"]

@@ -7,8 +7,9 @@ from typing import Any
 from rhobust.certificates import Dtype, NoiseKind, ProcedureName
 from rhobust.commands.choice import ChoiceOptions
 from rhobust.commands.options import Common, CommonOptions, print_table, print_warnings, record_document
-from rhobust.evaluation import certify_target, write_tsv
+from rhobust.evaluation import certify_target
 from rhobust.formatting import format_distance, format_number
+from rhobust.measurements import write_tsv
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,9 @@ from typing import Annotated, Any
 import tyro
 
 from rhobust.commands.options import Common, CommonOptions, print_table
-from rhobust.evaluation import write_tsv
-from rhobust.evaluation.comparing import Compared, comparison, is_record, partners, read_compared
 from rhobust.formatting import format_interval, format_number
-from rhobust.records import Row, read_record
+from rhobust.measurements import comparison, is_record, partners, read_compared, write_tsv
+from rhobust.records import Record, Row, read_record
 from rhobust.settings import sizes
 
 _NONE = "–"
@@ -55,7 +54,7 @@ class Compare:
                 print()
             _show(one["files"], one["radii"])
 
-    def _groups(self) -> list[list[Compared]]:
+    def _groups(self) -> list[list[Record]]:
         folders = [path for path in self.files if path.is_dir()]
         if not folders:
             return [[read_compared(path) for path in self.files]]
@@ -68,12 +67,12 @@ class Compare:
 def _show(files: Sequence[Row], radii: Sequence[float]) -> None:
     names = _names([one["file"] for one in files])
     averaged = any("average_certified_radius" in one for one in files)
-    columns = ["file", "standing", *(f"{radius:g}" for radius in radii), *["average radius"] * averaged, "n"]
+    columns = ["file", "status", *(f"{radius:g}" for radius in radii), *["average radius"] * averaged, "n"]
     rows = []
     for name, one in zip(names, files, strict=True):
         average = one.get("average_certified_radius")
         averages = [_NONE if average is None else format_number(average, 4, "down")] * averaged
-        rows.append([name, one["standing"], *_accuracies(one, radii), *averages, str(one["n"])])
+        rows.append([name, one["status"], *_accuracies(one, radii), *averages, str(one["n"])])
     print_table(columns, rows, left=2)
     others = list(zip(names, files, strict=True))[1:]
     apart = [[name, *_at(one["against_first"], radii, _difference)] for name, one in others if "against_first" in one]

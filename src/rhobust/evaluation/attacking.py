@@ -12,15 +12,15 @@ from rhobust.data import check_labels, to_unit
 from rhobust.evaluation.answers import check_answers
 from rhobust.evaluation.climbing import FastCopy, with_fast_climbs
 from rhobust.evaluation.examples import keep_examples
-from rhobust.evaluation.judging import VOTE_LEVEL, Judge, Scored, robust_accuracy
-from rhobust.evaluation.soundness import close_votes, contradictions
+from rhobust.evaluation.judging import Judge, Scored
 from rhobust.evaluation.sweeping import BLOCKS, norm_of, sweep
 from rhobust.evaluation.target import Target
 from rhobust.evaluation.trust import Evaluation, distrust
 from rhobust.evaluation.walk import walk
+from rhobust.measurements import VOTE_LEVEL, contradictions, robust_curve, unresolved
 from rhobust.models.inference import frozen, output_width
 from rhobust.progress import ProgressCallback
-from rhobust.records import Record, Row
+from rhobust.records import Record, Row, finished_records
 from rhobust.settings import kind_of, member_to_json, sizes
 
 
@@ -106,13 +106,14 @@ def attack_target(
     def summarise(rows: list[Row]) -> dict[str, Any]:
         evaluation = Evaluation(origin, judge, attack, tuple(radii), seed)
         warnings, measured = distrust(evaluation, rows, probe=probe, beside=writer.record())
+        beside = [writer.record(), *finished_records(writer.path.parent, "certify")]
         keep_examples(evaluation, rows, writer.path, nested=nested)
         return {
             "robust_accuracy": robust_curve(rows, radii),
             "vote_level": VOTE_LEVEL if judge.scored == "smoothed" else None,
             **measured,
-            "warnings": warnings + close_votes(writer.record()),
-            "contradictions": contradictions(writer.record()),
+            "warnings": warnings + unresolved(beside),
+            "contradictions": contradictions(beside),
         }
 
     return walk(
@@ -151,20 +152,6 @@ def check_pair(source: Target, target: Target) -> None:
 def source_identity(source: Target) -> Row:
     """What a record says of the network that was attacked in the target's place."""
     return {"name": source.name, "model_hash": source.model_hash, "sigma": source.sigma}
-
-
-def robust_curve(rows: Sequence[Row], radii: Sequence[float]) -> list[Row]:
-    """The robust accuracy at each radius."""
-    found = by_radius(rows)
-    return [{"radius": at, **robust_accuracy(found[at])} for at in radii]
-
-
-def by_radius(rows: Sequence[Row]) -> dict[float, list[Row]]:
-    """The rows of an attack, radius by radius."""
-    found: dict[float, list[Row]] = {}
-    for row in rows:
-        found.setdefault(row["radius"], []).append(row)
-    return found
 
 
 def _seen(attack: AnyAttack, target: Target) -> Scored:

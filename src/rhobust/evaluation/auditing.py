@@ -21,9 +21,9 @@ from rhobust.certificates import (
 )
 from rhobust.evaluation.certified import certified_summary
 from rhobust.evaluation.certifying import certificate_row
-from rhobust.evaluation.same import same
 from rhobust.evaluation.shift import shift_procedure, shift_rows, shift_summary
 from rhobust.evaluation.target import Target, target_from_folder
+from rhobust.measurements import same
 from rhobust.progress import ProgressCallback, ProgressEvent, progress_or_default
 from rhobust.records import COMPRESSED, PLAIN, PROCEDURE_FROM_DISK, Record, Row, read_record, settings_hash
 from rhobust.training import resolve_device

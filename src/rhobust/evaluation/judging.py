@@ -2,11 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
-import numpy as np
 import torch
-from scipy import stats
 from torch import Tensor, nn
 
 from rhobust.attacks.base import pad_batch
@@ -15,11 +13,8 @@ from rhobust.evaluation.target import Target
 from rhobust.models.inference import frozen
 from rhobust.records import Row
 from rhobust.settings import check_count, check_declared
-from rhobust.stats import share
 
 Scored = Literal["base", "smoothed"]
-VOTE_LEVEL = 0.05
-"""A vote is undecided where a fair coin would split label and rival as unevenly with a larger probability."""
 
 
 @dataclass(frozen=True)
@@ -86,30 +81,3 @@ class Judge:
         if logits.isnan().any():
             raise ValueError("logits must be numbers, but the network returned NaN: nothing was judged")
         return logits.argmax(1).tolist()
-
-
-def undecided(rows: Sequence[Row]) -> list[bool]:
-    """For each row whether its vote is too close to tell the label from its rival at `VOTE_LEVEL` (two-sided test).
-
-    An answer of the base network is always decided.
-    """
-    ours, theirs = (np.array([row.get(key, 0) for row in rows]) for key in ("label_votes", "rival_votes"))
-    p = 2 * stats.binom.cdf(np.minimum(ours, theirs), ours + theirs, 0.5)
-    voted = np.array(["votes" in row for row in rows], dtype=bool)
-    return (voted & (p > VOTE_LEVEL)).tolist()
-
-
-def robust_accuracy(rows: Sequence[Row]) -> dict[str, Any]:
-    """The share of rows not broken, with its interval over the choice of examples, and what undecided votes leave open.
-
-    `least` and `most` are the shares if every undecided vote went against the label, or for it.
-    """
-    broken, open_votes = [row["broken"] for row in rows], undecided(rows)
-    standing = len(rows) - sum(broken)
-    curve: dict[str, Any] = share(standing, len(rows)).as_row()
-    if "votes" in rows[0]:
-        against = sum(o and not b for o, b in zip(open_votes, broken, strict=True))
-        for_label = sum(o and b for o, b in zip(open_votes, broken, strict=True))
-        curve["undecided"] = sum(open_votes)
-        curve["least"], curve["most"] = (standing - against) / len(rows), (standing + for_label) / len(rows)
-    return curve

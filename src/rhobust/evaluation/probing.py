@@ -4,17 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rhobust.attacks import EOT, PGD, AnyAttack, GradientAttack, PaperPGD
-from rhobust.evaluation.judging import Judge, undecided
+from rhobust.evaluation.judging import Judge
 from rhobust.evaluation.sweeping import sweep
 from rhobust.evaluation.target import Target
 from rhobust.formatting import format_distance, format_percent
+from rhobust.measurements import FEW, GAIN, not_significant
 from rhobust.records import Row
 from rhobust.settings import member_to_json
-
-GAIN = 0.02
-"""Accuracy that a better attack may take without a warning."""
-FEW = 3
-"""Examples that a warning rests on at least."""
 
 
 @dataclass(frozen=True)
@@ -140,4 +136,4 @@ def spread(indices: Sequence[int], count: int) -> list[int]:
 
 def _beyond_doubt(rows: Sequence[Row], *, broken: bool) -> int:
     """How many rows are broken, or standing, by a vote that is decided."""
-    return sum(row["broken"] == broken and not doubt for row, doubt in zip(rows, undecided(rows), strict=True))
+    return sum(row["broken"] == broken and not doubt for row, doubt in zip(rows, not_significant(rows), strict=True))

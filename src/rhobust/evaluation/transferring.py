@@ -5,14 +5,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from rhobust.attacks import AnyAttack
-from rhobust.evaluation.attacking import check_pair, check_radii, robust_curve, source_identity
-from rhobust.evaluation.judging import VOTE_LEVEL, Judge, Scored, undecided
-from rhobust.evaluation.probing import FEW, GAIN, Evaluation
+from rhobust.evaluation.attacking import check_pair, check_radii, source_identity
+from rhobust.evaluation.judging import Judge, Scored
+from rhobust.evaluation.probing import Evaluation
 from rhobust.evaluation.sweeping import BLOCKS, norm_of, sweep
 from rhobust.evaluation.target import Target
 from rhobust.evaluation.trust import INSPECTED, inspect
 from rhobust.evaluation.walk import walk
 from rhobust.formatting import format_distance, format_percent
+from rhobust.measurements import FEW, GAIN, VOTE_LEVEL, judged_by, most_missed, robust_curve
 from rhobust.progress import ProgressCallback
 from rhobust.records import Record, Row
 from rhobust.settings import kind_of, member_to_json
@@ -137,23 +138,12 @@ def surprising_transfers(records: Sequence[Record]) -> list[str]:
 def _surprising(transfer: Record, white_box: Record) -> list[str]:
     model_hash = white_box.settings["model_hash"]
     names = {target["model_hash"]: target["name"] for target in white_box.settings["targets"]}
-    theirs, ours = (rows_of(record.rows, model_hash) for record in (transfer, white_box))
-    broken = {
-        (row["index"], row["radius"])
-        for row, doubt in zip(theirs, undecided(theirs), strict=True)
-        if row["broken"] and not doubt
-    }
-    missed = dict.fromkeys(white_box.settings["radii"], 0)
-    for row in ours:
-        missed[row["radius"]] += not row["broken"] and (row["index"], row["radius"]) in broken
-    radius, count = max(missed.items(), key=lambda item: item[1])
-    examples = len(ours) // len(missed)
+    count, radius, examples = most_missed(judged_by(white_box, model_hash), judged_by(transfer, model_hash))
     if count < FEW or count <= GAIN * examples:
         return []
     source, target = names[transfer.settings["model_hash"]], names[model_hash]
     return [
-        f"a transfer attack is stronger than the white-box one: from {source} it breaks"
-        f" {format_percent(count / examples, 'nearest')} points of {target} that the attack on itself left"
-        " standing at radius"
-        f" {format_distance(radius)}"
+        f"a transfer attack is stronger than the white-box attack: from {source} it breaks"
+        f" {format_percent(count / examples, 'nearest')} points of {target} that the attack on itself left robust at"
+        f" radius {format_distance(radius)}"
     ]

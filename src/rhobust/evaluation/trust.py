@@ -9,13 +9,13 @@ from torch import Tensor
 from rhobust.attacks import GradientAttack, PaperPGD
 from rhobust.attacks.base import norms
 from rhobust.data import to_unit
-from rhobust.evaluation.probing import FEW, GAIN, Evaluation, probe_larger, probe_stronger
-from rhobust.evaluation.rivals import stronger_records
+from rhobust.evaluation.probing import Evaluation, probe_larger, probe_stronger
 from rhobust.evaluation.target import Target
 from rhobust.formatting import format_distance, format_percent
+from rhobust.measurements import FEW, GAIN, stronger_attacks
 from rhobust.models.inference import frozen
 from rhobust.noise import ExampleNoise
-from rhobust.records import Record, Row
+from rhobust.records import Record, Row, finished_records
 
 INSPECTED = 64
 """Examples on which a network is looked at."""
@@ -40,7 +40,8 @@ def distrust(evaluation: Evaluation, rows: Sequence[Row], *, probe: bool, beside
             found, numbers = look(evaluation, rows)
             warnings += found
             measured |= numbers
-    return warnings + stronger_records(beside), {"probe": measured} if measured else {}
+    warnings += stronger_attacks(beside, finished_records(beside.path.parent, "attack"))
+    return warnings, {"probe": measured} if measured else {}
 
 
 def inspect(evaluation: Evaluation, indices: Sequence[int]) -> list[str]:

@@ -4,7 +4,7 @@ import math
 
 from rhobust.bounds import contradictions_by_chance
 from rhobust.formatting import format_distance, format_percent
-from rhobust.records import same_classifier
+from rhobust.measurements import same_classifier
 from rhobust.report.run import Attack, Certificate, Run, Shift
 
 

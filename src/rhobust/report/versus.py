@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from rhobust.formatting import Direction, format_distance, format_percent
-from rhobust.pairing import SAME_ATTACK, SAME_CERTIFICATE
+from rhobust.measurements import COMPARABLE
 from rhobust.report.overview import Headline, quoted_certificate, strongest
 from rhobust.report.run import Attack, Certificate, Run
 from rhobust.report.soundness import contradictions
@@ -58,13 +58,13 @@ def versus(runs: Sequence[Run], at: Headline) -> list[Versus]:
         *_tables(
             certified,
             lambda one: f"Certified, {where}",
-            (*SAME_CERTIFICATE, "radii"),
+            (*COMPARABLE["certify"], "radii"),
             lambda one: [one.covers(example, radius) for example in sorted(one.examples)],
         ),
         *_tables(
             attacked,
             lambda one: f"{one.name}, {where}",
-            SAME_ATTACK,
+            COMPARABLE["attack"],
             lambda one: [example not in one.broken[radius] for example in sorted(one.examples)],
         ),
     ]

@@ -1,0 +1,58 @@
+"""The quantities that records measure, and what one number needs to be read."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from rhobust.formatting import Direction
+
+Status = Literal["proved", "upper bound", "estimate"]
+"""A certificate; an attack, so that the true robust accuracy is at most this; or neither of both."""
+
+ROBUST = "robust accuracy"
+CERTIFIED = "certified accuracy"
+ALL_AT_ONCE = "certified accuracy, all examples at once"
+"""Lower bound, with probability 1 - alpha, of the share of these examples that truly is right within the radius."""
+AVERAGE_RADIUS = "average certified radius"
+UNDER_NOISE = "accuracy under noise"
+SHIFT = "certified accuracy under shift"
+LOSS_UNDER_NOISE = "loss under noise"
+SHIFT_LOSS = "certified loss under shift"
+WORST_CERTIFIED = "worst-case loss: certified"
+WORST_LOWER = "worst-case loss: lower"
+WORST_ESTIMATE = "worst-case loss: estimate"
+CHANGE = "distance of the change"
+BEFORE = "accuracy before the change"
+AFTER = "accuracy after the change"
+CERTIFIED_AFTER = "certified accuracy after the change"
+LABEL_VOTES = "votes for the label"
+"""Known of single images only: `outcomes`."""
+
+_FROM_ABOVE = (SHIFT_LOSS, WORST_CERTIFIED)
+"""What is proved as an upper bound."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One number of a record with everything needed to read it."""
+
+    quantity: str
+    at: float | None
+    """The radius, or the size eps of the shift."""
+    value: float
+    low: float | None
+    """Ends of the 95% interval over the choice of images, where there is one."""
+    high: float | None
+    n: int
+    """Images behind it."""
+    status: Status
+    detail: Mapping[str, Any] = field(default_factory=dict)
+    """What only some have. Robust accuracy: `undecided`, `least`, `most` of votes that are not significant, and
+    `target`, the judged network of a transfer attack. Shift: `cost`, `classifier`, `baseline` (whose bound it is)."""
+
+    @property
+    def direction(self) -> Direction:
+        """How to round it: what is proved to the safe side, all else to nearest."""
+        if self.status != "proved":
+            return "nearest"
+        return "up" if self.quantity in _FROM_ABOVE else "down"
