@@ -143,7 +143,7 @@ def _surprising(transfer: Record, white_box: Record) -> list[str]:
         return []
     source, target = names[transfer.settings["model_hash"]], names[model_hash]
     return [
-        f"a transfer attack is stronger than the white-box attack: from {source} it breaks"
+        f"a transfer attack is stronger than the white-box one: from {source} it breaks"
         f" {format_percent(count / examples, 'nearest')} points of {target} that the attack on itself left robust at"
         f" radius {format_distance(radius)}"
     ]

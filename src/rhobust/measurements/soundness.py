@@ -196,7 +196,7 @@ def _beaten(record: Record, other: Record) -> list[str]:
     if missed < FEW or missed <= GAIN * common:
         return []
     if _transfer(other):
-        what = f"a transfer attack is stronger than the white-box attack: {other.path.name}"
+        what = f"a transfer attack is stronger than the white-box one: {other.path.name}"
     elif _same_attack(record, other) and max(other.settings["radii"]) < radius:
         what = f"robust accuracy rises with the radius: at smaller radii {other.path.name}"
     else:
@@ -220,7 +220,7 @@ def most_missed(record: Record, other: Record) -> tuple[int, float, int]:
         at: sum(row["index"] in common and not row["broken"] and broken.get(row["index"], at + 1) <= at for row in rows)
         for at, rows in by_radius(record.rows).items()
     }
-    count, radius = max((count, at) for at, count in missed.items())
+    count, radius = max(((count, at) for at, count in missed.items()), default=(0, 0.0))
     return count, radius, len(common)
 
 
