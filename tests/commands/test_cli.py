@@ -234,11 +234,11 @@ def test_attacks_and_folders_are_compared(capsys, tmp_path_factory):
         return document(capsys, ["compare", records[0], record])["comparisons"][0]["files"][1]["not_compared"]
 
     votes = ["attack", str(folder), "attack:eot", "--attack.steps", "1", "--radii", "0", "0.5", *SMALL]
-    assert reason(document(capsys, votes)["record"]) == "another attack than the first"
+    assert "must have the same attack" in reason(document(capsys, votes)["record"])
     lent = ["attack", str(folder), "--source", str(other), *attack]
-    assert reason(document(capsys, lent)["record"]) == "another source than the first"
+    assert "must have the same source" in reason(document(capsys, lent)["record"])
     proved = document(capsys, ["certify", str(folder), "--n", "200", *SMALL])["record"]
-    assert reason(proved) == "what is proved is not compared with what an attack left"
+    assert reason(proved) == "a record of certify is not compared with one of attack"
 
     # Folders are compared record by record; what only one of them has is left out.
     [found] = document(capsys, ["compare", str(folder), str(other)])["comparisons"]

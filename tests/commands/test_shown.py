@@ -70,41 +70,47 @@ def test_measured_shifts(capsys):
 
 
 def test_compared_files(capsys):
-    one = {"file": "a.tsv", "standing": "claimed", "certified_accuracy": [{"radius": 0.5, "accuracy": HIGH}], "n": 7}
+    one = {"file": "a.tsv", "status": "claimed", "certified_accuracy": [{"radius": 0.5, "accuracy": HIGH}], "n": 7}
     Compare(()).show({"comparisons": [{"radii": [0.5, 0.6], "files": [{**one, "average_certified_radius": 0.12346}]}]})
     assert capsys.readouterr().out.splitlines()[1].split() == ["a.tsv", "claimed", "0.500", "–", "0.1234", "7"]
 
 
 def test_a_difference_between_files_has_its_interval_rounded_outward(capsys):
-    one = {"standing": "proved", "certified_accuracy": [{"radius": 0.5, "accuracy": HIGH}], "n": 7}
+    one = {"status": "proved", "certified_accuracy": [{"radius": 0.5, "accuracy": HIGH}], "n": 7}
     one |= {"average_certified_radius": 0.1}
     apart = [{"radius": 0.5, "difference": -0.01249, "low": -0.03601, "high": 0.01101, "n": 7}]
     files = [{**one, "file": "a/first.jsonl"}, {**one, "file": "a/b.jsonl", "against_first": apart}]
-    files.append({**one, "file": "a/c.jsonl", "not_compared": "another n than the first"})
+    files.append(
+        {
+            **one,
+            "file": "a/c.jsonl",
+            "not_compared": "records must have the same n",
+        }
+    )
     Compare(()).show({"comparisons": [{"radii": [0.5, 0.6], "files": files}]})
     lines = capsys.readouterr().out.splitlines()
     assert lines[5] == "Above first.jsonl on the same images, with 95% intervals over images:"
     assert lines[7].split() == ["b.jsonl", "-0.012", "(-0.037", "to", "0.012)", "–"]
-    assert lines[8:] == ["c.jsonl is not compared image by image: another n than the first"]
+    assert lines[8:] == ["c.jsonl is not compared image by image: records must have the same n"]
 
 
 def test_compared_attacks_are_named_from_the_folder_that_holds_them_all(capsys):
     points = [{"radius": 0.5, "accuracy": HIGH}]
-    attacked = {"standing": "attacked", "robust_accuracy": points, "n": 7}
+    attacked = {"status": "upper bound", "robust_accuracy": points, "n": 7}
     files = [{**attacked, "file": f"runs/{run}/attack.jsonl"} for run in ("nal", "pgd")]
     Compare(()).show({"comparisons": [{"radii": [0.5], "files": files}]})
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split() == ["file", "standing", "0.5", "n"], "an attack has no average radius"
+    assert lines[0].split() == ["file", "status", "0.5", "n"], "an attack has no average radius"
     assert [line.split() for line in lines[1:]] == [
-        ["nal/attack.jsonl", "attacked", "0.501", "7"],
-        ["pgd/attack.jsonl", "attacked", "0.501", "7"],
+        ["nal/attack.jsonl", "upper", "bound", "0.501", "7"],
+        ["pgd/attack.jsonl", "upper", "bound", "0.501", "7"],
     ]
     files.append(
-        {"file": "c.tsv", "standing": "claimed", "certified_accuracy": points, "average_certified_radius": 0.1, "n": 7}
+        {"file": "c.tsv", "status": "claimed", "certified_accuracy": points, "average_certified_radius": 0.1, "n": 7}
     )
     Compare(()).show({"comparisons": [{"radii": [0.5], "files": files}]})
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[2:] for line in lines[1:]] == [
+    assert [line.split()[-3:] for line in lines[1:]] == [
         ["0.501", "–", "7"],
         ["0.501", "–", "7"],
         ["0.500", "0.1000", "7"],

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from rhobust.bounds import rejects_label, contradictions_by_chance
+from rhobust.bounds import contradictions_by_chance, rejects_label
 from rhobust.formatting import format_distance, format_percent
 from rhobust.measurements.comparison import same_classifier
 from rhobust.measurements.counting import by_radius, not_significant, outcomes, right_class
