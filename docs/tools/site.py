@@ -1,8 +1,8 @@
 """Build the documentation site: stage the pages, then call zensical with warnings as errors.
 
 `make docs` calls this. The pages in `docs/` are plain Markdown that GitHub shows as well. Staging copies them to
-`build/docs`, brings along the files outside `docs/` that they link to, and sets display mathematics apart. The site is
-written to `build/site`. It requests nothing from outside: no fonts, no scripts, mathematics as MathML.
+`build/docs`, brings along the files outside `docs/` that they link to, and turns formulas into MathML. The site is
+written to `build/site`. It requests nothing from outside: no fonts, no scripts, no pictures.
 """
 
 import os
@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -17,11 +18,17 @@ DOCS, STAGED, SITE = ROOT / "docs", ROOT / "build" / "docs", ROOT / "build" / "s
 PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
 """Pages outside `docs/`, and the staged page that stands for each of them."""
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
+SYMBOLS = {r"\mathbb R": "ℝ", r"\mathbb E": "𝔼", r"\mathbf 1": "𝟏", r"\tag": r"\qquad\;"}
+"""Letters that browsers do not draw by their style, and a command that the converter does not know."""
 CODE = re.compile(r"(^```.*?^```$|`[^`\n]+`)", re.MULTILINE | re.DOTALL)
 
 
-def stage() -> list[str]:
-    """Copy all pages to `build/docs`; return one line for each link that leads nowhere."""
+def stage(formulas: Callable[[str], str] = str) -> list[str]:
+    """Copy all pages to `build/docs`; return one line for each link that leads nowhere.
+
+    Args:
+        formulas: Turns the mathematics in prose into what the site shows.
+    """
     shutil.rmtree(STAGED, ignore_errors=True)
     shutil.copytree(DOCS, STAGED, ignore=shutil.ignore_patterns("tools", "__pycache__"))
     for name in ("CONTRIBUTING.md", "CHANGELOG.md"):
@@ -31,13 +38,13 @@ def stage() -> list[str]:
     faults: list[str] = []
     for staged, source in sources.items():
         pieces = CODE.split(source.read_text(encoding="utf-8"))
-        pieces[::2] = [_staged_prose(text, staged, source, faults) for text in pieces[::2]]
+        pieces[::2] = [formulas(_staged_prose(text, staged, source, faults)) for text in pieces[::2]]
         staged.write_text("".join(pieces), encoding="utf-8")
     return faults
 
 
 def _staged_prose(text: str, staged: Path, source: Path, faults: list[str]) -> str:
-    """Text between code blocks, with its links led into the staged folder and display mathematics set apart."""
+    """Text between code blocks, with its links led into the staged folder."""
 
     def lead(match: re.Match[str]) -> str:
         mark, words, link = match.groups()
@@ -63,8 +70,21 @@ def _staged_prose(text: str, staged: Path, source: Path, faults: list[str]) -> s
         return f"{mark}[{words}]({led}{'#' if anchor else ''}{anchor})"
 
     text = re.sub(r"\[(\d+)\](?!\()", r"\\[\1\\]", text)  # marks of notes are not links
-    text = re.sub(r"\s*\$\$(.+?)\$\$\s*", r"\n\n$$\1$$\n\n", text, flags=re.DOTALL)
     return LINK.sub(lead, text)
+
+
+def mathml(text: str) -> str:
+    """LaTeX between dollars as MathML, which browsers draw without a script."""
+    from latex2mathml.converter import convert
+
+    def formula(match: re.Match[str]) -> str:
+        latex = match[1] or match[2]
+        for old, new in SYMBOLS.items():
+            latex = latex.replace(old, new)
+        markup = convert(latex, display="block" if match[1] else "inline").replace("\n", " ")
+        return f"\n\n{markup}\n\n" if match[1] else markup
+
+    return re.sub(r"\s*\$\$(.+?)\$\$\s*|\$([^$]+?)\$", formula, text, flags=re.DOTALL)
 
 
 def requests() -> list[str]:
@@ -82,7 +102,7 @@ def requests() -> list[str]:
 
 def main() -> int:
     """Stage, build, check; the exit status is that of the first step that fails."""
-    faults = stage()
+    faults = stage(mathml)
     if not faults:
         built = subprocess.run(
             [Path(sys.executable).with_name("zensical"), "build", "--strict", "--clean"], cwd=ROOT, check=False
