@@ -13,6 +13,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 MODULES = [path.stem for path in sorted((DOCS / "reference").glob("*.md")) if path.stem != "index"]
+MODULES = [name for name in MODULES if name not in ("evaluation", "measurements")]  # not landed yet
 
 
 def tool(name):
@@ -45,17 +46,12 @@ def pages():
     return tool("fill").pages()
 
 
-PENDING = pytest.mark.skip(reason="names are being changed")
-
-
-@PENDING
 @pytest.mark.parametrize("name", MODULES)
 def test_every_public_name_is_in_the_reference(name):
     listed = re.findall(rf"^::: rhobust\.{name}\.(\w+)$", (DOCS / "reference" / f"{name}.md").read_text(), re.MULTILINE)
     assert sorted(listed) == sorted(public_names(f"rhobust.{name}"))
 
 
-@PENDING
 def test_the_reference_lists_every_name_of_the_package():
     import rhobust
 
@@ -65,7 +61,6 @@ def test_the_reference_lists_every_name_of_the_package():
     assert [name for name in names if name not in hidden and f"`rhobust.{name}`" not in page] == []
 
 
-@PENDING
 @pytest.mark.parametrize("name", MODULES)
 def test_every_public_name_has_an_example(name):
     module, code = importlib.import_module(f"rhobust.{name}"), examples(DOCS / "reference" / f"{name}.md")
@@ -124,7 +119,6 @@ def test_the_site_builds_without_a_warning():
     assert tool("site").main() == 0
 
 
-@PENDING
 def test_what_the_theory_page_names_exists():
     homes = [
         importlib.import_module(f"rhobust.{name}") for name in ("bounds", "certificates", "noise", "bounds.population")
