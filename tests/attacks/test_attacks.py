@@ -163,7 +163,7 @@ def test_the_papers_steps_are_two_eps_over_their_number(half_space, grey_images)
             {"x": torch.zeros(1, 1, 8, 8, dtype=torch.uint8)},
             "x must be floating point to be attacked",
         ),
-        ({"y": [0]}, r"y must be a tensor of one label an input \(1\), a class number, got a list"),
+        ({"y": [0]}, r"y must be a tensor of one class number per input \(1\), got a list"),
         ({"y": torch.tensor([0.0])}, r"got torch\.float32 of shape \(1,\)"),
         ({"y": torch.tensor([[0, 1, 0, 0]])}, r"got torch\.int64 of shape \(1, 4\)"),
         ({"x": torch.full((1, 1, 8, 8), 1.5)}, r"x must be in \[0, 1\], got values from 1.5 to 1.5"),

@@ -89,7 +89,7 @@ def test_bad_settings_are_refused(half_space, grey_images, settings, message):
 
 def test_bad_labels_are_refused(half_space, grey_images):
     for labels in (grey_images.labels[:3], None, grey_images.labels.float(), grey_images.labels.tolist()):
-        with pytest.raises(ValueError, match="y must be a tensor of one label an input"):
+        with pytest.raises(ValueError, match="y must be a tensor of one class number per input"):
             certify_shift(half_space, grey_images.images, labels, sigma=0.25, eps=EPS)
     labels = grey_images.labels.clone()
     labels[-1] = 2

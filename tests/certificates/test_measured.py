@@ -114,7 +114,7 @@ def test_nothing_certified_is_said_so():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"y": torch.zeros(3, dtype=torch.int64)}, "y must be a tensor of one label an input"),
+        ({"y": torch.zeros(3, dtype=torch.int64)}, "y must be a tensor of one class number per input"),
         ({"y": [0] * 40}, "a class number, got a list"),
         ({"y": torch.zeros(40)}, r"a class number, got torch\.float32"),
         ({"before": torch.zeros(2, 1, 2, 2, dtype=torch.uint8)}, "before must have the shape of x"),

@@ -90,7 +90,7 @@ def test_a_missing_file_says_what_to_do(tmp_path: Path) -> None:
     lay_out(tmp_path)
     (tmp_path / "train-labels-idx1-ubyte").unlink()
     assert small().locate(tmp_path) is None
-    with pytest.raises(ValueError, match=r"train-labels-idx1-ubyte.* must lie under .* run `rhobust data get mnist"):
+    with pytest.raises(ValueError, match=r"train-labels-idx1-ubyte.* must be under .* run `rhobust data get mnist"):
         small().check(tmp_path, no_progress)
 
 

@@ -57,7 +57,7 @@ def test_grey_images_stay_grey_unless_colour_is_wanted(tmp_path: Path) -> None:
     assert np.array_equal(colour.after[0], np.stack([X[1, :, :, 0]] * 3))
     write(tmp_path / "before" / "1.png", X[0])
     assert load_pairs(*places, progress=no_progress).after.shape == (1, 3, 5, 4)
-    with pytest.raises(ValueError, match=r"1\.png must be a whole 8-bit image.*in colour, and grey is wanted"):
+    with pytest.raises(ValueError, match=r"1\.png must be a whole 8-bit image.*in colour, but grey is required"):
         load_pairs(*places, channels=1, progress=no_progress)
 
 
@@ -116,13 +116,13 @@ def test_arrays_pair_by_place(tmp_path: Path) -> None:
         ({"x": X / 255}, {"x": X}, "x in .*before.npz must be uint8 .* got float64"),
         ({"x": X}, {"x": X[:3]}, r"must have one shape .* got \(6, 3, 5, 4\) and \(3, 3, 5, 4\)"),
         ({"x": X}, {"x": X[:, :3]}, "either may be the channels"),
-        ({"y": X}, {"x": X}, "before.npz must hold an array x, and perhaps y, got y"),
+        ({"y": X}, {"x": X}, "before.npz must hold an array x, and optionally y, got y"),
         (
             {"x": X, "y": np.zeros(6, int), "x_test": X},
             {"x": X},
-            "must hold an array x, and perhaps y, got x, y, x_test",
+            "must hold an array x, and optionally y, got x, y, x_test",
         ),
-        ({"x": X, "y": np.zeros(5, int)}, {"x": X}, "must be integers, one an image"),
+        ({"x": X, "y": np.zeros(5, int)}, {"x": X}, "must be integers, one per image"),
         ({"x": X[:0]}, {"x": X[:0]}, "before must be uint8"),
     ],
 )

@@ -172,7 +172,7 @@ def test_it_works_where_nothing_can_be_written(root: Path) -> None:
     (root / "tiny-imagenet-decoded").write_text("a file where the folder would be")
     lines: list[ProgressEvent | str] = []
     assert len(load(root, "test", lines.append)) == 6
-    assert any("are not kept" in line for line in lines if isinstance(line, str))
+    assert any("are not cached" in line for line in lines if isinstance(line, str))
 
 
 def _cut(base: Path) -> Path:

@@ -1,7 +1,7 @@
-"""Data sets: two tensors and a description, found, checked, loaded, and batched on the device."""
+"""Data sets: download, verification, loading, batches and augmentation."""
 
-from rhobust.data.dataset import Checked as Checked
 from rhobust.data.dataset import Dataset as Dataset
+from rhobust.data.dataset import DatasetCheck as DatasetCheck
 from rhobust.data.dataset import Split as Split
 from rhobust.data.dataset import as_float as as_float
 from rhobust.data.dataset import augment as augment
@@ -17,8 +17,8 @@ from rhobust.data.images import read_image as read_image
 from rhobust.data.pairs import Pairs as Pairs
 from rhobust.data.pairs import load_pairs as load_pairs
 from rhobust.data.pairs import pair_distances as pair_distances
-from rhobust.data.registry import Entry as Entry
-from rhobust.data.registry import Fetched as Fetched
+from rhobust.data.registry import DatasetEntry as DatasetEntry
+from rhobust.data.registry import FetchedDataset as FetchedDataset
 from rhobust.data.registry import available as available
 from rhobust.data.registry import check as check
 from rhobust.data.registry import get as get

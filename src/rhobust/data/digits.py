@@ -1,4 +1,4 @@
-"""The digits that come with the package: nothing to download, and small enough to train on in seconds.
+"""Small handwritten digits included in the package: no download, trains in seconds.
 
 1,797 handwritten digits, 8x8 grey, the test part of "Optical Recognition of Handwritten Digits" (E. Alpaydin and
 C. Kaynak 1998, UCI Machine Learning Repository, https://doi.org/10.24432/C50P49, CC BY 4.0), as scikit-learn's
@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from rhobust.data.dataset import Checked, Dataset, Split, checked
+from rhobust.data.dataset import Dataset, DatasetCheck, Split, summarise_check
 from rhobust.data.download import verify
 from rhobust.progress import ProgressCallback
 
@@ -23,7 +23,7 @@ _FILE = Path(__file__).with_name("digits.npz")
 
 @dataclass(frozen=True)
 class Digits:
-    """The embedded digits; the root does not matter."""
+    """The included digits; the root is ignored."""
 
     path: Path = _FILE
     """The file in the package."""
@@ -31,7 +31,7 @@ class Digits:
     """Its digest."""
 
     name = "digits"
-    description = "1,000 + 797 handwritten digits, grey 8x8, 10 classes (embedded)"
+    description = "1,000 + 797 handwritten digits, grey 8x8, 10 classes (included)"
 
     def locate(self, root: Path) -> Path | None:
         """The file in the package."""
@@ -50,12 +50,12 @@ class Digits:
         labels = torch.from_numpy(y[part].astype(np.int64))
         return Dataset(self.name, split, images, labels, tuple(str(digit) for digit in range(10)))
 
-    def check(self, root: Path, progress: ProgressCallback) -> Checked:
+    def check(self, root: Path, progress: ProgressCallback) -> DatasetCheck:
         """Verify the file."""
         train, test = self.load(root, "train", progress), self.load(root, "test", progress)
-        return checked(self.name, self.path, 1, train, test, train.num_classes)
+        return summarise_check(self.name, self.path, 1, train, test, train.num_classes)
 
     def fetch(self, root: Path, progress: ProgressCallback) -> str:
-        """Nothing to bring."""
+        """Nothing to download."""
         self.check(root, progress)
         return "part of rhobust"

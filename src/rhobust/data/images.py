@@ -1,4 +1,4 @@
-"""Image files: header, decoding, files in folders or zip archives, and a cache of decoded images."""
+"""Image files: headers, decoding, folders and zip archives of images, and a cache of decoded images."""
 
 import hashlib
 import io
@@ -25,17 +25,17 @@ from typing import Any
 from rhobust.records import read_json, write_json
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".ppm", ".pgm")
-"""How the names of image files end, in lower case."""
+"""Suffixes of image files, in lower case."""
 
 _GREY_MODES = ("1", "L", "LA")
 _COLOUR_MODES = ("P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "HSV", "LAB")
-# What Pillow's decoders raise on damaged files, besides its own errors, which are OSErrors.
+# Exceptions of Pillow's decoders on damaged files, besides its own errors, which are OSErrors.
 _DAMAGE = (OSError, SyntaxError, ValueError, EOFError, IndexError, struct.error, zlib.error)
 
 
 @dataclass(frozen=True)
 class ImageHeader:
-    """What the first bytes of an image file say."""
+    """Size and channels of an image file."""
 
     channels: int
     """1 for grey, 3 for colour."""
@@ -46,7 +46,7 @@ class ImageHeader:
 
 
 def is_image(path: Path) -> bool:
-    """Whether a file's name is an image's; hidden files and symbolic links are left out."""
+    """Whether a file is an image by its name; hidden files and symbolic links are not."""
     hidden = path.name.startswith(".")
     return not hidden and path.suffix.lower() in SUFFIXES and not path.is_symlink() and path.is_file()
 
@@ -58,25 +58,25 @@ def read_header(path: Path) -> ImageHeader:
 
 
 def decode_image(content: bytes, path: Path, channels: int) -> np.ndarray:
-    """The pixels of an image file, uint8 (channels, height, width), just as they are stored.
+    """The stored pixels of an image file, uint8 (channels, height, width).
 
-    Grey is repeated where colour is wanted. Transparency is dropped, and an EXIF orientation is not applied.
+    Grey is repeated for colour. Transparency is dropped, and an EXIF orientation is not applied.
 
     Args:
-        content: the whole file.
-        path: what a message calls it.
+        content: The whole file.
+        path: Its path, for messages.
         channels: 1 for grey, 3 for colour.
     """
     if channels not in (1, 3):
         raise ValueError(f"channels must be 1 or 3, got {channels}")
     with _reading(path):
         with _open(content) as image:
-            # PNG has checksums, but only `verify` looks at them, and an image cannot be used after it.
+            # PNG has checksums, but only `verify` checks them, and an image cannot be used after it.
             if image.format == "PNG":
                 image.verify()
         with _open(content) as image:
             if channels == 1 and image.mode not in _GREY_MODES:
-                raise ValueError("it is in colour, and grey is wanted")
+                raise ValueError("it is in colour, but grey is required")
             pixels = np.array(image.convert("L" if channels == 1 else "RGB"))
     return pixels[None] if channels == 1 else np.ascontiguousarray(pixels.transpose(2, 0, 1))
 
@@ -85,8 +85,8 @@ def read_image(path: Path | str, channels: int | None = None) -> Tensor:
     """One image file as uint8 (channels, height, width).
 
     Args:
-        path: the file.
-        channels: 1 for grey, 3 for colour; None for what the file has.
+        path: The file.
+        channels: 1 for grey, 3 for colour; default: as in the file.
     """
     path = Path(path)
     if not path.is_file():
@@ -99,7 +99,7 @@ def read_image(path: Path | str, channels: int | None = None) -> Tensor:
 
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
-    """Turn whatever reading an image raises into one line that names the file."""
+    """Convert any error of reading an image to a one-line ValueError that names the file."""
     from PIL import UnidentifiedImageError
     from PIL.Image import DecompressionBombError
 
@@ -108,10 +108,8 @@ def _reading(path: Path) -> Iterator[None]:
     except (*_DAMAGE, DecompressionBombError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         if isinstance(error, UnidentifiedImageError):
-            reason = "Pillow does not know its format"  # its own words name an object in memory
-        raise ValueError(
-            f"{path} must be a whole 8-bit image, but it is not: {reason}; replace it or take it away"
-        ) from None
+            reason = "Pillow does not know its format"  # Pillow's message names an object in memory
+        raise ValueError(f"{path} must be a whole 8-bit image, but it is not: {reason}; replace or remove it") from None
 
 
 def _open(content: bytes) -> "PillowImage":
@@ -119,38 +117,38 @@ def _open(content: bytes) -> "PillowImage":
 
     image = Image.open(io.BytesIO(content))
     if image.mode not in _GREY_MODES + _COLOUR_MODES:
-        raise ValueError(f"its pixels have more than 8 bits a channel (Pillow's mode {image.mode})")
+        raise ValueError(f"its pixels have more than 8 bits per channel (Pillow's mode {image.mode})")
     return image
 
 
 class Tree(Protocol):
-    """Files under one name: a folder, or an archive of it."""
+    """A folder of files, or an archive of it."""
 
     path: Path
     stamps: dict[str, str]
-    """Each file's name, and what changes when the file does."""
+    """Each file's name and a stamp that changes with the file."""
 
     def read(self, name: str) -> bytes:
-        """The whole file; a ValueError of one line when it is damaged."""
+        """The whole file; raises a one-line ValueError if it is damaged."""
         ...
 
 
 class FolderTree:
-    """A folder, without the subfolders to leave out."""
+    """A folder, without the excluded subfolders."""
 
-    def __init__(self, path: Path, leave_out: Sequence[str] = ()) -> None:
+    def __init__(self, path: Path, exclude: Sequence[str] = ()) -> None:
         self.path = path
-        self.stamps = dict(sorted(self._walk(path, "", leave_out)))
+        self.stamps = dict(sorted(self._walk(path, "", exclude)))
 
-    def _walk(self, folder: Path, prefix: str, leave_out: Sequence[str]) -> list[tuple[str, str]]:
+    def _walk(self, folder: Path, prefix: str, exclude: Sequence[str]) -> list[tuple[str, str]]:
         found = []
         with os.scandir(folder) as entries:
             for entry in entries:
                 name = prefix + entry.name
-                if entry.name.startswith(".") or name in leave_out:
+                if entry.name.startswith(".") or name in exclude:
                     continue
                 if entry.is_dir():
-                    found += self._walk(Path(entry.path), f"{name}/", leave_out)
+                    found += self._walk(Path(entry.path), f"{name}/", exclude)
                 elif entry.is_file():
                     status = entry.stat()
                     found.append((name, f"{status.st_size} {status.st_mtime_ns}"))
@@ -165,9 +163,9 @@ class FolderTree:
 
 
 class ZipTree:
-    """A folder inside a zip archive; nothing is unpacked, and each file's checksum is verified as it is read."""
+    """A folder inside a zip archive; nothing is unpacked, and each file's checksum is verified on reading."""
 
-    def __init__(self, path: Path, folder: str, leave_out: Sequence[str] = ()) -> None:
+    def __init__(self, path: Path, folder: str, exclude: Sequence[str] = ()) -> None:
         self.path = path
         self._prefix = f"{folder}/"
         try:
@@ -179,7 +177,7 @@ class ZipTree:
             for info in sorted(self._zip.infolist(), key=lambda info: info.filename)
             if info.filename.startswith(self._prefix)
             and not info.is_dir()
-            and not info.filename.startswith(tuple(f"{self._prefix}{name}/" for name in leave_out))
+            and not info.filename.startswith(tuple(f"{self._prefix}{name}/" for name in exclude))
         }
 
     def read(self, name: str) -> bytes:
@@ -193,14 +191,14 @@ class ZipTree:
 
 @dataclass(frozen=True)
 class DecodedImages:
-    """Colour images of one side length out of a tree, kept as an array."""
+    """Cache of decoded colour images of one side length."""
 
     folder: Path
-    """Where array and description lie."""
+    """Folder of the array and its description."""
     label: str
-    """What their names start with."""
+    """Prefix of their names."""
     side: int
-    """Height and width that every image must have."""
+    """Required height and width."""
 
     @property
     def _array(self) -> Path:
@@ -211,7 +209,7 @@ class DecodedImages:
         return self.folder / f"{self.label}.json"
 
     def load(self, tree: Tree, names: Sequence[str], progress: ProgressCallback) -> np.ndarray:
-        """The images of these files, uint8 (n, 3, side, side), from the array when it is still theirs."""
+        """The images of these files, uint8 (n, 3, side, side), from the cache if it is still valid."""
         if self._array.is_file() and (description := self._read_description()):
             if description.get("stamp") == _stamp(tree, names):
                 if (images := self._read_array(description, len(names))) is not None:
@@ -222,7 +220,7 @@ class DecodedImages:
         return self.decode(tree, names, progress)
 
     def decode(self, tree: Tree, names: Sequence[str], progress: ProgressCallback) -> np.ndarray:
-        """Decode every file, keep the array, and return it."""
+        """Decode every file, cache the array, and return it."""
         known = self._read_description().get("files", {})
         images = np.empty((len(names), 3, self.side, self.side), np.uint8)
         files = {}
@@ -265,7 +263,7 @@ class DecodedImages:
         return images if whole and _digest(images) == description.get("sha256") else None
 
     def _write(self, images: np.ndarray, description: dict[str, Any], progress: ProgressCallback) -> None:
-        # The description goes last: what a kill leaves between the two does not fit, and is decoded anew.
+        # The description is written last: after a kill between the two the array does not match and is decoded again.
         part = self.folder / f".{self._array.name}.{os.getpid()}.part"
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -279,7 +277,7 @@ class DecodedImages:
                 part.unlink(missing_ok=True)
             write_json(self._description, description)
         except OSError as error:
-            progress(f"decoded images are not kept: {self.folder} cannot be written ({error.strerror})")
+            progress(f"decoded images are not cached: {self.folder} cannot be written ({error.strerror})")
 
 
 def _stamp(tree: Tree, names: Sequence[str]) -> str:

