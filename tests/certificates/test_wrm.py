@@ -159,9 +159,7 @@ def test_the_certificate_is_above_what_any_point_reaches():
 
 
 def test_non_smooth_networks_and_small_penalties_are_refused():
-    with pytest.raises(
-        ValueError, match="must be smooth for WRM's certificate, but its ReLU is not"
-    ):
+    with pytest.raises(ValueError, match="must be smooth for WRM's certificate, but its ReLU is not"):
         loss_smoothness(network("relu"), (1, 8, 8))
     with pytest.raises(ValueError, match="its Softmax's norms are not known"):
         loss_smoothness(nn.Sequential(nn.Flatten(), nn.Softmax(1)), (1, 2, 2))

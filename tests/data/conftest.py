@@ -15,14 +15,14 @@ import pytest
 
 @dataclass
 class Site:
-    """What the server serves, how it misbehaves, and what it was asked."""
+    """What the server serves, how it misbehaves, and what it was requests."""
 
     address: str = ""
     files: dict[str, bytes] = field(default_factory=dict)
     ranges: bool = True
     cut_after: int | None = None
     """Break the connection after so many bytes of an answer."""
-    asked: list[tuple[str, str | None]] = field(default_factory=list)
+    requests: list[tuple[str, str | None]] = field(default_factory=list)
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
@@ -32,13 +32,13 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         pass
 
     def do_GET(self) -> None:
-        asked = self.headers.get("Range")
-        self.site.asked.append((self.path, asked))
+        requests = self.headers.get("Range")
+        self.site.requests.append((self.path, requests))
         content = self.site.files.get(self.path.removeprefix("/"))
         if content is None:
             self.send_error(404)
             return
-        start = int(asked.removeprefix("bytes=").removesuffix("-")) if asked and self.site.ranges else 0
+        start = int(requests.removeprefix("bytes=").removesuffix("-")) if requests and self.site.ranges else 0
         if start and start >= len(content):
             self.send_error(416)
             return

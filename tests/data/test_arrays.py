@@ -82,17 +82,19 @@ def test_other_arrays_are_refused(arrays: dict[str, np.ndarray], message: str, t
 
 
 @pytest.mark.parametrize(
-    ("labels", "told"),
+    ("labels", "messages"),
     [
         (Y, None),
         (Y + 1, "1 of its 4 classes (0)"),
         (10 * Y, "18 of its 21 classes (1, 2, 3, 4, 5, ...)"),
     ],
 )
-def test_a_class_without_a_training_image_is_told(labels: np.ndarray, told: str | None, tmp_path: Path) -> None:
+def test_a_class_without_a_training_image_is_reported(labels: np.ndarray, messages: str | None, tmp_path: Path) -> None:
     name, lines = save(tmp_path, x=X, y=labels), []
     load(name, "train", progress=lines.append)
-    assert lines == ([] if told is None else [f"warning: {name} has no training image of {told}; labels count from 0"])
+    assert lines == (
+        [] if messages is None else [f"warning: {name} has no training image of {messages}; labels count from 0"]
+    )
 
 
 def test_a_test_part_may_lack_classes(tmp_path: Path) -> None:

