@@ -73,7 +73,7 @@ def test_the_draws_have_their_law():
 
 
 @pytest.mark.parametrize("procedure", [Fixed(50, 1000), Sequential((0.0, 0.25, 0.5), 50, 1000)], ids=str)
-def test_certificates_do_not_depend_on_who_is_certified_beside(network, images, procedure):
+def test_certificates_do_not_depend_on_other_inputs(network, images, procedure):
     counter = VoteCounter(network, images, Smoothing(0.25, 10, **ARITHMETICS[3]))
     alone = [next(iter(certify_stream(counter, procedure, [(place, place)], alpha=1e-3))) for place in range(5)]
     together = list(certify_stream(counter, procedure, [(place, place) for place in range(5)], alpha=1e-3))
@@ -91,7 +91,7 @@ def test_the_counter_draws_as_on_a_cpu():
 
 
 @pytest.mark.parametrize("arithmetic", [ARITHMETICS[0], ARITHMETICS[3]], ids=str)
-def test_the_network_answers_each_input_alone(network, images, arithmetic):
+def test_the_network_is_batch_independent(network, images, arithmetic):
     check_batch_independence(VoteCounter(network, images, Smoothing(0.25, 10, **arithmetic)))
 
 
@@ -107,7 +107,7 @@ def test_a_capture_changes_no_certificate(network, images, monkeypatch):
     assert certificates(network, images, Fixed(100, 5000))[1] == captured
 
 
-def test_haste_changes_no_certificate(network, images, monkeypatch):
+def test_running_ahead_changes_no_certificate(network, images, monkeypatch):
     procedure = Sequential((0.0, 0.25, 0.5), n=20_000)
     _, hasty = certificates(network, images, procedure)
     monkeypatch.setitem(schedule.AHEAD, "cuda", 0)

@@ -38,7 +38,7 @@ def plain(model, image, index):
     raise AssertionError
 
 
-def test_a_grid_is_decided_as_by_hand(half_space, grey_images):
+def test_the_sequential_test_decides_as_by_hand(half_space, grey_images):
     images = grey_images.images[14:26]
     found = certify(half_space, images, PROCEDURES[1], range(14, 26))
     assert len({certificate.n for certificate in found}) > 3
@@ -52,7 +52,7 @@ def test_a_grid_is_decided_as_by_hand(half_space, grey_images):
 
 
 @pytest.mark.parametrize("procedure", PROCEDURES, ids=lambda procedure: procedure.name)
-def test_batches_order_and_haste_change_no_count(half_space, grey_images, procedure, monkeypatch):
+def test_batches_order_and_running_ahead_change_no_count(half_space, grey_images, procedure, monkeypatch):
     images = grey_images.images[10:30]
     whole = certify(half_space, images, procedure)
     order = torch.randperm(20, generator=torch.Generator().manual_seed(1)).tolist()

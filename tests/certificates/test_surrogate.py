@@ -209,7 +209,7 @@ def test_products_of_gradients_have_the_mean_and_the_spread_that_their_bound_ass
     assert products.var() < 3 * largest
 
 
-def test_the_surrogate_is_valued_under_noise_that_chose_nothing(half_space, grey_images):
+def test_the_surrogate_is_evaluated_under_fresh_noise(half_space, grey_images):
     noise = ExampleNoise(0, "test", range(10))
     robust_surrogate(half_space, to_unit(grey_images.images[:10]), grey_images.labels[:10], 1.0, sigma=SIGMA, rng=noise)
     # Sixteen steps, one draw to choose between the points of the way, and one to value the choice.
@@ -236,7 +236,7 @@ def test_nan_is_refused(grey_images):
         ({"y": torch.tensor([0, 2])}, r"labels must be in \[0, 2\), got 0 to 2"),
     ],
 )
-def test_what_no_ascent_can_take_is_refused(half_space, sigma, change, message):
+def test_bad_arguments_are_refused(half_space, sigma, change, message):
     given = {"x": torch.zeros(2, 1, 4, 4), "y": torch.tensor([0, 1])} | change
     with pytest.raises(ValueError, match=message):
         robust_surrogate(half_space, given["x"], given["y"], 1.0, sigma=sigma)
@@ -250,6 +250,6 @@ def test_bytes_and_short_labels_are_taken(half_space, grey_images):
     assert "maximiser" not in repr(found)
 
 
-def test_a_bound_is_asked_of_images_only(half_space):
+def test_a_bound_is_computed_for_images_only(half_space):
     with pytest.raises(ValueError, match=r"x must be in \[0, 1\], got values from -1 to -1"):
         certified_surrogate(half_space, torch.full((2, 1, 4, 4), -1.0), torch.tensor([0, 1]), 1.0, ZeroOne(), sigma=0.5)

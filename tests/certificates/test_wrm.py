@@ -105,7 +105,7 @@ def test_the_most_stretched_channel_decides():
     assert smoothness(0.2, 0.5, 1.0) == pytest.approx(smoothness(0.2, 0.2, 0.2), rel=1e-9)
 
 
-def test_a_point_that_is_no_maximum_is_charged_for_its_whole_gradient(monkeypatch):
+def test_a_point_that_is_no_maximum_pays_its_whole_gradient(monkeypatch):
     # Far above the threshold the objective is almost a parabola: one full step reaches almost all of the gap.
     model, noise = network(), stream(3, "test")
     smoothness = loss_smoothness(model, (1, 8, 8))

@@ -1,18 +1,24 @@
+"""Votes under named noise, in any batch; networks that are batch-dependent are refused."""
+
 import pytest
 import torch
 from torch import nn
 
 from rhobust.certificates import (
     Fixed,
+    SmoothedClassifier,
     Smoothing,
+    VoteCounter,
     ZeroOne,
     certify_inputs,
-    corrected_alpha,
+    certify_measured_shift,
+    certify_shift,
+    check_batch_independence,
     count_votes,
     noise_kind,
     sample_losses,
 )
-from rhobust.certificates.sampling import BY_ROWS, CHUNK, ROWS, VoteCounter
+from rhobust.certificates.sampling import BY_ROWS, CHUNK, ROWS
 from rhobust.data import to_unit
 from rhobust.noise import grid_block, normal_block, stream_key
 
@@ -22,7 +28,7 @@ def votes(model, images, indices=None, *, draws=150, sigma=0.25, noise="grid"):
     return count_votes(model, images, Smoothing(sigma, 2, noise=noise), indices=names, draws=draws, purpose="test")
 
 
-def test_every_draw_is_one_vote(half_space, grey_images):
+def test_every_sample_is_one_vote(half_space, grey_images):
     counts = votes(half_space, grey_images.images)
     assert counts.dtype == torch.int64
     assert (counts.sum(1) == 150).all()
@@ -45,16 +51,6 @@ def test_votes_are_those_of_the_named_noise(half_space, grey_images, noise):
     assert 0 < expected < 150
 
 
-def test_the_time_of_a_draw_is_that_of_a_full_batch(half_space, grey_images, monkeypatch):
-    counter = VoteCounter(half_space, grey_images.images, Smoothing(0.25, 2))
-    clock, full = iter([1.0, 1.0 + counter.rows / 100]), []
-    count = counter.count
-    monkeypatch.setattr(counter, "count", lambda blocks: full.append(sum(map(len, blocks))) or count(blocks))
-    monkeypatch.setattr("rhobust.certificates.sampling.time.perf_counter", lambda: next(clock))
-    assert counter.seconds_per_sample() == pytest.approx(0.01)
-    assert full == [counter.rows]
-
-
 def test_order_and_grouping_change_no_count(half_space, grey_images):
     whole = votes(half_space, grey_images.images)
     order = torch.randperm(40, generator=torch.Generator().manual_seed(0))
@@ -74,14 +70,14 @@ def test_floats_on_the_grid_vote_like_the_bytes(half_space, grey_images):
     assert torch.equal(votes(half_space, x), votes(half_space, grey_images.images))
 
 
-def test_images_beside_the_grid_are_not_certified_as_if_on_it(half_space, grey_images):
+def test_images_off_the_grid_are_not_certified_as_if_on_it(half_space, grey_images):
     with pytest.raises(ValueError, match=r"images must be uint8, or multiples of 1/255 in \[0, 1\], for grid noise"):
         votes(half_space, to_unit(grey_images.images) + 1e-3)
     # The nearest bfloat16 of k / 255 is another image.
     assert noise_kind(to_unit(grey_images.images).bfloat16()) == "float"
 
 
-class Neighbourly(nn.Module):
+class BatchShape(nn.Module):
     """Answers with the shape of the batch it stands in, and would use batch statistics in training mode."""
 
     def __init__(self):
@@ -96,7 +92,7 @@ class Neighbourly(nn.Module):
 
 
 def test_the_network_sees_one_shape_in_evaluation_mode(grey_images):
-    model = Neighbourly().train()
+    model = BatchShape().train()
     votes(model, grey_images.images[:3], draws=20)
     votes(model, grey_images.images, draws=130)
     assert model.rows == {ROWS["cpu"]}
@@ -116,7 +112,7 @@ class Watching(nn.Module):
 
 
 @pytest.mark.parametrize("by_rows", [False, True], ids=["by stream", "by rows"])
-def test_no_two_draws_share_their_noise(grey_images, monkeypatch, by_rows):
+def test_no_two_samples_share_their_noise(grey_images, monkeypatch, by_rows):
     # One image under three names, 150 draws in two chunks, for two purposes and two seeds; by rows as on a GPU.
     monkeypatch.setitem(BY_ROWS, "cpu", by_rows)
     image, asked = grey_images.images[18:19].repeat(3, 1, 1, 1), []
@@ -175,9 +171,79 @@ def test_every_image_has_a_name(half_space, grey_images):
             sample_losses(half_space, x, y, ZeroOne(), Smoothing(0.25, 2), indices=indices, draws=2, purpose="test")
 
 
-def test_the_sampler_is_charged_to_alpha():
-    left = corrected_alpha(1e-3, sigma=0.25, dimension=3072, draws=100_000, noise="grid")
-    assert 0 < 1e-3 - left < 1e-6
-    assert corrected_alpha(1e-3, sigma=0.25, dimension=3072, draws=100_000, noise="float") == 1e-3
-    with pytest.raises(ValueError, match="alpha must exceed"):
-        corrected_alpha(1e-12, sigma=0.25, dimension=3072, draws=100_000, noise="grid")
+class Mixing(nn.Module):
+    """A half space whose answer moves with the batch's mean, or with an input's place, by a little or a lot."""
+
+    def __init__(self, base, *, mean=0.0, place=0.0):
+        super().__init__()
+        self.base, self.mean, self.place = base, mean, place
+
+    def forward(self, x):
+        logits = self.base(x)
+        return logits + self.mean * x.mean() + self.place * torch.arange(len(x))[:, None]
+
+
+def check(model, images):
+    return check_batch_independence(VoteCounter(model, images, Smoothing(0.25, 2)))
+
+
+def test_a_function_of_one_input_passes(half_space, grey_images):
+    assert check(half_space, grey_images.images) == []
+
+
+@pytest.mark.parametrize("dependence", [{"mean": 1.0}, {"place": 0.01}, {"mean": 3e-3}, {"place": 3e-6}])
+def test_a_batch_dependent_network_is_refused(half_space, grey_images, dependence):
+    with pytest.raises(ValueError, match="must be batch-independent, but its logits depend on the other inputs"):
+        check(Mixing(half_space, **dependence), grey_images.images)
+
+
+@pytest.mark.parametrize(
+    "certify",
+    [
+        lambda model, x, y: SmoothedClassifier(model, 0.25, 2).certify(x, n=100),
+        lambda model, x, y: SmoothedClassifier(model, 0.25, 2).certify(x, n=100, radii=(0.0, 0.5)),
+        lambda model, x, y: certify_shift(model, x, y, sigma=0.25, eps=[0.1]),
+        lambda model, x, y: certify_measured_shift(model, x, y, x, x, sigma=0.25),
+    ],
+    ids=["radius", "radii", "shift", "measured shift"],
+)
+def test_no_function_certifies_a_batch_dependent_network(half_space, grey_images, certify):
+    certify(half_space, grey_images.images, grey_images.labels)
+    with pytest.raises(ValueError, match="must be batch-independent"):
+        certify(Mixing(half_space, mean=1.0), grey_images.images, grey_images.labels)
+
+
+def test_a_network_that_fails_says_so_in_one_line(half_space):
+    with pytest.raises(ValueError, match=r"must take inputs of shape \(1, 5, 5\), but it fails: ") as line:
+        check(half_space, torch.zeros(2, 1, 5, 5, dtype=torch.uint8))
+    assert "\n" not in str(line.value)
+
+
+def test_rounding_is_a_warning(half_space, grey_images):
+    (warning,) = check(Mixing(half_space, place=3e-8), grey_images.images)
+    assert "depend on an input's place in the batch" in warning
+
+
+def test_batch_norm_is_checked_in_evaluation_mode(half_space, grey_images):
+    model = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(16), half_space).train()
+    assert check(model, grey_images.images) == []
+    assert model.training
+
+
+class InPlace(nn.Module):
+    """Shifts its input in place before it answers."""
+
+    def __init__(self, network):
+        super().__init__()
+        self.network = network
+
+    def forward(self, x):
+        x -= 0.1
+        return self.network(x + 0.1)
+
+
+def test_a_network_that_works_in_place_leaves_the_images_unchanged(half_space, grey_images):
+    x, y = to_unit(grey_images.images), grey_images.labels
+    found = certify_shift(InPlace(half_space), x, y, sigma=0.25, eps=[0.1])
+    assert found == certify_shift(half_space, x, y, sigma=0.25, eps=[0.1])
+    assert torch.equal(x, to_unit(grey_images.images))

@@ -1,8 +1,8 @@
-"""Every certificate is made at what the sampler leaves of alpha: the draws it rests on are paid for, all of them."""
+"""Every certificate is computed at alpha after the sampler's correction, for all noise samples that it depends on."""
 
 import pytest
 
-from rhobust.certificates import ShiftClaim, SmoothedClassifier, certify_measured_shift, certify_shift
+from rhobust.certificates import ShiftClaim, SmoothedClassifier, certify_measured_shift, certify_shift, corrected_alpha
 
 PIXELS = 16
 
@@ -57,7 +57,7 @@ def measured(model, x, y, alpha):
     ],
     ids=["radius", "radii", "tolerance", "prediction", "majorant", "intervals", "sample", "soft sample", "measured"],
 )
-def test_a_level_that_is_paid_is_gone(half_space, grey_images, monkeypatch, certify, draws):
+def test_every_sample_is_corrected_for(half_space, grey_images, monkeypatch, certify, draws):
     arguments = half_space, grey_images.images, grey_images.labels
     with monkeypatch.context() as dear:
         # A sampler so far from its law that 0.09 of alpha go to it: draws, numbers in an image, deviation.
@@ -65,3 +65,11 @@ def test_a_level_that_is_paid_is_gone(half_space, grey_images, monkeypatch, cert
         paid = certify(*arguments, 0.1)
     assert paid == pytest.approx(certify(*arguments, 0.01), abs=1e-6)
     assert paid != certify(*arguments, 0.1)
+
+
+def test_the_correction_is_small_and_only_for_integer_noise():
+    left = corrected_alpha(1e-3, sigma=0.25, dimension=3072, draws=100_000, noise="grid")
+    assert 0 < 1e-3 - left < 1e-6
+    assert corrected_alpha(1e-3, sigma=0.25, dimension=3072, draws=100_000, noise="float") == 1e-3
+    with pytest.raises(ValueError, match="alpha must exceed"):
+        corrected_alpha(1e-12, sigma=0.25, dimension=3072, draws=100_000, noise="grid")

@@ -25,15 +25,15 @@ def images(grey_images):
     return grey_images.images.repeat(25, 1, 1, 1), grey_images.labels.repeat(25)
 
 
-def moved_towards_the_border(images, labels, steps):
+def perturbed_towards_the_border(images, labels, steps):
     """Every pixel so many steps of 1/255 darker or brighter: the worst direction for the half space."""
     sign = 1 - 2 * labels.view(-1, 1, 1, 1)
     return (images.to(torch.int16) + sign * steps).clamp(0, 255).to(torch.uint8)
 
 
-def test_the_floor_lies_below_the_accuracy_after_the_worst_change(half_space, images):
+def test_the_certificate_is_below_the_accuracy_after_the_worst_change(half_space, images):
     x, y = images
-    after = moved_towards_the_border(x, y, 10)
+    after = perturbed_towards_the_border(x, y, 10)
     certificate = certify_measured_shift(half_space, x, y, x, after, sigma=SIGMA, draws=20, alpha=0.01)
     margin = (half_space(to_unit(after))[:, 1] * (2 * y - 1)).detach().numpy()
     truth = stats.norm.cdf(margin / SIGMA).mean()
@@ -49,7 +49,7 @@ def test_the_floor_lies_below_the_accuracy_after_the_worst_change(half_space, im
 
 def test_pairs_need_not_be_the_test_points(half_space, images):
     x, y = images
-    pairs = x[::3], moved_towards_the_border(x, y, 5)[::3]
+    pairs = x[::3], perturbed_towards_the_border(x, y, 5)[::3]
     certificate = certify_measured_shift(half_space, x, y, *pairs, sigma=SIGMA, draws=10, alpha=0.01)
     assert (certificate.points, certificate.pairs) == (1000, 334)
     own = certify_measured_shift(half_space, x, y, x, x, sigma=SIGMA, draws=10, alpha=0.01)
@@ -58,7 +58,7 @@ def test_pairs_need_not_be_the_test_points(half_space, images):
 
 def test_the_statements_are_rounded_outward(half_space, images):
     x, y = images
-    after = moved_towards_the_border(x, y, 3)
+    after = perturbed_towards_the_border(x, y, 3)
     certificate = certify_measured_shift(half_space, x, y, x, after, sigma=SIGMA, draws=5, alpha=0.01)
     shown = float(certificate.statement().split("at least ")[1].split("%")[0])
     assert 0 <= 100 * certificate.certified_accuracy - shown < 0.1
@@ -83,7 +83,7 @@ def test_the_interval_covers_the_share_of_right_votes():
     assert misses <= stats.binom.isf(1e-6, 200, 0.05)
 
 
-def test_the_charge_for_images_that_move_far_is_part_of_the_loss():
+def test_the_penalty_for_large_perturbations_is_part_of_the_loss():
     # One image in ten moves across the whole room: at least that many answers are given up.
     rng = np.random.default_rng(2)
     errors, distances = rng.binomial(10, 0.05, 800), np.where(np.arange(800) % 10 == 0, 4.0, 0.02)
@@ -96,7 +96,7 @@ def test_the_charge_for_images_that_move_far_is_part_of_the_loss():
     assert 0.5 < found.certified_accuracy < 0.95 - 0.1
 
 
-def test_nothing_certified_is_said_so():
+def test_a_trivial_certificate_says_so():
     certificate = MeasuredCertificate.from_counts(
         np.full(50, 3),
         np.full(40, 3.9),
@@ -136,7 +136,7 @@ def test_bad_arguments_are_refused(half_space, grey_images, changes, message):
 
 
 @pytest.mark.parametrize(("dtype", "asked"), [(None, False), ("float32", False), ("bfloat16", True)])
-def test_votes_for_a_distribution_are_taken_in_the_arithmetic_that_is_asked_for(half_space, images, dtype, asked):
+def test_votes_for_a_distribution_use_the_given_arithmetic(half_space, images, dtype, asked):
     lowered = []
     half_space.register_forward_hook(lambda *_: lowered.append(torch.is_autocast_enabled("cpu")))
     x, y = images

@@ -46,7 +46,7 @@ def test_radii_stay_below_the_true_distance_and_near_it(smoothed, half_space, gr
         )
 
 
-def test_a_grid_and_a_tolerance_save_draws(smoothed, grey_images):
+def test_radii_and_a_tolerance_save_samples(smoothed, grey_images):
     fixed, grid, planned = (
         sum(certificate.n for certificate in smoothed.certify(grey_images.images[::2], n=2000, **ask))
         for ask in ({}, {"radii": (0.0, 0.25)}, {"tolerance": 0.05})
@@ -85,7 +85,7 @@ def test_the_mode_is_the_networks():
     assert not SmoothedClassifier(network.eval(), 0.25, 2).training
 
 
-def test_predict_abstains_at_the_plane_and_answers_far_from_it(smoothed, grey_images):
+def test_predict_abstains_at_the_plane_and_not_far_from_it(smoothed, grey_images):
     middle = torch.full((1, 1, 4, 4), 0.5)
     assert smoothed.predict(middle, n=200) == [None]
     answers = smoothed.predict(grey_images.images[[0, -1]], n=200)
@@ -100,7 +100,7 @@ def test_nothing_is_certified_at_the_plane(smoothed, ask):
         assert certificate.selected in (0, 1)
 
 
-def test_an_answer_needs_a_two_sided_test_of_the_two_largest_counts(grey_images):
+def test_a_prediction_needs_a_two_sided_test_of_the_two_largest_counts(grey_images):
     # Three classes by brightness: the third takes votes that the test of the other two must not count.
     class Thirds(nn.Module):
         def forward(self, x):
@@ -229,7 +229,7 @@ def test_a_forward_pass_is_that_of_the_certified_classifier(half_space):
             SmoothedClassifier(half_space, 0.25, 2)(wrong)
 
 
-def test_the_noise_is_seen_in_the_repr(half_space):
+def test_the_repr_names_the_noise(half_space):
     assert "sigma=0.25, num_classes=2, draws=16" in repr(SmoothedClassifier(half_space, 0.25, 2))
 
 

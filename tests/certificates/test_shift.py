@@ -1,4 +1,4 @@
-import math
+"""The certificate for distributions against true worst cases and against its bounds."""
 
 import numpy as np
 import pytest
@@ -36,7 +36,7 @@ from rhobust.noise import grid_deviation
 EPS = (0.0, 0.1, 0.5)
 
 
-def test_the_certificate_lies_below_the_true_worst_case(half_space, grey_images):
+def test_the_certificate_is_below_the_true_worst_case(half_space, grey_images):
     # For a half space the worst case over the W2 ball is known: every point's error probability is exact.
     images = grey_images.images.repeat(25, 1, 1, 1)
     labels = grey_images.labels.repeat(25)
@@ -120,7 +120,7 @@ def test_what_is_no_network_is_refused(model, message, grey_images):
         certify_shift(model, grey_images.images, grey_images.labels, sigma=0.25, eps=EPS)
 
 
-def test_eps_is_looked_at_before_anything_is_drawn(half_space, grey_images):
+def test_eps_is_checked_before_sampling(half_space, grey_images):
     asked = []
     half_space.register_forward_hook(lambda *_: asked.append(1))
     with pytest.raises(ValueError, match="eps must be finite"):
@@ -144,7 +144,7 @@ def test_counts_of_some_points_are_no_certificate_of_all():
         procedure.certify(VoteCounts(np.zeros(40)), (0.1,))
 
 
-def test_the_sampler_is_paid_for_every_round_of_draws():
+def test_alpha_is_corrected_for_every_round_of_samples():
     procedure = ShiftProcedure(ShiftClaim(), Smoothing(0.25, 2), points=400, dimension=64, draws=10, alpha=0.01)
     paid = 0.01 - procedure.level()
     assert paid == pytest.approx(10 * 400 * 64 * grid_deviation(0.25), abs=1e-17)
@@ -161,7 +161,7 @@ def true_errors(half_space, grey_images):
     ("classifier", "cost"),
     [pytest.param("k-vote", "w2", marks=pytest.mark.slow), ("k-vote", "winf"), ("majority", "w1"), ("majority", "w2")],
 )
-def test_other_classifiers_lie_below_their_true_worst_case(half_space, grey_images, classifier, cost):
+def test_other_classifiers_are_below_their_true_worst_case(half_space, grey_images, classifier, cost):
     # A half space attains the worst case of every classifier and cost.
     images, labels = grey_images.images.repeat(10, 1, 1, 1), grey_images.labels.repeat(10)
     claim = ShiftClaim(classifier=classifier, cost=cost)
@@ -181,7 +181,7 @@ def test_other_classifiers_lie_below_their_true_worst_case(half_space, grey_imag
     ("estimator", "bound"),
     [("majorant", population_loss), ("intervals", population_loss_intervals), ("sample", sample_loss)],
 )
-def test_the_estimators_are_their_bounds(half_space, grey_images, estimator, bound):
+def test_the_estimators_use_their_bounds(half_space, grey_images, estimator, bound):
     claim = ShiftClaim(classifier="majority", cost="winf", estimator=estimator)
     certificate = certify_shift(
         half_space, grey_images.images, grey_images.labels, sigma=0.25, eps=(0.1,), draws=30, claim=claim
@@ -204,7 +204,7 @@ class Soft(torch.nn.Module):
 
 
 @pytest.mark.parametrize("estimator", ["majorant", "intervals", "sample"])
-def test_the_clipped_cross_entropy_lies_above_its_true_worst_case(half_space, grey_images, estimator):
+def test_the_certified_cross_entropy_is_above_its_true_worst_case(half_space, grey_images, estimator):
     repeats = 1 if estimator == "sample" else 10
     images, labels = grey_images.images.repeat(repeats, 1, 1, 1), grey_images.labels.repeat(repeats)
     claim = ShiftClaim(loss="cross-entropy", bound=2.0, estimator=estimator)
@@ -223,7 +223,7 @@ def test_the_clipped_cross_entropy_lies_above_its_true_worst_case(half_space, gr
     assert 0 <= float(statement.rsplit("at most ", 1)[1].split(". ")[0]) - loss[1] < 1e-4
 
 
-def test_a_soft_loss_is_counted_by_its_own_draws(half_space, grey_images):
+def test_a_soft_loss_is_counted_by_its_own_samples(half_space, grey_images):
     images, labels = grey_images.images[10:30], grey_images.labels[10:30]
     names = {"indices": range(10, 30), "draws": 25, "purpose": "shift"}
     loss, smoothing = ClippedCrossEntropy(0.7), Smoothing(0.25, 2, seed=3)
@@ -252,7 +252,7 @@ def test_a_soft_loss_is_counted_by_its_own_draws(half_space, grey_images):
 
 @pytest.mark.parametrize("cost", ["w1", "winf"])
 @pytest.mark.parametrize("estimator", ["majorant", "intervals", "sample"])
-def test_the_estimators_of_a_soft_loss_are_their_bounds(half_space, grey_images, estimator, cost):
+def test_the_estimators_of_a_soft_loss_use_their_bounds(half_space, grey_images, estimator, cost):
     claim = ShiftClaim(loss="cross-entropy", bound=0.7, cost=cost, estimator=estimator)
     images, labels = grey_images.images, grey_images.labels
     found = certify_shift(half_space, images, labels, sigma=0.25, eps=(0.1,), draws=30, alpha=0.04, claim=claim)
@@ -278,102 +278,6 @@ def test_the_estimators_of_a_soft_loss_are_their_bounds(half_space, grey_images,
         # Every one of the forty points must keep below its bound.
         direct = worst_case_loss(betting_upper(drawn.values / 0.7, 0.001), **shift)
     assert found.certified_loss[0] == pytest.approx(0.7 * direct, abs=1e-9)
-
-
-class Nan(torch.nn.Module):
-    def forward(self, x):
-        return torch.full((len(x), 2), math.nan)
-
-
-class TooLarge:
-    bound = 0.5
-
-    def __call__(self, logits, y):
-        return logits[:, 0] + 0.75
-
-
-def test_nan_and_losses_out_of_bounds_are_errors(half_space, grey_images):
-    for claim in (ShiftClaim(), ShiftClaim(loss="cross-entropy")):
-        with pytest.raises(ValueError, match="logits must be numbers, but the network returned NaN"):
-            certify_shift(Nan(), grey_images.images, grey_images.labels, sigma=0.25, eps=EPS, claim=claim)
-    with pytest.raises(ValueError, match=r"losses must be in \[0, 0.5\], their bound, got 0.75"):
-        sample_losses(
-            half_space,
-            grey_images.images,
-            grey_images.labels,
-            TooLarge(),
-            Smoothing(0.25, 2),
-            indices=range(40),
-            draws=2,
-            purpose="shift",
-        )
-
-
-@pytest.mark.parametrize(
-    ("claim", "words"),
-    [
-        (ShiftClaim(), "within W2 distance 0.1 of the data's, the classifier that takes one noisy vote (sigma 0.25)"),
-        (
-            ShiftClaim(cost="w1"),
-            "W1 distance 0.1 of the data's, the classifier that takes",
-        ),
-        (
-            ShiftClaim(classifier="k-vote", votes=5, cost="winf"),
-            "the majority of 5 noisy votes (sigma 0.25) is right at least",
-        ),
-        (
-            ShiftClaim(classifier="majority", cost="winf"),
-            "W-infinity distance 0.1 of the data's, the classifier",
-        ),
-        (
-            ShiftClaim(estimator="sample"),
-            "over the noise, for every distribution within W2 distance 0.1 of these 40 test",
-        ),
-        (
-            ShiftClaim(loss="cross-entropy"),
-            "the mean cross-entropy of one noisy answer (sigma 0.25), clipped at 0.693",
-        ),
-    ],
-)
-def test_every_claim_has_its_words(half_space, grey_images, claim, words):
-    found = certify_shift(
-        half_space, grey_images.images, grey_images.labels, sigma=0.25, eps=(0.1,), draws=5, alpha=0.01, claim=claim
-    )
-    assert words in found.statement(0.1)
-    assert found.statement(0.1).endswith(" Holds for 8-bit images.")
-
-
-def test_words_name_the_clip_exactly_and_no_larger_shift():
-    claim = ShiftClaim(loss="cross-entropy").resolve(10)
-    words = claim.in_words(0.5, eps=0.12345678, alpha=0.01, sigma=0.12345678, points=40, noise="grid")
-    # Rounded to nearest, both would be larger: another loss, and distributions that are not covered.
-    assert "clipped at 2.302585092994046," in words
-    assert "W2 distance 0.123456 of" in words
-    assert "(sigma 0.12345678)" in words
-
-
-def test_float_inputs_are_said_to_need_ideal_draws(half_space, grey_images):
-    x = to_unit(grey_images.images) * 0.99
-    found = certify_shift(half_space, x, grey_images.labels, sigma=0.25, eps=(0.1,), draws=5, alpha=0.01)
-    assert found.noise == "float"
-    assert "ideal Gaussian draws" in found.statement(0.1)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"classifier": "one"}, "classifier must be one of randomised, k-vote, majority, got 'one'"),
-        ({"cost": "w3"}, "cost must be one of w1, w2, winf, got 'w3'"),
-        ({"votes": 3}, "votes must be left out for the randomised classifier, got 3"),
-        ({"classifier": "k-vote", "votes": 0}, "votes must be >= 1, got 0"),
-        ({"classifier": "majority", "loss": "cross-entropy"}, "loss must be 0-1 for the majority classifier"),
-        ({"bound": 2.0}, "bound must be left out for the 0-1 loss, got 2.0"),
-        ({"loss": "cross-entropy", "bound": 0.0}, "bound must be > 0 and finite, got 0.0"),
-    ],
-)
-def test_claims_without_a_meaning_are_refused(settings, message):
-    with pytest.raises(ValueError, match=message):
-        ShiftClaim(**settings)
 
 
 def test_baselines_from_the_same_counts():
