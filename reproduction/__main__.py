@@ -1,4 +1,7 @@
-"""Make tables and figures of the paper, and our own: python -m reproduction NAME|all|ours --scale smoke --out DIR."""
+"""Make tables and figures of the paper, and our own: python -m reproduction NAME|all|ours --scale smoke --out DIR.
+
+python -m reproduction pack|index|audit packs, lists and audits published records.
+"""
 
 import argparse
 import json
@@ -8,33 +11,30 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 
+from reproduction.archive import unpacked
 from reproduction.evaluate import done
 from reproduction.jobs import Job, runs_of
 from reproduction.pages import check, insert
 from reproduction.plan import BEYOND, GROUPS, SPECS, Plan, plan
-from reproduction.publishing import publish
 from reproduction.reproduce import Outcome, reproduce
 from reproduction.scales import SCALES
+from reproduction.tools import TOOLS, Parser
 from reproduction.workshop import Workshop
 from rhobust.progress import no_progress
 from rhobust.training import resolve_device
 
 
-class Parser(argparse.ArgumentParser):
-    """A parser whose complaint is one line."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message}\n")
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line: 0 done, 1 something asked for is missing, 2 the user's mistake."""
-    given = _parse(arguments)
+    arguments = sys.argv[1:] if arguments is None else arguments
     try:
+        if arguments and arguments[0] in TOOLS:
+            return TOOLS[arguments[0]](arguments[1:])
+        given = _parse(arguments)
         result = _run(given)
     except (ValueError, OSError) as error:
         sys.stderr.write(f"reproduction: {' '.join(str(error).split())}\n")
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = Parser(prog="reproduction", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="tables and figures; all: the paper's; ours: our own")
     parser.add_argument("--scale", choices=list(SCALES), default="smoke", help="how much is trained (default: smoke)")
@@ -64,7 +64,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--plan", action="store_true", help="count runs and evaluations, start nothing")
     parser.add_argument("--minutes", type=float, default=math.inf, help="start no further work after this time")
     parser.add_argument("--draw-only", action="store_true", help="train and evaluate nothing: draw finished records")
-    parser.add_argument("--publish", type=Path, help="copy runs and records there, compressed and without weights")
+    parser.add_argument("--records", type=Path, nargs="+", default=[], help="archives to draw from, in place of --out")
     parser.add_argument("--into", type=Path, nargs="+", default=[], help="pages with places <!-- NAME --> to fill")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.add_argument("--quiet", action="store_true", help="show no progress")
@@ -76,7 +76,7 @@ def _run(given: argparse.Namespace) -> dict[str, Any]:
     unknown = [name for name in given.names if name not in known and name not in GROUPS]
     if unknown or not given.names:
         raise ValueError(f"names must be all, ours or of {', '.join(known)}, got {' '.join(unknown) or 'none'}")
-    others = {"draw-only": given.draw_only, "publish": given.publish, "into": given.into}
+    others = {"draw-only": given.draw_only, "records": given.records, "into": given.into}
     if given.plan and (other := next((name for name, value in others.items() if value), None)):
         raise ValueError(f"--plan and --{other} must not be given together")
     scale = SCALES[given.scale]
@@ -89,13 +89,14 @@ def _run(given: argparse.Namespace) -> dict[str, Any]:
     workshop = Workshop(out, resolve_device(given.device), given.root, no_progress if given.quiet else None)
     if given.plan:
         return count(chosen, workshop)
-    with _threads(scale.threads):
-        outcome: Outcome = reproduce(chosen, workshop, draw_only=given.draw_only, minutes=given.minutes)
-        if given.publish is not None:
-            publish(out, given.publish)
-            outcome = reproduce(chosen, replace(workshop, out=given.publish), draw_only=True)
+    if given.records:
+        with unpacked(given.records) as folder:
+            outcome: Outcome = reproduce(chosen, replace(workshop, out=folder), draw_only=True, to=out)
+    else:
+        with _threads(scale.threads):
+            outcome = reproduce(chosen, workshop, draw_only=given.draw_only, minutes=given.minutes)
     for page in given.into:
-        insert(page, names, given.publish or out)
+        insert(page, names, out)
     return {"files": [str(path) for path in (*outcome.files, *given.into)], "faults": list(outcome.faults)}
 
 

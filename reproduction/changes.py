@@ -7,16 +7,17 @@ import argparse
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 
+from reproduction.archive import unpacked
 from reproduction.evaluate import done, perform
 from reproduction.jobs import Attack, Certify, Job
 from reproduction.pages import insert
 from reproduction.plan import Plan
-from reproduction.publishing import publish
 from reproduction.reproduce import reproduce
 from reproduction.scales import SCALES
 from reproduction.specs import Cell, Differences, Front, Line, Pair, Reading, Table
@@ -240,7 +241,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="folder of runs and tables")
     parser.add_argument("--root", type=Path, default=None, help="where the data sets lie")
-    parser.add_argument("--publish", type=Path, default=None, help="copy what is finished there, without weights")
+    parser.add_argument("--records", type=Path, nargs="*", default=[], help="archives to draw from; nothing is trained")
     parser.add_argument("--images", type=int, default=IMAGES, help="test images that are attacked")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin nothing after so long; 0 only draws")
     parser.add_argument("--only", nargs="*", default=None, help="rows by name; all where none is given")
@@ -262,7 +263,8 @@ def main() -> int:
     workshop = Aside(given.out, resolve_device("auto"), given.root, no_progress)
     for line in plan.specs[0].lines:
         for job in line_jobs(line):
-            if (given.only and line.keys[0] not in given.only) or time.monotonic() - start > 60 * given.minutes:
+            late = given.records or time.monotonic() - start > 60 * given.minutes
+            if late or (given.only and line.keys[0] not in given.only):
                 continue
             try:
                 perform(job, workshop)
@@ -270,17 +272,17 @@ def main() -> int:
             except (FloatingPointError, ValueError) as error:
                 told = f"failed: {error}"
             print(f"{time.monotonic() - start:.0f} s: {line.keys[0]}, {told}", flush=True)
-            if given.publish:
-                publish(given.out, given.publish)
-    shown = replace(workshop, out=given.publish or given.out)
-    outcome = reproduce(plan, shown, draw_only=True)
+    with unpacked(given.records) if given.records else nullcontext(given.out) as folder:
+        shown = replace(workshop, out=folder)
+        outcome = reproduce(plan, shown, draw_only=True, to=given.out)
+        complete = all(done(job, shown) for job in plan.jobs)
     for page in given.into:
-        insert(page, [spec.name for spec in plan.specs], shown.out)
+        insert(page, [spec.name for spec in plan.specs], given.out)
     print(*outcome.files, sep="\n")
     for fault in outcome.faults:
         print(f"warning: {fault}", file=sys.stderr)
     # A row that no price can be compared with is not missing.
-    return int(not all(done(job, shown) for job in plan.jobs))
+    return int(not complete)
 
 
 def line_jobs(line: Line) -> tuple[Job, ...]:

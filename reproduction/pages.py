@@ -11,6 +11,11 @@ from reproduction.writing import block
 from rhobust.records import read_json, write_whole
 
 
+def place(name: str, out: Path) -> Path:
+    """Where the document of a table or figure lies; what people look at lies beside it."""
+    return out / ("figures" if name.startswith("fig") else "tables") / f"{name}.json"
+
+
 def places(page: Path) -> dict[str, str]:
     """What stands between the marks `<!-- NAME -->` and `<!-- /NAME -->` of a page, by name."""
     found = {}
@@ -38,12 +43,12 @@ def insert(page: Path, names: Iterable[str], out: Path) -> None:
     Args:
         page: A Markdown file.
         names: What may be put there.
-        out: The folder that holds the documents and the pictures.
+        out: The folder whose `tables` and `figures` hold them.
     """
     there, text = places(page), _text(page)
     for name in names:
         if name in there:
-            content = shown(read_json(out / f"{name}.json"), out, page)
+            content = shown(read_json(place(name, out)), out, page)
             text = _place(name).sub(lambda match, content=content: f"{match[1]}\n{content}\n\n{match[3]}", text)
     write_whole(page, text)
 
@@ -57,7 +62,7 @@ def shown(document: dict[str, Any], out: Path, page: Path) -> str:
     # A picture of which most is missing tells nothing.
     if 2 * sum("fault" in curve for curve in curves) > len(curves):
         return NOTHING
-    picture = Path(os.path.relpath(out / f"{document['name']}.svg", page.parent)).as_posix()
+    picture = Path(os.path.relpath(place(document["name"], out).with_suffix(".svg"), page.parent)).as_posix()
     return f"![{document['title']}]({picture})"
 
 

@@ -11,6 +11,7 @@ from reproduction.drawing import draw, to_bytes
 from reproduction.evaluate import AbsentError, perform, read
 from reproduction.filling import Gap, Question, answers, faults, fill, questions, told_from
 from reproduction.jobs import Job, runs_of
+from reproduction.pages import place
 from reproduction.plan import Plan
 from reproduction.specs import Differences, Front, Ledger, Spec, Table
 from reproduction.workshop import Workshop
@@ -29,7 +30,14 @@ class Outcome:
     """One line each."""
 
 
-def reproduce(plan: Plan, workshop: Workshop, *, draw_only: bool = False, minutes: float = math.inf) -> Outcome:
+def reproduce(
+    plan: Plan,
+    workshop: Workshop,
+    *,
+    draw_only: bool = False,
+    minutes: float = math.inf,
+    to: Path | None = None,
+) -> Outcome:
     """Make every table and figure of a plan.
 
     What is done is not done again, and what was killed goes on. The work goes run by run, so that what is there after
@@ -41,6 +49,7 @@ def reproduce(plan: Plan, workshop: Workshop, *, draw_only: bool = False, minute
         workshop: Where.
         draw_only: Train and evaluate nothing: show what is there.
         minutes: Begin no training and no evaluation after so long; what is then missing is left out.
+        to: Folder whose `tables` and `figures` are written; default: that of the workshop.
     """
     if not minutes > 0:
         raise ValueError(f"minutes must be > 0, got {minutes:g}")
@@ -51,9 +60,8 @@ def reproduce(plan: Plan, workshop: Workshop, *, draw_only: bool = False, minute
             load(name, "test", root=workshop.root, progress=workshop.progress)
     files: list[Path] = []
     found: dict[str, None] = {}
-    workshop.out.mkdir(parents=True, exist_ok=True)
     for spec, document in documents(plan, workshop, end):
-        files += write(spec, told_from(document, workshop.out), workshop.out)
+        files += write(spec, told_from(document, workshop.out), to or workshop.out)
         found |= dict.fromkeys(faults(document))
     return Outcome(tuple(files), tuple(found))
 
@@ -110,7 +118,9 @@ def write(spec: Spec, document: dict[str, Any], out: Path) -> list[Path]:
     else:
         figure = draw(document)
         contents = {"svg": to_bytes(figure, "svg"), "pdf": to_bytes(figure, "pdf")}
-    write_json(out / f"{spec.name}.json", document)
+    path = place(spec.name, out)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(path, document)
     for ending, content in contents.items():
-        write_whole(out / f"{spec.name}.{ending}", content)
-    return [out / f"{spec.name}.{ending}" for ending in ("json", *contents)]
+        write_whole(path.with_suffix(f".{ending}"), content)
+    return [path.with_suffix(f".{ending}") for ending in ("json", *contents)]

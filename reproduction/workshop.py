@@ -35,8 +35,9 @@ class Workshop:
         return self.device.type == "cuda"
 
     def folder(self, run: TrainConfig) -> Path:
-        """The run folder of a config."""
-        return self.out / "runs" / run.run_id
+        """The run folder of a config; packed records may be of a second training, whose name ends with a letter."""
+        folder = self.out / "runs" / run.run_id
+        return folder if folder.exists() else min(folder.parent.glob(f"{run.run_id}-[b-z]"), default=folder)
 
     def trained(self, run: TrainConfig) -> bool:
         """Whether a run is finished, though its weights may lie elsewhere."""

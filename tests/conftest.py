@@ -1,12 +1,16 @@
 """Shared fixtures: networks with known answers, small data, and a guard on the global generators."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
+from reproduction.archive import unpacked
 from rhobust.data import Dataset
 from rhobust.models import build_model
 
@@ -30,6 +34,14 @@ def _global_generators_stay_untouched() -> Iterator[None]:
     yield
     assert torch.equal(torch_state, torch.get_rng_state()), "the global torch generator was used"
     assert np.array_equal(numpy_state, np.random.get_state()[1]), "numpy's global generator was used"  # noqa: NPY002
+
+
+@pytest.fixture(scope="session")
+def published() -> Iterator[Callable[..., Path]]:
+    """Opens archives of `results/records` by their names: a folder whose `runs` holds all their run folders."""
+    folder = Path(__file__).parent.parent / "results" / "records"
+    with ExitStack() as stack:
+        yield cache(lambda *names: stack.enter_context(unpacked([folder / f"{name}.tar.xz" for name in names])))
 
 
 @pytest.fixture

@@ -31,15 +31,19 @@ def packed(tmp_path):
 
 
 def test_an_archive_is_its_run_folders(packed):
-    with opened([packed]) as runs:
+    with opened([packed]) as found:
+        runs = found.paths
         assert [run.name for run in runs] == ["a", "b"]
         assert (runs[1] / "x.jsonl").read_bytes() == b"b x.jsonl"
         assert runs[0].parent.name == packed.name
+        assert found.told(runs[1] / "x.jsonl") == packed / "b" / "x.jsonl"
+        assert found.told(packed) == packed
     assert not runs[0].exists()
 
 
 def test_a_path_into_an_archive_is_a_run_or_a_file(packed):
-    with opened([packed / "b", packed / "a" / "x.jsonl"]) as (run, file):
+    with opened([packed / "b", packed / "a" / "x.jsonl"]) as found:
+        run, file = found.paths
         assert sorted(path.name for path in run.iterdir()) == ["config.json", "x.jsonl"]
         assert not (run.parent / "a").exists(), "only what is asked for is unpacked"
         assert file.read_bytes() == b"a x.jsonl"
@@ -48,8 +52,8 @@ def test_a_path_into_an_archive_is_a_run_or_a_file(packed):
 def test_other_paths_stay_as_they_are(tmp_path, packed):
     folder = tmp_path / "old.tar.xz"
     folder.mkdir()
-    with opened([tmp_path, folder / "run", packed / "a"]) as paths:
-        assert paths[:2] == [tmp_path, folder / "run"]
+    with opened([tmp_path, folder / "run", packed / "a"]) as found:
+        assert found.paths[:2] == [tmp_path, folder / "run"]
 
 
 def open_all(*paths):

@@ -2,18 +2,18 @@
 
 from pathlib import Path
 
+from reproduction.pages import place
 from rhobust.formatting import format_number
 from rhobust.measurements import ROBUST, outcomes
 from rhobust.records import read_json, read_record
 from rhobust.stats import share_difference
 
 RESULTS = Path(__file__).parent.parent / "results"
-GPU, SMALL = RESULTS / "gpu", RESULTS / "small"
 
 
 def made(name):
     """A table or a figure, as numbers."""
-    return read_json(GPU / f"{name}.json")
+    return read_json(place(name, RESULTS))
 
 
 def differences(table):
@@ -107,13 +107,14 @@ def test_on_tiny_imagenet_the_protocol_makes_the_ranking():
     assert carried(apart["Smoothing",]["certified at 0.25"]) == 1
 
 
-def test_the_paper_s_attack_is_weaker_on_the_solver_that_converges_than_one_from_outside():
+def test_the_paper_s_attack_is_weaker_on_the_solver_that_converges_than_one_from_outside(published):
     """docs/results/ and docs/holds.md say so, and that of the other networks the opposite is true."""
     matrix = made("fig-across")
     names, cells = matrix["names"], matrix["cells"]
+    folder = published("cifar10", "mnist", "tiny-imagenet-50")
     last = names.index("NAL, damped")
     for column, name in enumerate(names):
-        records = [read_record(GPU / cells[row][column]["record"]) for row in range(len(names))]
+        records = [read_record(folder / cells[row][column]["record"]) for row in range(len(names))]
         for row, record in enumerate(records):
             if row != column:
                 (more,) = robust_differences(record, records[column], [0.92])
@@ -121,11 +122,11 @@ def test_the_paper_s_attack_is_weaker_on_the_solver_that_converges_than_one_from
                 assert carried(more) == (-1 if column == last and outside else 1), (names[row], name)
 
 
-def test_noise_in_training_matters_and_noise_at_test_time_does_not_under_the_paper_s_attack():
+def test_noise_in_training_matters_and_noise_at_test_time_does_not_under_the_paper_s_attack(published):
     """docs/results/ and docs/holds.md say so, from which radius on, and what an attack that sees the noise does."""
-    document = read_json(SMALL / "fig1a.json")
+    document, folder = made("fig1a"), published("mnist-small")
     blind, seeing = (
-        {(curve["colour"], curve["kind"]): read_record(SMALL / curve["record"]) for curve in panel["curves"]}
+        {(curve["colour"], curve["kind"]): read_record(folder / curve["record"]) for curve in panel["curves"]}
         for panel in document["panels"]
     )
     radii = document["panels"][0]["curves"][0]["x"]

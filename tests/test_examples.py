@@ -78,7 +78,7 @@ def test_a_run_without_noise_is_refused(example, tmp_path, monkeypatch, capsys):
 
 @pytest.mark.parametrize("name", ["digits", "mnist"])
 def test_the_tables_of_the_page_are_the_records(name, example):
-    document = json.loads((ROOT / "results" / f"measure-shift-{name}.json").read_text())
+    document = json.loads((ROOT / "results" / "measured-shift" / f"measure-shift-{name}.json").read_text())
     assert [row["change"] for row in document["rows"]] == list(example.CHANGES)
     for row in document["rows"]:
         assert example.line(row) in (GUIDES / "measure-shift.md").read_text(encoding="utf-8")
@@ -115,7 +115,7 @@ def test_a_bound_for_a_review(tmp_path, monkeypatch, capsys):
 
 
 def test_the_pretrained_model_can_be_tried(tmp_path, monkeypatch, capsys):
-    for name in ("results/mnist-nal", "examples/mnist"):
+    for name in ("results/pretrained/mnist-nal", "examples/mnist"):
         shutil.copytree(ROOT / name, tmp_path / name)
     monkeypatch.chdir(tmp_path)
     page = (GUIDES / "pretrained.md").read_text(encoding="utf-8")

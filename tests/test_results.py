@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from reproduction.filling import told_from
-from reproduction.pages import places, shown
+from reproduction.pages import place, places, shown
 from reproduction.plan import BEYOND, SPECS, plan
 from reproduction.readings import certified_radii, robust_shares
 from reproduction.reproduce import documents
@@ -21,7 +21,7 @@ from rhobust.cli import parse
 from rhobust.commands import train
 from rhobust.formatting import format_number
 from rhobust.measurements import contradictions
-from rhobust.records import read_json, read_record, read_rows, record_paths
+from rhobust.records import read_head, read_json, read_record, read_rows, record_paths
 from rhobust.stats import share
 from rhobust.training import open_run
 
@@ -30,8 +30,23 @@ PAGE = (ROOT / "docs" / "results" / "speed.md").read_text()
 METHOD = (ROOT / "docs" / "results" / "method.md").read_text()
 
 
+GPU, SMALL = ("cifar10", "mnist", "tiny-imagenet-50"), ("mnist-small",)
+"""The archives whose records the tables and figures of a scale are drawn from."""
+RESULTS = ROOT / "results"
+PRETRAINED = RESULTS / "pretrained" / "mnist-nal"
+SHIFT = "nal-sigma0.1-gamma0.5-mnist-cnn-epochs25-seed0-"
+"""The network of MNIST that was certified for distributions on a CPU; the hash of its config follows."""
+
+
 def record(name):
-    return json.loads((ROOT / "results" / name).read_text())
+    return json.loads((RESULTS / "speed" / name).read_text())
+
+
+@pytest.fixture(scope="module")
+def shift(published):
+    """The record of the certificate for distributions that was made on a CPU."""
+    (path,) = published(*GPU).glob(f"runs/{SHIFT}*/certify-shift-*")
+    return read_record(path)
 
 
 def test_the_epochs_and_the_curve_are_the_records():
@@ -49,17 +64,16 @@ def test_the_epochs_and_the_curve_are_the_records():
     assert max(means[6:]) < 0.002
 
 
-def test_the_grid_of_cifar10_is_its_records():
-    for run in ("gaussian-cifar10-resnet18-32b472b6", "smoothadv-cifar10-resnet18-e3a6ad7f"):
-        (path,) = record_paths(ROOT / "results" / "gpu" / "runs" / run, "certify-grid")
+def test_the_grid_of_cifar10_is_its_records(published):
+    for config in ("32b472b6", "e3a6ad7f"):
+        (path,) = published(*GPU).glob(f"runs/*-{config}/certify-grid-*")
         summary = read_record(path).summary
         seconds = summary["seconds"] / 500
         assert f"{summary['mean_draws']:,.0f} noise samples and {1e3 * seconds:.1f} ms" in PAGE
 
 
-def test_the_sharper_bound_is_its_record():
-    (path,) = record_paths(ROOT / "results" / "shift-mnist-nal", "certify-shift")
-    curve = {point["eps"]: point["certified_accuracy"] for point in read_record(path).summary["curve"]}
+def test_the_sharper_bound_is_its_record(shift):
+    curve = {point["eps"]: point["certified_accuracy"] for point in shift.summary["curve"]}
     shown = [format_number(curve[eps], 4, "down") for eps in (0.0, 0.05, 0.1)]
     assert f"the same network certifies {shown[0]} at 0, {shown[1]} at sigma / 2 and {shown[2]} at sigma" in PAGE
     run = record("shift-passes-h200.json")["run"]
@@ -67,9 +81,8 @@ def test_the_sharper_bound_is_its_record():
     assert all(curve[eps] >= intervals[eps] for eps in (0.0, 0.01, 0.02, 0.03, 0.04, 0.05))
 
 
-def test_the_first_images_of_mnist_are_harder_by_what_the_page_says():
-    (path,) = record_paths(ROOT / "results" / "shift-mnist-nal", "certify-shift")
-    shares = {row["index"]: row["errors"] / row["draws"] for row in read_record(path).rows}
+def test_the_first_images_of_mnist_are_harder_by_what_the_page_says(shift):
+    shares = {row["index"]: row["errors"] / row["draws"] for row in shift.rows}
     errors = [shares[index] for index in range(10_000)]
     parts = [f"{100 * mean(errors[part]):.2f}%" for part in map(slice, (0, 0, 5000, 0), (2000, 5000, 10_000, 10_000))]
     told = "{} of the first 2,000, on {} of the first 5,000, on {} of the last 5,000, and on {} of all".format(*parts)
@@ -82,7 +95,7 @@ def test_the_first_images_of_mnist_are_harder_by_what_the_page_says():
 
 def pretrained_model_robust(steps):
     """By image whether it is robust at radius 0.84 under the paper's attack with so many steps."""
-    records = map(read_record, record_paths(ROOT / "results" / "attack-mnist-nal", "attack-paper"))
+    records = map(read_record, record_paths(PRETRAINED, "attack-paper"))
     (record,) = (record for record in records if record.settings["attack"]["steps"] == steps)
     return {row["index"]: not row["broken"] for row in record.rows if row["radius"] == 0.84}
 
@@ -95,12 +108,13 @@ def test_a_hundred_steps_make_no_difference():
     assert "More steps make no difference" in (ROOT / "docs" / "holds.md").read_text()
 
 
-def test_two_trainings_of_the_same_run_differ_by_what_the_page_says():
-    names = sorted((path.name for path in (ROOT / "results" / "first" / "runs").iterdir()), reverse=True)
+def test_two_trainings_of_the_same_run_differ_by_what_the_page_says(published):
+    runs = published(*GPU) / "runs"
+    names = sorted((path.name.removesuffix("-b") for path in runs.glob("*-b")), reverse=True)
     assert [name.partition("-")[0] for name in names] == ["smoothadv", "nal"]
 
-    def share(place, name, start, curve, at):
-        (path,) = (ROOT / "results" / place / "runs" / name).glob(f"{start}-*")
+    def share(name, start, curve, at):
+        (path,) = (path for path in (runs / name).glob(f"{start}-*") if not read_head(path)["settings"].get("source"))
         points = {point["radius"]: point["accuracy"] for point in read_record(path).summary[curve]}
         return f"{100 * points[at]:.2f}%"
 
@@ -110,7 +124,7 @@ def test_two_trainings_of_the_same_run_differ_by_what_the_page_says():
         ("certify-grid", "certified_accuracy", 0.25, "certified at 0.25"),
     )
     for start, curve, at, text in lines:
-        found = [share(place, name, start, curve, at) for name in names for place in ("first", "gpu")]
+        found = [share(f"{name}{letter}", start, curve, at) for name in names for letter in ("-b", "")]
         assert f"| {text} | {' | '.join(found)} |" in METHOD
 
 
@@ -138,34 +152,37 @@ def test_four_steps_are_as_strong_as_twenty_of_foolbox():
     assert f"gave ratios of {ratios[0]:.1f} and {ratios[1]:.1f} for foolbox" in PAGE
 
 
-GPU, SMALL = ROOT / "results" / "gpu", ROOT / "results" / "small"
-RUNS = sorted(run for folder in (GPU, SMALL) for run in (folder / "runs").iterdir())
-FOLDERS = {**dict.fromkeys(BEYOND, GPU), "fig1a": SMALL, "fig1c": SMALL}
-"""Where the records of each table and figure lie; the folder is named after the scale."""
+SCALE = {**dict.fromkeys(BEYOND, "gpu"), "fig1a": "small", "fig1c": "small"}
+"""The scale at which each table and figure was made."""
+ARCHIVES = {"gpu": GPU, "small": SMALL}
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-CHANGES = {path.stem for path in (ROOT / "results" / "changes").glob("*.json")}
-"""Tables that experiments/nal.py makes; its tests look at them."""
+CHANGES = {path.stem for path in (RESULTS / "tables").glob("table-changes*.json")}
+"""Tables that reproduction/changes.py makes; its tests look at them."""
 
 
 @pytest.fixture(scope="module")
-def made():
-    """What reproduce makes of the records now, by name."""
+def made(published):
+    """What reproduce makes of the packed records now, by name."""
     return {
-        spec.name: told_from(filled, folder)
-        for folder in (GPU, SMALL)
+        spec.name: told_from(filled, published(*archives))
+        for scale, archives in ARCHIVES.items()
         for spec, filled in documents(
-            plan([name for name in FOLDERS if FOLDERS[name] == folder], SCALES[folder.name]),
-            Workshop(folder, torch.device("cpu")),
+            plan([name for name in SCALE if SCALE[name] == scale], SCALES[scale]),
+            Workshop(published(*archives), torch.device("cpu")),
             -math.inf,
         )
     }
 
 
+@pytest.fixture(scope="module")
+def runs(published):
+    """All run folders behind the tables and figures."""
+    return sorted(run for archives in ARCHIVES.values() for run in (published(*archives) / "runs").iterdir())
+
+
 def test_the_tables_in_the_results_are_what_the_records_give(made):
     for name, document in made.items():
-        assert read_json(FOLDERS[name] / f"{name}.json") == document, (
-            f"{name} is stale: docs/results/method.md says how to make it again"
-        )
+        assert read_json(place(name, RESULTS)) == document, f"{name} is stale: results/README.md says how to draw it"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
@@ -175,13 +192,13 @@ def test_the_places_in_a_page_hold_what_the_records_give(page, made):
     for name, content in there.items():
         if name in CHANGES:
             continue
-        fresh = shown(made[name], FOLDERS[name], page)
-        assert content == fresh, f"{name} is stale: docs/results/method.md says how to make it again"
+        fresh = shown(made[name], RESULTS, page)
+        assert content == fresh, f"{name} is stale: results/README.md says how to draw it"
 
 
 def test_the_pages_show_all_of_ours():
     shown_somewhere = {name for page in PAGES for name in places(page)}
-    assert shown_somewhere == FOLDERS.keys() | CHANGES
+    assert shown_somewhere == SCALE.keys() | CHANGES
 
 
 def test_the_pictures_are_drawn_from_the_records(made):
@@ -189,7 +206,7 @@ def test_the_pictures_are_drawn_from_the_records(made):
     from reproduction.drawing import draw, to_bytes
 
     for name in ("fig-story", "fig-front", "fig-across", "fig1a", "fig1c"):
-        picture = (FOLDERS[name] / f"{name}.svg").read_bytes()
+        picture = place(name, RESULTS).with_suffix(".svg").read_bytes()
         if f"Matplotlib v{importlib.metadata.version('matplotlib')}".encode() in picture:
             assert picture == to_bytes(draw(made[name]), "svg"), f"{name}.svg is stale"
 
@@ -203,41 +220,43 @@ def told_by_its_command(folder):
     return config
 
 
-@pytest.mark.parametrize("folder", ["mnist-nal", "attack-mnist-nal", "shift-mnist-nal"])
-def test_a_network_to_try_says_how_it_was_made(folder):
-    assert told_by_its_command(ROOT / "results" / folder).data == "mnist"
+def test_the_pretrained_network_says_how_it_was_made():
+    assert told_by_its_command(PRETRAINED).data == "mnist"
+    assert {read_head(path)["settings"]["model_hash"] for path in record_paths(PRETRAINED)} == {
+        open_run(PRETRAINED).model_hash
+    }
 
 
-@pytest.mark.parametrize("folder", RUNS, ids=lambda folder: folder.name)
-def test_a_run_says_where_and_how_it_was_made(folder):
-    environment, config = read_json(folder / "environment.json"), read_json(folder / "config.json")
-    on_gpu = GPU in folder.parents
-    assert environment["device"] == ("cuda" if on_gpu else "cpu")
-    assert environment["device_name"].startswith("NVIDIA") == on_gpu
-    assert environment["torch"][0].isdigit()
-    assert len(read_rows(folder / "metrics.jsonl")) == config["epochs"]
-    assert isinstance(config["seed"], int)
-    assert told_by_its_command(folder).run_id == folder.name
-    assert not (folder / "model.safetensors").exists()
+def test_every_run_says_where_and_how_it_was_made(runs):
+    for folder in runs:
+        environment, config = read_json(folder / "environment.json"), read_json(folder / "config.json")
+        on_gpu = "cnn-small" not in folder.name
+        assert environment["device"] == ("cuda" if on_gpu else "cpu")
+        assert environment["device_name"].startswith("NVIDIA") == on_gpu
+        assert environment["torch"][0].isdigit()
+        assert len(read_rows(folder / "metrics.jsonl")) == config["epochs"]
+        assert isinstance(config["seed"], int)
+        assert told_by_its_command(folder).run_id == folder.name.removesuffix("-b")
+        assert not (folder / "model.safetensors").exists()
 
 
-def test_every_evaluation_says_what_it_took(made):
+def test_every_evaluation_says_what_it_took(made, runs):
     works = [work for work in made["ledger"]["works"].values() if "fault" not in work]
-    assert {work["run"] for work in works} <= {folder.name for folder in RUNS}
+    assert {work["run"] for work in works} <= {folder.name for folder in runs}
     assert all(work["seconds"] is None or work["seconds"] > 0 for work in works)
     assert all(work["seconds"] for work in works if work["work"] == "training")
 
 
-@pytest.mark.parametrize("folder", RUNS, ids=lambda folder: folder.name)
-def test_nothing_is_certified_above_what_an_attack_left(folder):
-    certificates = [read_record(path) for path in record_paths(folder, "certify-[!s]*")]
-    for path in record_paths(folder, "attack") if certificates else []:
-        attack = read_record(path)
-        assert contradictions([attack, *certificates]) == []
-        if attack.settings["scored"] == "smoothed":
-            left = robust_shares(attack)
-            for certificate in certificates:
-                radii = certified_radii(certificate)
-                for radius in left:
-                    proved = share(sum(reach >= radius for reach in radii), len(radii))
-                    assert proved.low <= left[radius].high, (certificate.path.name, path.name, radius)
+def test_nothing_is_certified_above_what_an_attack_left(runs):
+    for folder in runs:
+        certificates = [read_record(path) for path in record_paths(folder, "certify-[!s]*")]
+        for path in record_paths(folder, "attack") if certificates else []:
+            attack = read_record(path)
+            assert contradictions([attack, *certificates]) == []
+            if attack.settings["scored"] == "smoothed":
+                left = robust_shares(attack)
+                for certificate in certificates:
+                    radii = certified_radii(certificate)
+                    for radius in left:
+                        proved = share(sum(reach >= radius for reach in radii), len(radii))
+                        assert proved.low <= left[radius].high, (certificate.path, path.name, radius)

@@ -14,6 +14,7 @@ import tarfile
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 ENDING = ".tar.xz"
@@ -26,15 +27,32 @@ _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,+=-]*")
 """A folder or file in an archive: no separator, no leading dot, no leading dash."""
 
 
+@dataclass(frozen=True)
+class Opened:
+    """Paths that can be read now."""
+
+    paths: list[Path]
+    """Folders and files; those of archives lie in a temporary folder."""
+    archives: dict[Path, Path]
+    """By temporary folder the archive that was unpacked into it."""
+
+    def told(self, path: Path) -> Path:
+        """A path as it was given: one below a temporary folder leads through its archive again."""
+        for folder, archive in self.archives.items():
+            if path.is_relative_to(folder):
+                return archive / path.relative_to(folder)
+        return path
+
+
 @contextmanager
-def opened(paths: Iterable[Path | str]) -> Iterator[list[Path]]:
+def opened(paths: Iterable[Path | str]) -> Iterator[Opened]:
     """Paths with every archive among them replaced by its run folders, in a temporary folder that goes at the end.
 
     Args:
         paths: Folders and files, which stay as they are; archives; or paths into an archive.
     """
     with tempfile.TemporaryDirectory(prefix="rhobust-") as temporary:
-        found: list[Path] = []
+        found, archives = list[Path](), dict[Path, Path]()
         for number, path in enumerate(map(Path, paths)):
             split = split_path(path)
             if split is None:
@@ -43,12 +61,13 @@ def opened(paths: Iterable[Path | str]) -> Iterator[list[Path]]:
             archive, inside = split
             # The archive's own name stays readable in what is printed.
             folder = Path(temporary) / str(number) / archive.name
+            archives[folder] = archive
             runs = unpack(archive, folder, inside.parts[0] if inside.parts else None)
             chosen = [folder / inside] if inside.parts else runs
             if not chosen or not chosen[0].exists():
                 raise ValueError(f"{path} must name a run in {archive}, but there is none of that name")
             found += chosen
-        yield found
+        yield Opened(found, archives)
 
 
 def split_path(path: Path) -> tuple[Path, Path] | None:

@@ -11,7 +11,7 @@ from torch import nn
 
 from reproduction import changes, variants
 from reproduction.filling import told_from
-from reproduction.pages import places, shown
+from reproduction.pages import place, places, shown
 from reproduction.reproduce import documents
 from reproduction.workshop import Workshop
 from rhobust import bounds
@@ -176,20 +176,20 @@ def test_one_cycle_is_compared_with_one_cycle():
     assert all(name.startswith("NAL") for front in fronts for name, _ in front.members)
 
 
-def test_the_tables_of_changes_are_what_the_records_give():
-    plan = changes.plan_of(changes.IMAGES, changes.runs())
-    page = places(RESULTS.parent / "docs" / "results" / "ablations.md")
-    made = documents(plan, Workshop(RESULTS / "changes", torch.device("cpu")), -math.inf)
-    for spec, filled in made:
-        document = told_from(filled, RESULTS / "changes")
-        told = "is stale: docs/results/method.md says how to make it again"
-        assert read_json(RESULTS / "changes" / f"{spec.name}.json") == document, f"{spec.name} {told}"
-        shown_there = shown(document, RESULTS / "changes", RESULTS.parent / "docs" / "results" / "ablations.md")
-        assert page[spec.name] == shown_there, f"{spec.name} {told}"
+def test_the_tables_of_changes_are_what_the_records_give(published):
+    folder, plan = published("nal-changes"), changes.plan_of(changes.IMAGES, changes.runs())
+    page = RESULTS.parent / "docs" / "results" / "ablations.md"
+    there = places(page)
+    for spec, filled in documents(plan, Workshop(folder, torch.device("cpu")), -math.inf):
+        document = told_from(filled, folder)
+        told = "is stale: results/README.md says how to draw it"
+        assert read_json(place(spec.name, RESULTS)) == document, f"{spec.name} {told}"
+        assert there[spec.name] == shown(document, RESULTS, page), f"{spec.name} {told}"
 
 
-def test_every_run_of_a_change_is_one_that_the_table_asks_for():
+def test_every_run_of_a_change_is_one_that_the_table_asks_for(published):
     asked = {run.run_id: run.epochs for run in changes.runs().values()}
-    for folder in (RESULTS / "changes" / "runs").iterdir():
-        assert len(read_rows(folder / "metrics.jsonl")) == asked[folder.name]
+    for folder in (published("nal-changes") / "runs").iterdir():
+        assert len(read_rows(folder / "metrics.jsonl")) == asked.pop(folder.name.removesuffix("-b"))
         assert read_json(folder / "environment.json")["device"] == "cuda"
+    assert not asked

@@ -41,10 +41,10 @@ def test_a_plan_knows_what_is_done(made, tiny):
 def test_what_is_there_is_drawn_and_what_is_missing_is_told(tmp_path, capsys):
     code, out, err = called(capsys, "theorem2", "--draw-only", "--out", str(tmp_path))
     assert code == 1
-    assert str(tmp_path / "theorem2.md") in out
+    assert str(tmp_path / "tables" / "theorem2.md") in out
     assert "is not trained" in out
     assert err == "reproduction: tables or figures have gaps, for 11 reasons: see the warnings\n"
-    page = (tmp_path / "theorem2.md").read_text()
+    page = (tmp_path / "tables" / "theorem2.md").read_text()
     assert page.endswith("\n\nNot measured yet.\n")
 
 
@@ -55,7 +55,7 @@ def test_what_is_there_is_drawn_and_what_is_missing_is_told(tmp_path, capsys):
         ([], "names must be all, ours or of table1"),
         (["fig1d", "--scale", "small"], "fig1d must have a data set at the scale small, but has none"),
         (["all", "--plan", "--draw-only"], "--plan and --draw-only must not be given together"),
-        (["all", "--plan", "--publish", "there"], "--plan and --publish must not be given together"),
+        (["all", "--plan", "--records", "there"], "--plan and --records must not be given together"),
         (["all", "--plan", "--into", "page.md"], "--plan and --into must not be given together"),
         (["table1", "--into", "nowhere.md"], "nowhere.md must exist, but there is no such file"),
     ],

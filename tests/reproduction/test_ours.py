@@ -11,13 +11,14 @@ from reproduction import seeds, short
 from reproduction.__main__ import main
 from reproduction.drawing import draw
 from reproduction.jobs import Training, runs_of
+from reproduction.pages import place
 from reproduction.plan import BEYOND, plan
 from reproduction.reproduce import reproduce
 from reproduction.scales import SCALES
 from reproduction.specs import Seeds
 from reproduction.writing import block
 from rhobust.attacks import PaperPGD
-from rhobust.records import read_rows
+from rhobust.records import read_json, read_rows
 from tests.reproduction.conftest import workshop_in
 
 NAMES = ["fig-front", "fig-story"]
@@ -44,7 +45,7 @@ def shown(tmp_path_factory, quick):
 def drawn(folder, names, scale):
     """The documents of what is there, and the faults."""
     outcome = reproduce(plan(names, scale), workshop_in(folder), draw_only=True)
-    return [json.loads((folder / f"{name}.json").read_text()) for name in names], outcome.faults
+    return [read_json(place(name, folder)) for name in names], outcome.faults
 
 
 def test_what_the_readme_shows_rests_on_the_tables_alone():
@@ -133,8 +134,8 @@ def test_the_story_is_printed_measured_and_proved(shown, quick):
 def test_a_row_that_is_half_measured_is_shown_and_the_rest_is_named(shown, quick):
     [document], faults = drawn(shown, ["table-story"], quick)
     text = block(document)
-    assert text == (shown / "table-story.md").read_text().partition("\n\n")[2].rstrip("\n")
-    assert str(shown) not in (shown / "table-story.json").read_text() + text
+    assert text == (shown / "tables" / "table-story.md").read_text().partition("\n\n")[2].rstrip("\n")
+    assert str(shown) not in (shown / "tables" / "table-story.json").read_text() + text
     assert all(fault.startswith(str(shown)) for fault in faults)
     rows = {line.split(" | ")[0][2:]: line.split(" | ")[1:] for line in text.splitlines() if line.startswith("| ")}
     assert rows["method"][:2] == ["natural (n 6)", "PGD-20 at 0.92, printed"]
@@ -188,7 +189,7 @@ def test_the_ledger_adds_up_the_records(shown, quick, tmp_path):
         assert work["rate"] == median(rates[1:] or rates)
         assert work["setting"]["epochs"] == len(epochs)
         assert work["setting"]["command"].startswith("rhobust train method:")
-    page = (tmp_path / "copy" / "ledger.md").read_text()
+    page = (tmp_path / "copy" / "tables" / "ledger.md").read_text()
     total = sum(work["seconds"] or 0 for work in there) / 60
     [row] = [line for line in page.splitlines() if line.startswith("| all of these")]
     planned = plan(["ledger"], quick)
@@ -199,7 +200,7 @@ def test_the_ledger_adds_up_the_records(shown, quick, tmp_path):
     assert float(row.split(" | ")[5].rstrip(" |")) == pytest.approx(total, abs=0.06)
     assert "count as 0: 1." in page
     assert page.count("not known") == 1
-    table = (tmp_path / "copy" / "ledger.csv").read_text().splitlines()
+    table = (tmp_path / "copy" / "tables" / "ledger.csv").read_text().splitlines()
     assert len(table) == 1 + len(trainings) + there
 
 
@@ -221,28 +222,31 @@ def test_seeds_are_shown_as_their_mean_and_each(tmp_path, quick, monkeypatch):
     assert len(list(tmp_path.glob("runs/*"))) == 3, "one run a seed for all gammas"
 
     def first_cell():
-        return json.loads((tmp_path / "table-mnist.json").read_text())["lines"][0]["cells"][0]["ours"][0]
+        return json.loads((tmp_path / "tables" / "table-mnist.json").read_text())["lines"][0]["cells"][0]["ours"][0]
+
+    def page():
+        return (tmp_path / "tables" / "table-mnist.md").read_text()
 
     whole = first_cell()
     values = [seed["value"] for seed in whole["seeds"]]
     assert whole["value"] == pytest.approx(mean(values))
     assert whole["low"] == min(seed["low"] for seed in whole["seeds"])
     assert whole["high"] == max(seed["high"] for seed in whole["seeds"])
-    assert f"<br>{values[0]:.4f} {values[1]:.4f} {values[2]:.4f} |" in (tmp_path / "table-mnist.md").read_text()
+    assert f"<br>{values[0]:.4f} {values[1]:.4f} {values[2]:.4f} |" in page()
 
     [gone] = {seed["record"].split("/")[1] for seed in whole["seeds"][1:2]}
     shutil.rmtree(tmp_path / "runs" / gone)
     outcome = reproduce(plan(["table-mnist"], quick), workshop_in(tmp_path), draw_only=True)
     assert outcome.faults == (f"{tmp_path / 'runs' / gone} must hold a finished run, but it is not trained",)
     assert first_cell()["value"] == pytest.approx(mean([values[0], values[2]]))
-    assert f"<br>{values[0]:.4f} not yet {values[2]:.4f} |" in (tmp_path / "table-mnist.md").read_text()
+    assert f"<br>{values[0]:.4f} not yet {values[2]:.4f} |" in page()
 
 
 def test_ours_stands_for_all_of_them(tmp_path, capsys):
     code = main(["ours", "--draw-only", "--out", str(tmp_path), "--quiet", "--device", "cpu"])
     capsys.readouterr()
     assert code == 1
-    assert {path.stem for path in tmp_path.glob("*.json")} == set(BEYOND)
+    assert {path.stem for path in tmp_path.glob("*s/*.json")} == set(BEYOND)
 
 
 def test_variations_change_one_setting_at_a_time():

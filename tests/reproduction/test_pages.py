@@ -5,7 +5,7 @@ import json
 import pytest
 
 from reproduction.__main__ import main
-from reproduction.pages import check, insert, places, shown
+from reproduction.pages import check, insert, place, places, shown
 
 CURVE = {"colour": "NAL", "kind": "", "x": [0], "y": [1]}
 FIGURE = {"name": "fig-front", "title": "A front", "panels": [{"curves": [CURVE]}]}
@@ -52,9 +52,10 @@ left alone
 @pytest.fixture
 def page(tmp_path):
     (tmp_path / "docs").mkdir()
-    (tmp_path / "out").mkdir()
     for document in (TABLE, FIGURE):
-        (tmp_path / "out" / f"{document['name']}.json").write_text(json.dumps(document))
+        path = place(document["name"], tmp_path / "out")
+        path.parent.mkdir(parents=True)
+        path.write_text(json.dumps(document))
     (tmp_path / "docs" / "page.md").write_text(PAGE)
     return tmp_path / "docs" / "page.md"
 
@@ -66,7 +67,7 @@ def test_marked_places_are_filled_and_nothing_else_is_touched(page):
     table = "| method |  | 0 | n |\n| --- | --- | ---: | ---: |\n| NAL | EOT | 0.5000 (0.250 to 0.750) | 4 |"
     assert places(page) == {
         "table-main": f"{table}\n\nBehind a number: its 95% interval.",
-        "fig-front": "![A front](../out/fig-front.svg)",
+        "fig-front": "![A front](../out/figures/fig-front.svg)",
         "ledger": "left alone",
     }
     for line in ("Words before.", "Words between: `<!-- table-main -->`.", "left alone"):
@@ -81,7 +82,7 @@ def test_a_picture_without_a_curve_is_not_shown(page):
     gone = {**FIGURE, "panels": [{"curves": [{**CURVE, "fault": "gone"}, {**CURVE, "printed": True}]}]}
     assert shown(gone, page.parent, page) == "Not measured yet."
     matrix = {"name": "fig-transfer", "title": "t", "cells": [[{"fault": "gone"}, {"value": 1.0}]]}
-    assert shown(matrix, page.parent, page) == "![t](fig-transfer.svg)"
+    assert shown(matrix, page.parent, page) == "![t](figures/fig-transfer.svg)"
 
 
 @pytest.mark.parametrize(

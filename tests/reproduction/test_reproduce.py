@@ -19,11 +19,11 @@ MADE = [
 
 
 def files(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    return {path.name: path.read_bytes() for kind in ("tables", "figures") for path in (folder / kind).iterdir()}
 
 
 def cells(folder, name="table-elu"):
-    document = json.loads((folder / f"{name}.json").read_text())
+    document = json.loads((folder / "tables" / f"{name}.json").read_text())
     return [(line["keys"], cell) for line in document["lines"] for cell in line["cells"]]
 
 
@@ -56,7 +56,7 @@ def test_every_cell_has_its_record_and_says_what_the_rows_say(made):
 
 
 def test_the_curves_are_the_epochs(made):
-    document = json.loads((made / "fig-training.json").read_text())
+    document = json.loads((made / "figures" / "fig-training.json").read_text())
     for panel, key in zip(document["panels"], ("loss", "accuracy"), strict=True):
         for curve in panel["curves"]:
             epochs = [json.loads(line) for line in (made / curve["record"]).read_text().splitlines()]
@@ -103,7 +103,7 @@ def faulty(copied, tiny, **options):
     """What is told of a damaged reproduction, and which cells are missing."""
     outcome = reproduce(plan(NAMES, tiny), workshop_in(copied), **options)
     missing = [cell for _, cell in cells(copied) for ours in cell["ours"] if "fault" in ours]
-    page = (copied / "table-elu.md").read_text()
+    page = (copied / "tables" / "table-elu.md").read_text()
     assert str(copied) not in page
     for fault in outcome.faults:
         assert "\n" not in fault

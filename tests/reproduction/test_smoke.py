@@ -27,7 +27,7 @@ def finish(folder):
 
 
 def made(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    return {path.name: path.read_bytes() for kind in ("tables", "figures") for path in (folder / kind).iterdir()}
 
 
 def parts(document):

@@ -1,3 +1,4 @@
+import re
 import shlex
 import sys
 from dataclasses import dataclass, fields, replace
@@ -7,7 +8,7 @@ import pytest
 
 from rhobust.cli import parse
 from rhobust.commands.train import Train
-from rhobust.methods import ERM, NAL, AnyMethod
+from rhobust.methods import ERM, NAL, AdversarialTraining, AnyMethod
 from rhobust.settings import Foreign, kind_of
 from rhobust.training import TrainConfig, config_from_json, config_to_json, train_command
 
@@ -66,7 +67,7 @@ def test_a_users_own_method_round_trips():
     document = config_to_json(config(method=Mine(0.4)))
     assert document["method"] == {"kind": f"{Mine.__module__}:Mine", "sigma": 0.4}
     assert config_from_json(document, "config.json") == config(method=Mine(0.4))
-    assert config(method=Mine(0.4)).run_id.startswith("mine-digits-")
+    assert config(method=Mine(0.4)).run_id.startswith("mine-sigma0.4-digits-")
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ def test_a_users_subclass_of_our_method_round_trips_with_its_own_fields():
     assert document["method"]["kind"] == f"{MyNal.__module__}:MyNal"
     assert (document["method"]["gamma"], document["method"]["share"]) == (2.0, 0.25)
     assert config_from_json(document, "config.json") == config(method=MyNal(gamma=2.0, share=0.25))
-    assert config(method=MyNal()).run_id.startswith("mynal-digits-")
+    assert config(method=MyNal()).run_id.startswith("mynal-sigma0.1-gamma0.5-digits-")
 
 
 def test_a_method_that_is_not_imported_is_read_but_never_imported():
@@ -104,8 +105,12 @@ def test_a_method_that_is_not_imported_is_read_but_never_imported():
 
 
 def test_the_run_id_is_readable_and_changes_with_every_field():
-    assert config().run_id.startswith("nal-digits-cnn-small-")
-    assert config(data="/a/b/photos/").run_id.startswith("nal-photos-")
+    assert re.fullmatch(r"nal-sigma0.1-gamma0.5-digits-cnn-small-epochs\d+-seed0-[0-9a-f]{8}", config().run_id)
+    assert config(data="/a/b/photos/").run_id.startswith("nal-sigma0.1-gamma0.5-photos-")
+    assert config(method=AdversarialTraining(eps=0.9), activation="elu", seed=3).run_id.startswith("pgd-eps0.9-digits-")
+    assert "-elu-" in config(activation="elu").run_id
+    assert "-seed3-" in config(seed=3).run_id
+    assert config(method=NAL(inner="paper")).run_id.startswith("nal-paper-sigma")
     other = {
         "method": ERM(),
         "data": "mnist",

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import tyro
 
+from rhobust.archives import opened
 from rhobust.commands.options import Common, CommonOptions, print_table
 from rhobust.formatting import format_interval, format_number
 from rhobust.measurements import comparison, is_record, partners, read_compared, write_tsv
@@ -29,8 +30,8 @@ class Compare:
     """
 
     files: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FILE [FILE ...]")]
-    """Run folders; or records of certify and attack (.jsonl, .jsonl.gz) and tables of Cohen et al. (other names), which
-    cannot be checked."""
+    """Run folders, also inside archives (.tar.xz); or records of certify and attack (.jsonl, .jsonl.gz) and tables of
+    Cohen et al. (other names), which cannot be checked."""
     radii: tuple[float, ...] | None = None
     """Where they are compared: those of the attack, or of the grid of a certificate, which say nothing of others; else
     0 to 1 by quarters."""
@@ -42,11 +43,15 @@ class Compare:
         if not self.files:
             raise ValueError("at least one record or table must be given, got none")
         radii = None if self.radii is None else sizes("radii", self.radii)
-        if self.tsv is not None:
-            if len(self.files) != 1 or not is_record(self.files[0]):
-                raise ValueError(f"--tsv must come with one record, got {len(self.files)} files")
-            write_tsv(read_record(self.files[0]), self.tsv)
-        return {"comparisons": [comparison(group, radii) for group in self._groups()]}
+        with opened(self.files) as found:
+            if self.tsv is not None:
+                if len(found.paths) != 1 or not is_record(found.paths[0]):
+                    raise ValueError(f"--tsv must come with one record, got {len(found.paths)} files")
+                write_tsv(read_record(found.paths[0]), self.tsv)
+            comparisons = [comparison(group, radii) for group in _groups(found.paths)]
+            for one in (one for compared in comparisons for one in compared["files"]):
+                one["file"] = str(found.told(Path(one["file"])))
+        return {"comparisons": comparisons}
 
     def show(self, result: dict[str, Any]) -> None:
         for place, one in enumerate(result["comparisons"]):
@@ -54,14 +59,15 @@ class Compare:
                 print()
             _show(one["files"], one["radii"])
 
-    def _groups(self) -> list[list[Record]]:
-        folders = [path for path in self.files if path.is_dir()]
-        if not folders:
-            return [[read_compared(path) for path in self.files]]
-        if len(folders) < len(self.files) or len(folders) == 1:
-            others = len(self.files) - len(folders)
-            raise ValueError(f"folders must come two at least and without files, got {len(folders)} and {others} files")
-        return partners(folders)
+
+def _groups(paths: Sequence[Path]) -> list[list[Record]]:
+    folders = [path for path in paths if path.is_dir()]
+    if not folders:
+        return [[read_compared(path) for path in paths]]
+    if len(folders) < len(paths) or len(folders) == 1:
+        others = len(paths) - len(folders)
+        raise ValueError(f"folders must come two at least and without files, got {len(folders)} and {others} files")
+    return partners(folders)
 
 
 def _show(files: Sequence[Row], radii: Sequence[float]) -> None:

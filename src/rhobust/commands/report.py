@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import tyro
 
+from rhobust.archives import opened
 from rhobust.commands.options import Common, CommonOptions
 from rhobust.report import write_report
 
@@ -16,7 +17,7 @@ class Report:
     """Write one self-contained HTML page about runs."""
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN [RUN ...]")]
-    """Run folders."""
+    """Run folders, or archives of them (.tar.xz)."""
     out: Path = Path("report.html")
     """The page."""
     common: CommonOptions = Common()
@@ -26,7 +27,8 @@ class Report:
             raise ValueError("at least one run folder must be given, got none")
         if self.out.is_dir():
             raise ValueError(f"out must name a file, got the folder {self.out}")
-        written = write_report(self.runs, self.out)
+        with opened(self.runs) as found:
+            written = write_report(found.paths, self.out)
         for problem in written.problems:
             sys.stderr.write(f"rhobust: {problem}\n")
         return {

@@ -81,7 +81,8 @@ def _settings(run: Run) -> dict[str, str]:
 
 
 def _hash(run: Run) -> str | None:
-    """The hash at the end of a name that a training chose, METHOD-DATA-MODEL-HASH; None for any other name."""
+    """The hash at the end of a name that a training chose, METHOD-...-DATA-MODEL-...-HASH; None for any other name."""
     method, model = (str(word).rpartition(":")[2] for word in (run.method.get("kind"), run.config.get("model")))
-    found = re.fullmatch(rf"{re.escape(method.lower())}-.+-{re.escape(model)}-([0-9a-f]{{8}})", run.label)
+    pattern = rf"{re.escape(method.lower())}-.+-{re.escape(model)}-(?:.+-)?([0-9a-f]{{8}}(?:-[b-z])?)"
+    found = re.fullmatch(pattern, run.label)
     return found[1] if found else None

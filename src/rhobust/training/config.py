@@ -90,11 +90,26 @@ class TrainConfig:
 
     @property
     def run_id(self) -> str:
-        """A readable name, unique for this config."""
-        data = self.data.rstrip("/").rsplit("/", 1)[-1].removesuffix(".npz")
-        model = self.model.replace(":", "-")
-        method = config_to_json(self)["method"]["kind"].rpartition(":")[2].lower()
-        return f"{method}-{data}-{model}-{settings_hash(config_to_json(self))}"
+        """A readable name that only this config has: method and its strength, data, model, epochs, seed, hash."""
+        settings = config_to_json(self)
+        method = settings["method"]
+        strength = [f"{key}{method[key]:g}" for key in _STRENGTH if isinstance(method.get(key), int | float)]
+        words = [
+            method["kind"].rpartition(":")[2].lower(),
+            *([method["inner"]] if method.get("inner") in ("paper", "search") else []),
+            *strength,
+            self.data.rstrip("/").rsplit("/", 1)[-1].removesuffix(".npz"),
+            self.model.replace(":", "-"),
+            *([] if self.activation == "relu" else [self.activation]),
+            f"epochs{self.epochs}",
+            f"seed{self.seed}",
+            settings_hash(settings),
+        ]
+        return "-".join(words)
+
+
+_STRENGTH = ("sigma", "gamma", "eps", "rho")
+"""What a method trades accuracy for robustness with: its noise, its price of moving an input, its radius."""
 
 
 def config_to_json(config: TrainConfig) -> dict[str, Any]:

@@ -1,0 +1,164 @@
+"""One row per published network: what it is, how it is trained, where its records lie, and its headline numbers.
+
+Every number is counted from the records (`rhobust.measurements`), none is written by hand.
+"""
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from rhobust.archives import ENDING, opened
+from rhobust.formatting import format_number
+from rhobust.measurements import CERTIFIED, ROBUST, Measurement, measurements, read_finished
+from rhobust.records import Record, Row, read_head, read_json, record_paths, write_whole
+from rhobust.training import open_run, train_command
+from rhobust.training.run import ENVIRONMENT, FINGERPRINT, WEIGHTS, file_hash
+
+RADIUS = {"mnist": 0.84, "cifar10": 0.92, "tiny-imagenet-50": 0.93}
+"""The L2 radius of the paper's main comparison on each data set, at which the white-box attack is quoted."""
+CERTIFIED_RADIUS = {"mnist": 0.1, "cifar10": 0.25, "tiny-imagenet-50": 0.25}
+"""The L2 radius at which certified accuracy is quoted."""
+WHITE_BOX = ("eot", "pgd")
+"""Attacks that know the network and its noise; AutoAttack was run on fewer images, the paper's attack is weaker."""
+METHOD = ("sigma", "gamma", "eps", "rho", "inner", "steps", "draws")
+TRAINING = ("data", "model", "activation", "epochs", "optimizer", "lr", "schedule", "seed")
+NUMBERS = ("natural", "white_box", "certified_0", "certified")
+COLUMNS = (
+    *("name", "method", *METHOD, *TRAINING, "weights", "records", "device"),
+    *("natural", "radius", "white_box", "attacked", "certified_radius", "certified_0", "certified", "certified_images"),
+    "command",
+)
+"""Columns of index.csv; results/README.md says what they mean."""
+
+
+def write_index(results: Path) -> list[Path]:
+    """Write index.csv and index.md of a folder of results."""
+    table = rows(results)
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(table)
+    write_whole(results / "index.csv", buffer.getvalue())
+    write_whole(results / "index.md", page(table))
+    return [results / "index.csv", results / "index.md"]
+
+
+def rows(results: Path) -> list[dict[str, str]]:
+    """One row per network of the packed records and of `pretrained`, in the order of archives and names."""
+    found = []
+    for archive in sorted((results / "records").glob(f"*{ENDING}")):
+        with opened([archive]) as here:
+            found += [row(run, archive.relative_to(results).as_posix()) for run in here.paths]
+    for weights in sorted(results.glob(f"pretrained/*/{WEIGHTS}")):
+        found.append(row(weights.parent, weights.parent.relative_to(results).as_posix()))
+    return found
+
+
+def row(run: Path, records: str) -> dict[str, str]:
+    """What the index says of one run folder.
+
+    Args:
+        run: The folder.
+        records: Where it is published, told from the folder of results.
+    """
+    config, settings = open_run(run).config, read_json(run / "config.json")
+    environment = read_json(run / ENVIRONMENT)
+    weights = read_json(run / FINGERPRINT)["model_hash"] if (run / FINGERPRINT).exists() else file_hash(run / WEIGHTS)
+    told = {key: _plain(settings["method"].get(key)) for key in METHOD} | {
+        key: _plain(settings[key]) for key in TRAINING
+    }
+    # A method of the experiments' own has no command line: the module that trains it is named.
+    command = train_command(config) or "python -m reproduction.changes"
+    named = run.name if run.name.startswith(config.run_id) else config.run_id
+    found = {
+        "name": named,
+        "method": settings["method"]["kind"].rpartition(":")[2].lower(),
+        **told,
+        "weights": weights,
+        "records": records,
+        "device": environment.get("device_name") or environment["device"],
+        "command": command,
+    }
+    return {column: {**found, **_headline(run, settings)}.get(column, "") for column in COLUMNS}
+
+
+def _headline(run: Path, settings: Row) -> dict[str, str]:
+    """Natural accuracy, accuracy under the white-box attack and certified accuracy, each with its images."""
+    told: dict[str, str] = {}
+    radius, certified_radius = RADIUS.get(settings["data"]), CERTIFIED_RADIUS.get(settings["data"])
+    attacks = [read_finished(path) for path in record_paths(run, "attack") if _own_attack(path, settings)]
+    # The record with the most images speaks; of equals the white-box attack.
+    attacks.sort(key=lambda record: (record.settings["attack"]["kind"] in WHITE_BOX, len(record.rows)), reverse=True)
+    if attacks:
+        standing = _at(attacks[0], ROBUST)
+        told |= {"natural": _shown(standing.get(0.0)), "attacked": str(standing[0.0].n)}
+        if attacks[0].settings["attack"]["kind"] in WHITE_BOX and radius in standing:
+            told |= {"radius": f"{radius:g}", "white_box": _shown(standing[radius])}
+    certificates = [read_finished(path) for path in record_paths(run, "certify-[!s]*")]
+    for record in sorted(certificates, key=lambda record: record.settings["way"] == "grid", reverse=True):
+        proved = _at(record, CERTIFIED)
+        if certified_radius in proved:
+            told |= {"certified_radius": f"{certified_radius:g}", "certified": _shown(proved[certified_radius])}
+            told |= {"certified_0": _shown(proved.get(0.0)), "certified_images": str(proved[certified_radius].n)}
+            break
+    return told
+
+
+def _own_attack(path: Path, settings: Row) -> bool:
+    """Whether a record attacks the network itself, as its training means it to be used."""
+    header = read_head(path)["settings"]
+    smoothed = settings["method"].get("sigma") is not None
+    return (
+        header["source"] is None
+        and header["scored"] == ("smoothed" if smoothed else "base")
+        and header["attack"]["kind"] in (*WHITE_BOX, "paper")
+    )
+
+
+def _at(record: Record, quantity: str) -> dict[float | None, Measurement]:
+    return {one.at: one for one in measurements(record) if one.quantity == quantity}
+
+
+def _shown(one: Measurement | None) -> str:
+    return "" if one is None else format_number(one.value, 4, one.direction)
+
+
+def _plain(value: Any) -> str:
+    return "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+TITLES = {
+    "records/cifar10.tar.xz": "CIFAR-10: the main comparison, seeds and variations",
+    "records/mnist.tar.xz": "MNIST: three seeds per method and penalty",
+    "records/mnist-small.tar.xz": "MNIST on a laptop: Figures 1a and 1c of the paper",
+    "records/nal-changes.tar.xz": "CIFAR-10: changes of NAL that were tried",
+    "records/tiny-imagenet-50.tar.xz": "Tiny ImageNet, 50 classes",
+    "pretrained/mnist-nal": "A network with its weights",
+}
+"""What each archive holds."""
+HEADS = ("name", "weights", "natural", "white-box attack", "certified", "command")
+
+
+def page(table: Sequence[dict[str, str]]) -> str:
+    """The index as people read it: one table per archive."""
+    lines = [
+        "# All published networks",
+        "",
+        f"{len(table)} networks; [README.md](README.md) says what the columns mean.",
+    ]
+    for records in dict.fromkeys(one["records"] for one in table):
+        group = [one for one in table if one["records"] == records]
+        lines += ["", f"## {TITLES.get(records, records)}", "", f"[{records}]({records})", "", *_table(group)]
+    return "\n".join(lines) + "\n"
+
+
+def _table(group: Iterable[dict[str, str]]) -> list[str]:
+    lines = [f"| {' | '.join(HEADS)} |", f"| {' | '.join('---' for _ in HEADS)} |"]
+    for one in group:
+        attack = f"{one['white_box']} at {one['radius']}" if one["white_box"] else ""
+        proved = f"{one['certified']} at {one['certified_radius']}" if one["certified"] else ""
+        cells = [f"`{one['name']}`", one["weights"], one["natural"], attack, proved, f"`{one['command']}`"]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines

@@ -1,0 +1,72 @@
+"""Commands over published results: python -m reproduction pack | index | audit."""
+
+import argparse
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from reproduction.archive import pack
+from reproduction.index import write_index
+from rhobust.archives import ENDING, opened
+from rhobust.evaluation import audit_record
+from rhobust.progress import no_progress
+from rhobust.records import read_head, record_paths
+
+AUDITED = ("certify", "certify-shift")
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose complaint is one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}\n")
+
+
+def pack_command(arguments: Sequence[str]) -> int:
+    """Pack a reproduction's finished runs and records, without weights, into an archive."""
+    parser = Parser(prog="reproduction pack", description=pack_command.__doc__)
+    parser.add_argument("out", type=Path, help="folder of the reproduction; its run folders are in runs/")
+    parser.add_argument("archive", type=Path, help="NAME.tar.xz; what it holds already stays")
+    given = parser.parse_args(arguments)
+    print(*pack(given.out, given.archive), sep="\n")
+    return 0
+
+
+def index_command(arguments: Sequence[str]) -> int:
+    """Write index.csv and index.md of all published networks, counted from the records."""
+    parser = Parser(prog="reproduction index", description=index_command.__doc__)
+    parser.add_argument("results", type=Path, nargs="?", default=Path("results"), help="folder (default: results)")
+    print(*write_index(parser.parse_args(arguments).results), sep="\n")
+    return 0
+
+
+def audit_command(arguments: Sequence[str]) -> int:
+    """Recompute everything that the packed records certify from their counts; 1 if a record does not stand."""
+    parser = Parser(prog="reproduction audit", description=audit_command.__doc__)
+    default = Path("results") / "records"
+    parser.add_argument("records", type=Path, nargs="?", default=default, help=f"archives (default: {default})")
+    folder, failed = parser.parse_args(arguments).records, 0
+    archives = sorted(folder.glob(f"*{ENDING}"))
+    if not archives:
+        raise ValueError(f"{folder} must hold archives *{ENDING}, got none")
+    for archive in archives:
+        count = 0
+        with opened([archive]) as found:
+            for path in (path for run in found.paths for path in record_paths(run, "certify*")):
+                if read_head(path).get("kind") not in AUDITED:
+                    continue
+                audit = audit_record(path, device="cpu", share=0, progress=no_progress)
+                count += 1
+                for problem in audit["problems"]:
+                    failed += 1
+                    print(f"{found.told(path)}: {problem}")
+        print(f"{archive.name}: {count} records of certificates recomputed")
+    return 1 if failed else 0
+
+
+TOOLS: dict[str, Callable[[Sequence[str]], int]] = {
+    "pack": pack_command,
+    "index": index_command,
+    "audit": audit_command,
+}
+"""What `python -m reproduction` takes in place of the names of tables and figures."""
