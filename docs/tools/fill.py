@@ -15,7 +15,8 @@ numbers. A format may follow a colon:
     ,.0       with thousands separators                               .4 down   four digits, rounded down
     ms        seconds shown as milliseconds
 
-A table or figure is put between the lines `<!-- NAME -->` and `<!-- /NAME -->`.
+A table or figure is put between the lines `<!-- NAME -->` and `<!-- /NAME -->`; `headline` is the summary in one small
+table.
 """
 
 import csv
@@ -23,7 +24,7 @@ import json
 import os
 import re
 import sys
-from decimal import ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
+from decimal import ROUND_FLOOR, ROUND_HALF_EVEN, ROUND_HALF_UP, Decimal
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,17 @@ ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "results"
 NUMBER = re.compile(r"(?<![\w.,-])(-?[\d.,]*\d%?|\?)<!--= (.+?) -->")
 PLACE = re.compile(r"^<!-- ([\w-]+) -->\n(.*?)^<!-- /\1 -->$", re.MULTILINE | re.DOTALL)
+SUMMARY = "table-story"
+HEADLINE = {
+    "natural accuracy": ("natural", "value", "%"),
+    "PGD-20, eps 0.92, reported in the paper": ("PGD-20 at 0.92", "printed", "%"),
+    "PGD-20, eps 0.92": ("PGD-20 at 0.92", "value", "%"),
+    "white-box attack (EOT-PGD), eps 0.92": ("sees all at 0.92", "value", "%"),
+    "AutoAttack, eps 0.92": ("AutoAttack at 0.92", "value", "%"),
+    "certified accuracy at radius 0.25": ("certified at 0.25", "value", "%"),
+    "certified accuracy under every shift up to W2 0.1": ("certified, W2 0.1", "value", "% down"),
+}
+"""Columns of the headline table: column of the summary, field and format."""
 VALUES = ("printed", "value", "low", "high", "n", "record", "fault")
 
 
@@ -91,17 +103,17 @@ def number(spec: str) -> str:
         return f"{_rounded(stored, int(match[2]), ROUND_FLOOR if match[3] else ROUND_HALF_EVEN):{match[1]}f}"
     match style or "%":
         case "%":
-            return f"{_rounded(100 * stored, 1, ROUND_HALF_EVEN)}%"
+            return f"{_rounded(100 * stored, 1, ROUND_HALF_UP)}%"
         case "%2":
-            return f"{_rounded(100 * stored, 2, ROUND_HALF_EVEN)}%"
+            return f"{_rounded(100 * stored, 2, ROUND_HALF_UP)}%"
         case "% down":
             return f"{_rounded(100 * stored, 1, ROUND_FLOOR)}%"
         case "points":
-            return f"{_rounded(100 * stored, 1, ROUND_HALF_EVEN)}"
+            return f"{_rounded(100 * stored, 1, ROUND_HALF_UP)}"
         case "behind":
-            return f"{_rounded(-100 * stored, 1, ROUND_HALF_EVEN)}"
+            return f"{_rounded(-100 * stored, 1, ROUND_HALF_UP)}"
         case "ms":
-            return f"{_rounded(1000 * stored, 1, ROUND_HALF_EVEN)}"
+            return f"{_rounded(1000 * stored, 1, ROUND_HALF_UP)}"
     raise ValueError(f"a format must be one of %, %2, % down, points, behind, ms, .3, ,.3 or .3 down, got {style!r}")
 
 
@@ -109,8 +121,24 @@ def _rounded(value: Decimal, digits: int, rule: str) -> Decimal:
     return value.quantize(Decimal(1).scaleb(-digits), rounding=rule)
 
 
+def headline() -> str:
+    """The main experiment in one small table: percentages without intervals, columns named as in the field."""
+    methods = dict.fromkeys(row["method"] for row in _rows(SUMMARY))
+    lines = [["method", *HEADLINE], ["---", *["---:"] * len(HEADLINE)]]
+    for method in methods:
+        found = {row["column"]: row for row in _rows(SUMMARY) if row["method"] == method}
+        cells = []
+        for column, field, style in HEADLINE.values():
+            known = column in found and found[column][field]
+            cells.append(number(f"{SUMMARY} / {method} / {column} / {field} : {style}") if known else "")
+        lines.append([method, *cells])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
 def place(name: str, page: Path) -> str:
     """What a page shows between the marks of a table or figure."""
+    if name == "headline":
+        return headline()
     pictures = sorted(RESULTS.rglob(f"{name}.svg"))
     if pictures:
         title = json.loads(_result(f"{name}.json").read_text(encoding="utf-8"))["title"]
