@@ -100,7 +100,7 @@ def test_no_example_shares_its_noise_with_another():
 
 
 def test_wrong_number_of_indices_is_refused():
-    with pytest.raises(ValueError, match="one row an index"):
+    with pytest.raises(ValueError, match="one row per index"):
         ExampleNoise(0, "test", [1]).normal(torch.zeros(2, 3), 1)
 
 
@@ -170,7 +170,7 @@ def test_the_look_up_agrees_with_the_search():
     rng = np.random.Generator(np.random.PCG64(0))
     uniform = rng.integers(0, 2**_BITS, 50_000, dtype=np.uint64)
     coarse = table.coarse[uniform >> np.uint64(_BITS - _COARSE)]
-    decided = coarse != table.undecided
+    decided = coarse != table.ambiguous
     assert decided.mean() > 0.98
     assert np.array_equal(coarse[decided], table.search(uniform)[decided])
 

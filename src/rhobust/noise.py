@@ -1,7 +1,7 @@
 """Named random streams, Gaussian noise, and exact integer noise on the 1/255 grid.
 
-A stream is named by a path: (seed, purpose, index, chunk). The name alone decides the draws, so an example gets
-the same noise whatever the order, the batch size, the number of processes or the point of resumption.
+A stream is named by a path: (seed, purpose, index, chunk). The name determines the samples, so an example gets the
+same noise for every order, batch size, number of processes and point of resumption.
 """
 
 import hashlib
@@ -17,17 +17,17 @@ import torch
 from torch import Tensor
 
 LEVELS = 255
-"""Steps of the pixel grid: an 8-bit image holds the points k / 255."""
+"""Steps of the pixel grid: the values of an 8-bit image are k / 255."""
 _BITS = 62
 """Resolution of the integer sampler's uniform variable."""
 _COARSE = 16
-"""Leading bits that decide nearly every draw by one look-up."""
+"""Leading bits that determine nearly every sample by one table look-up."""
 _WORD = 2**32 - 1
-"""The bits of a word."""
+"""Mask of a 32-bit word."""
 
 
 def stream_key(seed: int, *path: str | int) -> int:
-    """The 128-bit key of a named stream; different names give different keys, equal numbers of any type the same."""
+    """The 128-bit key of a named stream; equal integers of any type give the same key."""
     parts = (part if isinstance(part, str) else operator.index(part) for part in (seed, *path))
     name = "\x1f".join(f"{type(part).__name__}:{part}" for part in parts)
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=16).digest(), "little")
@@ -36,15 +36,15 @@ def stream_key(seed: int, *path: str | int) -> int:
 def stream(seed: int, *path: str | int, device: torch.device | str = "cpu") -> torch.Generator:
     """A fresh torch generator for a named stream.
 
-    For training, shuffling and initialisation. Torch's CPU generator keeps only 32 bits of its seed, so thousands of
-    such streams collide; noise that a proof rests on comes from `normal_block` and `grid_block`, whose keys are whole.
+    For training, shuffling and initialisation. Torch's CPU generator uses only 32 bits of its seed, so thousands of
+    such streams collide; the noise of certificates comes from `normal_block` and `grid_block`, which use the whole key.
     """
     generator = torch.Generator(device=device)
     return generator.manual_seed(stream_key(seed, *path) % 2**63)
 
 
 def normal_block(key: int, shape: Sequence[int], device: torch.device | str = "cpu") -> Tensor:
-    """Standard normal float32 draws of one stream."""
+    """Standard normal float32 samples of one stream."""
     if torch.device(device).type == "cpu":
         generator = np.random.Generator(np.random.SFC64(np.random.SeedSequence(key)))
         return torch.from_numpy(generator.standard_normal(tuple(shape), dtype=np.float32))
@@ -52,17 +52,17 @@ def normal_block(key: int, shape: Sequence[int], device: torch.device | str = "c
 
 
 def grid_block(key: int, shape: Sequence[int], sigma: float, device: torch.device | str = "cpu") -> Tensor:
-    """Integer draws k (int16) with P(k) = Phi((k + 1/2) / (255 sigma)) - Phi((k - 1/2) / (255 sigma)).
+    """Integer samples k (int16) with P(k) = Phi((k + 1/2) / (255 sigma)) - Phi((k - 1/2) / (255 sigma)).
 
     k / 255 is Gaussian noise of standard deviation sigma rounded to the pixel grid. For x on the grid, x + k / 255
     is exactly the rounding of x + z with z ~ N(0, sigma^2), so every Gaussian smoothing theorem holds for the
-    classifier "round, then predict". A draw's distribution is off by at most `grid_deviation(sigma)` a coordinate.
+    classifier "round, then predict". The total variation error is at most `grid_deviation(sigma)` per coordinate.
     """
     table = _grid_table(sigma)
     if torch.device(device).type == "cpu":
         raw = np.random.SFC64(np.random.SeedSequence(key)).random_raw(int(np.prod(tuple(shape))))
         k = table.coarse.take((raw >> np.uint64(64 - _COARSE)).view(np.int64))
-        open_cells = np.flatnonzero(k == table.undecided)
+        open_cells = np.flatnonzero(k == table.ambiguous)
         k[open_cells] = table.search(raw[open_cells] >> np.uint64(64 - _BITS))
         return torch.from_numpy(k.reshape(tuple(shape)))
     rows = torch.arange(shape[0], device=device)
@@ -77,22 +77,22 @@ def key_words(key: int) -> list[int]:
 
 
 def grid_steps(keys: Tensor, rows: Tensor, size: int, thresholds: Tensor) -> Tensor:
-    """Draws of the law of `grid_block` for any rows of any streams at once, `(n, size)`.
+    """Samples of the distribution of `grid_block` for any rows of any streams at once, `(n, size)`.
 
-    They come from the counter-based generator Philox4x32-10, so a row can be drawn without those before it, and the
-    same key gives the same draws on every GPU. A draw is given as the number of thresholds it has passed: less by the
-    first integer of the table, it is the k of `grid_block`.
+    They come from the counter-based generator Philox4x32-10, so a row does not need the rows before it, and the same
+    key gives the same samples on every GPU. A sample is the number of thresholds it exceeds; plus the first integer of
+    the table, it is the k of `grid_block`.
 
     Args:
-        keys: The words of each row's stream, int64 `(n, 4)`.
-        rows: The place of each row in its stream, int64 `(n,)`.
-        size: Numbers in a row.
-        thresholds: Those of `grid_thresholds`.
+        keys: The key words of each row's stream, int64 `(n, 4)`.
+        rows: The index of each row in its stream, int64 `(n,)`.
+        size: Samples per row.
+        thresholds: From `grid_thresholds`.
     """
     pairs = (size + 1) // 2
-    place = rows[:, None] * pairs + torch.arange(pairs, device=rows.device)
-    zero = torch.zeros_like(place)
-    words = philox((place, zero, zero + keys[:, 2:3], zero + keys[:, 3:4]), (keys[:, 0:1], keys[:, 1:2]))
+    counter = rows[:, None] * pairs + torch.arange(pairs, device=rows.device)
+    zero = torch.zeros_like(counter)
+    words = philox((counter, zero, zero + keys[:, 2:3], zero + keys[:, 3:4]), (keys[:, 0:1], keys[:, 1:2]))
     high, low = torch.stack(words[::2], dim=-1), torch.stack(words[1::2], dim=-1)
     uniform = (high << (_BITS - 32)) | (low >> (64 - _BITS))
     return torch.bucketize(uniform.flatten(1)[:, :size].contiguous(), thresholds, right=True)
@@ -108,7 +108,7 @@ def philox(counter: tuple[Tensor, ...], key: tuple[Tensor, ...]) -> tuple[Tensor
     c0, c1, c2, c3 = counter
     k0, k1 = key
     for _ in range(10):
-        # The products wrap around beyond 63 bits; the bits that are kept are right all the same.
+        # The products overflow 63 bits; the bits that are used are correct.
         left, right = c0 * 0xD2511F53, c2 * 0xCD9E8D57
         c0, c1 = (right >> 32) & _WORD ^ c1 ^ k0, right & _WORD
         c2, c3 = (left >> 32) & _WORD ^ c3 ^ k1, left & _WORD
@@ -118,19 +118,19 @@ def philox(counter: tuple[Tensor, ...], key: tuple[Tensor, ...]) -> tuple[Tensor
 
 @lru_cache(maxsize=32)
 def grid_thresholds(sigma: float, device: torch.device | str) -> Tensor:
-    """The sampler's thresholds on a device, int64; a uniform 62-bit integer is compared with them."""
+    """The sampler's thresholds for a uniform 62-bit integer, int64, on a device."""
     return torch.from_numpy(_grid_table(sigma).thresholds.astype(np.int64)).to(device)
 
 
 def grid_values(sigma: float, device: torch.device | str) -> Tensor:
-    """The float32 nearest to each point of the grid that an 8-bit image and `grid_steps` can add up to."""
+    """The float32 nearest to each grid point that an 8-bit image plus noise can take."""
     first = _grid_table(sigma).first
     return (torch.arange(first, LEVELS - first + 1).float() / LEVELS).to(device)
 
 
 def grid_deviation(sigma: float) -> float:
-    """Upper bound of the total variation distance between `grid_block` and its stated law, per coordinate and draw."""
-    # Each threshold is off by at most half a unit of 2^-62; the two tails beyond the table hold less than a unit.
+    """Upper bound of the total variation distance between `grid_block` and its distribution, per coordinate."""
+    # Each threshold has an error of at most half a unit of 2^-62; the two tails beyond the table have less than a unit.
     return (len(_grid_table(sigma).thresholds) + 2) * 2.0**-_BITS
 
 
@@ -138,13 +138,13 @@ class Noise(Protocol):
     """A source of standard normal noise for a batch of examples."""
 
     def normal(self, x: Tensor, draws: int) -> Tensor:
-        """Fresh draws, `(draws, *x.shape)`, on the device of x."""
+        """Fresh samples, `(draws, *x.shape)`, on the device of x."""
         ...
 
 
 @dataclass(frozen=True)
 class BatchNoise:
-    """Noise for a whole batch from one generator: the fast way, for training."""
+    """Noise of a whole batch from one generator: fast, for training."""
 
     generator: torch.Generator
 
@@ -154,7 +154,7 @@ class BatchNoise:
 
 @dataclass(frozen=True)
 class DrawnNoise:
-    """Draws made before: the same at every call."""
+    """Fixed samples: the same at every call."""
 
     block: Tensor
 
@@ -163,9 +163,9 @@ class DrawnNoise:
 
 
 class ExampleNoise:
-    """Noise keyed by each example's index: the same for an example whatever batch it stands in.
+    """Noise keyed by each example's index, independent of its batch.
 
-    Call number c draws from the streams (seed, purpose, index, c).
+    Call number c uses the streams (seed, purpose, index, c).
     """
 
     def __init__(self, seed: int, purpose: str, indices: Sequence[int]) -> None:
@@ -174,7 +174,7 @@ class ExampleNoise:
 
     def normal(self, x: Tensor, draws: int) -> Tensor:
         if len(x) != len(self.indices):
-            raise ValueError(f"x must hold one row an index ({len(self.indices)}), got {len(x)} rows")
+            raise ValueError(f"x must hold one row per index ({len(self.indices)}), got {len(x)} rows")
         keys = [stream_key(self.seed, self.purpose, index, self.calls) for index in self.indices]
         self.calls += 1
         blocks = [normal_block(key, (draws, *x.shape[1:]), x.device) for key in keys]
@@ -182,7 +182,7 @@ class ExampleNoise:
 
 
 def noisy_copies(x: Tensor, sigma: float, draws: int, rng: Noise) -> Tensor:
-    """`draws` noisy copies of every example in one batch, `(draws * n, ...)`, draw by draw."""
+    """`draws` noisy copies of every example in one batch, `(draws * n, ...)`, the first copy of all examples first."""
     return (x + sigma * rng.normal(x, draws)).flatten(0, 1)
 
 
@@ -193,8 +193,8 @@ class _GridTable:
     thresholds: np.ndarray
     """uint64: round(2^62 Phi((k + 1/2) / (255 sigma))) for k = first, first + 1, ..."""
     coarse: np.ndarray
-    """int16: the draw for each value of the leading bits, or `undecided` where a threshold cuts the cell."""
-    undecided: int
+    """int16: the sample for each value of the leading bits, or `ambiguous` if a threshold is inside the cell."""
+    ambiguous: int
 
     def search(self, uniform: np.ndarray) -> np.ndarray:
         return (np.searchsorted(self.thresholds, uniform, side="right") + self.first).astype(np.int16)
@@ -206,17 +206,17 @@ def _grid_table(sigma: float) -> _GridTable:
         raise ValueError(f"sigma must be in (0, 10] for noise on the pixel grid, got {sigma}")
     last = int(9.2 * LEVELS * sigma) + 1  # Phi(-9.2) < 2^-65: beyond the sampler's resolution
     with mpmath.workdps(40):
-        scale = LEVELS * mpmath.mpf(float(sigma))  # mpmath knows no float32 of numpy
+        scale = LEVELS * mpmath.mpf(float(sigma))  # mpmath does not accept numpy's float32
         upper = [int(mpmath.nint(mpmath.ncdf((k + 0.5) / scale) * 2**_BITS)) for k in range(last)]
-    # Phi(-t) = 1 - Phi(t) makes the table symmetric, so the draws are too.
+    # Phi(-t) = 1 - Phi(t) makes the table and the distribution symmetric.
     thresholds = np.array([2**_BITS - value for value in reversed(upper)] + upper, dtype=np.uint64)
     table = _GridTable(-last, thresholds, np.empty(0, np.int16), np.iinfo(np.int16).min)
     cells = np.arange(2**_COARSE, dtype=np.uint64) << np.uint64(_BITS - _COARSE)
     low, high = table.search(cells), table.search(cells + np.uint64(2 ** (_BITS - _COARSE) - 1))
-    coarse = np.where(low == high, low, table.undecided).astype(np.int16)
-    return _GridTable(table.first, thresholds, coarse, table.undecided)
+    coarse = np.where(low == high, low, table.ambiguous).astype(np.int16)
+    return _GridTable(table.first, thresholds, coarse, table.ambiguous)
 
 
 def _device_generator(key: int, device: torch.device | str) -> torch.Generator:
-    # CUDA's Philox generator keeps all 64 bits of its seed.
+    # CUDA's Philox generator uses all 64 bits of its seed.
     return torch.Generator(device=device).manual_seed(key % 2**63)

@@ -1,4 +1,4 @@
-"""What long work tells while it runs, and one way to show it: a bar on a terminal, plain lines elsewhere."""
+"""Progress callbacks, and the default display: bars on a terminal, plain lines elsewhere."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -6,52 +6,52 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from dataclasses import dataclass
 
 LOG_EVERY = 30.0
-"""Seconds after which a log without a terminal gets a line even if little was done."""
+"""Seconds after which a log without a terminal gets a line at the latest."""
 
 
 @dataclass(frozen=True)
 class ProgressEvent:
-    """How far a piece of work is."""
+    """The progress of a task."""
 
     task: str
-    """What is being done; the same text until it is done."""
+    """Name of the task; the same for all its events."""
     done: int
-    """How much of it, in `unit`."""
+    """Units done."""
     total: int | None
-    """How much there is; None when nobody said."""
+    """Units in total; None if unknown."""
     unit: str
-    """What is counted: "bytes", "images", "epochs"."""
+    """Unit: "bytes", "images", "epochs"."""
     note: str = ""
-    """A few words on how it goes."""
+    """Short status text."""
 
 
 ProgressCallback = Callable[[ProgressEvent | str], None]
-"""Takes every step and every line worth telling."""
+"""Receives every progress event and every message."""
 
 
 def no_progress(_: ProgressEvent | str) -> None:
-    """Tell nothing."""
+    """Ignore all events."""
 
 
 def progress_or_default(progress: ProgressCallback | None) -> AbstractContextManager[ProgressCallback]:
-    """The report that was given, or for None one that draws on stderr."""
+    """The given callback; None: one that shows progress on stderr."""
     return show_progress() if progress is None else nullcontext(progress)
 
 
 @contextmanager
 def show_progress() -> Iterator[ProgressCallback]:
-    """A report that draws on stderr: bars on a terminal; elsewhere a line a quarter of the work or half a minute.
+    """A callback that shows progress on stderr: bars on a terminal; elsewhere a line per quarter or half a minute.
 
-    Nothing is written, and nothing imported, before the first report.
+    Nothing is written or imported before the first event.
     """
     with ExitStack() as stack:
         display: ProgressCallback | None = None
 
-        def progress(step: ProgressEvent | str) -> None:
+        def progress(event: ProgressEvent | str) -> None:
             nonlocal display
             if display is None:
                 display = _display(stack)
-            display(step)
+            display(event)
 
         yield progress
 
@@ -74,38 +74,38 @@ def _display(stack: ExitStack) -> ProgressCallback:
     )
     tasks = {}
 
-    def draw(step: ProgressEvent | str) -> None:
-        if isinstance(step, str):
-            console.print(step, markup=False)
+    def draw(event: ProgressEvent | str) -> None:
+        if isinstance(event, str):
+            console.print(event, markup=False)
             return
-        if step.task not in tasks:
-            tasks[step.task] = bars.add_task(step.task, total=step.total, amount="")
-        bars.update(tasks[step.task], completed=step.done, total=step.total, amount=_amount(step))
+        if event.task not in tasks:
+            tasks[event.task] = bars.add_task(event.task, total=event.total, amount="")
+        bars.update(tasks[event.task], completed=event.done, total=event.total, amount=_amount(event))
 
     return draw
 
 
 def _plain(write: Callable[[str], None]) -> ProgressCallback:
-    told: dict[str, tuple[int, float]] = {}
+    written: dict[str, tuple[int, float]] = {}
 
-    def draw(step: ProgressEvent | str) -> None:
-        if isinstance(step, str):
-            write(step)
+    def draw(event: ProgressEvent | str) -> None:
+        if isinstance(event, str):
+            write(event)
             return
-        quarter, now = (4 * step.done // step.total if step.total else 0), time.monotonic()
-        before = told.get(step.task)
+        quarter, now = (4 * event.done // event.total if event.total else 0), time.monotonic()
+        before = written.get(event.task)
         if before is None or before[0] != quarter or now - before[1] >= LOG_EVERY:
-            told[step.task] = (quarter, now)
-            write(f"{step.task}: {_amount(step)}")
+            written[event.task] = (quarter, now)
+            write(f"{event.task}: {_amount(event)}")
 
     return draw
 
 
-def _amount(step: ProgressEvent) -> str:
+def _amount(event: ProgressEvent) -> str:
     def text(count: int) -> str:
-        return f"{count / 1e6:.1f} MB" if step.unit == "bytes" else f"{count:,}"
+        return f"{count / 1e6:.1f} MB" if event.unit == "bytes" else f"{count:,}"
 
-    amount = text(step.done) if step.total is None else f"{text(step.done)} of {text(step.total)}"
-    if step.unit != "bytes":
-        amount += f" {step.unit}"
-    return f"{amount}  {step.note}" if step.note else amount
+    amount = text(event.done) if event.total is None else f"{text(event.done)} of {text(event.total)}"
+    if event.unit != "bytes":
+        amount += f" {event.unit}"
+    return f"{amount}  {event.note}" if event.note else amount

@@ -29,42 +29,42 @@ _KINDS: dict[Any, tuple[type, str]] = {
 
 
 def check_declared(settings: "DataclassInstance") -> None:
-    """Refuse a dataclass with a field of another type, or another word, than it declares.
+    """Raise if a field of a dataclass has another type or value than it declares.
 
-    Fields are looked at that are numbers, strings, True or False, one of several words, or None. A word that is not
-    known would otherwise be taken for the last one that is.
+    Checked are numbers, strings, booleans, literals and None. An unknown literal would otherwise select the last
+    branch of the code that uses it.
     """
     for field in fields(settings):
         value = getattr(settings, field.name)
         union = get_origin(field.type) in (Union, UnionType)
         kinds = get_args(field.type) if union else (field.type,)
-        wanted = [_wanted(kind) for kind in kinds]
-        if None not in wanted and not any(_fits(value, kind) for kind in kinds):
-            raise ValueError(f"{field.name} must be {' or '.join(map(str, wanted))}, got {_shown(value)}")
+        required = [_required(kind) for kind in kinds]
+        if None not in required and not any(_fits(value, kind) for kind in kinds):
+            raise ValueError(f"{field.name} must be {' or '.join(map(str, required))}, got {_describe_value(value)}")
 
 
 def check_count(name: str, value: int) -> None:
-    """Refuse what is not a whole number of at least one."""
+    """Raise unless value is an integer >= 1."""
     if not _fits(value, int):
-        raise ValueError(f"{name} must be an int, got {_shown(value)}")
+        raise ValueError(f"{name} must be an int, got {_describe_value(value)}")
     if value < 1:
         raise ValueError(f"{name} must be >= 1, got {value}")
 
 
 def check_number(name: str, value: float) -> None:
-    """Refuse what is not one finite number."""
+    """Raise unless value is one finite number."""
     if not _fits(value, float):
-        raise ValueError(f"{name} must be a number, got {_shown(value)}")
+        raise ValueError(f"{name} must be a number, got {_describe_value(value)}")
     if not math.isfinite(value):
         raise ValueError(f"{name} must be finite, got {value}")
 
 
 def sizes(name: str, values: Iterable[float]) -> tuple[float, ...]:
-    """Radii, or sizes of a shift, as floats; what is no list of finite numbers >= 0 is refused."""
+    """Radii or shift sizes as floats; raises unless they are a list of finite numbers >= 0."""
     try:
         found = tuple(float(value) for value in values)
     except (TypeError, ValueError):
-        raise ValueError(f"{name} must be a list of numbers, got {_shown(values)}") from None
+        raise ValueError(f"{name} must be a list of numbers, got {_describe_value(values)}") from None
     if not found:
         raise ValueError(f"{name} must hold at least one number, got none")
     if not all(math.isfinite(size) for size in found):
@@ -74,15 +74,15 @@ def sizes(name: str, values: Iterable[float]) -> tuple[float, ...]:
     return found
 
 
-def _wanted(kind: Any) -> str | None:
-    """What a field of this kind must be, in words; None for a kind that is not looked at."""
+def _required(kind: Any) -> str | None:
+    """The requirement of a type, for messages; None for a type that is not checked."""
     if get_origin(kind) is Literal:
         return f"one of {', '.join(map(str, get_args(kind)))}"
     return _KINDS[kind][1] if kind in _KINDS else None
 
 
-def _shown(value: object) -> str:
-    """A value as Python writes it; an array or a tensor that takes more than one line by its type alone."""
+def _describe_value(value: object) -> str:
+    """The repr of a value; its type for an array or tensor of several lines."""
     return f"a {type(value).__name__}" if "\n" in repr(value) else repr(value)
 
 
@@ -93,48 +93,48 @@ def _fits(value: object, kind: Any) -> bool:
 
 
 T = TypeVar("T")
-OMIT_IF_DEFAULT = MappingProxyType({"later": True})
-"""Metadata of a setting that came after runs had been named by theirs: while it has its default it is not written."""
+OMIT_IF_DEFAULT = MappingProxyType({"omit_if_default": True})
+"""Metadata of a field that is not written while it has its default: files and run names from before it stay valid."""
 
 
 @dataclass(frozen=True)
 class Foreign:
-    """The settings of a user's own dataclass whose module is not imported: nothing is imported to read a file."""
+    """Settings of a user's dataclass whose module is not imported: reading a file never imports code."""
 
     kind: str
     """package.module:Class."""
     settings: dict[str, Any]
-    """Its fields as they stand in the file."""
+    """Its fields in the file."""
 
     @property
     def sigma(self) -> float | None:
-        """The smoothing noise, for a training method that has one."""
+        """The smoothing noise of a training method that has one."""
         return self.settings.get("sigma")
 
 
 def kind_of(cls: type) -> str:
-    """The word that names a member of a union in JSON and on the command line."""
+    """The name of a member of a union in JSON and on the command line."""
     return vars(cls).get("kind") or cls.__name__.lower()
 
 
 def to_json(value: object, *unions: UnionType) -> Any:
-    """A dataclass as plain JSON values; where a field is one of the given unions, its value carries its `kind`."""
+    """A dataclass as JSON values; the value of a field that is one of the given unions has a `kind`."""
     return _converter(*unions).unstructure(value)
 
 
 def member_to_json(value: object, union: UnionType) -> Any:
-    """A member of a union, or a user's own dataclass in its place, as plain JSON values with its `kind`."""
+    """A member of a union, or a user's dataclass in its place, as JSON values with its `kind`."""
     return _converter(union).unstructure(value, unstructure_as=union)
 
 
 def from_json(cls: type[T], document: Any, where: str, *unions: UnionType) -> T:
-    """A dataclass from plain JSON values.
+    """A dataclass from JSON values.
 
     Args:
         cls: The dataclass.
-        document: What `to_json` wrote.
-        where: The file's name, for the message of a fault.
-        unions: The tagged unions that occur in the dataclass.
+        document: The result of `to_json`.
+        where: The file's name, for error messages.
+        unions: The tagged unions in the dataclass.
     """
     try:
         return _converter(*unions).structure(document, cls)
@@ -148,7 +148,7 @@ def _describe(error: BaseException, kind: type | None) -> str:
         case cattrs.errors.ForbiddenExtraKeysError():
             return f"it has unknown keys ({', '.join(sorted(error.extra_fields))})"
         case KeyError():
-            return f"{error.args[0]!r} is missing or names nothing known"
+            return f"{error.args[0]!r} is missing or unknown"
         case _:
             return str(error)
 
@@ -165,33 +165,33 @@ def _exactly(allowed: tuple[type, ...], word: str) -> Any:
 @lru_cache(maxsize=8)
 def _converter(*unions: UnionType) -> cattrs.Converter:
     converter = cattrs.Converter(forbid_extra_keys=True)
-    # cattrs would turn 4.7 into 4 and "no" into True: a config must hold what it means.
+    # cattrs would convert 4.7 to 4 and "no" to True.
     converter.register_structure_hook(int, _exactly((int,), "a whole number"))
     converter.register_structure_hook(float, _exactly((float, int), "a number"))
     converter.register_structure_hook(bool, _exactly((bool,), "true or false"))
     converter.register_structure_hook(str, _exactly((str,), "a string"))
-    converter.register_unstructure_hook_factory(_has_later, lambda cls: _without_defaults(cls, converter))
+    converter.register_unstructure_hook_factory(_has_omitted, lambda cls: _without_defaults(cls, converter))
     for union in unions:
         configure_tagged_union(union, converter, tag_generator=kind_of, tag_name="kind")
         _admit_foreign(converter, union)
     return converter
 
 
-def _later(cls: type) -> list[str]:
-    return [field.name for field in fields(cls) if field.metadata.get("later")]
+def _omitted(cls: type) -> list[str]:
+    return [field.name for field in fields(cls) if field.metadata.get("omit_if_default")]
 
 
-def _has_later(cls: Any) -> bool:
-    return isinstance(cls, type) and is_dataclass(cls) and bool(_later(cls))
+def _has_omitted(cls: Any) -> bool:
+    return isinstance(cls, type) and is_dataclass(cls) and bool(_omitted(cls))
 
 
 def _without_defaults(cls: type, converter: cattrs.Converter) -> Any:
-    omitted: dict[str, Any] = {name: override(omit_if_default=True) for name in _later(cls)}
+    omitted: dict[str, Any] = {name: override(omit_if_default=True) for name in _omitted(cls)}
     return make_dict_unstructure_fn(cls, converter, **omitted)
 
 
 def _admit_foreign(converter: cattrs.Converter, union: UnionType) -> None:
-    """Let a user's own dataclass stand where a member of the union stands, and name the choices in a fault."""
+    """Accept a user's dataclass as a member of the union, and name the choices in errors."""
     structure_member, unstructure_member = converter.get_structure_hook(union), converter.get_unstructure_hook(union)
     kinds = [kind_of(cls) for cls in get_args(union)]
 
@@ -209,7 +209,7 @@ def _admit_foreign(converter: cattrs.Converter, union: UnionType) -> None:
         return structure_member(value, union)
 
     def unstructure(value: Any) -> Any:
-        # A subclass is a class of the user's own, with fields that the member does not know.
+        # A subclass is a user's class, with additional fields.
         if type(value) in get_args(union):
             return unstructure_member(value)
         if isinstance(value, Foreign):

@@ -96,7 +96,7 @@ def open_run(folder: Path | str) -> Run:
         if document.get("weights") is not None:
             raise ValueError(
                 f"{folder} must be a training run, but it holds records of {document.get('model')}:"
-                " pass --model and --weights"
+                " pass its model and weights"
             )
         document.pop("rhobust", None)
     return Run(folder, config_from_json(document, str(path)))

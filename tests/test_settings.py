@@ -1,4 +1,4 @@
-"""Settings of every kind refuse what they do not declare, in one line and before anything is done with them."""
+"""Settings raise on undeclared types and values, in one line and before they are used."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -29,7 +29,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Own(ERM):
-    """A method of the user's own, which does not look itself."""
+    """A user method without checks."""
 
     draws: int = 1
 
@@ -102,7 +102,7 @@ def test_what_it_does_not_is_refused(given: dict[str, Any], message: str) -> Non
         (lambda: TrainConfig(ERM(), 3, "cnn"), "data must be a string, got 3"),
     ],
 )
-def test_every_kind_of_settings_looks_at_its_own(make: Any, message: str) -> None:
+def test_every_dataclass_checks_its_fields(make: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()
 
