@@ -64,14 +64,6 @@ def test_the_epochs_and_the_curve_are_the_records():
     assert max(means[6:]) < 0.002
 
 
-def test_the_grid_of_cifar10_is_its_records(published):
-    for config in ("32b472b6", "e3a6ad7f"):
-        (path,) = published(*GPU).glob(f"runs/*-{config}/certify-grid-*")
-        summary = read_record(path).summary
-        seconds = summary["seconds"] / 500
-        assert f"{summary['mean_draws']:,.0f} noise samples and {1e3 * seconds:.1f} ms" in PAGE
-
-
 def test_the_sharper_bound_is_its_record(shift):
     curve = {point["eps"]: point["certified_accuracy"] for point in shift.summary["curve"]}
     shown = [format_number(curve[eps], 4, "down") for eps in (0.0, 0.05, 0.1)]
@@ -106,26 +98,6 @@ def test_a_hundred_steps_make_no_difference():
     robust = [mean(left[index] for index in hundred) for left in (hundred, twenty)]
     assert robust[0] == robust[1]
     assert "More steps make no difference" in (ROOT / "docs" / "holds.md").read_text()
-
-
-def test_two_trainings_of_the_same_run_differ_by_what_the_page_says(published):
-    runs = published(*GPU) / "runs"
-    names = sorted((path.name.removesuffix("-b") for path in runs.glob("*-b")), reverse=True)
-    assert [name.partition("-")[0] for name in names] == ["smoothadv", "nal"]
-
-    def share(name, start, curve, at):
-        (path,) = (path for path in (runs / name).glob(f"{start}-*") if not read_head(path)["settings"].get("source"))
-        points = {point["radius"]: point["accuracy"] for point in read_record(path).summary[curve]}
-        return f"{100 * points[at]:.2f}%"
-
-    lines = (
-        ("attack-eot", "robust_accuracy", 0.92, "white-box attack (EOT-PGD) at 0.92"),
-        ("attack-paper", "robust_accuracy", 0.92, "PGD-20 at 0.92"),
-        ("certify-grid", "certified_accuracy", 0.25, "certified at 0.25"),
-    )
-    for start, curve, at, text in lines:
-        found = [share(f"{name}{letter}", start, curve, at) for name in names for letter in ("-b", "")]
-        assert f"| {text} | {' | '.join(found)} |" in METHOD
 
 
 def test_the_bound_of_a_curve_is_at_most_linear():

@@ -6,7 +6,8 @@ A number in a sentence is followed by a comment that names its source, which rea
 
 The parts after the table name select one row of its CSV file, by the values of its key columns (`0.25`, or `sigma=0.25`
 if two columns may hold it). A last part `printed`, `low`, `high` or `n` selects that column in place of `value`. For a
-JSON file the parts are keys, values that distinguish an element of a list, or places in it. `A over B` divides two
+JSON file the parts are keys, values that distinguish an element of a list, or places in it. For an archive of records
+they are a network, the beginning of a file's name and a path in its lines (`-1` is the last). `A over B` divides two
 numbers. A format may follow a colon:
 
     %         percent, one digit, rounded to nearest (the default)    %2        percent, two digits
@@ -24,6 +25,7 @@ import json
 import os
 import re
 import sys
+import tarfile
 from decimal import ROUND_FLOOR, ROUND_HALF_EVEN, ROUND_HALF_UP, Decimal
 from functools import cache
 from pathlib import Path
@@ -62,6 +64,18 @@ def _result(name: str) -> Path:
 
 
 @cache
+def _packed(archive: str, network: str, start: str) -> list[Any]:
+    """The lines of the one file of a network, in an archive of records, whose name begins so."""
+    with tarfile.open(_result(archive)) as packed:
+        members = [one for one in packed if f"/{network}/{start}" in one.name]
+        if len(members) != 1:
+            raise ValueError(f"{archive} must hold one file {network}/{start}..., found {len(members)}")
+        file = packed.extractfile(members[0])
+        assert file is not None
+        return [json.loads(line) for line in file.read().splitlines()]
+
+
+@cache
 def _rows(table: str) -> list[dict[str, str]]:
     with _result(f"{table}.csv").open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
@@ -70,12 +84,16 @@ def _rows(table: str) -> list[dict[str, str]]:
 def look_up(source: str) -> Any:
     """The number that a source names, as stored."""
     name, *parts = source.split(" / ")
-    if name.endswith(".json"):
-        found: Any = json.loads(_result(name).read_text(encoding="utf-8"))
+    if name.endswith((".json", ".tar.xz")):
+        if name.endswith(".json"):
+            found: Any = json.loads(_result(name).read_text(encoding="utf-8"))
+        else:
+            network, start, *parts = parts
+            found = _packed(name, network, start)
         for part in parts:
             if isinstance(found, dict):
                 found = found[part]
-            elif isinstance(found[0], dict):
+            elif isinstance(found[0], dict) and part != "-1":
                 (found,) = [one for one in found if part in map(str, one.values())]
             else:
                 found = found[int(part)]
