@@ -56,9 +56,9 @@ def test_the_reference_lists_every_name_of_the_package():
     import rhobust
 
     page = (DOCS / "reference" / "index.md").read_text()
-    names = [name for name in dir(rhobust) if not name.startswith("_") and not inspect.ismodule(getattr(rhobust, name))]
-    hidden = {"TYPE_CHECKING", "Any"}
-    assert [name for name in names if name not in hidden and f"`rhobust.{name}`" not in page] == []
+    names = [name for name in dir(rhobust) if not name.startswith("_")]
+    assert len(names) > 25
+    assert [name for name in names if f"`rhobust.{name}`" not in page] == []
 
 
 @pytest.mark.parametrize("name", MODULES)
