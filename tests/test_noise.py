@@ -76,9 +76,9 @@ def test_another_process_draws_the_same():
         "from rhobust.noise import grid_block, normal_block, stream_key; key = stream_key(3, 'certify', 17, 2); "
         "print(normal_block(key, (4, 5)).tolist(), grid_block(key, (4, 5), 0.25).tolist())"
     )
-    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     key = stream_key(3, "certify", 17, 2)
-    assert printed == f"{normal_block(key, (4, 5)).tolist()} {grid_block(key, (4, 5), 0.25).tolist()}\n"
+    assert output == f"{normal_block(key, (4, 5)).tolist()} {grid_block(key, (4, 5), 0.25).tolist()}\n"
 
 
 def test_every_call_draws_fresh_noise():
@@ -95,7 +95,7 @@ def test_no_example_shares_its_noise_with_another():
 
     first = drawn(0, "attack", 1)
     assert torch.equal(first, drawn(0, "attack", 1))
-    for other in ((0, "attack", 2), (1, "attack", 1), (0, "judge", 1)):
+    for other in ((0, "attack", 2), (1, "attack", 1), (0, "vote", 1)):
         assert not (first == drawn(*other)).any()
 
 

@@ -99,7 +99,7 @@ OMIT_IF_DEFAULT = MappingProxyType({"omit_if_default": True})
 
 @dataclass(frozen=True)
 class Foreign:
-    """Settings of a user's dataclass whose module is not imported: reading a file never imports code."""
+    """Settings of a user's dataclass whose module is not imported: no file makes rhobust import code."""
 
     kind: str
     """package.module:Class."""

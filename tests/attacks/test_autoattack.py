@@ -140,7 +140,7 @@ def test_all_points_are_compared_under_the_same_noise(network, batch):
 
 
 def test_rand_maximises_the_smoothed_loss_of_a_half_space(half_space):
-    """The nearest points lie along the plane's normal: the attack has to end there, whatever the noise."""
+    """The nearest points lie along the plane's normal: the attack has to end there under every noise."""
     x = torch.full((3, 1, 4, 4), 0.5) - torch.tensor([0.01, 0.05, 0.1]).view(3, 1, 1, 1)
     y = torch.zeros(3, dtype=torch.long)
     perturbed = attacked(AutoAttack(steps=30, draws=8), half_space, x, y, eps=0.15, sigma=0.25)

@@ -28,7 +28,7 @@ def slack_off_the_grid(problem, majorant, surrogate, penalty, number=4000):
     rng = np.random.default_rng(1)
     p = np.concatenate([rng.random(number), special.ndtr(rng.uniform(-10, 10, number)), [0.0, 1.0]])
     upper, _ = surrogate.penalised(special.ndtri(p), np.float64(penalty))
-    # `upper` exceeds T by up to 1e-12 for one vote; mean_of carries rounding of its own.
+    # `upper` exceeds T by up to 1e-12 for one vote; mean_of has rounding errors too.
     return np.min(mean_of(majorant, problem.draws, p) - upper)
 
 
@@ -71,7 +71,7 @@ def test_majorises_between_chosen_jumps_and_for_votes():
     assert jumps(300)[-1] == 300
     upper, _ = surrogate.penalised(problem.u, np.float64(0.3))
     majorant, _ = problem.solve(upper, bounds_of(300, [0.01, 0.2], 0.05))
-    # The exact error of three votes, moved by every distance on a grid: a lower bound of T.
+    # The exact error of three votes, shifted by every distance on a grid: a lower bound of T.
     p = special.ndtr(np.random.default_rng(2).uniform(-6, 6, 500))
     tau = np.linspace(0, 4, 2001)
     lost = stats.binom.sf(1, 3, special.ndtr(special.ndtri(p)[:, None] + tau))
@@ -99,7 +99,7 @@ def test_a_known_mean_makes_the_linear_part_cheaper():
 
 @pytest.mark.parametrize("votes", [1, None])
 def test_a_rare_single_error_makes_large_shifts_cheaper(votes):
-    # Where few points err exactly once, h may rise there far above one: that is what tells p = 0.01 from 0.
+    # Where few points err exactly once, h may rise there far above one: this distinguishes p = 0.01 from 0.
     surrogate = Surrogate("w2", votes)
     problem = MajorantProblem(20, surrogate.curvature)
     upper, _ = surrogate.penalised(problem.u, np.float64(0.09))

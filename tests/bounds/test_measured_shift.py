@@ -90,8 +90,8 @@ def test_the_loss_is_the_sum_that_the_record_can_check():
     charge = np.minimum((np.maximum(distances - found.free, 0) / found.scale) ** 2, 1)
     assert found.excess == betting_upper(shuffle(charge), 0.01 / pairs)
     # What is left is the bound of the population's loss, at least its plain mean.
-    moved = psi(special.ndtr(special.ndtri(ATOMS) + found.free / SIGMA), 2 * (SIGMA / found.scale) ** 2)
-    assert np.mean(moved) < found.loss - found.excess < np.mean(moved) + 0.2
+    shifted = psi(special.ndtr(special.ndtri(ATOMS) + found.free / SIGMA), 2 * (SIGMA / found.scale) ** 2)
+    assert np.mean(shifted) < found.loss - found.excess < np.mean(shifted) + 0.2
 
 
 def test_far_moves_leave_nothing_certified():
@@ -113,7 +113,7 @@ def test_eps_upper_is_betting_on_the_first_cap_that_no_distance_exceeds():
 
 
 def test_sorted_distances_do_not_sway_the_bounds():
-    # Sorted from near to far, bets on the distances as they come are won by the order alone: the bound lies below
+    # Sorted from near to far, bets on the distances as they come are won by the order alone: the bound is below
     # the very mean.
     distances = np.sort(np.random.default_rng(12).uniform(0, 1, 2000))
     truth = np.mean(distances**2)
@@ -144,8 +144,8 @@ def check_coverage(repetitions, points, alpha, seed):
     misses, slack = 0, []
     for _ in range(repetitions):
         kind = rng.integers(3, size=points)
-        moved = np.where(rng.random(points) < 0.02, 8.0, distance[kind])
-        found = measured_loss(rng.binomial(4, ATOMS[kind]), 4, moved, SIGMA, alpha, **GRID)
+        shifted = np.where(rng.random(points) < 0.02, 8.0, distance[kind])
+        found = measured_loss(rng.binomial(4, ATOMS[kind]), 4, shifted, SIGMA, alpha, **GRID)
         misses += found.loss < truth
         slack.append(found.loss - truth)
     assert misses <= stats.binom.isf(1e-6, repetitions, alpha)

@@ -71,7 +71,7 @@ def test_the_majority_is_above_the_truth_when_the_counts_are_known_exactly(exact
     truth = majority_worst_case(ATOMS, rho, 1.0, cost=cost)
     found = population_loss([0], 20, rho, 1.0, 0.1, cost=cost, votes=None)
     assert np.all(found >= truth - 1e-11)
-    # Twenty draws cannot tell p = 0.49 from p = 0.51, so the step of the loss stays out of reach.
+    # Twenty samples cannot distinguish p = 0.49 from p = 0.51, so the step of the loss stays out of reach.
     assert np.all(found <= truth + slack)
     assert np.all(np.diff(found) > 0)
 

@@ -212,7 +212,7 @@ def test_a_pilot_chooses_as_many_draws_as_the_tolerance_needs():
 
 @pytest.mark.parametrize("p", [0.6, 0.9, 0.99])
 def test_two_stages_are_rarely_wrong(p):
-    # A radius is false when its bound exceeds p: at most 0.05 of 6000, whatever the pilot chose.
+    # A radius is false when its bound exceeds p: at most 0.05 of 6000, for every pilot.
     rng = np.random.default_rng(7)
     n = draws_for_tolerance(rng.binomial(200, p, 6000), 200, sigma=0.25, tolerance=0.01, alpha=0.05, n=5000)
     assert len(np.unique(n)) > 3

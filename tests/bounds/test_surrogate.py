@@ -44,9 +44,9 @@ def test_few_votes_lose_no_more_than_the_penalised_value(votes, cost, penalty):
 @pytest.mark.parametrize("votes", [1, 2, 3, 11])
 def test_a_move_without_a_price_is_exact(votes):
     u = np.linspace(-6, 6, 101)
-    moved = Surrogate("winf", votes).shifted(u, 0.7)
-    assert np.all(moved >= lost(votes, u + 0.7))
-    assert moved == pytest.approx(lost(votes, u + 0.7), abs=2e-12)
+    shifted = Surrogate("winf", votes).shifted(u, 0.7)
+    assert np.all(shifted >= lost(votes, u + 0.7))
+    assert shifted == pytest.approx(lost(votes, u + 0.7), abs=2e-12)
 
 
 def test_a_majority_that_is_just_reached_is_turned():
@@ -244,9 +244,9 @@ def test_half_space_attains_psi():
         x0 = np.linspace(0, 1, dimension)
         c = w @ x0 + 0.2
         t = np.linspace(0, 2, 80_001)
-        attained = np.max(special.ndtr((w @ x0 + t * (w @ w) - c) / sigma) - gamma * t**2)
+        supremum = np.max(special.ndtr((w @ x0 + t * (w @ w) - c) / sigma) - gamma * t**2)
         bound = psi(special.ndtr((w @ x0 - c) / sigma), 2 * gamma * sigma**2)
-        assert attained <= bound <= attained + 1e-8
+        assert supremum <= bound <= supremum + 1e-8
 
 
 def checkerboard(edges, values, x, y, sigma):
@@ -269,18 +269,18 @@ def test_no_loss_in_the_plane_exceeds_psi():
         values = rng.random((7, 7)) if case % 2 else (rng.random((7, 7)) < rng.random()).astype(float)
         smoothed = checkerboard(edges, values, x, x, sigma)
         for kappa in (0.05, 0.2, 0.5, 2.0):
-            attained = np.max(smoothed - kappa / (2 * sigma**2) * distance)
-            assert attained <= psi(smoothed[60, 60], kappa)
+            supremum = np.max(smoothed - kappa / (2 * sigma**2) * distance)
+            assert supremum <= psi(smoothed[60, 60], kappa)
     # A half-plane among the same losses is tight, so the check has teeth.
     half = np.repeat(np.arange(7) >= 4, 7).reshape(7, 7).astype(float)
     smoothed = checkerboard(edges, half, x, x, sigma)
-    attained = np.max(smoothed - 0.2 / (2 * sigma**2) * distance)
-    assert attained == pytest.approx(psi(smoothed[60, 60], 0.2), abs=1e-3)
+    supremum = np.max(smoothed - 0.2 / (2 * sigma**2) * distance)
+    assert supremum == pytest.approx(psi(smoothed[60, 60], 0.2), abs=1e-3)
 
 
 def test_where_both_maxima_meet_none_is_lost():
     """Just below phi(1) rounding denied both brackets: tau = 1 attains more than p alone."""
     p, kappa = 0.022750131947873755, 0.24197072451777446
-    attained = special.ndtr(special.ndtri(p) + 1) - kappa / 2
-    assert attained > 0.0376
-    assert psi(p, kappa) >= attained
+    supremum = special.ndtr(special.ndtri(p) + 1) - kappa / 2
+    assert supremum > 0.0376
+    assert psi(p, kappa) >= supremum

@@ -72,7 +72,7 @@ def test_the_split_does_not_depend_on_the_order(tmp_path: Path, monkeypatch: pyt
 
 
 def test_the_split_is_for_ever() -> None:
-    # A change here would move images between splits in everybody's data sets.
+    # A change here would move images between splits of existing data sets.
     names = [f"{place}.png" for place in range(10)]
     assert choose_test_part(names) == choose_test_part(reversed(names)) == {"0.png", "6.png"}
 
@@ -86,7 +86,7 @@ def test_grey_stays_grey_and_mixed_becomes_colour(tmp_path: Path) -> None:
         write(tmp_path / "grey" / "a" / f"{place}.pgm", place, grey=True)
         write(tmp_path / "mixed" / "a" / f"{place}.png", place, grey=place > 0)
     assert load(str(tmp_path / "grey"), "train").shape == (1, 6, 5)
-    # Both splits have the channels of the whole folder, whichever of them the colour lies in.
+    # Both splits have the channels of the whole folder, in whichever of them the colour images are.
     assert {load(str(tmp_path / "mixed"), split).shape for split in ("train", "test")} == {(3, 6, 5)}
 
 

@@ -1,6 +1,6 @@
-"""The first twenty losses of every method on digits, as they were when they were last looked at.
+"""The first twenty losses of every method on digits: golden values.
 
-A change of these curves is a change of a method. Where it is meant, write them anew and say so in the change:
+A change of these curves is a change of a method. If it is intended, write them again and say so in the commit:
 
     python tests/golden/test_golden.py
 """
@@ -46,8 +46,8 @@ def losses(method):
 def test_the_losses_are_those_of_the_file(method):
     golden = json.loads(FILE.read_text())
     assert repr(method) in golden, f"no curve for these settings: see the head of {Path(__file__).name}"
-    # Other kernels and thread counts add float32 in another order: that moved these losses by up to 1e-6, those of
-    # TRADES, whose attack starts where its gradient is small, by 1.4e-5. A changed method moves them by far more.
+    # Other kernels and thread counts add float32 in another order: that changes these losses by up to 1e-6, those of
+    # TRADES, whose attack starts where its gradient is small, by 1.4e-5. A changed method changes them by far more.
     assert losses(method) == pytest.approx(golden[repr(method)], rel=1e-4)
 
 

@@ -13,7 +13,7 @@ from rhobust.data import load
 
 @pytest.fixture
 def _lent_generators() -> Iterator[None]:
-    """The global generators, lent to peers and given back."""
+    """The global generators, seeded for other packages and restored."""
     numpy_state = np.random.get_state()  # noqa: NPY002
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)

@@ -17,7 +17,7 @@ def plain():
     return network.double(), to_unit(test.images[:40]).double(), test.labels[:40]
 
 
-def textbook(steps, norm="l2"):
+def plain_pgd(steps, norm="l2"):
     """PGD as foolbox has it: steps of one size from the centre, once."""
     return PGD(steps=steps, norm=norm, schedule="constant", restarts=0)
 
@@ -26,7 +26,7 @@ def textbook(steps, norm="l2"):
 @pytest.mark.parametrize("steps", [4, 20])
 def test_l2_pgd_is_foolboxs(eps, steps, plain, foolbox):
     network, x, y = plain
-    ours = textbook(steps)(network, x, y, eps=eps, sigma=None, rng=ExampleNoise(0, "unused", range(40)))
+    ours = plain_pgd(steps)(network, x, y, eps=eps, sigma=None, rng=ExampleNoise(0, "unused", range(40)))
     attack = foolbox.attacks.L2PGD(abs_stepsize=2 * eps / steps, steps=steps, random_start=False)
     theirs = attack.run(foolbox.PyTorchModel(network, bounds=(0, 1)), x, y, epsilon=eps)
     assert (ours - theirs).abs().max() < 1e-6
@@ -36,7 +36,7 @@ def test_l2_pgd_is_foolboxs(eps, steps, plain, foolbox):
 @pytest.mark.parametrize("eps", [0.02, 0.1])
 def test_linf_pgd_is_foolboxs(eps, plain, foolbox):
     network, x, y = plain
-    ours = textbook(10, "linf")(network, x, y, eps=eps, sigma=None, rng=ExampleNoise(0, "unused", range(40)))
+    ours = plain_pgd(10, "linf")(network, x, y, eps=eps, sigma=None, rng=ExampleNoise(0, "unused", range(40)))
     attack = foolbox.attacks.LinfPGD(abs_stepsize=2 * eps / 10, steps=10, random_start=False)
     theirs = attack.run(foolbox.PyTorchModel(network, bounds=(0, 1)), x, y, epsilon=eps)
     assert (ours - theirs).abs().max() < 1e-6

@@ -1,4 +1,4 @@
-"""The smoothed classifier is a model to others' attacks as it stands: they break what our own attack breaks."""
+"""Attacks of other packages run on SmoothedClassifier unchanged and are as strong as ours."""
 
 import logging
 
@@ -26,20 +26,20 @@ def batch():
     return to_unit(digits.images[:IMAGES]), digits.labels[:IMAGES]
 
 
-def standing(network, x, y):
+def robust(network, x, y):
     votes = count_votes(
-        network, x, Smoothing(SIGMA, 10, noise="float"), indices=range(len(x)), draws=100, purpose="judge"
+        network, x, Smoothing(SIGMA, 10, noise="float"), indices=range(len(x)), draws=100, purpose="vote"
     )
     return int((votes.argmax(1) == y).sum())
 
 
-def as_strong_as_ours(network, moved, x, y):
-    """Whether an attack of others stays in its ball and breaks what ours of as many steps does, or nearly."""
+def as_strong_as_ours(network, adversarial, x, y):
+    """Whether an attack of another package stays in its ball and is about as strong as ours with as many steps."""
     own = EOT(steps=STEPS, draws=8, schedule="constant", restarts=0)
-    ours = standing(network, own(network, x, y, eps=EPS, sigma=SIGMA, rng=ExampleNoise(0, "own", range(len(x)))), y)
-    assert (moved - x).flatten(1).norm(dim=1).max() <= EPS + 1e-5
-    assert ours < 0.6 * standing(network, x, y)
-    return abs(standing(network, moved, y) - ours) <= 4
+    ours = robust(network, own(network, x, y, eps=EPS, sigma=SIGMA, rng=ExampleNoise(0, "own", range(len(x)))), y)
+    assert (adversarial - x).flatten(1).norm(dim=1).max() <= EPS + 1e-5
+    assert ours < 0.6 * robust(network, x, y)
+    return abs(robust(network, adversarial, y) - ours) <= 4
 
 
 def test_foolbox(smoothed, batch, foolbox, recwarn):
@@ -64,9 +64,9 @@ def test_pyautoattack(smoothed, batch, autopgd, caplog):
     whole = pyautoattack.AutoAttack(smoothed, version="rand", norm="L2", eps=EPS, seed=0)
     whole.apgd = apgd
     with caplog.at_level(logging.WARNING):
-        moved, _ = whole.run_standard_evaluation(x[:10], y[:10])
+        adversarial, _ = whole.run_standard_evaluation(x[:10], y[:10])
     assert not [record for record in caplog.records if "probability distribution" in record.message]
-    assert standing(smoothed.model, moved, y[:10]) < standing(smoothed.model, x[:10], y[:10])
+    assert robust(smoothed.model, adversarial, y[:10]) < robust(smoothed.model, x[:10], y[:10])
 
 
 def test_a_sure_network_is_attacked_all_the_same(noise_trained, batch, foolbox):
@@ -87,5 +87,5 @@ def test_a_sure_network_is_attacked_all_the_same(noise_trained, batch, foolbox):
     assert (lost & right).sum() > 10
     model = foolbox.PyTorchModel(sure, bounds=(0, 1), device="cpu")
     attack = foolbox.attacks.L2PGD(abs_stepsize=0.3, steps=STEPS, random_start=False)
-    moved = attack.run(model, x.detach(), y, epsilon=1.5)
-    assert (noise_trained(moved).argmax(1) != y)[lost & right & (of_log.flatten(1).norm(dim=1) > 0)].all()
+    adversarial = attack.run(model, x.detach(), y, epsilon=1.5)
+    assert (noise_trained(adversarial).argmax(1) != y)[lost & right & (of_log.flatten(1).norm(dim=1) > 0)].all()

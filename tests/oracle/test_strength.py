@@ -21,16 +21,16 @@ def ours(attack, network, data, radii, folder, *, sigma=None, limit=IMAGES):
     return [at["accuracy"] for at in record.summary["robust_accuracy"]]
 
 
-def left_standing(attack, network, data, radii, limit=IMAGES):
-    """What an attack of others leaves standing; what it breaks stays broken at larger radii, in its favour."""
+def robust_accuracy_under(attack, network, data, radii, limit=IMAGES):
+    """Robust accuracy under an attack of another package; a misclassification counts at all larger radii."""
     x, y = to_unit(data.images[:limit]), data.labels[:limit]
-    standing = (network(x).argmax(1) == y).nonzero().squeeze(1)
+    robust = (network(x).argmax(1) == y).nonzero().squeeze(1)
     curve = []
     for eps in radii:
-        if len(standing):
-            moved = attack(x[standing], y[standing], eps)
-            standing = standing[network(moved).argmax(1) == y[standing]]
-        curve.append(len(standing) / limit)
+        if len(robust):
+            adversarial = attack(x[robust], y[robust], eps)
+            robust = robust[network(adversarial).argmax(1) == y[robust]]
+        curve.append(len(robust) / limit)
     return curve
 
 
@@ -59,19 +59,19 @@ def above(ours, theirs):
 )
 def test_on_digits(radii, hardened, foolbox, autopgd, tmp_path):
     digits = load("digits", "test")
-    textbook = ours(PGD(schedule="constant", restarts=0), hardened, digits, radii, tmp_path)
+    plain_pgd = ours(PGD(schedule="constant", restarts=0), hardened, digits, radii, tmp_path)
     default = ours(PGD(), hardened, digits, radii, tmp_path)
-    same_steps = left_standing(by_foolbox(foolbox, hardened, 20), hardened, digits, radii)
-    apgd = left_standing(by_apgd(autopgd, hardened), hardened, digits, radii)
-    assert above(textbook, same_steps) <= 0.002
+    same_steps = robust_accuracy_under(by_foolbox(foolbox, hardened, 20), hardened, digits, radii)
+    apgd = robust_accuracy_under(by_apgd(autopgd, hardened), hardened, digits, radii)
+    assert above(plain_pgd, same_steps) <= 0.002
     assert above(default, same_steps) <= POINT
     assert above(default, apgd) <= POINT
     # The network is one on which it matters: small steps leave points that APGD breaks.
-    assert above(textbook, apgd) > 2 * POINT
+    assert above(plain_pgd, apgd) > 2 * POINT
 
 
 def test_eot_leaves_no_more_than_autoattack(noise_trained, tmp_path):
-    """Of the smoothed classifier; a vote of 100 draws judges both."""
+    """Of the smoothed classifier; votes of 100 noise samples classify both."""
     digits, radii = load("digits", "test"), (0.5, 0.75)
     curves = [
         ours(attack, noise_trained, digits, radii, tmp_path, sigma=0.25, limit=40)
@@ -91,5 +91,5 @@ def test_on_mnist(method, foolbox, autopgd, tmp_path):
     mnist = load("mnist", "test")
     network = trained(method, load("mnist", "train"), model="cnn", images=15_000, size=128, lr=1e-3)
     default = ours(PGD(), network, mnist, radii, tmp_path)
-    assert above(default, left_standing(by_foolbox(foolbox, network, 20), network, mnist, radii)) <= POINT
-    assert above(default, left_standing(by_apgd(autopgd, network), network, mnist, radii)) <= POINT
+    assert above(default, robust_accuracy_under(by_foolbox(foolbox, network, 20), network, mnist, radii)) <= POINT
+    assert above(default, robust_accuracy_under(by_apgd(autopgd, network), network, mnist, radii)) <= POINT

@@ -277,7 +277,7 @@ def test_the_seed_decides_which_images_are_measured_on(validation, monkeypatch):
 
 
 def test_an_epoch_is_measured_with_the_weights_that_would_be_saved(tmp_path):
-    # After one step a mean of 0.999 is almost the network at the start, whatever the step has made of the weights.
+    # After one step a mean of 0.999 is almost the network at the start, independent of the step.
     config = replace(CONFIG, epochs=1, batch_size=1000, lr=0.5, average=0.999, validation=300)
     run = train(config, tmp_path / "mean", device=CPU, progress=no_progress)
     (row,) = run.metrics()
@@ -286,7 +286,7 @@ def test_an_epoch_is_measured_with_the_weights_that_would_be_saved(tmp_path):
 
 
 def test_the_logged_loss_is_that_of_an_image(tmp_path):
-    # Before anything is learnt: an even guess among ten classes, whatever the batches.
+    # Before anything is learnt: an even guess among ten classes, for every batch size.
     for batch_size in (50, 300):
         config = replace(CONFIG, epochs=1, lr=1e-9, batch_size=batch_size)
         (row,) = train(config, tmp_path / str(batch_size), device=CPU, progress=no_progress).metrics()
@@ -369,6 +369,6 @@ def test_clipping_bounds_the_step(tmp_path):
     start = build_model(
         "cnn-small", shape=(1, 8, 8), classes=10, mean=[0.0], deviation=[1.0], activation="relu", seed=0
     ).state_dict()
-    moved = torch.cat([(weights(run)[key] - start[key]).flatten() for key in start if key.startswith("network")])
+    update = torch.cat([(weights(run)[key] - start[key]).flatten() for key in start if key.startswith("network")])
     # Nesterov's first step is 1.9 times the gradient.
-    assert moved.norm().item() == pytest.approx(1.9e-3, rel=1e-3)
+    assert update.norm().item() == pytest.approx(1.9e-3, rel=1e-3)

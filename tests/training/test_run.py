@@ -97,15 +97,15 @@ def test_an_unfinished_run_stays_as_it_was(tmp_path):
 
 
 def test_weights_without_a_config_are_no_finished_run(tmp_path):
-    (tmp_path / "model.safetensors").write_bytes(b"somebody's")
+    (tmp_path / "model.safetensors").write_bytes(b"another file")
     with pytest.raises(ValueError, match=r"must be a run folder, but it holds no config\.json"):
         trained(tmp_path)
-    assert contents(tmp_path) == {"model.safetensors": b"somebody's"}
+    assert contents(tmp_path) == {"model.safetensors": b"another file"}
 
 
 @dataclass(frozen=True)
 class Own:
-    """A method of the user's own that returns what it is told to."""
+    """A user-defined method with a chosen return value."""
 
     returns: str
     note: object = None
@@ -114,7 +114,7 @@ class Own:
         values = torch.nn.functional.cross_entropy(model(x), y, reduction="none")
         return {
             "a tensor": values.mean(),
-            "a value an image": Loss(values, x.new_zeros(len(x))),
+            "a value per image": Loss(values, x.new_zeros(len(x))),
             "no gradient": Loss(values.mean().detach(), x.new_zeros(len(x))),
         }[self.returns]
 
@@ -128,7 +128,7 @@ class Silent:
     ("method", "message"),
     [
         (Own("a tensor"), "a method's loss must return a rhobust.methods.Loss, got a Tensor"),
-        (Own("a value an image"), r"a loss's value must be a scalar that .*, got the shape \(100,\)"),
+        (Own("a value per image"), r"a loss's value must be a scalar that .*, got the shape \(100,\)"),
         (Own("no gradient"), "a loss's value must be a scalar that .*, got one without a gradient"),
         (Silent(), r"method must be .* with a function loss\(model, x, y, rng\), got Silent\(\)"),
         (Gaussian, r"method must be a dataclass instance .*, got <class 'rhobust\.methods\.gaussian\.Gaussian'>"),

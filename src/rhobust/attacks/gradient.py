@@ -123,7 +123,7 @@ class GradientAttack(AttackMethod):
     random_start: bool = False
     """Start at a random point of the ball instead of its centre."""
     warm: bool = True
-    """Start at the end point of the next smaller radius of the sweep; --no-warm: start each radius anew."""
+    """False: start each radius of a sweep anew, not at the end point of the next smaller radius."""
     restarts: int = 1
     """Additional ascents from random points of the ball; in a sweep over radii for the still robust examples only."""
 

@@ -99,7 +99,7 @@ def read_image(path: Path | str, channels: int | None = None) -> Tensor:
 
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
-    """Convert any error of reading an image to a one-line ValueError that names the file."""
+    """Convert any error while an image is read to a one-line ValueError that names the file."""
     from PIL import UnidentifiedImageError
     from PIL.Image import DecompressionBombError
 
@@ -163,7 +163,7 @@ class FolderTree:
 
 
 class ZipTree:
-    """A folder inside a zip archive; nothing is unpacked, and each file's checksum is verified on reading."""
+    """A folder inside a zip archive; nothing is unpacked, and each file's checksum is verified when it is read."""
 
     def __init__(self, path: Path, folder: str, exclude: Sequence[str] = ()) -> None:
         self.path = path

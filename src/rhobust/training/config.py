@@ -41,7 +41,7 @@ class TrainConfig:
     average: float = 0.0
     """Decay of the exponential moving average of the weights, which is saved in their place; 0: no averaging."""
     augment: bool = True
-    """Random crops and flips as defined by the data set; --no-augment: train on unchanged images."""
+    """False: train on unchanged images, without the data set's random crops and flips."""
     validation: int = 0
     """Training images held out to measure accuracy after each epoch."""
     measure_eps: float | None = None
@@ -49,7 +49,7 @@ class TrainConfig:
     keep: Literal["last", "best-clean", "best-robust"] = "last"
     """Epoch whose weights are saved: the last, or the best by clean or robust accuracy on the validation images."""
     fast: bool = True
-    """On a GPU train compiled in bf16, one CUDA graph per step; --no-fast: in float32 (TF32 where torch allows)."""
+    """False: train in float32 (TF32 where torch allows) on a GPU, not compiled in bf16 with one CUDA graph per step."""
     seed: int = 0
     """Random seed of initial weights, order, augmentation and noise."""
 
@@ -90,7 +90,7 @@ class TrainConfig:
 
     @property
     def run_id(self) -> str:
-        """A readable name that only this config has: method and its strength, data, model, epochs, seed, hash."""
+        """A readable name, unique for this config: method and its strength, data, model, epochs, seed, hash."""
         settings = config_to_json(self)
         method = settings["method"]
         strength = [f"{key}{method[key]:g}" for key in _STRENGTH if isinstance(method.get(key), int | float)]
@@ -109,7 +109,7 @@ class TrainConfig:
 
 
 _STRENGTH = ("sigma", "gamma", "eps", "rho")
-"""What a method trades accuracy for robustness with: its noise, its price of moving an input, its radius."""
+"""Hyper-parameters in a run's name: noise, penalty, radius, budget."""
 
 
 def config_to_json(config: TrainConfig) -> dict[str, Any]:
