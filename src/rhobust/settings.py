@@ -1,23 +1,20 @@
 """Frozen dataclasses as settings: type checks, and JSON in both directions."""
 
 import math
-from collections.abc import Iterable
-from dataclasses import fields
-from numbers import Integral, Real
-from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
 import sys
-from dataclasses import dataclass, is_dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, is_dataclass
 from functools import lru_cache
-from types import MappingProxyType
-from typing import TypeVar
+from numbers import Integral, Real
+from types import MappingProxyType, NoneType, UnionType
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import cattrs
 from cattrs.gen import make_dict_unstructure_fn, override
 from cattrs.strategies import configure_tagged_union
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 _KINDS: dict[Any, tuple[type, str]] = {
     int: (Integral, "an int"),
@@ -26,6 +23,9 @@ _KINDS: dict[Any, tuple[type, str]] = {
     str: (str, "a string"),
     NoneType: (NoneType, "None"),
 }
+T = TypeVar("T")
+OMIT_IF_DEFAULT = MappingProxyType({"omit_if_default": True})
+"""Metadata of a field that is not written while it has its default: files and run names from before it stay valid."""
 
 
 def check_declared(settings: "DataclassInstance") -> None:
@@ -90,11 +90,6 @@ def _fits(value: object, kind: Any) -> bool:
     if get_origin(kind) is Literal:
         return value in get_args(kind)
     return isinstance(value, _KINDS[kind][0]) and (kind is bool or not isinstance(value, bool))
-
-
-T = TypeVar("T")
-OMIT_IF_DEFAULT = MappingProxyType({"omit_if_default": True})
-"""Metadata of a field that is not written while it has its default: files and run names from before it stay valid."""
 
 
 @dataclass(frozen=True)

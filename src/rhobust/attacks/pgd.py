@@ -10,6 +10,8 @@ from rhobust.attacks.gradient import GradientAttack, Objective, base_loss, smoot
 from rhobust.noise import Noise
 from rhobust.settings import check_declared
 
+Sees = Literal["base", "draw"]
+
 
 @dataclass(frozen=True)
 class PGD(GradientAttack):
@@ -43,9 +45,6 @@ class EOT(GradientAttack):
         if sigma is None:
             raise ValueError("sigma must be given to attack the smoothed classifier, got None")
         return lambda point: smoothed_loss(model, point, y, sigma=sigma, draws=self.draws, rng=rng, kind=self.loss)
-
-
-Sees = Literal["base", "draw"]
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,11 @@ from rhobust.bounds.confidence import betting_upper, clopper_pearson, shuffle
 from rhobust.bounds.transport import distances
 from rhobust.bounds.validation import MARGIN, FloatOrArray, error_counts, positive, result, unit_interval
 
+POINTS = 200
+"""Values of epsilon; each gives a valid radius, so the largest is valid."""
+ORDERS = 1 + np.geomspace(1e-3, 1e4, 400)
+"""Orders of the divergence; each gives a valid radius, so the largest is valid."""
+
 
 def kumar_loss(errors: ArrayLike, draws: int, rho: ArrayLike, sigma: float, alpha: float) -> FloatOrArray:
     """Return the bound of Kumar et al. (2022) on the worst-case error around the population.
@@ -37,10 +42,6 @@ def kumar_loss(errors: ArrayLike, draws: int, rho: ArrayLike, sigma: float, alph
     return result(np.minimum(clean + shift + MARGIN, 1.0))
 
 
-POINTS = 200
-"""Values of epsilon; each gives a valid radius, so the largest is valid."""
-
-
 def lecuyer_radius(p_lower: ArrayLike, sigma: ArrayLike) -> FloatOrArray:
     """Return the L2 radius from differential privacy of the Gaussian noise (Lecuyer et al.), rounded down.
 
@@ -66,10 +67,6 @@ def lecuyer_radius(p_lower: ArrayLike, sigma: ArrayLike) -> FloatOrArray:
     radius = epsilon / np.sqrt(2 * np.log(1.25 * (1 + np.exp(epsilon)) / safe))
     best = np.where(lead > 0, radius, 0.0).max(axis=-1)
     return result(sigma * np.maximum(best - MARGIN, 0.0))
-
-
-ORDERS = 1 + np.geomspace(1e-3, 1e4, 400)
-"""Orders of the divergence; each gives a valid radius, so the largest is valid."""
 
 
 def li_radius(p_lower: ArrayLike, sigma: ArrayLike) -> FloatOrArray:

@@ -21,11 +21,14 @@ from rhobust.bounds.validation import (
 )
 
 Side: TypeAlias = Literal["lower", "upper"]
-
 TINIEST = 1e-200
 """Smallest tail probability of the Beta distribution that float64 computes accurately enough for a bound."""
 BISECTIONS = 60
 """Bisections of an interval of length 1; the result is narrower than `MARGIN`."""
+SIGNIFICANCE = 1e-6
+"""Level of the binomial test that the label has lost a vote of the smoothed classifier."""
+CHANCE = 1e-3
+"""Probability that valid certificates are called contradictory."""
 
 
 def clopper_pearson(k: ArrayLike, n: ArrayLike, alpha: ArrayLike, side: Side) -> FloatOrArray:
@@ -185,12 +188,6 @@ def failure_quantile(n: int, alpha: float, delta: float) -> int:
     while stats.binom.sf(k, n, alpha) > delta:
         k += 1
     return k
-
-
-SIGNIFICANCE = 1e-6
-"""Level of the binomial test that the label has lost a vote of the smoothed classifier."""
-CHANCE = 1e-3
-"""Probability that valid certificates are called contradictory."""
 
 
 @cache

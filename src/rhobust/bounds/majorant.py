@@ -15,9 +15,12 @@ from rhobust.bounds.validation import MARGIN, Array, level
 
 SLACK = 3e-5
 """Largest discretisation error of the grid, per unit of the range of h."""
-
 WIDTH = 0.004
 """Grid spacing in probits for a discontinuous loss."""
+STEPS = 128
+"""Largest number of thresholds; with more noise samples, neighbouring counts share a threshold."""
+MEAN, ONCE = 1 / 4, 1 / 8
+"""Fractions of alpha for the mean and for P(K = 1); the thresholds get the rest."""
 
 
 class CountBounds(NamedTuple):
@@ -160,13 +163,6 @@ class MajorantProblem:
         inner = np.concatenate([[-np.inf], violation, [-np.inf]])
         peak = (inner[1:-1] >= inner[:-2]) & (inner[1:-1] >= inner[2:])
         return np.flatnonzero(peak & (violation > 5e-6))
-
-
-STEPS = 128
-"""Largest number of thresholds; with more noise samples, neighbouring counts share a threshold."""
-
-MEAN, ONCE = 1 / 4, 1 / 8
-"""Fractions of alpha for the mean and for P(K = 1); the thresholds get the rest."""
 
 
 def jumps(draws: int) -> Array:

@@ -22,6 +22,8 @@ from rhobust.bounds.validation import (
 
 TOLERANCE = 1e-5
 """Tolerance of the minimisation over the penalty; each evaluation is a linear programme."""
+CELLS = 400
+"""Grid values to which per-point upper bounds are rounded up, so that few thresholds are needed."""
 
 
 def population_loss(
@@ -119,10 +121,6 @@ def randomized_counts(losses: ArrayLike, bound: float, uniform: ArrayLike) -> ND
         raise ValueError(f"uniform must have the shape of losses {values.shape}, got {thresholds.shape}")
     # A zero loss never counts; otherwise "at most" makes the probability at least l / M on a grid of numbers.
     return ((thresholds <= values / bound) & (values > 0)).sum(axis=1)
-
-
-CELLS = 400
-"""Grid values to which per-point upper bounds are rounded up, so that few thresholds are needed."""
 
 
 def population_loss_intervals(

@@ -14,8 +14,11 @@ from rhobust.bounds.validation import MARGIN, Array, counts, level, nonnegative,
 
 GROWTH = 1.05
 """Ratio of the sample sizes of two interim looks; more frequent looks cost time and save few samples."""
-
 Whole = NDArray[np.int64]
+CANDIDATES = 60
+"""Number of sample sizes compared."""
+LEAST = 128
+"""Smallest sample size: fewer would not fill a batch."""
 
 
 def looks(n: int, step: int) -> Whole:
@@ -141,12 +144,6 @@ class RadiusTest:
             return early
         bound = clopper_pearson(np.minimum(successes, self.n), self.n, (1 - self.early) * self.alpha, "lower")
         return early | (last & (bound > p))
-
-
-CANDIDATES = 60
-"""Number of sample sizes compared."""
-LEAST = 128
-"""Smallest sample size: fewer would not fill a batch."""
 
 
 def draws_for_tolerance(

@@ -20,9 +20,10 @@ from rhobust.bounds.validation import (
 
 PEAK = 1 / math.sqrt(2 * math.pi)
 """phi(0), the largest derivative of the normal distribution function."""
-
 BEND = math.exp(-0.5) * PEAK
 """phi(1), its largest second derivative."""
+DEVIATIONS = 2.0
+"""Standard deviations in Cantelli's inequality: a block misses by more with probability at most 1/5."""
 
 
 def smoothness(bound: ArrayLike, sigma: ArrayLike) -> FloatOrArray:
@@ -104,10 +105,6 @@ def curvature_lower(p: ArrayLike, bound: ArrayLike, sigma: ArrayLike) -> FloatOr
         sigma: Standard deviation of the noise.
     """
     return result(-np.asarray(curvature_upper(1 - unit_interval("p", p), bound, sigma)))
-
-
-DEVIATIONS = 2.0
-"""Standard deviations in Cantelli's inequality: a block misses by more with probability at most 1/5."""
 
 
 def gradient_blocks(alpha: float) -> int:

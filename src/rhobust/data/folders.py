@@ -15,6 +15,7 @@ from rhobust.data.images import SUFFIXES, ImageHeader, decode_image, is_image, r
 from rhobust.progress import ProgressCallback, ProgressEvent
 
 _ONE_IN = 5
+_HOW = f"one subfolder per class with images in it ({' '.join(suffix[1:] for suffix in SUFFIXES)})"
 
 
 def hash_order(key: str) -> bytes:
@@ -30,9 +31,6 @@ def choose_test_part(keys: Iterable[str]) -> set[str]:
     ordered = sorted(keys, key=hash_order)
     count = max(len(ordered) // _ONE_IN, 1) if len(ordered) > 1 else 0
     return set(ordered[:count])
-
-
-_HOW = f"one subfolder per class with images in it ({' '.join(suffix[1:] for suffix in SUFFIXES)})"
 
 
 @dataclass(frozen=True)

@@ -10,23 +10,20 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from rhobust.progress import ProgressCallback, ProgressEvent
+from rhobust.records import read_json, write_json
 
 if TYPE_CHECKING:
     from PIL.Image import Image as PillowImage
-from typing import Any
-
-from rhobust.records import read_json, write_json
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".ppm", ".pgm")
 """Suffixes of image files, in lower case."""
-
 _GREY_MODES = ("1", "L", "LA")
 _COLOUR_MODES = ("P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "HSV", "LAB")
 # Exceptions of Pillow's decoders on damaged files, besides its own errors, which are OSErrors.

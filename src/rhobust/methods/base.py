@@ -9,6 +9,9 @@ from rhobust.attacks.gradient import Objective, ascend
 from rhobust.models.inference import StepRule
 from rhobust.noise import Noise
 
+ENTROPY = 0.5
+"""Weight of the entropy of the mean prediction (Jeong and Shin, 2020)."""
+
 
 class Loss(NamedTuple):
     """A method's loss of a batch."""
@@ -83,10 +86,6 @@ def best_iterate(objective: Objective, x: Tensor, *, gamma: float, steps: int, s
         record(end)
     best = torch.stack(penalised).argmax(0)
     return torch.stack(points)[best, torch.arange(len(x), device=x.device)]
-
-
-ENTROPY = 0.5
-"""Weight of the entropy of the mean prediction (Jeong and Shin, 2020)."""
 
 
 def consistency_loss(logits: Tensor, copies: int, weight: float) -> Tensor:

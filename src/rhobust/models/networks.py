@@ -6,6 +6,8 @@ from torch import nn
 
 from rhobust.models.fused import ConvNorm, InputConv, Residual, WholeConv
 
+_STAGES = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))
+
 
 def cnn(channels: int, height: int, width: int, classes: int, activation: Callable[[], nn.Module]) -> nn.Module:
     """The CNN of WRM (Sinha et al.): conv 64 8x8 stride 2 (same), conv 128 6x6 stride 2, conv 128 5x5, dense.
@@ -64,9 +66,6 @@ def resnet18(channels: int, height: int, width: int, classes: int, activation: C
         layers += [_block(inputs, outputs, stride, activation), _block(outputs, outputs, 1, activation)]
         inputs = outputs
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, classes))
-
-
-_STAGES = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))
 
 
 def vgg16(channels: int, height: int, width: int, classes: int, activation: Callable[[], nn.Module]) -> nn.Module:

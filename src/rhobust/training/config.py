@@ -9,6 +9,9 @@ from rhobust.models import MODELS, Activation, check_model_name
 from rhobust.records import settings_hash
 from rhobust.settings import check_declared, from_json, kind_of, to_json
 
+_STRENGTH = ("sigma", "gamma", "eps", "rho")
+"""Hyper-parameters in a run's name: noise, penalty, radius, budget."""
+
 
 @dataclass(frozen=True)
 class TrainConfig:
@@ -106,10 +109,6 @@ class TrainConfig:
             settings_hash(settings),
         ]
         return "-".join(words)
-
-
-_STRENGTH = ("sigma", "gamma", "eps", "rho")
-"""Hyper-parameters in a run's name: noise, penalty, radius, budget."""
 
 
 def config_to_json(config: TrainConfig) -> dict[str, Any]:

@@ -42,6 +42,10 @@ ROBUST_IMAGES = 500
 """Images of the robust accuracy measured after each epoch."""
 DRAWS = 4
 """Noise samples of the attack and of the prediction, for a method that trains for smoothing."""
+CHECKPOINT_SHARE = 0.01
+"""Largest fraction of the time spent on checkpoints; an epoch that was not saved is repeated after a kill."""
+MEASURED = 2000
+"""Training images on which accuracy is measured if no validation images are held out."""
 
 
 @torch.no_grad()
@@ -65,12 +69,6 @@ def robust_accuracy(model: nn.Module, data: Dataset, eps: float, sigma: float | 
         copies = adversarial if sigma is None else noisy_copies(adversarial, sigma, DRAWS, noise)
         predictions = model(copies).softmax(1).view(-1, len(y), data.num_classes).mean(0).argmax(1)
     return int((predictions == y).sum()) / len(y)
-
-
-CHECKPOINT_SHARE = 0.01
-"""Largest fraction of the time spent on checkpoints; an epoch that was not saved is repeated after a kill."""
-MEASURED = 2000
-"""Training images on which accuracy is measured if no validation images are held out."""
 
 
 def train(

@@ -19,6 +19,11 @@ from rhobust.noise import BatchNoise, Noise
 from rhobust.training.config import TrainConfig
 from rhobust.training.distributed import Processes, ShardNoise
 
+WARM_UP = 3
+"""Steps before the capture, for compilation, choice of algorithms and allocation; their updates are undone."""
+RISE = 0.3
+"""Fraction of a one-cycle run in which the learning rate rises."""
+
 
 @dataclass
 class TrainingStep:
@@ -62,10 +67,6 @@ def _check_loss(loss: Loss) -> Loss:
         shape = f"the shape {tuple(loss.value.shape)}" if loss.value.dim() else "one without a gradient"
         raise ValueError(f"a loss's value must be a scalar that depends on the weights, got {shape}")
     return loss
-
-
-WARM_UP = 3
-"""Steps before the capture, for compilation, choice of algorithms and allocation; their updates are undone."""
 
 
 @dataclass
@@ -220,10 +221,6 @@ def _release(generator: torch.Generator, state: Tensor) -> None:
     fresh = torch.Generator(device=generator.device)
     fresh.set_state(state)
     generator.graphsafe_set_state(fresh.graphsafe_get_state())
-
-
-RISE = 0.3
-"""Fraction of a one-cycle run in which the learning rate rises."""
 
 
 def learning_rate(config: TrainConfig, done: int, updates: int) -> float:
