@@ -54,7 +54,7 @@ def test_a_captured_pass_votes_as_the_plain_one(network, images):
         count_votes(network, images, Smoothing(0.25, 10, **arithmetic), indices=range(40), draws=256, purpose="test")
         for arithmetic in (ARITHMETICS[1], ARITHMETICS[3])
     )
-    # The same noise; bf16 moves only answers that are nearly tied.
+    # The same noise; bf16 changes only predictions that are nearly tied.
     assert (plain - fast).abs().sum().item() < 0.05 * plain.sum().item()
 
 
@@ -75,9 +75,9 @@ def test_the_draws_have_their_law():
 @pytest.mark.parametrize("procedure", [Fixed(50, 1000), Sequential((0.0, 0.25, 0.5), 50, 1000)], ids=str)
 def test_certificates_do_not_depend_on_other_inputs(network, images, procedure):
     counter = VoteCounter(network, images, Smoothing(0.25, 10, **ARITHMETICS[3]))
-    alone = [next(iter(certify_stream(counter, procedure, [(place, place)], alpha=1e-3))) for place in range(5)]
+    single = [next(iter(certify_stream(counter, procedure, [(place, place)], alpha=1e-3))) for place in range(5)]
     together = list(certify_stream(counter, procedure, [(place, place) for place in range(5)], alpha=1e-3))
-    assert alone == together
+    assert single == together
 
 
 def test_the_counter_draws_as_on_a_cpu():
@@ -109,9 +109,9 @@ def test_a_capture_changes_no_certificate(network, images, monkeypatch):
 
 def test_running_ahead_changes_no_certificate(network, images, monkeypatch):
     procedure = Sequential((0.0, 0.25, 0.5), n=20_000)
-    _, hasty = certificates(network, images, procedure)
+    _, ahead = certificates(network, images, procedure)
     monkeypatch.setitem(schedule.AHEAD, "cuda", 0)
-    assert certificates(network, images, procedure)[1] == hasty
+    assert certificates(network, images, procedure)[1] == ahead
 
 
 def test_nan_is_an_error(images):

@@ -39,7 +39,7 @@ def test_the_certificate_is_below_the_accuracy_after_the_worst_change(half_space
     truth = stats.norm.cdf(margin / SIGMA).mean()
     assert truth - 0.12 < certificate.certified_accuracy < truth
     shift = measure_shift(x, after, alpha=0.01)
-    # Sixteen pixels move by 10/255 each.
+    # Sixteen pixels are perturbed by 10/255 each.
     assert shift.eps == pytest.approx(4 * 10 / 255, rel=1e-12)
     assert shift.mean_distance == pytest.approx(shift.eps)
     assert shift.largest_distance == pytest.approx(shift.eps)
@@ -84,7 +84,7 @@ def test_the_interval_covers_the_share_of_right_votes():
 
 
 def test_the_penalty_for_large_perturbations_is_part_of_the_loss():
-    # One image in ten moves across the whole room: at least that many answers are given up.
+    # One image in ten is perturbed across the whole input space: at least that much accuracy is lost.
     rng = np.random.default_rng(2)
     errors, distances = rng.binomial(10, 0.05, 800), np.where(np.arange(800) % 10 == 0, 4.0, 0.02)
     found = MeasuredCertificate.from_counts(
@@ -135,12 +135,12 @@ def test_bad_arguments_are_refused(half_space, grey_images, changes, message):
             measure_shift(x, x, **changes)
 
 
-@pytest.mark.parametrize(("dtype", "asked"), [(None, False), ("float32", False), ("bfloat16", True)])
-def test_votes_for_a_distribution_use_the_given_arithmetic(half_space, images, dtype, asked):
+@pytest.mark.parametrize(("dtype", "autocast"), [(None, False), ("float32", False), ("bfloat16", True)])
+def test_votes_for_a_distribution_use_the_given_arithmetic(half_space, images, dtype, autocast):
     lowered = []
     half_space.register_forward_hook(lambda *_: lowered.append(torch.is_autocast_enabled("cpu")))
     x, y = images
     certify_shift(half_space, x, y, sigma=SIGMA, eps=[0.1], draws=2, dtype=dtype)
-    assert lowered[-1] is asked
+    assert lowered[-1] is autocast
     certify_measured_shift(half_space, x, y, x, x, sigma=SIGMA, draws=2, dtype=dtype)
-    assert lowered[-1] is asked
+    assert lowered[-1] is autocast

@@ -63,10 +63,10 @@ def test_floats_on_the_grid_vote_like_the_bytes(half_space, grey_images):
     x = to_unit(grey_images.images)
     assert noise_kind(grey_images.images) == noise_kind(x) == "grid"
     assert noise_kind(x + 1e-4) == "float"
-    # One number beside the grid is enough: rounded to it, another image would be certified.
-    beside = x.clone()
-    beside[3, 0, 1, 2] += 1e-3
-    assert noise_kind(beside) == "float"
+    # One number off the grid is enough: rounded to it, another image would be certified.
+    off_grid = x.clone()
+    off_grid[3, 0, 1, 2] += 1e-3
+    assert noise_kind(off_grid) == "float"
     assert torch.equal(votes(half_space, x), votes(half_space, grey_images.images))
 
 
@@ -78,7 +78,7 @@ def test_images_off_the_grid_are_not_certified_as_if_on_it(half_space, grey_imag
 
 
 class BatchShape(nn.Module):
-    """Answers with the shape of the batch it stands in, and would use batch statistics in training mode."""
+    """Records the shape of its batches, and would use batch statistics in training mode."""
 
     def __init__(self):
         super().__init__()
@@ -100,7 +100,7 @@ def test_the_network_sees_one_shape_in_evaluation_mode(grey_images):
 
 
 class Watching(nn.Module):
-    """Remembers what it was asked."""
+    """Records its inputs."""
 
     def __init__(self):
         super().__init__()
@@ -113,15 +113,15 @@ class Watching(nn.Module):
 
 @pytest.mark.parametrize("by_rows", [False, True], ids=["by stream", "by rows"])
 def test_no_two_samples_share_their_noise(grey_images, monkeypatch, by_rows):
-    # One image under three names, 150 draws in two chunks, for two purposes and two seeds; by rows as on a GPU.
+    # One image under three names, 150 samples in two chunks, for two purposes and two seeds; by rows as on a GPU.
     monkeypatch.setitem(BY_ROWS, "cpu", by_rows)
-    image, asked = grey_images.images[18:19].repeat(3, 1, 1, 1), []
+    image, noisy = grey_images.images[18:19].repeat(3, 1, 1, 1), []
     for purpose in ("one", "other"):
         for seed in (0, 1):
             model = Watching()
             count_votes(model, image, Smoothing(0.25, 2, seed=seed), indices=[4, 5, 6], draws=150, purpose=purpose)
-            asked.append(torch.cat(model.seen)[:450])
-    assert len(torch.unique(torch.cat(asked), dim=0)) == 4 * 450
+            noisy.append(torch.cat(model.seen)[:450])
+    assert len(torch.unique(torch.cat(noisy), dim=0)) == 4 * 450
 
 
 class Broken(nn.Module):
@@ -172,7 +172,7 @@ def test_every_image_has_a_name(half_space, grey_images):
 
 
 class Mixing(nn.Module):
-    """A half space whose answer moves with the batch's mean, or with an input's place, by a little or a lot."""
+    """A half space whose logits change with the batch's mean, or with an input's place, by a little or a lot."""
 
     def __init__(self, base, *, mean=0.0, place=0.0):
         super().__init__()

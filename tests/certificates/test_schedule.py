@@ -23,7 +23,7 @@ def plain(model, image, index):
     def count(draws, purpose):
         return count_votes(model, image[None], SMOOTHING, indices=[index], draws=draws, purpose=purpose)[0].numpy()
 
-    # The class is selected by draws of their own: a count that had chosen its class would flatter it.
+    # The class is selected by samples of their own: a count that had chosen its class would flatter it.
     selection = count(50, "select")
     chosen = selection.argmax()
     test = RadiusTest(RADII, 0.25, 0.01, 3000)
@@ -61,7 +61,7 @@ def test_batches_order_and_running_ahead_change_no_count(half_space, grey_images
     assert [certify(half_space, images[place : place + 1], procedure, [place])[0] for place in (0, 9, 10)] == [
         whole[place] for place in (0, 9, 10)
     ]
-    # Other batch sizes, and up to three batches under way before the first one's votes are seen.
+    # Other batch sizes, and up to three batches running before the first one's votes are seen.
     for rows, ahead in ((64, 0), (640, 3)):
         monkeypatch.setitem(sampling.ROWS, "cpu", rows)
         monkeypatch.setitem(schedule.AHEAD, "cpu", ahead)
@@ -82,7 +82,7 @@ def test_batches_stay_full_while_inputs_wait(half_space, grey_images, monkeypatc
 
 
 def test_noise_by_rows_gives_valid_certificates_too(half_space, grey_images, monkeypatch):
-    # The way a GPU draws, on a CPU: other draws from the same law, the same in every batch.
+    # The noise generator of a GPU, on a CPU: other samples of the same law, the same in every batch.
     ours = certify(half_space, grey_images.images[10:30], PROCEDURES[1])
     monkeypatch.setitem(sampling.BY_ROWS, "cpu", True)
     rows = certify(half_space, grey_images.images[10:30], PROCEDURES[1])

@@ -121,11 +121,11 @@ def test_what_is_no_network_is_refused(model, message, grey_images):
 
 
 def test_eps_is_checked_before_sampling(half_space, grey_images):
-    asked = []
-    half_space.register_forward_hook(lambda *_: asked.append(1))
+    evaluated = []
+    half_space.register_forward_hook(lambda *_: evaluated.append(1))
     with pytest.raises(ValueError, match="eps must be finite"):
         certify_shift(half_space, grey_images.images, grey_images.labels, sigma=0.25, eps=[float("nan")])
-    assert not asked
+    assert not evaluated
 
 
 def test_more_errors_never_certify_more():
@@ -146,9 +146,9 @@ def test_counts_of_some_points_are_no_certificate_of_all():
 
 def test_alpha_is_corrected_for_every_round_of_samples():
     procedure = ShiftProcedure(ShiftClaim(), Smoothing(0.25, 2), points=400, dimension=64, draws=10, alpha=0.01)
-    paid = 0.01 - procedure.level()
-    assert paid == pytest.approx(10 * 400 * 64 * grid_deviation(0.25), abs=1e-17)
-    assert 0.01 - procedure.level(3) == pytest.approx(3 * paid, abs=1e-17)
+    correction = 0.01 - procedure.level()
+    assert correction == pytest.approx(10 * 400 * 64 * grid_deviation(0.25), abs=1e-17)
+    assert 0.01 - procedure.level(3) == pytest.approx(3 * correction, abs=1e-17)
 
 
 def true_errors(half_space, grey_images):
@@ -292,5 +292,5 @@ def test_baselines_from_the_same_counts():
     assert found["kumar", "w1"] == pytest.approx(kumar)
     assert found["ours", "w1"][1] > found["kumar", "w1"][1]
     assert found["ours", "winf"][2] > found["ours", "w1"][2]
-    # Cohen's certified accuracy of the population: a step of the radius, which twenty draws resolve badly.
+    # Cohen's certified accuracy of the population: a step of the radius, which twenty samples resolve badly.
     assert 0 < found["cohen", "winf"][1] < found["ours", "winf"][1]

@@ -59,12 +59,12 @@ def measured(model, x, y, alpha):
 )
 def test_every_sample_is_corrected_for(half_space, grey_images, monkeypatch, certify, draws):
     arguments = half_space, grey_images.images, grey_images.labels
-    with monkeypatch.context() as dear:
-        # A sampler so far from its law that 0.09 of alpha go to it: draws, numbers in an image, deviation.
-        dear.setattr("rhobust.certificates.spec.grid_deviation", lambda sigma: 0.09 / (draws * PIXELS))
-        paid = certify(*arguments, 0.1)
-    assert paid == pytest.approx(certify(*arguments, 0.01), abs=1e-6)
-    assert paid != certify(*arguments, 0.1)
+    with monkeypatch.context() as patch:
+        # A sampler so far from its law that the correction is 0.09: samples, numbers per image, deviation.
+        patch.setattr("rhobust.certificates.spec.grid_deviation", lambda sigma: 0.09 / (draws * PIXELS))
+        corrected = certify(*arguments, 0.1)
+    assert corrected == pytest.approx(certify(*arguments, 0.01), abs=1e-6)
+    assert corrected != certify(*arguments, 0.1)
 
 
 def test_the_correction_is_small_and_only_for_integer_noise():

@@ -49,7 +49,7 @@ def test_a_batch_is_its_examples(half_space, grey_images):
 
 
 def test_an_ascent_that_overshoots_does_not_end_below_its_start(half_space, grey_images):
-    # The 0-1 loss is at most 1, the cross-entropy grows without end: at a small price it leads far too far.
+    # The 0-1 loss is at most 1, the cross-entropy grows without end: at a small penalty the ascent overshoots.
     x, y = to_unit(grey_images.images), grey_images.labels
     found = robust_surrogate(half_space, x, y, 0.1, sigma=SIGMA, draws=50, loss=ZeroOne())
     stayed = robust_surrogate(half_space, x, y, 1e6, sigma=SIGMA, draws=50, loss=ZeroOne())
@@ -132,7 +132,8 @@ def test_a_larger_bound_is_a_larger_unit():
     low, gamma = (share * concavity_threshold(1.0, SIGMA) for share in (0.5, 3))
     settings = {"sigma": SIGMA, "alpha": 0.01, "draws": 4000, "half": 4000}
     once, twice = (
-        certified_surrogate(model, x, y, price * low, loss, **settings) for price, loss in ((1, Slope()), (2, Steep()))
+        certified_surrogate(model, x, y, factor * low, loss, **settings)
+        for factor, loss in ((1, Slope()), (2, Steep()))
     )
     assert twice == pytest.approx(2 * once, rel=1e-9)
     t = np.linspace(0, 0.2, 20_001)
@@ -155,7 +156,7 @@ class Constant:
 def watched(monkeypatch):
     """What `certified_surrogate` hands on: levels of confidence bounds, maximisers, products of gradients."""
     seen = {"levels": [], "maximiser": None, "products": None}
-    bet, square, climb = surrogate.betting_upper, surrogate.squared_gradient_upper, surrogate.robust_surrogate
+    bet, square, ascend = surrogate.betting_upper, surrogate.squared_gradient_upper, surrogate.robust_surrogate
 
     def betting(values, alpha):
         seen["levels"].append(alpha)
@@ -166,14 +167,14 @@ def watched(monkeypatch):
         seen["products"] = products
         return square(products, half, dimension, alpha, **settings)
 
-    def climbed(*args, **settings):
-        found = climb(*args, **settings)
+    def ascended(*args, **settings):
+        found = ascend(*args, **settings)
         seen["maximiser"] = found.maximiser
         return found
 
     monkeypatch.setattr(surrogate, "betting_upper", betting)
     monkeypatch.setattr(surrogate, "squared_gradient_upper", squared)
-    monkeypatch.setattr(surrogate, "robust_surrogate", climbed)
+    monkeypatch.setattr(surrogate, "robust_surrogate", ascended)
     return seen
 
 
@@ -194,11 +195,11 @@ def test_products_of_gradients_have_the_mean_and_the_spread_that_their_bound_ass
     dimension, half, gamma = 20, 2000, 3 * concavity_threshold(1.0, SIGMA)
     model, x, y = Ramp(dimension), torch.full((1, 1, 4, 5), 0.4), torch.zeros(1, dtype=torch.long)
     certified_surrogate(model, x, y, gamma, loss, sigma=SIGMA, alpha=1e-6, draws=50, half=half)
-    moved = (watched["maximiser"] - x).flatten(1)[0].double()
-    gradient = -2 * gamma * moved
+    shift = (watched["maximiser"] - x).flatten(1)[0].double()
+    gradient = -2 * gamma * shift
     if isinstance(loss, Slope):
         scale = math.sqrt(4 + SIGMA**2)
-        gradient[0] += math.exp(-(((moved[0] - 0.1) / scale) ** 2) / 2) / math.sqrt(2 * math.pi) / scale
+        gradient[0] += math.exp(-(((shift[0] - 0.1) / scale) ** 2) / 2) / math.sqrt(2 * math.pi) / scale
     square, products = float(gradient @ gradient), watched["products"][0]
     assert square > 0.01
     variance = 1 / (4 * SIGMA**2)
@@ -212,7 +213,7 @@ def test_products_of_gradients_have_the_mean_and_the_spread_that_their_bound_ass
 def test_the_surrogate_is_evaluated_under_fresh_noise(half_space, grey_images):
     noise = ExampleNoise(0, "test", range(10))
     robust_surrogate(half_space, to_unit(grey_images.images[:10]), grey_images.labels[:10], 1.0, sigma=SIGMA, rng=noise)
-    # Sixteen steps, one draw to choose between the points of the way, and one to value the choice.
+    # Sixteen steps, one sample to choose between the points of the ascent, and one to evaluate the choice.
     assert noise.calls == 16 + 2
 
 

@@ -111,7 +111,7 @@ class VoteCounter:
         self.model, self.smoothing, self.device = model, smoothing, images.device
         self.shape = tuple(images.shape[1:])
         self.rows = batch_rows(self.device, self.shape)
-        self.real = images
+        self.images = images
         self.graph: torch.cuda.CUDAGraph | None = None
         self._cached_noise: tuple[int, Tensor] = (-1, images[:0])
         self._noise_by_rows = BY_ROWS[self.device.type] and smoothing.noise == "grid"
@@ -188,7 +188,7 @@ class VoteCounter:
         if smoothing.noise == "grid":
             # One rounding of an integer over 255: the network sees a function of the grid point alone.
             return (self.base[block.position].to(torch.int16) + noise).float() / LEVELS
-        image = self.real[block.position]
+        image = self.images[block.position]
         return (image if image.is_floating_point() else to_unit(image)) + smoothing.sigma * noise
 
     def _row_plan(self, blocks: Sequence[SampleBlock]) -> Tensor:
@@ -251,8 +251,8 @@ class VoteCounter:
         """Votes of each block; the last column counts NaN logits, the last row the padding."""
         width = self.smoothing.num_classes
         logits = self._checked(self.model(noisy))
-        answer = torch.where(logits.isnan().any(1), width, logits.argmax(1))
-        cell = owner * (width + 1) + answer
+        predicted = torch.where(logits.isnan().any(1), width, logits.argmax(1))
+        cell = owner * (width + 1) + predicted
         votes = torch.zeros((self.rows + 1) * (width + 1), dtype=torch.int64, device=self.device)
         return votes.scatter_add(0, cell, torch.ones_like(cell)).view(-1, width + 1)
 
@@ -299,9 +299,8 @@ def check_batch_independence(counter: VoteCounter) -> list[str]:
     Raises:
         ValueError: They differ by more, so the network is batch-dependent or random.
     """
-    blocks = [
-        SampleBlock(position, position, "alone", 0, 0, 1, 1) for position in range(min(PROBES, len(counter.real)))
-    ]
+    probes = range(min(PROBES, len(counter.images)))
+    blocks = [SampleBlock(probe, probe, "alone", 0, 0, 1, 1) for probe in probes]
     with torch.no_grad(), frozen(counter.model), arithmetic(counter.smoothing.dtype, counter.device):
         batch = counter.noisy_batch(blocks)
         batch = batch[torch.arange(counter.rows) % len(blocks)]
@@ -311,7 +310,8 @@ def check_batch_independence(counter: VoteCounter) -> list[str]:
         other_batch = batch.clone()
         other_batch[1::2] = 0
         other = counter.logits(other_batch).float()[::2]
-    gap = max(_largest(other - usual[::2]), _largest(reversed_order - usual)) / float(scale)
+    changes = other - usual[::2], reversed_order - usual
+    gap = max(float(change.abs().max()) for change in changes) / float(scale)
     if gap > TOLERANCE[counter.smoothing.dtype]:
         raise ValueError(
             "the network must be batch-independent, but its logits depend on the other inputs of the batch, or on"
@@ -323,10 +323,6 @@ def check_batch_independence(counter: VoteCounter) -> list[str]:
         f"the network's logits depend on an input's place in the batch by up to {gap:.1g} of the largest, which is"
         " rounding: a vote this close to a tie may differ from batch to batch"
     ]
-
-
-def _largest(difference: Tensor) -> float:
-    return float(difference.abs().max())
 
 
 def batch_rows(device: torch.device, shape: Sequence[int]) -> int:
