@@ -33,7 +33,7 @@ def test_radii_stay_below_the_true_distance_and_near_it(smoothed, half_space, gr
         # Each of 40 bounds fails with probability alpha at most: a false alarm of 4% over seeds. The grid's
         # rounding shifts the plane by at most half a step.
         assert certificate.radius <= true + 0.5 / 255
-        # n samples give at least this radius but for one time in ten thousand, at the level that the sequential test ends with.
+        # n samples give at least this radius except once in ten thousand, at the final level of the sequential test.
         p = stats.norm.cdf(true / 0.25)
         low = clopper_pearson(int(stats.binom.ppf(1e-4, n, p)), n, 0.8 * alpha, "lower")
         near = 0.25 * stats.norm.ppf(min(low, 1 - 1e-9)) - 0.01
