@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 OUT ?= quickstart
 
-.PHONY: quickstart reproduce test docs slow lint clean
+.PHONY: quickstart reproduce audit test docs slow lint clean
 
 quickstart: $(VENV)/.core
 	$(BIN)/rhobust quickstart --out $(OUT)
@@ -13,6 +13,10 @@ quickstart: $(VENV)/.core
 # All tables and figures of the paper at the smallest scale: digits and tiny networks, minutes on two cores.
 reproduce: $(VENV)/.test
 	$(BIN)/python -m reproduction all --scale smoke --out reproduced/smoke
+
+# Every published certificate, computed again from its counts.
+audit: $(VENV)/.test
+	$(BIN)/python -m reproduction audit results/records
 
 # One thread a worker: two workers with two threads each would fight over two cores. Tests of a file share what it sets up.
 test: lint

@@ -5,6 +5,7 @@ Every number is counted from the records (`rhobust.measurements`), none is writt
 
 import csv
 import io
+import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,6 @@ WHITE_BOX = ("eot", "pgd")
 """Attacks that know the network and its noise; AutoAttack was run on fewer images, the paper's attack is weaker."""
 METHOD = ("sigma", "gamma", "eps", "rho", "inner", "steps", "draws")
 TRAINING = ("data", "model", "activation", "epochs", "optimizer", "lr", "schedule", "seed")
-NUMBERS = ("natural", "white_box", "certified_0", "certified")
 COLUMNS = (
     *("name", "method", *METHOD, *TRAINING, "weights", "records", "device"),
     *("natural", "radius", "white_box", "attacked", "certified_radius", "certified_0", "certified", "certified_images"),
@@ -80,21 +80,24 @@ def row(run: Path, records: str) -> dict[str, str]:
         "records": records,
         "device": environment.get("device_name") or environment["device"],
         "command": command,
+        **_headline(run, settings),
     }
-    return {column: {**found, **_headline(run, settings)}.get(column, "") for column in COLUMNS}
+    return {column: found.get(column, "") for column in COLUMNS}
 
 
 def _headline(run: Path, settings: Row) -> dict[str, str]:
     """Natural accuracy, accuracy under the white-box attack and certified accuracy, each with its images."""
     told: dict[str, str] = {}
     radius, certified_radius = RADIUS.get(settings["data"]), CERTIFIED_RADIUS.get(settings["data"])
-    attacks = [read_finished(path) for path in record_paths(run, "attack") if _own_attack(path, settings)]
-    # The record with the most images speaks; of equals the white-box attack.
-    attacks.sort(key=lambda record: (record.settings["attack"]["kind"] in WHITE_BOX, len(record.rows)), reverse=True)
+    attacks = {path: read_head(path)["settings"] for path in record_paths(run, "attack")}
+    attacks = {path: header for path, header in attacks.items() if _own_attack(header, settings)}
     if attacks:
-        standing = _at(attacks[0], ROBUST)
-        told |= {"natural": _shown(standing.get(0.0)), "attacked": str(standing[0.0].n)}
-        if attacks[0].settings["attack"]["kind"] in WHITE_BOX and radius in standing:
+        # A white-box attack speaks before the paper's, and of equals the one on the most images.
+        images = {path: (_white_box(header), header["limit"] or math.inf) for path, header in attacks.items()}
+        record = read_finished(max(images, key=images.__getitem__))
+        standing = _at(record, ROBUST)
+        told |= {"natural": _shown(standing[0.0]), "attacked": str(standing[0.0].n)}
+        if _white_box(record.settings) and radius in standing:
             told |= {"radius": f"{radius:g}", "white_box": _shown(standing[radius])}
     certificates = [read_finished(path) for path in record_paths(run, "certify-[!s]*")]
     for record in sorted(certificates, key=lambda record: record.settings["way"] == "grid", reverse=True):
@@ -106,15 +109,15 @@ def _headline(run: Path, settings: Row) -> dict[str, str]:
     return told
 
 
-def _own_attack(path: Path, settings: Row) -> bool:
+def _own_attack(header: Row, settings: Row) -> bool:
     """Whether a record attacks the network itself, as its training means it to be used."""
-    header = read_head(path)["settings"]
     smoothed = settings["method"].get("sigma") is not None
-    return (
-        header["source"] is None
-        and header["scored"] == ("smoothed" if smoothed else "base")
-        and header["attack"]["kind"] in (*WHITE_BOX, "paper")
-    )
+    known = _white_box(header) or header["attack"]["kind"] == "paper"
+    return known and header["source"] is None and header["scored"] == ("smoothed" if smoothed else "base")
+
+
+def _white_box(header: Row) -> bool:
+    return header["attack"]["kind"] in WHITE_BOX
 
 
 def _at(record: Record, quantity: str) -> dict[float | None, Measurement]:

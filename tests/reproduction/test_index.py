@@ -1,0 +1,74 @@
+"""The index has one row per published network, counted from its records."""
+
+import csv
+import re
+from pathlib import Path
+
+import pytest
+
+from reproduction.index import COLUMNS, TITLES, page, row
+from rhobust.archives import ENDING
+from rhobust.records import read_json
+
+RESULTS = Path(__file__).parents[2] / "results"
+ARCHIVES = sorted((RESULTS / "records").glob(f"*{ENDING}"))
+
+
+@pytest.fixture(scope="module")
+def table():
+    with (RESULTS / "index.csv").open(encoding="utf-8", newline="") as file:
+        reader = csv.DictReader(file)
+        rows = list(reader)
+    assert tuple(reader.fieldnames) == COLUMNS
+    return rows
+
+
+def name_of(archive):
+    return archive.name.removesuffix(ENDING)
+
+
+def test_a_name_and_a_fingerprint_mean_one_network(table):
+    assert len({one["name"] for one in table}) == len({one["weights"] for one in table}) == len(table)
+
+
+def test_every_published_network_has_its_row(table, published):
+    listed = {(one["records"], one["name"], one["weights"]) for one in table}
+    found = {
+        (f"records/{archive.name}", run.name, read_json(run / "weights.json")["model_hash"])
+        for archive in ARCHIVES
+        for run in (published(name_of(archive)) / "runs").iterdir()
+    }
+    assert {one for one in listed if one[0].startswith("records/")} == found
+    assert [one["records"] for one in table if not one["records"].startswith("records/")] == ["pretrained/mnist-nal"]
+
+
+@pytest.mark.parametrize("archive", ARCHIVES, ids=name_of)
+def test_the_rows_are_what_the_records_give(table, published, archive):
+    """Every fourth network here; `python -m reproduction index` counts all."""
+    ours = [one for one in table if one["records"] == f"records/{archive.name}"]
+    assert ours
+    for one in ours[::4]:
+        found = row(published(name_of(archive)) / "runs" / one["name"], one["records"])
+        assert found == one, "index.csv is stale: run python -m reproduction index"
+
+
+def test_the_pretrained_network_has_its_row(table):
+    assert row(RESULTS / "pretrained" / "mnist-nal", "pretrained/mnist-nal") == table[-1]
+
+
+def test_the_page_shows_the_same(table):
+    assert (RESULTS / "index.md").read_text(encoding="utf-8") == page(table)
+
+
+def test_the_readme_names_every_archive_and_how_many_networks_it_holds(table):
+    text = (RESULTS / "README.md").read_text(encoding="utf-8")
+    for archive in ARCHIVES:
+        count = sum(one["records"] == f"records/{archive.name}" for one in table)
+        assert re.search(rf"^\| \[{re.escape(archive.name)}\].*\| {count} \|$", text, re.MULTILINE)
+        assert f"records/{archive.name}" in TITLES
+    for link in re.findall(r"\]\(([^)#]+)\)", text):
+        assert (RESULTS / link).exists(), link
+
+
+def test_the_archives_stay_small():
+    assert sum(archive.stat().st_size for archive in ARCHIVES) < 15e6
