@@ -161,7 +161,7 @@ def test_the_filter_keeps_rows_with_every_word(page):
     only(page, "#filter").clear()
     only(page, "#filter").send_keys(" ")
     only(page, "#filter-model").send_keys("gaussian")
-    only(page, "#filter-standing").send_keys("proved")
+    only(page, "#filter-status").send_keys("proved")
     rows = texts(page, "#numbers tbody tr")
     assert rows
     assert all(row.startswith("gaussian") and "proved" in row for row in rows)

@@ -39,10 +39,10 @@ def test_the_numbers_are_counted_from_the_rows(tmp_path, run):
     proved, estimate = [row for row in numbers_of(page) if row["record"] == path.name]
     rng = np.random.default_rng(0)
     assert proved["where"] == pytest.approx(math.sqrt(np.mean(rng.uniform(0, 0.4, 30) ** 2)))
-    assert (proved["standing"], proved["shown"], proved["value"], proved["n"]) == ("proved", "61.2%", 0.61299, 30)
+    assert (proved["status"], proved["shown"], proved["value"], proved["n"]) == ("proved", "61.2%", 0.61299, 30)
     assert proved["quantity"] == "Certified accuracy after the change (before and after)"
     assert proved["interval"] == "confidence 99.9%"
-    assert estimate["standing"] == "estimate"
+    assert estimate["status"] == "estimate"
     assert estimate["value"] == pytest.approx(1 - np.mean([rng.integers(3) for _ in range(30)]) / 10)
     assert STATEMENT in text_of(page)
 
@@ -50,31 +50,34 @@ def test_the_numbers_are_counted_from_the_rows(tmp_path, run):
 def test_without_labels_nothing_is_measured_after(tmp_path, run):
     path = write_measured(run, labelled=False)
     [proved] = [row for row in numbers_of(page_of(tmp_path, run)) if row["record"] == path.name]
-    assert proved["standing"] == "proved"
+    assert proved["status"] == "proved"
 
 
 def test_distances_alone_are_left_out_and_named(tmp_path, run):
     path = write_measured(run, certified=None)
     page = page_of(tmp_path, run)
-    assert f"{path.name} measures distances only" in text_of(page)
+    assert f"{path.name} is left out: it measures distances only" in text_of(page)
     assert path.name not in {row["record"] for row in numbers_of(page)}
 
 
 def test_a_claim_above_the_measurement_is_an_alarm(tmp_path, run):
     path = write_measured(run, certified=0.999)
-    assert f"{path.name} claims 99.9% after a change, more than the" in text_of(page_of(tmp_path, run))
+    assert f"{path.name} certifies an accuracy of 99.9% after a change, more than the" in text_of(
+        page_of(tmp_path, run)
+    )
 
 
 @pytest.mark.parametrize("certificate", [[1], {"certified_accuracy": 1.5}, {"certified_accuracy": "much"}, {}])
 def test_a_damaged_certificate_is_left_out_and_named(tmp_path, run, certificate):
     path = write_measured(run, certificate=certificate)
     page = page_of(tmp_path, run)
-    assert f"{path.name} is damaged and left out" in text_of(page)
+    assert f"{path.name} is left out: " in text_of(page)
     assert path.name not in {row["record"] for row in numbers_of(page)}
 
 
 def test_a_summary_that_disagrees_with_its_rows_is_named(tmp_path, run):
     path = write_measured(run, after={"accuracy": 0.5})
-    assert f"{path.name}: the summary's accuracy after the change (0.5) is not what its rows give" in text_of(
-        page_of(tmp_path, run)
+    assert (
+        f"{path.name} is left out: it must have the summary that its rows give, but its accuracy after the change is"
+        in text_of(page_of(tmp_path, run))
     )

@@ -40,7 +40,7 @@ def test_a_record_edited_by_hand_is_named_and_the_rest_drawn(tmp_path, run, patt
     path = only(run, pattern)
     path.write_text(path.read_text().replace(old, new, 1))
     written = write_report([run], tmp_path / "r.html")
-    line = f"{path.name} was changed after it was finished: left out. Delete it and evaluate again."
+    line = f"{path.name} is left out: it must be as it was written, but it was changed: delete it to evaluate it again"
     assert f"nal: {line}" in written.problems
     page = written.path.read_text()
     assert line in text_of(page)
@@ -87,7 +87,9 @@ def test_an_unfinished_attack_shows_its_whole_examples(tmp_path, run, kept):
 def test_an_unfinished_attack_without_an_example_is_named(tmp_path, run):
     path = only(run, "attack-eot-*.jsonl")
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:3]))
-    assert f"{path.name} is unfinished (no whole example so far): left out." in text_of(page_of(tmp_path, run))
+    assert f"{path.name} is left out: it must have one whole example at least, got none" in text_of(
+        page_of(tmp_path, run)
+    )
 
 
 def test_a_half_written_last_line_loses_nothing_else(tmp_path, run):
@@ -105,9 +107,7 @@ def test_an_unfinished_shift_certificate_claims_nothing(tmp_path, run):
     path = only(run, "certify-shift-*")
     path.write_bytes(path.read_bytes()[:-20])
     page = page_of(tmp_path, run)
-    assert f"{path.name} is unfinished (200 rows so far): left out. The same command again finishes it." in text_of(
-        page
-    )
+    assert f"{path.name} is left out: it must be finished, but it has 200 rows and no summary" in text_of(page)
     assert path.name not in {row["record"] for row in numbers_of(page)}
 
 
@@ -116,7 +116,7 @@ def test_an_unfinished_shift_certificate_claims_nothing(tmp_path, run):
     [
         (lambda lines: [*lines[:3], "{broken", *lines[3:]], "line 4 must be a JSON object"),
         (lambda lines: lines[1:], "must start with a header line"),
-        (lambda lines: [lines[0], lines[1], *lines[1:]], "an example must stand once, got 0 twice"),
+        (lambda lines: [lines[0], lines[1], *lines[1:]], "an example must have one row, got 0 twice"),
         (
             lambda lines: [lines[0], lines[1].replace('"index": 0', '"index": "a"'), *lines[2:]],
             "index must be an integer",
@@ -133,7 +133,7 @@ def test_a_damaged_record_is_named_and_the_rest_drawn(tmp_path, run, change, rea
     path = only(run, "certify-cohen-*")
     rewrite(path, change)
     page = page_of(tmp_path, run)
-    assert f"{path.name} is damaged and left out" in text_of(page)
+    assert f"{path.name} is left out: " in text_of(page)
     assert reason in text_of(page)
     records = {row["record"] for row in numbers_of(page)}
     assert path.name not in records
@@ -142,7 +142,9 @@ def test_a_damaged_record_is_named_and_the_rest_drawn(tmp_path, run, change, rea
 
 def test_a_record_of_an_unknown_kind_is_named(tmp_path, run):
     (run / "odd.jsonl").write_text('{"kind": "dance", "settings": {}}\n{"summary": {}}\n')
-    assert "odd.jsonl is of kind 'dance', which this report does not know" in text_of(page_of(tmp_path, run))
+    assert "odd.jsonl is left out: it is of kind 'dance', which this report does not know" in text_of(
+        page_of(tmp_path, run)
+    )
 
 
 def test_an_attack_that_skips_an_example_is_damaged(tmp_path, run):
@@ -150,26 +152,7 @@ def test_an_attack_that_skips_an_example_is_damaged(tmp_path, run):
     lines = path.read_text().splitlines()
     standing = next(i for i, line in enumerate(lines) if '"radius": 0.5' in line and '"broken": false' in line)
     rewrite(path, lambda lines: lines[:standing] + lines[standing + 1 :])
-    assert "radius 0.5 must have a row for every example, 1 lack it" in text_of(page_of(tmp_path, run))
-
-
-def test_an_attack_may_drop_what_is_broken_already(tmp_path, run):
-    path = only(run, "attack-eot-*.jsonl")
-    whole = {row["where"]: row["value"] for row in numbers_of(page_of(tmp_path, run)) if row["record"] == path.name}
-
-    def drop(lines):
-        kept, broken = [], set()
-        for line in lines:
-            row = json.loads(line)
-            if row.get("index") not in broken:
-                kept.append(line)
-            if row.get("broken"):
-                broken.add(row["index"])
-        return kept
-
-    rewrite(path, drop)
-    page = page_of(tmp_path, run)
-    assert {row["where"]: row["value"] for row in numbers_of(page) if row["record"] == path.name} == whole
+    assert "radius 0.5 must have a row for every example, but some lack it" in text_of(page_of(tmp_path, run))
 
 
 @pytest.mark.parametrize(
@@ -178,24 +161,26 @@ def test_an_attack_may_drop_what_is_broken_already(tmp_path, run):
         (
             "attack-eot-*.jsonl",
             lambda summary: summary["robust_accuracy"][1].update(accuracy=0.999),
-            "the summary's accuracy at radius 0.25 (0.999) is not what its rows give",
+            "its accuracy at radius 0.25 is 0.999, and by the rows",
         ),
         (
             "certify-cohen-*",
             lambda summary: summary.update(average_certified_radius=0.9),
-            "the summary's average certified radius (0.9) is not what its rows give",
+            "its average certified radius is 0.9, and by the rows",
         ),
         (
             "certify-shift-*",
             lambda summary: summary.update(accuracy_under_noise=0.99),
-            "the summary's accuracy under noise (0.99) is not what its rows give",
+            "its accuracy under noise is 0.99, and by the rows",
         ),
     ],
 )
-def test_a_summary_its_rows_do_not_give_is_named(tmp_path, run, pattern, change, line):
+def test_a_summary_its_rows_do_not_give_is_refused(tmp_path, run, pattern, change, line):
     path = only(run, pattern)
     change_summary(path, change)
-    assert f"{path.name}: {line}" in text_of(page_of(tmp_path, run))
+    page = page_of(tmp_path, run)
+    assert f"{path.name} is left out: it must have the summary that its rows give, but {line}" in text_of(page)
+    assert path.name not in {row["record"] for row in numbers_of(page)}
 
 
 def test_contradictions_that_an_evaluation_found_are_errors(tmp_path, run, capsys):
@@ -225,8 +210,10 @@ def test_a_certificate_above_the_attack_is_an_error(tmp_path, run):
     write_certificate(run, np.full(200, 0.55), sigma=0.25)
     text = text_of(page_of(tmp_path, run))
     assert "These numbers cannot both be right." in text
-    assert "proves a radius for 200 of the examples that attack-eot-" in text
-    assert "of them are broken within it by votes beyond doubt." in text
+    assert "certifies 100.0% of 200 examples at radius 0.5, but under attack-eot-" in text
+    assert (
+        "of 200 certified examples are misclassified within their certified radius by votes significant at 1e-6" in text
+    )
     assert "Guaranteed." not in text
 
 
@@ -240,9 +227,10 @@ def test_a_few_close_votes_refute_no_certificate(tmp_path, run):
     rewrite(
         path, lambda lines: [line.replace(votes, '"votes": 20, "label_votes": 9, "rival_votes": 10') for line in lines]
     )
+    change_summary(path, lambda summary: summary.pop("robust_accuracy"))
     text = text_of(page_of(tmp_path, run))
     assert "cannot both be right" not in text
-    assert "1 of the broken examples is certified at this radius" in text
+    assert "1 misclassified example is certified at this radius" in text
 
 
 def test_a_certificate_that_proves_nothing_is_not_refuted(tmp_path, run):
@@ -262,13 +250,13 @@ def test_every_restart_is_another_chance_of_a_fluke(tmp_path, run, restarts, ref
     assert ("cannot both be right" in text_of(page_of(tmp_path, run))) is refuted
 
 
-def test_all_attacks_that_refute_a_certificate_are_named_at_once(tmp_path, run):
+def test_all_attacks_that_refute_a_certificate_are_named(tmp_path, run):
     only(run, "certify-cohen-*").unlink()
     write_certificate(run, np.full(200, 0.55), sigma=0.25)
     write_attack(run, "eot", np.full(200, 0.3), scored="smoothed", sigma=0.25, seed=1)
     text = text_of(page_of(tmp_path, run))
-    assert text.count("These numbers cannot both be right.") == 1
-    assert "200 of them are broken within it by votes beyond doubt; likewise by attack-eot-" in text
+    assert text.count("These numbers cannot both be right.") == 2
+    assert "200 of 200 certified examples are misclassified within their certified radius" in text
 
 
 def test_a_sound_run_has_no_error(tmp_path, run):
@@ -298,14 +286,14 @@ def test_single_broken_certified_examples_are_a_warning(tmp_path, run):
     margin[:2] = 0.1
     write_attack(run, "eot", margin, scored="smoothed", sigma=0.25)
     text = text_of(page_of(tmp_path, run))
-    assert "2 of the broken examples are certified at this radius" in text
+    assert "2 misclassified examples are certified at this radius" in text
     assert "cannot both be right" not in text
 
 
 def test_a_shift_certificate_above_its_own_accuracy_is_an_error(tmp_path, run):
     path = only(run, "certify-shift-*")
     change_summary(path, lambda summary: summary["curve"][0].update(certified_accuracy=1.0))
-    assert "claims 100.0% under a shift, more than" in text_of(page_of(tmp_path, run))
+    assert "certifies an accuracy of 100.0% under a shift, more than" in text_of(page_of(tmp_path, run))
 
 
 @pytest.mark.parametrize(
@@ -316,8 +304,8 @@ def test_a_shift_certificate_above_its_own_accuracy_is_an_error(tmp_path, run):
         (lambda path: spoil(path, before=None), "it must hold before"),
         (lambda path: spoil(path, after=np.full((6, 1, 8, 8), 7.0)), "its attacked images must be in [0, 1]"),
         (lambda path: spoil(path, after=np.zeros((6, 1, 8, 9))), "its images must be uint8"),
-        (lambda path: spoil(path, index=np.arange(5)), "it must hold one number an image, 6"),
-        (lambda path: spoil(path, index=np.arange(900, 906)), "example 900 must be broken at radius"),
+        (lambda path: spoil(path, index=np.arange(5)), "it must hold one number per image, 6"),
+        (lambda path: spoil(path, index=np.arange(900, 906)), "example 900 must be misclassified at radius"),
         (lambda path: spoil(path, classes=np.array(["a"])), "its labels must be below 1"),
     ],
 )

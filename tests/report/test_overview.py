@@ -9,9 +9,9 @@ import pytest
 from report.folders import change_summary, write_attack, write_certificate, write_run
 from rhobust.records import RecordWriter
 from rhobust.report.gather import gather
-from rhobust.report.naming import method_name, unbroken
 from rhobust.report.overview import entry, headline
 from rhobust.report.page import render
+from rhobust.report.runs import method_name, unbroken
 
 
 def test_a_model_is_quoted_where_it_has_something_proved(tmp_path):
@@ -126,7 +126,7 @@ def test_a_symbol_stays_with_its_value_in_a_name_and_below_it(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("solver", "words"), [("paper", "NAL, the paper’s solver"), ("search", "NAL, a search"), ("damped", "NAL")]
+    ("solver", "words"), [("paper", "NAL, the paper’s solver"), ("search", "NAL, best iterate"), ("damped", "NAL")]
 )
 def test_a_solver_that_is_not_the_default_is_named(tmp_path, solver, words):
     run = write_run(tmp_path / "run")
@@ -141,5 +141,5 @@ def test_clean_accuracy_is_that_over_the_most_images(tmp_path):
     few = write_attack(run, "autoattack", np.full(50, 0.1), scored="smoothed", sigma=0.25)
     assert few.name < next(run.glob("attack-eot-*")).name, "it is read first"
     [found] = gather([run]).runs
-    clean = entry(0, found, headline([found])).figures[0]
+    clean = entry(0, found, headline([found])).numbers[0]
     assert "n\u00a0=\u00a0200" in clean.detail[1]

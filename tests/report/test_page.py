@@ -38,7 +38,7 @@ def numbers_of(page: str) -> list[dict]:
             {
                 "model": texts[0],
                 "quantity": texts[1],
-                "standing": texts[2],
+                "status": texts[2],
                 "at": texts[3].rpartition(" ")[0],
                 "where": float(data[3]["v"]) if data[3]["v"] else None,
                 "value": float(data[4]["v"]),
@@ -106,7 +106,7 @@ def test_attack_numbers_are_the_share_of_rows_not_broken(tmp_path, run):
         assert shown[radius]["low"] == pytest.approx(interval.low, abs=1e-6)
         assert shown[radius]["low"] <= interval.low
         assert interval.high <= shown[radius]["high"] == pytest.approx(interval.high, abs=1e-6)
-        assert shown[radius]["standing"] == ("upper limit" if radius else "estimate")
+        assert shown[radius]["status"] == ("upper bound" if radius else "estimate")
         assert f"radius {radius:g} {shown[radius]['shown']} {shown[radius]['interval']} {n}" in text_of(page)
 
 
@@ -124,7 +124,7 @@ def test_certified_numbers_are_counted_from_the_rows(tmp_path, run):
             # Of 200 certificates at 0.001 each, more than three are false with probability 0.00006.
             certified = max(0, certified - 3)
         assert number["value"] == certified / len(rows)
-        assert number["standing"] == "proved"
+        assert number["status"] == "proved"
         assert float(number["shown"].rstrip("%")) / 100 <= certified / len(rows) + 1e-12
 
 
@@ -133,10 +133,10 @@ def test_shift_numbers_are_the_summary_curve(tmp_path, run):
     path = only(run, "certify-shift-*.jsonl")
     record = read_record(path)
     shown = [row for row in numbers_of(page) if row["record"] == path.name]
-    curve = [(row["where"], row["value"]) for row in shown if row["standing"] == "proved"]
+    curve = [(row["where"], row["value"]) for row in shown if row["status"] == "proved"]
     assert curve == [(point["eps"], point["certified_accuracy"]) for point in record.summary["curve"]]
     errors, draws = (sum(row[key] for row in record.rows) for key in ("errors", "draws"))
-    assert [row["value"] for row in shown if row["standing"] == "estimate"] == [pytest.approx(1 - errors / draws)]
+    assert [row["value"] for row in shown if row["status"] == "estimate"] == [pytest.approx(1 - errors / draws)]
     assert record.summary["statement"] in text_of(page)
 
 
@@ -151,7 +151,7 @@ def test_certified_accuracy_is_never_rounded_up(tmp_path):
     assert {row["quantity"]: row["shown"] for row in at} == {
         "Certified accuracy": "89.9%",
         "Certified accuracy, all examples at once": "89.4%",
-        "EOT, 20 steps, smoothed classifier": "90.0%",
+        "Robust accuracy, EOT-PGD, 20 steps, smoothed classifier": "90.0%",
     }
     assert "Certified radius 0.25 89.9% proved" in text_of(page)
     (shift,) = run.glob("certify-shift-*")
@@ -225,7 +225,7 @@ def test_warnings_stand_beside_the_number(tmp_path):
     assert row
     [place] = re.findall(r'href="#(warning-\d+)"', row.group())
     assert f'id="{place}">zero gradients on 3 examples</li>' in page
-    assert "upper limit" in text_of(page)
+    assert "upper bound" in text_of(page)
     assert text_of(page).count("zero gradients on 3 examples") >= 2
 
 
@@ -247,7 +247,7 @@ def test_the_sentence_quotes_the_shift_certificate_rounded_down(tmp_path, run):
     down = np.floor(quoted["certified_accuracy"] * 1000) / 10
     text = text_of(page_of(tmp_path, run))
     assert f"Guaranteed. Right at least {down:.1f}% of the time under every distribution of 8-bit images" in text
-    assert "within W2 distance 0.1 of the data’s, answering by one noisy vote (confidence 99.9%)." in text
+    assert "within W2 distance 0.1 of the data’s, with one noisy prediction (confidence 99.9%)." in text
 
 
 def test_an_attack_in_another_norm_has_its_own_figure(tmp_path, run):
@@ -266,8 +266,8 @@ def test_attacks_are_told_apart(tmp_path, run):
     kinds = {series["kind"] for series in data_of(page)["charts"]["radius"]["series"]}
     assert kinds == {"certified", "eot", "autoattack", "transfer", "paper", "base"}
     quantities = {row["quantity"] for row in numbers_of(page)}
-    assert "PGD, 20 steps, crafted on the other, smoothed classifier" in quantities
-    assert "Paper’s attack, 20 steps, one noisy answer" in quantities
+    assert "Robust accuracy, PGD, 20 steps, crafted on the other, smoothed classifier" in quantities
+    assert "Robust accuracy, Paper’s attack, 20 steps, one noisy prediction" in quantities
     # Lines beside the point start switched off.
     assert re.search(r'class="chip" aria-pressed="false" data-kind="paper"', page)
     assert re.search(r'class="chip" aria-pressed="true" data-kind="eot"', page)
@@ -284,12 +284,12 @@ def test_a_grid_does_not_hide_a_certificate_that_knows_every_radius(tmp_path, ru
     assert re.search(r'class="chip" aria-pressed="true" data-kind="certified"', page)
 
 
-def test_close_votes_are_shown_with_what_they_leave_open(tmp_path, run):
+def test_votes_that_are_not_significant_are_shown_with_what_they_leave_open(tmp_path, run):
     [path] = run.glob("attack-eot-*.jsonl")
     point = read_record(path).summary["robust_accuracy"][1]
     assert point["undecided"] == 2
     shown = f"{format_percent(point['least'], 'down')}–{format_percent(point['most'], 'up')}%"
-    assert f"2 close votes: {shown}" in text_of(page_of(tmp_path, run))
+    assert f"2 votes not significant at 5%: {shown}" in text_of(page_of(tmp_path, run))
 
 
 def test_transfers_make_a_matrix(tmp_path):
@@ -301,7 +301,9 @@ def test_transfers_make_a_matrix(tmp_path):
     assert "model aaaa 0.0% 100.0% 100.0%" in text_of(page)
     assert page.count('<td class="own"') == 2
     assert "the network is odd" in text_of(page)
-    moved = [row for row in numbers_of(page) if row["quantity"] == "Attack crafted on model aaaa, judged by model bbbb"]
+    moved = [
+        row for row in numbers_of(page) if row["quantity"] == "Attack crafted on model aaaa, prediction of model bbbb"
+    ]
     assert [(row["where"], row["value"]) for row in moved] == [(r, float(r < 0.9)) for r in RADII]
 
 

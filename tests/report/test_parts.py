@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rhobust.formatting import format_confidence, format_number, format_percent
-from rhobust.report.chart import Axis, Chart, Point, Series, Size, draw, escape, round_above, ticks
+from rhobust.report.chart import Axis, Chart, DrawingSize, Point, Series, draw, escape, round_above, ticks
 from rhobust.stats import share
 
 shares = st.floats(0.0, 1.0)
@@ -64,7 +64,7 @@ def test_an_axis_ends_above_its_values(value):
 def chart(points, **options) -> ElementTree.Element:
     line = Series("a <line>", 0, "certified", "Certified", points, **options)
     return ElementTree.fromstring(
-        draw(Chart("c", "t", "d", Axis("x", 0, 1), Axis("y", 0, 1, percent=True), [line]), Size(200, 200))
+        draw(Chart("c", "t", "d", Axis("x", 0, 1), Axis("y", 0, 1, percent=True), [line]), DrawingSize(200, 200))
     )
 
 

@@ -1,4 +1,4 @@
-"""Pictures of attacked inputs: the pixels that were judged, the record's votes, no more than the page bears."""
+"""Pictures of adversarial examples: the pixels, the record's votes, no more than the page bears."""
 
 import base64
 import io
@@ -73,7 +73,7 @@ def test_an_attack_on_the_base_network_has_no_votes(tmp_path):
     write_pictures(attack)
     page = page_of(tmp_path, run)
     assert page.count('<figure class="example">') == 6
-    assert "one answer, no votes" in text_of(page)
+    assert "one prediction, no votes" in text_of(page)
 
 
 def test_the_smoothed_classifier_comes_first(run):
@@ -81,8 +81,8 @@ def test_the_smoothed_classifier_comes_first(run):
     write_pictures(other)
     write_pictures(write_attack(run, "pgd", np.full(90, 0.4), scored="smoothed", sigma=0.25, norm="linf"))
     (gallery,) = galleries(gather([run]).runs)
-    assert gallery.attack == "EOT, 20 steps"
-    assert gallery.judge == "smoothed classifier"
+    assert gallery.attack == "EOT-PGD, 20 steps"
+    assert gallery.predictor == "smoothed classifier"
 
 
 def test_runs_share_what_the_page_bears(tmp_path, monkeypatch):

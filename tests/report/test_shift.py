@@ -7,9 +7,8 @@ from rhobust.records import RecordWriter
 from rhobust.report.figures import figures
 from rhobust.report.gather import gather
 from rhobust.report.overview import entry, headline
-from rhobust.report.run import Run
-from rhobust.report.soundness import contradictions
-from rhobust.report.table import numbers
+from rhobust.report.runs import PageRun
+from rhobust.report.tables import table_rows
 
 
 @pytest.fixture
@@ -17,7 +16,7 @@ def folder(tmp_path):
     return write_run(tmp_path / "run", examples=40)
 
 
-def only_run(folder) -> Run:
+def only_run(folder) -> PageRun:
     [run] = gather([folder]).runs
     return run
 
@@ -57,11 +56,11 @@ def test_losses_are_drawn_from_both_sides_and_rounded_to_the_safe_one(folder):
     assert (upper["rule"], lower["rule"], guess["rule"]) == ("next", "last", "exact")
     assert upper["points"][0] == [0.05, "0.4624"]
     assert lower["points"][0] == [0.05, "0.3287"]
-    rows = {(row.quantity, row.where): row for row in numbers([run]) if "cross-entropy" in row.quantity}
+    rows = {(row.quantity, row.number.at): row for row in table_rows([run]) if "cross-entropy" in row.quantity}
     assert rows["Worst cross-entropy clipped at 2 under W2 shift, at most", 0.05].shown == "0.463"
     assert rows["Worst cross-entropy clipped at 2 under W2 shift, at least", 0.05].shown == "0.328"
-    assert rows["Worst cross-entropy clipped at 2 as the paper estimates it", 0.05].standing == "estimate"
-    assert contradictions(run) == []
+    assert rows["Worst cross-entropy clipped at 2 as the paper estimates it", 0.05].number.status == "estimate"
+    assert run.contradictions == []
 
 
 def test_a_loss_certified_without_an_attack_has_one_line(folder):
@@ -72,7 +71,7 @@ def test_a_loss_certified_without_an_attack_has_one_line(folder):
 
 def test_an_attack_above_the_certificate_is_a_contradiction(folder):
     write_losses(folder, crossing=True)
-    [line] = contradictions(only_run(folder))
+    [line] = only_run(folder).contradictions
     assert "an attack that reaches more than the certified loss at eps 0.05, 0.1" in line
 
 
@@ -80,7 +79,7 @@ def test_a_curve_outside_its_range_is_damage(folder):
     path = write_losses(folder)
     change_summary(path, lambda summary: summary["curve"][0].update(certified=2.5))
     run = only_run(folder)
-    assert run.losses == []
+    assert run.of("losses") == []
     assert any("certified in [0, 2]" in note for note in run.notes)
 
 
@@ -88,9 +87,9 @@ def test_a_curve_outside_its_range_is_damage(folder):
     ("changes", "title"),
     [
         ({"classifier": "majority", "votes": None}, "W2, class most probable under noise"),
-        ({"classifier": "k-vote", "votes": 3}, "W2, majority of 3 noisy votes"),
-        ({"way": "sample"}, "W2, one noisy vote, these points only"),
-        ({"way": "intervals", "cost": "w1"}, "W1, one noisy vote, from intervals"),
+        ({"classifier": "k-vote", "votes": 3}, "W2, majority of 3 noisy predictions"),
+        ({"way": "sample"}, "W2, one noisy prediction, these points only"),
+        ({"way": "intervals", "cost": "w1"}, "W1, one noisy prediction, from intervals"),
     ],
 )
 def test_the_top_quotes_one_noisy_vote_about_the_population(folder, changes, title):
@@ -102,10 +101,10 @@ def test_the_top_quotes_one_noisy_vote_about_the_population(folder, changes, tit
     run = only_run(folder)
     assert guarantee_of(folder) == before
     # More than one vote may be right more often than one: no contradiction.
-    assert contradictions(run) == []
-    assert title in {shift.title for shift in run.shifts}
+    assert run.contradictions == []
+    assert title in {shift.title for record in run.of("certify-shift") for shift in record.shifts}
     cost, _, rest = title.partition(", ")
-    assert f"Certified accuracy under {cost} shift, {rest}" in {row.quantity for row in numbers([run])}
+    assert f"Certified accuracy under {cost} shift, {rest}" in {row.quantity for row in table_rows([run])}
 
 
 def test_others_stand_beside_ours_and_start_switched_off(folder):
@@ -113,12 +112,12 @@ def test_others_stand_beside_ours_and_start_switched_off(folder):
     run = only_run(folder)
     [figure] = [figure for figure in figures([run]) if figure.name == "shift"]
     switched = {kind.words.removesuffix(" (proved)"): kind.on for kind in figure.kinds}
-    assert switched["W2, one noisy vote"]
-    assert not switched["W1, one noisy vote, bound of Kumar"]
+    assert switched["W2, one noisy prediction"]
+    assert not switched["W1, one noisy prediction, bound of Kumar"]
     assert not switched["W∞, class most probable under noise, bound of Cohen"]
-    quantity = "Certified accuracy under W1 shift, one noisy vote, bound of Kumar"
-    rows = [row for row in numbers([run]) if row.quantity == quantity]
-    assert [(row.where, row.shown, row.standing) for row in rows] == [(eps, "60.0%", "proved") for eps in EPS]
+    quantity = "Certified accuracy under W1 shift, one noisy prediction, bound of Kumar"
+    rows = [row for row in table_rows([run]) if row.quantity == quantity]
+    assert [(row.number.at, row.shown, row.number.status) for row in rows] == [(eps, "60.0%", "proved") for eps in EPS]
 
 
 def test_curves_beside_ours_that_do_not_fit_are_damage(folder):

@@ -9,7 +9,8 @@ from rhobust.records import read_record
 from rhobust.report import write_report
 from rhobust.report.gather import gather
 from rhobust.report.overview import Headline
-from rhobust.report.versus import versus
+from rhobust.report.page import model_differences
+from rhobust.report.runs import PageRun
 from rhobust.stats import share_difference
 
 
@@ -31,8 +32,8 @@ def right(folder, radius):
 
 
 def test_cells_are_the_differences_of_the_rows(folders):
-    tables = versus(gather(folders).runs, Headline(0.25, None))
-    assert [table.title for table in tables] == ["Certified, radius 0.25", "EOT, 20 steps, radius 0.25"]
+    tables = model_differences(gather(folders).runs, Headline(0.25, None))
+    assert [table.title for table in tables] == ["Certified, radius 0.25", "EOT-PGD, 20 steps, radius 0.25"]
     told = [right(folder, 0.25) for folder in folders]
     for kind, table in enumerate(tables):
         assert (table.runs, table.n) == ((0, 1, 2), 200)
@@ -55,13 +56,13 @@ def test_cells_are_the_differences_of_the_rows(folders):
 def test_other_images_and_other_attacks_are_not_compared(folders, tmp_path):
     fewer = write_run(tmp_path / "d", name="d", examples=100)
     bare = write_run(tmp_path / "e", name="e", sigma=None)
-    tables = versus(gather([*folders, fewer, bare]).runs, Headline(0.25, None))
+    tables = model_differences(gather([*folders, fewer, bare]).runs, Headline(0.25, None))
     assert [table.runs for table in tables] == [(0, 1, 2), (0, 1, 2)]
-    assert versus(gather([folders[0], fewer, bare]).runs, Headline(0.25, None)) == []
+    assert model_differences(gather([folders[0], fewer, bare]).runs, Headline(0.25, None)) == []
     (certificate,) = folders[1].glob("certify-[!s]*.jsonl")
     rewrite(certificate, lambda lines: [lines[0].replace('"split": "test"', '"split": "val"'), *lines[1:]])
-    assert versus(gather(folders).runs, Headline(0.25, None))[0].runs == (0, 2)
-    assert versus(gather(folders).runs, Headline(None, 0.1)) == []
+    assert model_differences(gather(folders).runs, Headline(0.25, None))[0].runs == (0, 2)
+    assert model_differences(gather(folders).runs, Headline(None, 0.1)) == []
 
 
 def test_the_page_has_the_section_where_there_are_two(folders, tmp_path):
@@ -75,13 +76,13 @@ def test_the_page_has_the_section_where_there_are_two(folders, tmp_path):
 
 def test_a_model_whose_numbers_contradict_each_other_is_left_out(folders, monkeypatch):
     runs = gather(folders).runs
-    monkeypatch.setattr("rhobust.report.versus.contradictions", lambda run: ["wrong"] * (run is runs[1]))
-    assert [table.runs for table in versus(runs, Headline(0.25, None))] == [(0, 2), (0, 2)]
+    monkeypatch.setattr(PageRun, "contradictions", property(lambda run: ["wrong"] * (run is runs[1])))
+    assert [table.runs for table in model_differences(runs, Headline(0.25, None))] == [(0, 2), (0, 2)]
 
 
 def test_too_many_models_are_counted_and_not_set_side_by_side(folders, tmp_path, monkeypatch):
-    monkeypatch.setattr("rhobust.report.versus.MOST", 2)
-    assert [(table.runs, table.cells) for table in versus(gather(folders).runs, Headline(0.25, None))] == [
+    monkeypatch.setattr("rhobust.report.tables.MOST", 2)
+    assert [(table.runs, table.cells) for table in model_differences(gather(folders).runs, Headline(0.25, None))] == [
         ((0, 1, 2), ()),
         ((0, 1, 2), ()),
     ]

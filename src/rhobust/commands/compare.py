@@ -16,25 +16,25 @@ from rhobust.records import Record, Row, read_record
 from rhobust.settings import sizes
 
 _NONE = "–"
-"""Stands where a file says nothing."""
+"""Shown where a file says nothing."""
 
 
 @dataclass(frozen=True)
 class Compare:
-    """Show what is certified, or what attacks leave standing, side by side: run folders, records, tables.
+    """Compare certified accuracy and robust accuracy under attack: run folders, records, tables.
 
     Folders are compared record by record: those of the first with those of the others that were made in the same way.
     A file of the same images as the first, certified or attacked in the same way, is compared with it image by image,
-    which tells apart what two intervals of their own cannot. A table of Cohen et al. names its images by number and
-    label alone: that these mean the same images is for you to know.
+    which shows differences that two separate intervals cannot. A table of Cohen et al. identifies its images by index
+    and label alone: that these mean the same images is for you to know.
     """
 
     files: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FILE [FILE ...]")]
     """Run folders, also inside archives (.tar.xz); or records of certify and attack (.jsonl, .jsonl.gz) and tables of
     Cohen et al. (other names), which cannot be checked."""
     radii: tuple[float, ...] | None = None
-    """Where they are compared: those of the attack, or of the grid of a certificate, which say nothing of others; else
-    0 to 1 by quarters."""
+    """Radii to compare at (default: those that were attacked or decided by a sequential test, which say nothing of
+    others; else 0 to 1 by quarters)."""
     tsv: Path | None = None
     """Write the one record that is given as a table of Cohen et al. here."""
     common: CommonOptions = Common()
@@ -91,7 +91,7 @@ def _show(files: Sequence[Row], radii: Sequence[float]) -> None:
 
 
 def _names(files: Sequence[str]) -> list[str]:
-    """The files as they are told apart: from the folder on that holds them all."""
+    """Short names: paths from the folder on that holds all files."""
     paths = [Path(file).absolute() for file in files]
     shared = os.path.commonpath([path.parent for path in paths])
     return [path.relative_to(shared).as_posix() for path in paths]

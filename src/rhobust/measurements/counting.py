@@ -105,7 +105,7 @@ def check_certificates(rows: Sequence[Row]) -> None:
 
 def right_class(rows: Sequence[Row]) -> NDArray[np.bool_]:
     """Which certificates are of the right class."""
-    return np.array([row["prediction"] is not None and row["prediction"] == row["label"] for row in rows])
+    return np.array([row.get("prediction") is not None and row["prediction"] == row["label"] for row in rows])
 
 
 def accuracy_under_noise(rows: Sequence[Row], errors: str = "errors") -> float:

@@ -107,10 +107,14 @@ def _check_intact(record: Record) -> None:
 
 
 def _attack(record: Record, _: Sequence[float] | None) -> Iterator[Measurement]:
-    for number, row in enumerate(record.rows, start=2):
-        _integer(row, "index", number), _nonnegative(row, "radius", number)
+    for number, row in _lines(record):
+        _nonnegative(row, "radius", number)
         if not isinstance(row.get("broken"), bool):
             raise ValueError(f"line {number}: broken must be true or false, got {row.get('broken')!r}")
+        for key in ("votes", "label_votes", "rival_votes") if "votes" in row or "label_votes" in row else ():
+            _integer(row, key, number)
+        if "distance" in row:
+            _nonnegative(row, "distance", number)
     found = by_radius(whole_examples(record))
     if not found:
         raise ValueError(f"{record.path} must have one whole example at least, got none")
@@ -119,7 +123,7 @@ def _attack(record: Record, _: Sequence[float] | None) -> Iterator[Measurement]:
         if len(set(here)) < len(here):
             raise ValueError(f"an example must have one row per radius, some have two at radius {format_distance(at)}")
         if here != indices[0]:
-            raise ValueError(f"radius {format_distance(at)} must have a row for every example, and it has not")
+            raise ValueError(f"radius {format_distance(at)} must have a row for every example, but some lack it")
     curve = robust_curve(whole_examples(record), sorted(found))
     _check_curve(record, "robust_accuracy", curve)
     for point in curve:
@@ -135,48 +139,55 @@ def _attack(record: Record, _: Sequence[float] | None) -> Iterator[Measurement]:
 
 def _certify(record: Record, radii: Sequence[float] | None) -> Iterator[Measurement]:
     seen: set[int] = set()
-    for number, row in enumerate(record.rows, start=2):
-        index = _integer(row, "index", number)
+    for number, row in _lines(record):
         _nonnegative(row, "radius", number)
-        if index in seen:
-            raise ValueError(f"line {number}: an example must have one row, got {index} twice")
-        seen.add(index)
+        if row["index"] in seen:
+            raise ValueError(f"line {number}: an example must have one row, got {row['index']} twice")
+        seen.add(row["index"])
         if row.get("prediction") is not None:
             _integer(row, "prediction", number), _integer(row, "label", number)
     listed = [point.get("radius") for point in _points(record, "certified_accuracy")]
     if record.summary is None:
-        listed = record.settings.get("radii", [])
+        listed = record.settings.get("radii")
+    listed = listed if isinstance(listed, list) else []
     found = certified_curve(record.rows, sorted({float(radius) for radius in listed if is_number(radius)}))
     curve, average = found["certified_accuracy"], found["average_certified_radius"]
     _check_curve(record, "certified_accuracy", curve)
     _check(record, "average_certified_radius", average)
-    if radii is not None:
-        curve = certified_curve(record.rows, radii)["certified_accuracy"]
-    for point in curve:
-        yield Measurement(
-            CERTIFIED, point["radius"], *(point[key] for key in ("accuracy", "low", "high", "n")), status="proved"
-        )
-    alpha = record.settings.get("alpha")
-    if isinstance(alpha, float) and 0 < alpha < 1:
-        for point in curve:
-            n = int(point["n"])
-            value = certified_at_least(round(point["accuracy"] * n), n, alpha)
-            yield Measurement(ALL_AT_ONCE, point["radius"], value, None, None, n, "proved")
+    yield from certified(record, [point["radius"] for point in curve] if radii is None else radii)
     spread = mean(list(outcomes(record, AVERAGE_RADIUS).values()))
     yield Measurement(AVERAGE_RADIUS, None, average, max(0.0, spread.low), spread.high, spread.n, "proved")
+
+
+def certified(record: Record, radii: Sequence[float]) -> list[Measurement]:
+    """The certified accuracy at any radii, of single examples and of all at once, without looking at the summary.
+
+    Args:
+        record: A record of kind "certify".
+        radii: Where.
+    """
+    curve = certified_curve(record.rows, radii)["certified_accuracy"]
+    found = [
+        Measurement(CERTIFIED, at["radius"], at["accuracy"], at["low"], at["high"], at["n"], "proved") for at in curve
+    ]
+    alpha = record.settings.get("alpha")
+    if isinstance(alpha, float) and 0 < alpha < 1:
+        for at in curve:
+            value = certified_at_least(round(at["accuracy"] * at["n"]), at["n"], alpha)
+            found.append(Measurement(ALL_AT_ONCE, at["radius"], value, None, None, at["n"], "proved"))
+    return found
 
 
 def _shift(record: Record, _: Sequence[float] | None) -> Iterator[Measurement]:
     if record.settings.get("loss", "0-1") != "0-1":
         yield from _losses(record, _)
         return
-    lines = list(enumerate(record.rows, start=2))
-    errors, draws = (sum(_integer(row, key, number) for number, row in lines) for key in ("errors", "draws"))
+    errors, draws = (sum(_integer(row, key, number) for number, row in _lines(record)) for key in ("errors", "draws"))
     if not 0 <= errors <= draws or draws == 0:
         raise ValueError(f"errors must be in 0..draws with draws >= 1, got {errors} of {draws}")
     yield _under_noise(record, UNDER_NOISE, accuracy_under_noise(record.rows))
     claim = {key: record.settings.get(key, default) for key, default in _CLAIM.items()}
-    for eps, value in _bounds(record, _points(record, "curve"), "certified_accuracy", 1.0):
+    for eps, value in _bounds(_points(record, "curve"), "certified_accuracy", 1.0):
         yield Measurement(SHIFT, eps, value, None, None, len(record.rows), "proved", claim)
     for other in _points(record, "beside"):
         sizes, accuracy = other.get("eps"), other.get("certified_accuracy")
@@ -184,7 +195,7 @@ def _shift(record: Record, _: Sequence[float] | None) -> Iterator[Measurement]:
             raise ValueError("a baseline must have as many eps as certified accuracies")
         points = [{"eps": eps, "accuracy": value} for eps, value in zip(sizes, accuracy, strict=True)]
         detail = {key: other.get(key) for key in ("cost", "classifier")} | {"baseline": str(other.get("name", ""))}
-        for eps, value in _bounds(record, points, "accuracy", 1.0):
+        for eps, value in _bounds(points, "accuracy", 1.0):
             yield Measurement(SHIFT, eps, value, None, None, len(record.rows), "proved", detail)
 
 
@@ -196,7 +207,7 @@ def _losses(record: Record, _: Sequence[float] | None) -> Iterator[Measurement]:
     largest, n = record.settings.get("bound"), len(record.rows)
     if not is_number(largest) or not largest > 0:
         raise ValueError(f"the settings' bound must be a number > 0, got {largest!r}")
-    losses = [_nonnegative(row, "loss", number) for number, row in enumerate(record.rows, start=2)]
+    losses = [_nonnegative(row, "loss", number) for number, row in _lines(record)]
     yield _under_noise(record, LOSS_UNDER_NOISE, math.fsum(losses) / n)
     points = _points(record, "curve")
     claim = {key: record.settings.get(key) for key in ("loss", "bound")}
@@ -209,7 +220,7 @@ def _losses(record: Record, _: Sequence[float] | None) -> Iterator[Measurement]:
             (WORST_ESTIMATE, "estimate", math.inf, "estimate"),
         ]
     for quantity, key, most, status in curves:
-        for eps, value in _bounds(record, points, key, most):
+        for eps, value in _bounds(points, key, most):
             yield Measurement(quantity, eps, value, None, None, n, status, claim)
 
 
@@ -223,7 +234,14 @@ def _under_noise(record: Record, quantity: str, value: float) -> Measurement:
     return Measurement(quantity, 0.0, value, low, high, len(record.rows), "estimate")
 
 
-def _bounds(record: Record, points: list[Row], key: str, largest: float) -> list[tuple[float, float]]:
+def _lines(record: Record) -> Iterator[tuple[int, Row]]:
+    """The rows with their lines in the file; a row without an index is damage."""
+    for number, row in enumerate(record.rows, start=2):
+        _integer(row, "index", number)
+        yield number, row
+
+
+def _bounds(points: list[Row], key: str, largest: float) -> list[tuple[float, float]]:
     """(eps, bound), eps increasing; a bound outside [0, largest] is damage."""
     found = []
     for point in points:
@@ -235,7 +253,7 @@ def _bounds(record: Record, points: list[Row], key: str, largest: float) -> list
 
 
 def _measured(record: Record, _: Sequence[float] | None) -> Iterator[Measurement]:
-    rows = {key: [(number, row) for number, row in enumerate(record.rows, start=2) if key in row] for key in _COLUMNS}
+    rows = {key: [(number, row) for number, row in _lines(record) if key in row] for key in _COLUMNS}
     squares = [_nonnegative(row, "distance", number) ** 2 for number, row in rows["distance"]]
     if not squares:
         raise ValueError("there must be a distance in the rows, but there is none")
@@ -299,7 +317,8 @@ def _points(record: Record, key: str) -> list[Row]:
 
 def _check_curve(record: Record, key: str, found: Sequence[Row]) -> None:
     """Refuse a summary that has another curve than the rows give."""
-    said, counted = ({point.get("radius"): point for point in points} for points in (_points(record, key), found))
+    said = {_nonnegative(point, "radius", len(record.rows) + 2): point for point in _points(record, key)}
+    counted = {point["radius"]: point for point in found}
     for radius in (said.keys() | counted.keys()) if said else ():
         ours, theirs = counted.get(radius, {}), said.get(radius, {})
         for name in ("accuracy", *(ours.keys() & theirs.keys() & {"undecided", "least", "most"})):

@@ -125,7 +125,9 @@ def _pair(attack: Record, certificate: Record) -> _Pair | None:
     }
     radius = max(counts, key=lambda at: counts[at][0] - counts[at][1])
     certified, robust = counts[radius]
-    method = attack.settings.get("attack")
+    alpha, method = certificate.settings.get("alpha"), attack.settings.get("attack")
+    if not isinstance(alpha, float):
+        alpha = 0.0
     restarts = method.get("restarts") if isinstance(method, dict) else None
     attempts = 1 + (restarts if isinstance(restarts, int) and restarts > 0 else 0)
     return _Pair(
@@ -138,15 +140,15 @@ def _pair(attack: Record, certificate: Record) -> _Pair | None:
         robust=robust,
         proved=len(proved),
         refuted=len({row["index"] for row in attack.rows if _refutes(row, proved.get(row["index"]))}),
-        allowed=contradictions_by_chance(len(common), certificate.settings.get("alpha", 0.0), attempts * len(swept)),
+        allowed=contradictions_by_chance(len(common), alpha, attempts * len(swept)),
     )
 
 
 def _refutes(row: Row, proved: float | None) -> bool:
     if proved is None or not row["broken"] or row.get("distance", row["radius"]) > proved:
         return False
-    votes = row.get("votes")
-    return not isinstance(votes, int) or rejects_label(row["label_votes"], votes)
+    # Without votes there is one prediction, and no doubt.
+    return "label_votes" not in row or rejects_label(row["label_votes"], row["votes"])
 
 
 def _contradicts_itself(record: Record) -> Iterator[str]:

@@ -80,7 +80,7 @@ class Chart:
 
 
 @dataclass(frozen=True)
-class Size:
+class DrawingSize:
     """Width and height of a drawing in CSS pixels."""
 
     width: int
@@ -118,7 +118,7 @@ def round_above(value: float) -> float:
     return step * math.ceil(value / step - 1e-9)
 
 
-def draw(chart: Chart, size: Size, *, keyed: bool = True) -> str:
+def draw(chart: Chart, size: DrawingSize, *, keyed: bool = True) -> str:
     """The chart as one `<svg>` element, well-formed XML.
 
     The legend lies below the visible box: the page has its own, and a saved figure widens the box to show it. A drawing
@@ -156,7 +156,7 @@ def escape(text: str) -> str:
 class _Frame:
     """Where data coordinates lie in the drawing."""
 
-    def __init__(self, chart: Chart, size: Size) -> None:
+    def __init__(self, chart: Chart, size: DrawingSize) -> None:
         self.left, self.right = 58, size.width - 14
         self.top, self.bottom = 14, size.height - 50
         self.width = size.width

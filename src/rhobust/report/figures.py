@@ -6,10 +6,19 @@ from itertools import pairwise
 from typing import Any
 
 from rhobust.formatting import Direction, format_number, format_percent
-from rhobust.report.chart import Axis, Chart, Point, Series, Size, draw, round_above
-from rhobust.report.run import Attack, Certificate, Losses, Run, Shift
+from rhobust.measurements import (
+    SHIFT_LOSS,
+    UNDER_NOISE,
+    WORST_CERTIFIED,
+    WORST_ESTIMATE,
+    WORST_LOWER,
+    Measurement,
+    certified,
+)
+from rhobust.report.chart import Axis, Chart, DrawingSize, Point, Series, draw, round_above
+from rhobust.report.runs import PageRecord, PageRun
 
-WIDE, NARROW, SMALL = Size(1040, 430), Size(360, 330), Size(360, 230)
+WIDE, NARROW, SMALL = DrawingSize(1040, 430), DrawingSize(360, 330), DrawingSize(360, 230)
 
 CROWD = 4
 """With more runs than this, bands and side lines start switched off: they would cover what matters."""
@@ -20,19 +29,19 @@ _STEPS = 120
 _DASHES = ("", "8 4", "2 4", "10 3 2 3", "5 2 1 2 1 2", "14 4", "1 3", "6 2 6 6")
 
 _ATTACKS = {
-    "eot": "EOT attack",
+    "eot": "White-box adaptive attack (EOT-PGD)",
     "autoattack": "AutoAttack",
-    "blind": "Attack blind to the noise, judged with it",
+    "blind": "Attack without noise, smoothed prediction",
     "plain": "Attack on a network without noise",
     "base": "Attack on the base network",
     "paper": "The paper’s protocol",
-    "transfer": "Attack crafted on another network",
+    "transfer": "Transfer attack",
 }
 """The kinds of attack lines, in the order of the legend."""
 
 
 @dataclass(frozen=True)
-class Kind:
+class LineKind:
     """What some lines of a figure have in common: a name, dashes, and whether they are switched on at first."""
 
     name: str
@@ -42,7 +51,7 @@ class Kind:
 
 
 @dataclass(frozen=True)
-class Figure:
+class ChartFigure:
     """One figure of the page: its drawings, its legend and the numbers behind the read-out."""
 
     name: str
@@ -54,7 +63,7 @@ class Figure:
     narrow: str
     """A second drawing for a phone, where the wide one would shrink its text; empty where one drawing will do."""
     runs: tuple[int, ...]
-    kinds: tuple[Kind, ...]
+    kinds: tuple[LineKind, ...]
     bands: bool
     """Whether any line has a band."""
     crowded: bool
@@ -64,7 +73,7 @@ class Figure:
     document: dict[str, Any]
 
 
-def figures(runs: Sequence[Run]) -> list[Figure]:
+def figures(runs: Sequence[PageRun]) -> list[ChartFigure]:
     """The figures there are numbers for."""
     found = [
         _over_radius(runs, "l2"),
@@ -76,10 +85,10 @@ def figures(runs: Sequence[Run]) -> list[Figure]:
     return [figure for figure in found if figure is not None]
 
 
-def _over_radius(runs: Sequence[Run], norm: str) -> Figure | None:
+def _over_radius(runs: Sequence[PageRun], norm: str) -> ChartFigure | None:
     l2 = norm == "l2"
-    attacks = [(position, run, a) for position, run in enumerate(runs) for a in run.attacks if a.norm == norm]
-    certificates = [(position, run, c) for position, run in enumerate(runs) for c in run.certificates if l2]
+    attacks = [(position, run, a) for position, run in enumerate(runs) for a in run.of("attack") if a.norm == norm]
+    certificates = [(position, run, c) for position, run in enumerate(runs) for c in run.of("certify") if l2]
     ends = [radius for _, _, attack in attacks for radius in attack.accuracy]
     ends += [certificate.largest * 1.04 for _, _, certificate in certificates]
     if not ends:
@@ -90,7 +99,7 @@ def _over_radius(runs: Sequence[Run], norm: str) -> Figure | None:
     chart = _chart(
         name="radius" if l2 else "radius-linf",
         title="Robust accuracy over radius" if l2 else "Robust accuracy over L∞ radius",
-        description="Certified accuracy is a proved lower limit, accuracy under attack an upper limit.",
+        description="Certified accuracy is a proved lower bound, robust accuracy under attack an upper bound.",
         x=Axis("L2 radius (inputs in [0, 1])" if l2 else "L∞ radius (inputs in [0, 1])", 0.0, end),
         y=Axis("accuracy", 0.0, 1.0, percent=True),
         lines=lines,
@@ -98,24 +107,26 @@ def _over_radius(runs: Sequence[Run], norm: str) -> Figure | None:
     caption = "Shaded: 95% Clopper-Pearson intervals of what was measured."
     if certificates:
         caption = (
-            "The truth for the smoothed classifier lies between its staircase (proved) and the line of an attack on it"
-            f" (what the attack could not break). {caption}"
+            "The robust accuracy of the smoothed classifier is between its staircase (proved) and the line of an attack"
+            f" on it (an upper bound). {caption}"
         )
     crowded = len(runs) > CROWD
     return _figure(chart, caption, nav="Radius" if l2 else "L∞ radius", at="radius", crowded=crowded)
 
 
-def _certified_line(position: int, run: Run, certificate: Certificate, end: float) -> Series:
+def _certified_line(position: int, run: PageRun, certificate: PageRecord, end: float) -> Series:
     marked = {0.0, *(r for r in certificate.listed if r <= end)}
-    marked |= {r for attack in run.attacks if attack.norm == "l2" for r in attack.accuracy if r <= end}
+    marked |= {r for attack in run.of("attack") if attack.norm == "l2" for r in attack.accuracy if r <= end}
     radii = sorted(marked | {round(end * step / _STEPS, 4) for step in range(_STEPS)} | {end})
-    points = []
-    for radius in radii:
-        counted = certificate.accuracy(radius)
-        points.append(
-            Point(radius, counted.value, counted.low, counted.high, marked=radius in marked and counted.k > 0)
-        )
-    rough = certificate.on_grid and any(not o.on_grid and o.sigma == certificate.sigma for o in run.certificates)
+    points = [
+        Point(one.at, one.value, one.low, one.high, marked=one.at in marked and one.value > 0)
+        for one in certified(certificate.record, radii)
+        if one.at is not None and one.low is not None
+    ]
+    rough = certificate.on_grid and any(
+        not other.on_grid and other.settings.get("sigma") == certificate.settings.get("sigma")
+        for other in run.of("certify")
+    )
     # A grid falls to zero behind its last radius: beside a certificate that knows every radius it only hides it.
     kind, words = ("certified-grid", "Certified at chosen radii") if rough else ("certified", "Certified")
     return Series(
@@ -130,22 +141,22 @@ def _certified_line(position: int, run: Run, certificate: Certificate, end: floa
     )
 
 
-def attack_kind(run: Run, attack: Attack) -> str:
+def attack_kind(run: PageRun, attack: PageRecord) -> str:
     """Which kind of line an attack is."""
     if attack.transferred:
         return "transfer"
-    if attack.kind == "paper":
+    if attack.attack_kind == "paper":
         return "paper"
-    if attack.scored == "base":
+    if attack.predictor == "base":
         return "base" if run.sigmas else "plain"
-    return attack.kind if attack.kind in _ATTACKS else "blind"
+    return attack.attack_kind if attack.attack_kind in _ATTACKS else "blind"
 
 
-def _attack_line(position: int, run: Run, attack: Attack, runs: int) -> Series:
+def _attack_line(position: int, run: PageRun, attack: PageRecord, runs: int) -> Series:
     kind = attack_kind(run, attack)
     points = [Point(radius, c.value, c.low, c.high) for radius, c in attack.accuracy.items()]
     on = kind in ("eot", "autoattack", "plain") or (kind == "base" and runs <= CROWD)
-    label = f"{run.label}, {attack.name}, {attack.judge}"
+    label = f"{run.label}, {attack.attack_name}, {attack.predictor_name}"
     return Series(label, position, kind, _ATTACKS[kind], points, hollow=True, on=on, warnings=attack.warnings)
 
 
@@ -160,9 +171,10 @@ def _something_on(lines: Sequence[Series]) -> list[Series]:
     return [replace(line, on=True) if first.get(line.run) == line.kind else line for line in lines]
 
 
-def _over_eps(runs: Sequence[Run]) -> Figure | None:
-    shifts = [(position, run, shift) for position, run in enumerate(runs) for shift in run.shifts if shift.curve]
-    end = max((eps for _, _, shift in shifts for eps, _ in shift.curve), default=0.0)
+def _over_eps(runs: Sequence[PageRun]) -> ChartFigure | None:
+    records = [(position, run, record) for position, run in enumerate(runs) for record in run.of("certify-shift")]
+    sizes = [one.at or 0.0 for _, _, record in records for shift in record.shifts for one in shift.points]
+    end = max(sizes, default=0.0)
     if end == 0.0:
         return None
     chart = _chart(
@@ -171,7 +183,7 @@ def _over_eps(runs: Sequence[Run]) -> Figure | None:
         description="The accuracy proved for every distribution within a transport distance eps of the data's.",
         x=Axis("transport distance eps of the shift", 0.0, end * 1.04),
         y=Axis("accuracy", 0.0, 1.0, percent=True),
-        lines=[line for position, run, shift in shifts for line in _shift_lines(position, run, shift)],
+        lines=[line for position, run, record in records for line in _shift_lines(position, run, record)],
     )
     caption = (
         "Proved for all shifts up to eps at once; the open marker at 0 was measured under noise alone (an estimate)."
@@ -180,32 +192,36 @@ def _over_eps(runs: Sequence[Run]) -> Figure | None:
     return _figure(chart, caption, nav="Shift", at="eps")
 
 
-def _shift_lines(position: int, run: Run, shift: Shift) -> Iterator[Series]:
-    points = [Point(eps, value) for eps, value in shift.curve]
-    if points[0].x > 0:
-        # A shift of at most eps includes no shift: the first value holds from 0 on.
-        points.insert(0, Point(0.0, points[0].y, marked=False))
-    yield Series(
-        label=f"{run.label}, {shift.title}",
-        run=position,
-        kind=f"shift {shift.title}",
-        words=f"{shift.title} (proved)",
-        points=points,
-        held=True,
-        on=not shift.beside,
-        warnings=shift.warnings,
-    )
-    if not shift.beside:
-        words = "One noisy vote, no shift (estimate)"
-        start = [Point(0.0, shift.under_noise)]
-        yield Series(f"{run.label}, no shift", position, "noise", words, start, hollow=True, warnings=shift.warnings)
+def _shift_lines(position: int, run: PageRun, record: PageRecord) -> Iterator[Series]:
+    for shift in record.shifts:
+        points = _points(shift.points)
+        if points[0].x > 0:
+            # A shift of at most eps includes no shift: the first value holds from 0 on.
+            points.insert(0, Point(0.0, points[0].y, marked=False))
+        yield Series(
+            label=f"{run.label}, {shift.title}",
+            run=position,
+            kind=f"shift {shift.title}",
+            words=f"{shift.title} (proved)",
+            points=points,
+            held=True,
+            on=not shift.baseline,
+            warnings=record.warnings,
+        )
+    words = "One noisy prediction, no shift (estimate)"
+    start = [Point(0.0, one.value) for one in record.curve(UNDER_NOISE)]
+    yield Series(f"{run.label}, no shift", position, "noise", words, start, hollow=True, warnings=record.warnings)
 
 
-def _over_losses(runs: Sequence[Run]) -> Iterator[Figure]:
+def _points(curve: Sequence[Measurement]) -> list[Point]:
+    return [Point(one.at or 0.0, one.value) for one in curve]
+
+
+def _over_losses(runs: Sequence[PageRun]) -> Iterator[ChartFigure]:
     """One figure for each loss that was bracketed: losses clipped at different bounds are different losses."""
     found: dict[str, list[Series]] = {}
     for position, run in enumerate(runs):
-        for losses in run.losses:
+        for losses in run.of("losses"):
             found.setdefault(losses.loss, []).extend(_loss_lines(position, run, losses))
     for number, (loss, lines) in enumerate(found.items()):
         every = [point for line in lines for point in line.points]
@@ -215,7 +231,7 @@ def _over_losses(runs: Sequence[Run]) -> Iterator[Figure]:
         chart = _chart(
             name=f"losses-{number}",
             title=f"Worst {loss} under distribution shift",
-            description="The worst mean loss of one noisy answer over all distributions within W2 distance eps.",
+            description="The worst mean loss of one noisy prediction over all distributions within W2 distance eps.",
             x=Axis("W2 distance eps of the shift", 0.0, end * 1.04),
             y=Axis(f"mean {loss}", 0.0, round_above(max(1e-6, *(point.y for point in every)))),
             lines=lines,
@@ -223,30 +239,31 @@ def _over_losses(runs: Sequence[Run]) -> Iterator[Figure]:
         caption = "Proved from above for all eps at once; between two points the line holds the larger value."
         if any(line.kind == "lower" for line in lines):
             caption = (
-                "The truth lies between the staircase and the markers of the attack, both proved for all eps at once."
-                " The paper’s estimate, γρ + mean φ with φ found by ascent, may lie on either side of the truth."
+                "The truth is between the staircase and the markers of the attack, both proved for all eps at once."
+                " The paper’s estimate, γρ + mean φ with φ found by ascent, may be on either side of the truth."
             )
         yield _figure(chart, caption, nav=f"Worst {loss.partition(' ')[0]}", at="eps")
 
 
-def _loss_lines(position: int, run: Run, losses: Losses) -> Iterator[Series]:
+def _loss_lines(position: int, run: PageRun, losses: PageRecord) -> Iterator[Series]:
     for kind, words, curve in (
-        ("upper", "Certified, from above (proved)", losses.certified),
-        ("lower", "Attack, from below (proved)", losses.lower),
-        ("guess", "The paper’s estimate (bounds nothing)", losses.estimate),
+        ("upper", "Certified, from above (proved)", losses.curve(WORST_CERTIFIED, SHIFT_LOSS)),
+        ("lower", "Attack, from below (proved)", losses.curve(WORST_LOWER)),
+        ("guess", "The paper’s estimate (bounds nothing)", losses.curve(WORST_ESTIMATE)),
     ):
         if curve:
-            points = [Point(eps, value) for eps, value in curve]
             upper, label = kind == "upper", f"{run.label}, {words}"
-            yield Series(label, position, kind, words, points, hollow=not upper, held=upper, warnings=losses.warnings)
+            yield Series(
+                label, position, kind, words, _points(curve), hollow=not upper, held=upper, warnings=losses.warnings
+            )
 
 
-def _training(runs: Sequence[Run]) -> list[Figure]:
+def _training(runs: Sequence[PageRun]) -> list[ChartFigure]:
     found = []
     for key, title, caption in (
         ("loss", "Training loss", "The method’s own objective: not comparable between methods."),
         ("accuracy", "Accuracy in training", "Without noise or attack, on images held out or else on training images."),
-        ("distance_rms", "Inner distance", "Root mean square distance the inner maximisation moved an input."),
+        ("distance_rms", "Inner distance", "Root mean square distance of the inner maximisation’s perturbations."),
     ):
         lines = []
         for position, run in enumerate(runs):
@@ -275,17 +292,17 @@ def _training(runs: Sequence[Run]) -> list[Figure]:
     return found
 
 
-def _kinds(lines: Sequence[Series]) -> dict[str, Kind]:
+def _kinds(lines: Sequence[Series]) -> dict[str, LineKind]:
     """The kinds of a figure's lines in the order they come, each with its own dashes; a kind is on if any line is."""
     order = {name: place for place, name in enumerate(("certified", "certified-grid", *_ATTACKS))}
-    found: dict[str, Kind] = {}
+    found: dict[str, LineKind] = {}
     solid = 0
     for line in sorted(lines, key=lambda line: order.get(line.kind, len(order))):
         if line.kind not in found:
             dash = "" if line.kind == "noise" else _DASHES[solid % len(_DASHES)]
             solid += line.kind != "noise"
             on = any(other.on for other in lines if other.kind == line.kind)
-            found[line.kind] = Kind(line.kind, line.words, dash, on)
+            found[line.kind] = LineKind(line.kind, line.words, dash, on)
     return found
 
 
@@ -302,12 +319,12 @@ def _figure(
     *,
     nav: str,
     at: str,
-    size: Size = WIDE,
-    narrow: Size | None = NARROW,
+    size: DrawingSize = WIDE,
+    narrow: DrawingSize | None = NARROW,
     crowded: bool = False,
-) -> Figure:
+) -> ChartFigure:
     lines = chart.series
-    return Figure(
+    return ChartFigure(
         name=chart.name,
         title=chart.title,
         nav=nav,

@@ -1,22 +1,23 @@
-"""Run folders to runs: what lies in a folder, and one line for whatever cannot be used."""
+"""Run folders to runs: what is in a folder, and one line for whatever cannot be used."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from rhobust.records import Row, read_json, read_record, read_rows, record_paths
-from rhobust.report.naming import named
+from rhobust.measurements import READERS, measurements
+from rhobust.records import Record, Row, read_json, read_record, read_rows, record_paths
 from rhobust.report.pictures import read_examples
-from rhobust.report.pieces import disagreements, pieces_of
-from rhobust.report.run import Attack, Piece, Run
+from rhobust.report.runs import PageRecord, PageRun, with_names
+
+ELSEWHERE = ("match", "curvature", "counterexample")
+"""Records of the paper's claims: they say nothing of robustness, and the reproduction shows them."""
 
 
 @dataclass(frozen=True)
 class Gathered:
     """The runs there are, in the order given, and a line for each folder that is none."""
 
-    runs: tuple[Run, ...]
+    runs: tuple[PageRun, ...]
     missing: tuple[str, ...]
 
     @property
@@ -36,7 +37,7 @@ def gather(folders: Sequence[Path]) -> Gathered:
     """
     if not folders:
         raise ValueError("runs must name at least one run folder, got none")
-    runs: list[Run] = []
+    runs: list[PageRun] = []
     missing: list[str] = []
     for folder in folders:
         try:
@@ -45,61 +46,58 @@ def gather(folders: Sequence[Path]) -> Gathered:
             missing.append(f"{folder} is left out: {error}")
     if not runs:
         raise ValueError("; ".join(missing))
-    return Gathered(named(runs), tuple(missing))
+    return Gathered(with_names(runs), tuple(missing))
 
 
-def _gather_run(folder: Path, taken: set[str]) -> Run:
+def _gather_run(folder: Path, taken: set[str]) -> PageRun:
     config = read_json(folder / "config.json")
     if not isinstance(config, dict):
         raise ValueError(f"{folder / 'config.json'} must hold a JSON object, got {type(config).__name__}")
     notes: list[str] = []
-    pieces: list[Piece] = []
-    seconds: dict[str, float] = {}
-    contradictions: list[str] = []
+    records: list[PageRecord] = []
     examples: dict[str, Row] = {}
     for path in sorted({*folder.glob("*.jsonl"), *record_paths(folder)} - {folder / "metrics.jsonl"}):
         try:
-            record = read_record(path)
-            found = pieces_of(record)
+            record = _page_record(read_record(path))
         except (ValueError, OSError) as error:
-            reason = str(error).replace(f"{path}, ", "").replace(f"{folder}/", "")
-            notes.append(f"{path.name} is damaged and left out: {reason}")
+            reason = str(error).replace(f"{path}, ", "").replace(f"{path} ", "it ").replace(f"{folder}/", "")
+            notes.append(f"{path.name} is left out: {reason}")
             continue
-        if isinstance(found, str):
-            notes.append(found)
+        if record is None:
             continue
-        pieces += found
-        summary = record.summary or {}
-        notes += [line for piece in found for line in disagreements(piece, summary)]
-        contradictions += _strings(summary.get("contradictions"))
-        if isinstance(took := summary.get("seconds"), int | float):
-            seconds[path.name] = float(took)
-        if found and isinstance(found[0], Attack) and (pictures := path.with_suffix(".npz")).exists():
+        records.append(record)
+        if record.kind == "attack" and (pictures := path.with_suffix(".npz")).exists():
             try:
-                examples[path.name] = read_examples(pictures, found[0])
+                examples[path.name] = read_examples(pictures, record.record)
             except (ValueError, OSError) as error:
                 notes.append(f"{pictures.name} is damaged and left out: {error}")
-    return Run(
+    return PageRun(
         folder=folder.name,
         label=_label(config, folder, taken),
         config=config,
         environment=_environment(folder, notes),
         epochs=_epochs(folder, config, notes),
-        pieces=tuple(pieces),
-        seconds=seconds,
-        contradictions=tuple(contradictions),
+        records=tuple(records),
         notes=tuple(notes),
         examples=examples,
     )
 
 
-def _strings(value: Any) -> list[str]:
-    return [str(line) for line in value] if isinstance(value, list) else []
+def _page_record(record: Record) -> PageRecord | None:
+    """What the page shows of a record; nothing for those that are shown elsewhere."""
+    if record.kind in ELSEWHERE:
+        return None
+    if not isinstance(record.kind, str) or record.kind not in READERS:
+        raise ValueError(f"it is of kind {record.kind!r}, which this report does not know")
+    found = PageRecord(record, tuple(measurements(record)))
+    if found.kind == "measure-shift" and len(found.found) == 1:
+        raise ValueError("it measures distances only, without a network")
+    return found
 
 
 def _label(config: Row, folder: Path, taken: set[str]) -> str:
     name = str(config.get("name") or folder.resolve().name)
-    # A run of the user's own network is named by its whole module; its last word tells as much.
+    # A run of the user's own network is named by its whole module; its last word says as much.
     module, _, factory = str(config.get("model")).rpartition(":")
     if module:
         name = name.replace(f"{module}-{factory}", factory)

@@ -1,30 +1,28 @@
-"""The top of the page: for each model what is guaranteed in one sentence, then its three main figures."""
+"""The top of the page: for each model what is guaranteed in one sentence, then its three main numbers."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from rhobust.formatting import format_confidence, format_distance, format_percent
-from rhobust.report.naming import method_name
-from rhobust.report.run import COSTS, Attack, Certificate, Run, Shift
-from rhobust.report.soundness import broken_though_certified, contradictions
-from rhobust.report.table import Standing, close_votes, shown_interval, shown_percent
-from rhobust.stats import Share
+from rhobust.measurements import ALL_AT_ONCE, UNDER_NOISE, Measurement, Status, certified_but_broken
+from rhobust.report.runs import COSTS, ONE, PageRecord, PageRun, ShiftCurve, method_name
+from rhobust.report.tables import close_votes, shown_interval, shown_percent
 
 
 @dataclass(frozen=True)
-class Figure:
-    """One main figure and the small print it needs."""
+class KeyNumber:
+    """One main number and the small print it needs."""
 
     title: str
-    value: float | None
+    number: Measurement | None
     """None where it was not measured."""
     shown: str
-    standing: Standing | None
+    status: Status | None
     detail: tuple[str, ...]
     """What was measured and on how much, one line each."""
     warnings: tuple[str, ...] = ()
-    low: float | None = None
-    high: float | None = None
+    interval: bool = True
+    """Whether the bar shows the interval."""
 
 
 @dataclass(frozen=True)
@@ -52,61 +50,63 @@ class Headline:
 
 
 @dataclass(frozen=True)
-class Entry:
-    """What stands at the top of the page about one model."""
+class ModelEntry:
+    """What the top of the page says about one model."""
 
     run: int
     label: str
     method: str
     guarantee: Guarantee
-    figures: tuple[Figure, ...]
+    numbers: tuple[KeyNumber, ...]
     notes: tuple[str, ...]
 
 
-def headline(runs: Sequence[Run]) -> Headline:
+def headline(runs: Sequence[PageRun]) -> Headline:
     """The radius and the eps at which most models have something to show.
 
     A radius where a model was attacked and has something certified counts first, then one where it was attacked. Of
     several that are as good it is the middle one, or the smallest where nothing is certified at any.
     """
-    attacked = [{r for a in run.attacks if a.norm == "l2" for r in a.accuracy if r > 0} for run in runs]
-    listed = [{r for c in run.certificates for r in c.listed if r > 0} for run in runs]
+    attacked = [{r for a in run.of("attack") if a.norm == "l2" for r in a.accuracy if r > 0} for run in runs]
+    listed = [{r for c in run.of("certify") for r in c.listed if r > 0} for run in runs]
     known = list(zip(runs, attacked if any(attacked) else listed, strict=True))
 
     def rank(radius: float) -> tuple[int, int]:
         own = [run for run, radii in known if radius in radii]
-        return sum(any(c.certified(radius) for c in run.certificates) for run in own), len(own)
+        return sum(any(c.largest >= radius for c in run.of("certify")) for run in own), len(own)
 
     radii = _best(set().union(*(own for _, own in known)), rank)
     if radii and any(listed) and rank(radii[0])[0] == 0:
         radii = radii[:1]
-    curves = [dict(shift.curve) for run in runs if (shift := quoted_shift(run)) is not None]
+    curves = [_curve(shift) for run in runs if (shift := quoted_shift(run)[1]) is not None]
     budgets = {eps for curve in curves for eps in curve if eps > 0}
     eps = _best(budgets, lambda at: (sum(curve.get(at, 0.0) > 0 for curve in curves), sum(at in c for c in curves)))
     return Headline(_middle(radii), _middle(eps))
 
 
-def entry(position: int, run: Run, at: Headline) -> Entry:
+def entry(position: int, run: PageRun, at: Headline) -> ModelEntry:
     """The top of the page about one run, at the page's headline radius and eps.
 
     A run whose numbers contradict each other is guaranteed nothing, whatever its certificates say.
     """
-    certificate, shift = quoted_certificate(run), quoted_shift(run)
-    figures = (_clean(run, certificate, shift), _attacked(run, at, certificate), _certified(certificate, at))
-    if contradictions(run):
+    certificate, (shifted, shift) = quoted_certificate(run), quoted_shift(run)
+    numbers = (_clean(run, certificate, shifted), _robust(run, at, certificate), _certified(certificate, at))
+    if run.contradictions:
         guarantee = Guarantee("Nothing is guaranteed: the numbers of this model contradict each other.")
     else:
-        guarantee = _guarantee(run, certificate, shift, at)
+        guarantee = _guarantee(run, certificate, shifted, shift, at)
     notes = (*_missing(run, certificate, shift), *run.notes)
     method = method_name(run)
     # Where the method is the label, the folder's name says which run it is.
-    return Entry(position, run.label, run.folder if run.label.startswith(method) else method, guarantee, figures, notes)
+    below = run.folder if run.label.startswith(method) else method
+    return ModelEntry(position, run.label, below, guarantee, numbers, notes)
 
 
-def _missing(run: Run, certificate: Certificate | None, shift: Shift | None) -> list[str]:
+def _missing(run: PageRun, certificate: PageRecord | None, shift: ShiftCurve | None) -> list[str]:
     """What was not evaluated, in one line."""
-    lacking = [] if run.attacks else ["attack"]
-    if run.attacks and run.sigmas and not any(attack.majority for attack in run.attacks):
+    attacks = run.of("attack")
+    lacking = [] if attacks else ["attack"]
+    if attacks and run.sigmas and not any(attack.majority for attack in attacks):
         lacking.append("attack on the smoothed classifier")
     if run.sigmas and certificate is None:
         lacking.append("certificate for inputs")
@@ -115,18 +115,23 @@ def _missing(run: Run, certificate: Certificate | None, shift: Shift | None) -> 
     return [f"Not in this folder: {', '.join(lacking)}."] if lacking else []
 
 
-def quoted_certificate(run: Run) -> Certificate | None:
+def quoted_certificate(run: PageRun) -> PageRecord | None:
     """The certificate that is quoted: the one over the most examples, never the one with the best result."""
-    return max(run.certificates, key=lambda c: (len(c.examples), c.draws), default=None)
+    return max(run.of("certify"), key=lambda one: (one.n, one.most_samples), default=None)
 
 
-def quoted_shift(run: Run) -> Shift | None:
-    """The W2 certificate of accuracy that is quoted: about the population and one noisy vote where there is one.
+def quoted_shift(run: PageRun) -> tuple[PageRecord | None, ShiftCurve | None]:
+    """The W2 certificate of accuracy that is quoted: about the population and one noisy prediction if there is one.
 
     Of several it is the one over the most points, never the one with the best result.
     """
-    candidates = [s for s in run.shifts if s.cost == "w2" and not s.beside and s.curve]
-    return max(candidates, key=lambda s: (not s.sampled, s.classifier == "one noisy vote", s.points), default=None)
+    found = [(record, s) for record in run.of("certify-shift") for s in record.shifts if s.cost == "w2"]
+    own = [(record, s) for record, s in found if not s.baseline]
+    return max(own, key=lambda one: (not one[1].sampled, one[1].classifier == ONE, one[0].n), default=(None, None))
+
+
+def _curve(shift: ShiftCurve) -> dict[float, float]:
+    return {one.at: one.value for one in shift.points if one.at is not None}
 
 
 def _best(numbers: set[float], rank: Callable[[float], tuple[int, int]]) -> list[float]:
@@ -139,144 +144,139 @@ def _middle(ascending: Sequence[float]) -> float | None:
     return ascending[(len(ascending) - 1) // 2] if ascending else None
 
 
-def _guarantee(run: Run, certificate: Certificate | None, shift: Shift | None, at: Headline) -> Guarantee:
+def _guarantee(
+    run: PageRun,
+    certificate: PageRecord | None,
+    shifted: PageRecord | None,
+    shift: ShiftCurve | None,
+    at: Headline,
+) -> Guarantee:
     """What is proved at the page's eps, or at its radius; where that is nothing, at ones of the model's own."""
     curve: dict[float, float] = {}
     if shift is not None:
-        curve = {eps: value for eps, value in shift.curve if eps > 0 and value > 0}
+        curve = {eps: value for eps, value in _curve(shift).items() if eps > 0 and value > 0}
     bounds: dict[float, float] = {}
     if certificate is not None:
-        radii = [radius for radius in {*certificate.listed, at.radius or 0.0} if radius > 0]
-        bounds = {radius: value for radius in sorted(radii) if (value := certificate.at_least(radius))}
-    if shift is not None and at.eps is not None and at.eps in curve:
-        return _of_shift(shift, at.eps, curve[at.eps])
+        for radius in sorted(radius for radius in {*certificate.listed, at.radius or 0.0} if radius > 0):
+            bound = certificate.certified(radius, ALL_AT_ONCE)
+            if bound is not None and bound.value > 0:
+                bounds[radius] = bound.value
+    if shifted is not None and shift is not None and at.eps is not None and at.eps in curve:
+        return _of_shift(shifted, shift, at.eps, curve[at.eps])
     if certificate is not None and at.radius is not None and at.radius in bounds:
         return _of_inputs(certificate, at.radius, bounds[at.radius])
-    if shift is not None and curve:
-        return _of_shift(shift, *_telling(curve))
+    if shifted is not None and shift is not None and curve:
+        return _of_shift(shifted, shift, *_typical(curve))
     if certificate is not None and bounds:
-        return _of_inputs(certificate, *_telling(bounds))
+        return _of_inputs(certificate, *_typical(bounds))
     if certificate is not None or shift is not None:
         return Guarantee("Nothing is guaranteed: the certificates in this folder prove nothing beyond radius 0.")
     if run.sigmas:
-        return Guarantee("Nothing is guaranteed yet: no finished certificate lies in this folder.")
+        return Guarantee("Nothing is guaranteed yet: no finished certificate is in this folder.")
     return Guarantee(
         "Nothing is guaranteed: this network is not smoothed, and an attack can only show what it failed to break."
     )
 
 
-def _telling(proved: dict[float, float]) -> tuple[float, float]:
+def _typical(proved: dict[float, float]) -> tuple[float, float]:
     """The largest radius or eps, among those given in ascending order, that keeps half of what the smallest has."""
     most = next(iter(proved.values()))
     return [(at, value) for at, value in proved.items() if value >= most / 2][-1]
 
 
-def _of_shift(shift: Shift, eps: float, value: float) -> Guarantee:
-    of = f"these {shift.points} test points" if shift.sampled else "the data’s"
-    images = " of 8-bit images" if shift.settings.get("noise") == "grid" else ""
+def _of_shift(record: PageRecord, shift: ShiftCurve, eps: float, value: float) -> Guarantee:
+    of = f"these {record.n} test points" if shift.sampled else "the data’s"
+    images = " of 8-bit images" if record.settings.get("noise") == "grid" else ""
+    who = shift.classifier if shift.classifier == ONE else f"the {shift.classifier}"
     return Guarantee(
         "Right at least ",
         f"{format_percent(value, 'down')}%",
-        f" of the time under every distribution{images} within {COSTS['w2']} distance {format_distance(eps)} of"
-        f" {of}, answering"
-        f" by {_article(shift.classifier)}{_sure(shift.alpha)}.",
+        f" of the time under every distribution{images} within {COSTS['w2']} distance {format_distance(eps)} of {of},"
+        f" with {who}{_sure(record.alpha)}.",
         value,
-        shift.warnings,
+        record.warnings,
     )
 
 
-def _of_inputs(certificate: Certificate, radius: float, value: float) -> Guarantee:
-    # Grid noise proves something of 8-bit images, float noise only of ideal draws: the claim says which.
+def _of_inputs(certificate: PageRecord, radius: float, value: float) -> Guarantee:
+    # Grid noise proves something of 8-bit images, float noise only of ideal samples: the claim says which.
     change = "change to another 8-bit image" if certificate.settings.get("noise") == "grid" else "change"
     return Guarantee(
         "At least ",
         f"{format_percent(value, 'down')}%",
-        f" of these {len(certificate.examples)} test inputs are answered right by the smoothed classifier and stay"
-        f" so under every {change} of L2 length up to {format_distance(radius)}{_sure(certificate.alpha)}.",
+        f" of these {certificate.n} test inputs are classified right by the smoothed classifier and stay so under"
+        f" every {change} of L2 length up to {format_distance(radius)}{_sure(certificate.alpha)}.",
         value,
         certificate.warnings,
     )
-
-
-def _article(classifier: str) -> str:
-    return classifier if classifier.startswith("one") else f"the {classifier}"
 
 
 def _sure(alpha: float | None) -> str:
     return "" if alpha is None else f" (confidence {format_confidence(alpha)})"
 
 
-def _clean(run: Run, certificate: Certificate | None, shift: Shift | None) -> Figure:
+def _clean(run: PageRun, certificate: PageRecord | None, shifted: PageRecord | None) -> KeyNumber:
     title = "Clean"
-    for scored in ("smoothed", "base"):
-        judged = [
+    for predictor in ("smoothed", "base"):
+        found = [
             attack
-            for attack in run.attacks
-            if attack.scored == scored and 0.0 in attack.accuracy and (attack.majority or scored == "base")
+            for attack in run.of("attack")
+            if attack.predictor == predictor and 0.0 in attack.accuracy and (attack.majority or predictor == "base")
         ]
-        if judged:
-            most = max(judged, key=lambda attack: attack.accuracy[0.0].n)
-            return _counted(title, most.accuracy[0.0], "estimate", most.judge, most.warnings)
-        if scored == "smoothed" and certificate is not None:
-            return _counted(title, certificate.accuracy(0.0), "proved", "right and certified", certificate.warnings)
-        if scored == "smoothed" and shift is not None:
-            shown = shown_percent(shift.under_noise, "estimate")
-            detail = (f"one noisy vote, n = {shift.points}",)
-            return Figure(title, shift.under_noise, shown, "estimate", detail, shift.warnings)
-    return Figure(title, None, "–", None, ("not measured",))
+        if found:
+            most = max(found, key=lambda attack: attack.n)
+            return _counted(title, most.accuracy[0.0], most.predictor_name, most.warnings)
+        if predictor == "smoothed" and certificate is not None:
+            return _counted(title, certificate.certified(0.0), "right and certified", certificate.warnings)
+        if predictor == "smoothed" and shifted is not None:
+            found = _counted(title, shifted.value(UNDER_NOISE), ONE, shifted.warnings)
+            return replace(found, detail=(f"{ONE}, n\u00a0=\u00a0{shifted.n}",), interval=False)
+    return KeyNumber(title, None, "–", None, ("not measured",))
 
 
-def _attacked(run: Run, at: Headline, certificate: Certificate | None) -> Figure:
+def _robust(run: PageRun, at: Headline, certificate: PageRecord | None) -> KeyNumber:
     attack = None if at.radius is None else strongest(run, at.radius)
     if at.radius is None or attack is None:
-        return Figure(
-            "Under attack", None, "–", None, ("not attacked at this radius" if run.attacks else "not attacked",)
-        )
+        detail = "not attacked at this radius" if run.of("attack") else "not attacked"
+        return KeyNumber("Under attack", None, "–", None, (detail,))
     warnings = list(attack.warnings)
-    if certificate is not None:
-        inside = dict(broken_though_certified(certificate, attack)).get(at.radius, 0)
-        if inside:
-            examples = "1 of the broken examples is" if inside == 1 else f"{inside} of the broken examples are"
-            warnings.append(f"{examples} certified at this radius: the attack’s vote or the certificate erred there.")
-    what = attack.name if attack.majority else f"{attack.judge}, {attack.name}"
-    figure = _counted("Under attack", attack.accuracy[at.radius], "upper limit", what, tuple(warnings))
-    return replace(figure, detail=(*figure.detail, *close_votes(attack, at.radius)))
+    if certificate is not None and (inside := certified_but_broken(certificate.record, attack.record, at.radius)):
+        examples = "1 misclassified example is" if inside == 1 else f"{inside} misclassified examples are"
+        warnings.append(f"{examples} certified at this radius: the attack’s vote or the certificate is wrong there.")
+    what = attack.attack_name if attack.majority else f"{attack.predictor_name}, {attack.attack_name}"
+    number = attack.accuracy[at.radius]
+    found = _counted("Under attack", number, what, tuple(warnings))
+    return replace(found, detail=(*found.detail, *close_votes(number)))
 
 
-def strongest(run: Run, radius: float) -> Attack | None:
-    """The L2 attack that left least standing, on the smoothed classifier where it was attacked at all."""
-    majority = any(attack.majority for attack in run.attacks)
+def strongest(run: PageRun, radius: float) -> PageRecord | None:
+    """The L2 attack with the lowest robust accuracy, on the smoothed classifier if it was attacked at all."""
+    attacks = run.of("attack")
+    majority = any(attack.majority for attack in attacks)
     candidates = [
         attack
-        for attack in run.attacks
+        for attack in attacks
         if attack.norm == "l2"
         and radius in attack.accuracy
-        and (attack.majority if majority else attack.scored == "base")
+        and (attack.majority if majority else attack.predictor == "base")
     ]
     return min(candidates, key=lambda attack: attack.accuracy[radius].value, default=None)
 
 
-def _certified(certificate: Certificate | None, at: Headline) -> Figure:
+def _certified(certificate: PageRecord | None, at: Headline) -> KeyNumber:
     if certificate is None or at.radius is None:
-        return Figure("Certified", None, "–", None, ("no certificate",))
-    what = (
-        "smoothed classifier"
-        if certificate.alpha is None
-        else f"{format_confidence(certificate.alpha)} confidence each"
-    )
-    return _counted("Certified", certificate.accuracy(at.radius), "proved", what, certificate.warnings)
+        return KeyNumber("Certified", None, "–", None, ("no certificate",))
+    alpha = certificate.alpha
+    what = "smoothed classifier" if alpha is None else f"{format_confidence(alpha)} confidence each"
+    return _counted("Certified", certificate.certified(at.radius), what, certificate.warnings)
 
 
-def _counted(title: str, counted: Share, standing: Standing, what: str, warnings: tuple[str, ...]) -> Figure:
+def _counted(title: str, number: Measurement | None, what: str, warnings: tuple[str, ...]) -> KeyNumber:
+    if number is None:
+        return KeyNumber(title, None, "–", None, ("not measured",))
     # A word joiner keeps a narrow column from breaking the interval at its dash.
-    interval = shown_interval(counted).replace("–", "–\u2060")
-    return Figure(
-        title,
-        counted.value,
-        shown_percent(counted.value, standing),
-        standing,
-        (what, f"CI {interval}, n\u00a0=\u00a0{counted.n}"),
-        warnings,
-        counted.low,
-        counted.high,
+    interval = shown_interval(number).replace("–", "–\u2060")
+    detail = (what, f"CI {interval}, n\u00a0=\u00a0{number.n}")
+    return KeyNumber(
+        title, number, shown_percent(number), number.status, detail, warnings, interval=number.status != "proved"
     )

@@ -13,21 +13,17 @@ from jinja2 import Environment, StrictUndefined
 
 from rhobust.records import Row, write_whole
 from rhobust.report.chart import COLOURS, colour, markers
-from rhobust.report.figures import Kind, figures
+from rhobust.report.figures import LineKind, figures
 from rhobust.report.gather import Gathered, gather
-from rhobust.report.matrix import matrices
-from rhobust.report.naming import method_name, unbroken
-from rhobust.report.overview import entry, headline
+from rhobust.report.overview import Headline, entry, headline, quoted_certificate, strongest
 from rhobust.report.pictures import galleries
-from rhobust.report.run import Run
-from rhobust.report.soundness import contradictions
-from rhobust.report.table import Number, end_text, numbers, where_text
-from rhobust.report.versus import versus
+from rhobust.report.runs import PageRun, method_name, unbroken
+from rhobust.report.tables import DifferenceTable, TableRow, difference_tables, table_rows, transfer_tables
 from rhobust.version import VERSION
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenReport:
     """A page that was written, and what could not be shown on it."""
 
     path: Path
@@ -37,13 +33,13 @@ class Written:
     """One line for each pair of numbers that cannot both be right."""
 
 
-def write_report(runs: Sequence[Path | str], out: Path | str, *, title: str = "Robustness report") -> Written:
+def write_report(runs: Sequence[Path | str], out: Path | str, *, title: str = "Robustness report") -> WrittenReport:
     """Write one self-contained HTML page about some runs.
 
-    The page asks nothing of the network. The same records give the same bytes.
+    The page is self-contained: it needs no internet access. The same records give the same bytes.
 
     Args:
-        runs: Run folders, in the order they are shown.
+        runs: PageRun folders, in the order they are shown.
         out: The HTML file to write; its folder is made if it is missing.
         title: The page's heading.
 
@@ -53,12 +49,12 @@ def write_report(runs: Sequence[Path | str], out: Path | str, *, title: str = "R
     if isinstance(runs, Path | str):
         raise ValueError(f"runs must be a list of run folders, got {str(runs)!r}")
     gathered, out = gather([Path(run) for run in runs]), Path(out)
-    errors = tuple(error for run in gathered.runs for error in contradictions(run))
+    errors = tuple(error for run in gathered.runs for error in run.contradictions)
     page = render(gathered, errors, title=title)
     out.parent.mkdir(parents=True, exist_ok=True)
     # A name from a file may hold half a surrogate pair, which UTF-8 cannot.
     write_whole(out, page.encode("utf-8", errors="replace"))
-    return Written(out, tuple(gathered.problems), errors)
+    return WrittenReport(out, tuple(gathered.problems), errors)
 
 
 def render(gathered: Gathered, errors: Sequence[str], *, title: str) -> str:
@@ -69,10 +65,9 @@ def render(gathered: Gathered, errors: Sequence[str], *, title: str) -> str:
         folder.joinpath(name).read_text(encoding="utf-8") for name in ("style.css", "script.js", "page.html.jinja")
     )
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"where": where_text, "end": end_text, "unbroken": unbroken}
-    environment.filters |= {"swatch": _swatch, "dashes": _dashes}
+    environment.filters |= {"unbroken": unbroken, "swatch": _swatch, "dashes": _dashes}
     drawn = figures(runs)
-    rows = numbers(runs)
+    rows = table_rows(runs)
     at = headline(runs)
     data = {
         "title": title,
@@ -94,8 +89,8 @@ def render(gathered: Gathered, errors: Sequence[str], *, title: str) -> str:
         figures=[figure for figure in drawn if not figure.name.startswith("training-")],
         training=[figure for figure in drawn if figure.name.startswith("training-")],
         galleries=galleries(runs),
-        duels=versus(runs, at),
-        matrices=matrices(runs),
+        duels=model_differences(runs, at),
+        matrices=transfer_tables(runs),
         labels=[run.label for run in runs],
         colours=len(COLOURS),
         rows=rows,
@@ -107,7 +102,17 @@ def render(gathered: Gathered, errors: Sequence[str], *, title: str) -> str:
     )
 
 
-def _lead(runs: Sequence[Run]) -> str:
+def model_differences(runs: Sequence[PageRun], at: Headline) -> list[DifferenceTable]:
+    """Model against model at the page's radius; a run whose numbers contradict each other is left out."""
+    if (radius := at.radius) is None:
+        return []
+    sound = [(place, run) for place, run in enumerate(runs) if not run.contradictions]
+    certificates = [(place, found) for place, run in sound if (found := quoted_certificate(run)) is not None]
+    attacks = [(place, found) for place, run in sound if (found := strongest(run, radius)) is not None]
+    return difference_tables(certificates, attacks, radius)
+
+
+def _lead(runs: Sequence[PageRun]) -> str:
     models = "1 model" if len(runs) == 1 else f"{len(runs)} models"
     data = sorted({str(run.config["data"]) for run in runs if "data" in run.config})
     versions = sorted({str(run.config["rhobust"]) for run in runs if "rhobust" in run.config})
@@ -117,7 +122,7 @@ def _lead(runs: Sequence[Run]) -> str:
     return " · ".join(parts)
 
 
-def _footnotes(rows: Sequence[Number]) -> dict[str, int]:
+def _footnotes(rows: Sequence[TableRow]) -> dict[str, int]:
     """Every warning of an evaluation once, numbered as the table refers to it."""
     warnings = dict.fromkeys(warning for row in rows for warning in row.warnings)
     return {warning: number for number, warning in enumerate(warnings, start=1)}
@@ -135,7 +140,7 @@ def _swatch(run: int) -> str:
     )
 
 
-def _dashes(kind: Kind) -> str:
+def _dashes(kind: LineKind) -> str:
     dash = f' stroke-dasharray="{kind.dash}"' if kind.dash else ""
     drawing = (
         '<circle cx="16" cy="5" r="3.5" fill="none" stroke="currentColor" stroke-width="1.5"/>'
@@ -157,31 +162,31 @@ _FACTS = {
 """What the table of runs shows of each, and where it is written."""
 
 
-def _facts(runs: Sequence[Run]) -> dict[str, Any]:
+def _facts(runs: Sequence[PageRun]) -> dict[str, Any]:
     """Settings, seeds, hardware and versions of all runs at a glance."""
     rows = []
     for run in runs:
         documents = {"config": run.config, "environment": run.environment}
         cells = [documents[place].get(key) for place, key in _FACTS.values()]
         cells[4] = cells[4] or run.environment.get("device")
-        tested = ", ".join(sorted({str(piece.settings["seed"]) for piece in run.pieces if "seed" in piece.settings}))
+        seeds = {str(record.settings["seed"]) for record in run.records if "seed" in record.settings}
+        tested = ", ".join(sorted(seeds))
         rows.append([*("–" if cell is None else str(cell) for cell in cells), tested or "–"])
     return {"columns": [*_FACTS, "Seed of the tests"], "rows": rows}
 
 
-def _settings(position: int, run: Run) -> dict[str, Any]:
+def _settings(position: int, run: PageRun) -> dict[str, Any]:
     """The folded-in part about a run: how it was trained, where, and from which records the numbers are."""
-    pieces = [piece for piece in run.pieces if not getattr(piece, "beside", False)]
-    flat = [_flat(piece.settings) for piece in pieces]
+    flat = [_flat(record.settings) for record in run.records]
     shared = [pair for pair in flat[0] if all(pair in pairs for pairs in flat)] if len(flat) > 1 else []
     records = [
         {
-            "file": piece.file,
+            "file": record.file,
             "settings": [pair for pair in pairs if pair not in shared],
-            "statement": getattr(piece, "statement", ""),
-            "seconds": f"{run.seconds[piece.file]:.1f} s" if piece.file in run.seconds else "–",
+            "statement": record.statement,
+            "seconds": _seconds(record.summary.get("seconds")),
         }
-        for piece, pairs in zip(pieces, flat, strict=True)
+        for record, pairs in zip(run.records, flat, strict=True)
     ]
     return {
         "run": position,
@@ -192,6 +197,10 @@ def _settings(position: int, run: Run) -> dict[str, Any]:
         "shared": shared,
         "records": records,
     }
+
+
+def _seconds(took: Any) -> str:
+    return f"{took:.1f} s" if isinstance(took, int | float) else "–"
 
 
 def _flat(document: Row, prefix: str = "") -> list[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""Attacked inputs that an evaluation kept, as pictures of the page: before, the change, after, and the votes."""
+"""Adversarial examples that an evaluation kept, as pictures of the page: before, the change, after, and the votes."""
 
 import base64
 import io
@@ -11,8 +11,9 @@ import numpy as np
 from PIL import Image
 
 from rhobust.formatting import format_distance, format_number
-from rhobust.records import Row
-from rhobust.report.run import Attack, Run
+from rhobust.measurements import LABEL_VOTES, ROBUST, outcomes
+from rhobust.records import Record, Row
+from rhobust.report.runs import PageRecord, PageRun
 
 BUDGET = 150_000
 """Characters that all pictures of a page may take together."""
@@ -25,17 +26,17 @@ _MORE, _LESS = (213, 94, 0), (0, 114, 178)
 
 
 @dataclass(frozen=True)
-class Votes:
+class VoteCount:
     """How the noisy copies of one input voted."""
 
     label: int
-    rival: int
+    runner_up: int
     of: int
 
 
 @dataclass(frozen=True)
 class Picture:
-    """One attacked input."""
+    """One adversarial example."""
 
     index: int
     label: str
@@ -43,8 +44,8 @@ class Picture:
     radius: str
     distance: str
     votes_before: int | None
-    votes: Votes | None
-    """None where the base network answered."""
+    votes: VoteCount | None
+    """None where the base network predicts."""
     scale: str
     """The largest change of a pixel, which the strongest colour stands for."""
     before: str
@@ -59,18 +60,18 @@ class Picture:
 
 @dataclass(frozen=True)
 class Gallery:
-    """The attacked inputs of one run that are shown."""
+    """The adversarial examples of one run that are shown."""
 
     run: int
     label: str
     attack: str
-    judge: str
+    predictor: str
     kept: int
     pictures: tuple[Picture, ...]
 
 
-def read_examples(path: Path, attack: Attack) -> Row:
-    """The arrays of an .npz file that an attack wrote beside its record.
+def read_examples(path: Path, attack: Record) -> Row:
+    """The arrays of an .npz file that an attack wrote next to its record.
 
     Raises:
         ValueError: The file is damaged, or does not belong to the record.
@@ -86,20 +87,18 @@ def read_examples(path: Path, attack: Attack) -> Row:
     if before.dtype != np.uint8 or before.ndim != 4 or before.shape[1] not in (1, 3) or before.shape != after.shape:
         raise ValueError(f"its images must be uint8 (n, 1 or 3, height, width), got {before.dtype} {before.shape}")
     if any(examples[name].shape != before.shape[:1] for name in _COLUMNS):
-        raise ValueError(f"it must hold one number an image, {len(before)}")
+        raise ValueError(f"it must hold one number per image, {len(before)}")
     if not ((after >= 0) & (after <= 1)).all():
         raise ValueError("its attacked images must be in [0, 1]")
     for index, radius in zip(examples["index"].tolist(), examples["radius"].tolist(), strict=True):
-        if index not in attack.broken.get(radius, ()):
-            raise ValueError(
-                f"example {index} must be broken at radius {format_distance(radius)} in its record, but it is not"
-            )
+        if outcomes(attack, ROBUST, radius).get(index) != 0:
+            raise ValueError(f"example {index} must be misclassified at radius {format_distance(radius)} in its record")
     if max(examples["label"].max(), examples["prediction"].max()) >= len(examples["classes"]):
         raise ValueError(f"its labels must be below {len(examples['classes'])}")
     return examples
 
 
-def galleries(runs: Sequence[Run]) -> list[Gallery]:
+def galleries(runs: Sequence[PageRun]) -> list[Gallery]:
     """For each run the pictures of one attack, on the smoothed classifier if there is one, as many as the page bears.
 
     The runs take turns, so that each has some.
@@ -120,8 +119,8 @@ def galleries(runs: Sequence[Run]) -> list[Gallery]:
         Gallery(
             run=position,
             label=run.label,
-            attack=attack.name,
-            judge=attack.judge,
+            attack=attack.attack_name,
+            predictor=attack.predictor_name,
             kept=len(run.examples[attack.file]["index"]),
             pictures=tuple(sorted(pictures, key=lambda picture: (float(picture.radius), picture.index))),
         )
@@ -130,30 +129,32 @@ def galleries(runs: Sequence[Run]) -> list[Gallery]:
     ]
 
 
-def _chosen(run: Run) -> Attack | None:
-    def rank(attack: Attack) -> tuple[bool, bool, int]:
-        return attack.majority, attack.norm == "l2" and not attack.transferred, len(attack.examples)
+def _chosen(run: PageRun) -> PageRecord | None:
+    def rank(attack: PageRecord) -> tuple[bool, bool, int]:
+        return attack.majority, attack.norm == "l2" and not attack.transferred, attack.n
 
-    return max((attack for attack in run.attacks if attack.file in run.examples), key=rank, default=None)
+    return max((attack for attack in run.of("attack") if attack.file in run.examples), key=rank, default=None)
 
 
-def _pictures(examples: Row, attack: Attack) -> Iterator[Picture]:
+def _pictures(examples: Row, attack: PageRecord) -> Iterator[Picture]:
     classes = examples["classes"].tolist()
+    voted = any("undecided" in one.detail for one in attack.found) and 0.0 in attack.accuracy
+    clean = outcomes(attack.record, LABEL_VOTES, 0.0) if voted else {}
     for place, index in enumerate(examples["index"].tolist()):
         before = examples["before"][place]
         after = examples["after"][place].astype(np.float64)
         change = after - before / 255
         votes = None
         if "votes" in examples:
-            label, rival, of = (int(examples[key][place]) for key in ("label_votes", "rival_votes", "votes"))
-            votes = Votes(label, rival, of)
+            label, runner_up, of = (int(examples[key][place]) for key in ("label_votes", "rival_votes", "votes"))
+            votes = VoteCount(label, runner_up, of)
         yield Picture(
             index=index,
             label=str(classes[examples["label"][place]]),
             prediction=str(classes[examples["prediction"][place]]),
             radius=format_distance(float(examples["radius"][place])),
             distance=format_number(float(examples["distance"][place]), 3, "nearest"),
-            votes_before=attack.clean_votes.get(index),
+            votes_before=None if clean.get(index) is None else int(clean[index]),
             votes=votes,
             scale=format_number(float(np.abs(change).max()), 2, "nearest"),
             before=_png(before),

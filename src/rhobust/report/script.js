@@ -199,16 +199,16 @@
   }));
   document.getElementById("save-csv")?.addEventListener("click", () => {
     const rows = all("#numbers tbody tr").map((row) => {
-      const [model, quantity, standing, place, value, interval, n, record] = row.cells;
+      const [model, quantity, status, place, value, interval, n, record] = row.cells;
       const where = place.dataset.v === "" ? "" : Number(place.dataset.v);
       const name = place.textContent.replace(/ \S+$/, "");
       const ends = [interval.dataset.v, interval.dataset.high ?? ""].map((end) => (end === "" ? "" : Number(end)));
       const shown = value.lastChild.textContent.trim();
       const warnings = all(".mark", value).map((mark) => mark.title);
-      return [model.textContent, quantity.textContent, standing.textContent, name, where, Number(value.dataset.v), shown,
+      return [model.textContent, quantity.textContent, status.textContent, name, where, Number(value.dataset.v), shown,
         ...ends, interval.textContent, Number(n.textContent), record.textContent, warnings];
     });
-    csv("numbers.csv", [["model", "quantity", "standing", "at", "where", "value", "shown", "low", "high", "interval", "n",
+    csv("numbers.csv", [["model", "quantity", "status", "at", "where", "value", "shown", "low", "high", "interval", "n",
       "record", "warnings"], ...rows]);
   });
 
@@ -236,24 +236,24 @@
     });
   }));
 
-  // The filter wants every word somewhere in the row, and the model and the standing that were chosen.
+  // The filter wants every word somewhere in the row, and the model and the status that were chosen.
   const filter = document.getElementById("filter");
   if (filter) {
     const rows = [...document.querySelector("#numbers table").tBodies[0].rows];
     const model = document.getElementById("filter-model");
-    const standing = document.getElementById("filter-standing");
+    const status = document.getElementById("filter-status");
     const narrow = () => {
       const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
       rows.forEach((row) => {
         const text = row.textContent.toLowerCase();
         row.hidden = !words.every((word) => text.includes(word))
           || Boolean(model?.value && row.dataset.run !== model.value)
-          || Boolean(standing.value && row.cells[2].textContent !== standing.value);
+          || Boolean(status.value && row.cells[2].textContent !== status.value);
       });
       const left = rows.filter((row) => !row.hidden).length;
       document.getElementById("count").textContent = `${left} of ${rows.length} numbers`;
     };
-    [filter, model, standing].forEach((field) => field?.addEventListener("input", narrow));
+    [filter, model, status].forEach((field) => field?.addEventListener("input", narrow));
     narrow();
   }
 

@@ -1,0 +1,367 @@
+"""What the page knows of a run: its records with their measurements, and the words for them."""
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from rhobust.formatting import format_distance, format_setting
+from rhobust.measurements import (
+    AVERAGE_RADIUS,
+    CERTIFIED,
+    ROBUST,
+    SHIFT,
+    Measurement,
+    certified,
+    contradictions,
+    outcomes,
+)
+from rhobust.records import Record, Row
+
+COSTS = {"w1": "W1", "w2": "W2", "winf": "W∞"}
+"""The transport distances, as they are written."""
+ATTACKS = {"eot": "EOT-PGD", "pgd": "PGD", "autoattack": "AutoAttack", "paper": "Paper’s attack"}
+"""Attacks as they are written; others by their names in capitals."""
+_NAMES = {"gaussian": "Gaussian", "smoothadv": "SmoothAdv", "trades": "TRADES"}
+_SOLVERS = {"paper": "the paper’s solver", "search": "best iterate"}
+"""Inner solvers that are not the default."""
+_SYMBOLS = {"sigma": "σ", "gamma": "γ", "eps": "ε", "beta": "β", "lam": "λ"}
+
+_NOT_NAMED = {*_SYMBOLS, "kind", "inner", "method", "rhobust", "seed", "weights", "witness"}
+"""Settings that a label says already, or that are none of the training."""
+
+
+@dataclass(frozen=True)
+class ShiftCurve:
+    """One certified curve over the size of the shift."""
+
+    title: str
+    """What sets it apart from others of the same run, such as "W2, one noisy prediction"."""
+    cost: str
+    classifier: str
+    baseline: bool
+    """Whether it is a baseline, computed from the noise samples of another certificate."""
+    sampled: bool
+    """Whether the claim is about the test points themselves and not about the population."""
+    points: tuple[Measurement, ...]
+
+
+@dataclass(frozen=True)
+class PageRecord:
+    """One record with its measurements, and the words for it."""
+
+    record: Record
+    found: tuple[Measurement, ...]
+
+    @property
+    def kind(self) -> str:
+        """The record's kind; "losses" where a loss is bounded, with an attack or without."""
+        kind = self.record.kind
+        bounded = kind == "curves" or (kind == "certify-shift" and self.settings.get("loss", "0-1") != "0-1")
+        return "losses" if bounded else kind
+
+    @property
+    def file(self) -> str:
+        """Name of the record's file."""
+        return self.record.path.name
+
+    @property
+    def settings(self) -> Row:
+        """The record's settings."""
+        return self.record.settings
+
+    @property
+    def summary(self) -> Row:
+        """The record's summary; empty while it is unfinished."""
+        return self.record.summary or {}
+
+    @cached_property
+    def warnings(self) -> tuple[str, ...]:
+        """Reasons not to trust the numbers."""
+        if self.record.summary is None:
+            probed = ", and the attack was not probed" if self.kind == "attack" else ""
+            return (f"unfinished: {self.found[0].n} examples so far{probed}",)
+        return tuple(strings(self.summary.get("warnings", [])))
+
+    @property
+    def statement(self) -> str:
+        """The claim in words, where there is one."""
+        certificate = self.summary.get("certificate")
+        told = certificate if isinstance(certificate, dict) else self.summary
+        return str(told.get("statement", "")) if self.kind not in ("attack", "certify") else ""
+
+    @property
+    def alpha(self) -> float | None:
+        """The probability with which a certificate, or a whole curve, may be false."""
+        alpha = self.settings.get("alpha")
+        return alpha if isinstance(alpha, float) and 0 < alpha < 1 else None
+
+    @property
+    def n(self) -> int:
+        """Images behind the numbers."""
+        return self.found[0].n
+
+    def curve(self, *quantities: str) -> list[Measurement]:
+        """The measurements of a quantity, or of the first of several that there is."""
+        for quantity in quantities:
+            if points := [one for one in self.found if one.quantity == quantity]:
+                return points
+        return []
+
+    def value(self, quantity: str) -> Measurement | None:
+        """The one measurement of a quantity."""
+        return next(iter(self.curve(quantity)), None)
+
+    # Attacks.
+
+    @cached_property
+    def accuracy(self) -> dict[float, Measurement]:
+        """The robust accuracy at each radius, ascending."""
+        return {one.at or 0.0: one for one in self.found if one.quantity == ROBUST}
+
+    @property
+    def predictor(self) -> str:
+        """Which classifier was attacked: "base" or "smoothed"."""
+        return str(self.settings.get("scored", "base"))
+
+    @property
+    def norm(self) -> str:
+        """The norm that the radius is measured in: "l2" or "linf"."""
+        return str(self.settings.get("norm", "l2"))
+
+    @property
+    def attack(self) -> Row:
+        """The attack's settings."""
+        return _object(self.settings, "attack")
+
+    @property
+    def attack_kind(self) -> str:
+        """The attack's name in its settings, such as "eot"."""
+        return str(self.attack.get("kind", "attack"))
+
+    @property
+    def transferred(self) -> bool:
+        """Whether the adversarial examples were crafted on another network."""
+        return self.settings.get("source") is not None
+
+    @property
+    def source(self) -> Row:
+        """What the record says of that other network."""
+        return _object(self.settings, "source")
+
+    @property
+    def crafted_on(self) -> str:
+        """The hash of the network that was attacked: the other one, or the run's own."""
+        return str((self.source if self.transferred else self.settings).get("model_hash"))
+
+    @property
+    def majority(self) -> bool:
+        """Whether the smoothed classifier predicts, by a vote; a single noisy prediction says nothing of it."""
+        return self.predictor == "smoothed" and self.settings.get("votes") != 1
+
+    @property
+    def attack_name(self) -> str:
+        """The attack in a few words, such as "EOT-PGD, 20 steps"."""
+        parts = [ATTACKS.get(self.attack_kind, self.attack_kind.upper())]
+        shown = {"steps": "step", "draws": "noise sample", "restarts": "restart"}
+        if self.attack.get("version") == "standard":
+            del shown["draws"]
+        parts += [f"{n} {word}{'s' if n != 1 else ''}" for key, word in shown.items() if (n := self.attack.get(key))]
+        if "sees" in self.attack:
+            parts.append(f"{self.attack.get('gradient')} gradient of the {self.attack['sees']}")
+        if self.transferred:
+            parts.append(f"crafted on {self.source.get('name', 'another network')}")
+        return ", ".join(parts)
+
+    @property
+    def predictor_name(self) -> str:
+        """Who predicts, in a few words."""
+        if self.predictor == "base":
+            return "base network"
+        return "smoothed classifier" if self.majority else "one noisy prediction"
+
+    # Certificates for inputs.
+
+    @property
+    def listed(self) -> tuple[float, ...]:
+        """The radii at which certified accuracy was asked for."""
+        return tuple(one.at for one in self.found if one.quantity == CERTIFIED and one.at is not None)
+
+    @property
+    def on_grid(self) -> bool:
+        """Whether the procedure decided some radii, and none between or beyond them."""
+        return self.settings.get("way") == "grid"
+
+    @property
+    def most_samples(self) -> int:
+        """How many noise samples a certificate needs at most; 0 where that is not known."""
+        n = self.settings.get("n")
+        return n if isinstance(n, int) else 0
+
+    @cached_property
+    def largest(self) -> float:
+        """The largest certified radius."""
+        return max(outcomes(self.record, AVERAGE_RADIUS).values())
+
+    def certified(self, radius: float, quantity: str = CERTIFIED) -> Measurement | None:
+        """The certified accuracy at a radius, or that of all examples at once, where alpha is known."""
+        return next((one for one in certified(self.record, [radius]) if one.quantity == quantity), None)
+
+    # Certificates for distributions.
+
+    @cached_property
+    def shifts(self) -> list[ShiftCurve]:
+        """The certified curves, our own first."""
+        groups: dict[tuple[Any, ...], list[Measurement]] = {}
+        for one in self.curve(SHIFT) if self.kind == "certify-shift" else []:
+            key = tuple(str(one.detail.get(name)) for name in ("cost", "classifier", "baseline"))
+            groups.setdefault(key, []).append(one)
+        return [self._shift(points) for points in groups.values()]
+
+    def _shift(self, points: Sequence[Measurement]) -> ShiftCurve:
+        detail = points[0].detail
+        cost, way = str(detail.get("cost")), detail.get("way")
+        classifier = {
+            "k-vote": f"majority of {self.settings.get('votes')} noisy predictions",
+            "majority": "class most probable under noise",
+        }.get(str(detail.get("classifier")), ONE)
+        parts = [COSTS.get(cost, cost), classifier]
+        if way in ("intervals", "sample"):
+            parts.append("these points only" if way == "sample" else "from intervals")
+        baseline = detail.get("baseline")
+        if baseline not in (None, "ours"):
+            parts.append(f"bound of {baseline.capitalize()}")
+        return ShiftCurve(", ".join(parts), cost, classifier, baseline is not None, way == "sample", tuple(points))
+
+    @property
+    def loss(self) -> str:
+        """Which loss, in a few words."""
+        if self.settings.get("loss") == "0-1":
+            return "error"
+        return f"cross-entropy clipped at {format_setting(float(self.settings['bound']))}"
+
+
+ONE = "one noisy prediction"
+"""The randomized classifier, in a few words."""
+
+
+@dataclass(frozen=True)
+class PageRun:
+    """One model and everything measured about it."""
+
+    folder: str
+    label: str
+    config: Row
+    environment: Row
+    epochs: tuple[Row, ...] = ()
+    records: tuple[PageRecord, ...] = ()
+    """All evaluations, in the order of their files."""
+    notes: tuple[str, ...] = ()
+    """What is missing, unfinished or damaged, one line each."""
+    examples: Mapping[str, Row] = field(default_factory=dict)
+    """Adversarial examples that were kept, as arrays, by the file name of their attack."""
+
+    def of(self, kind: str) -> list[PageRecord]:
+        """The records of a kind: "attack", "certify", "certify-shift", "losses", "measure-shift" or "transfer"."""
+        return [record for record in self.records if record.kind == kind]
+
+    @property
+    def method(self) -> Row:
+        """The training method's settings."""
+        return _object(self.config, "method")
+
+    @property
+    def sigmas(self) -> tuple[float, ...]:
+        """The noise levels this network is smoothed with: the one it was trained for, and those of its records."""
+        smoothed = [record for record in self.records if record.settings.get("scored", "smoothed") == "smoothed"]
+        found = [self.method.get("sigma"), *(record.settings.get("sigma") for record in smoothed)]
+        return tuple(sorted({sigma for sigma in found if isinstance(sigma, int | float) and sigma > 0}))
+
+    @cached_property
+    def contradictions(self) -> list[str]:
+        """One sentence for each pair of numbers that cannot both be right; what the evaluations found comes first."""
+        noted = [line for record in self.records for line in strings(record.summary.get("contradictions", []))]
+        found = contradictions([record.record for record in self.records])
+        return [f"{self.label}: {line}." for line in dict.fromkeys([*noted, *found])]
+
+
+def method_name(run: PageRun) -> str:
+    """The training method with its main settings, such as "NAL, σ 0.25, γ 0.5"; the user's own network by its name."""
+    kind = str(run.method.get("kind", "unknown method"))
+    parts = [
+        f"{run.config.get('model')}, trained elsewhere" if "weights" in run.config else _NAMES.get(kind, kind.upper())
+    ]
+    if solver := _SOLVERS.get(str(run.method.get("inner"))):
+        parts.append(solver)
+    for key, symbol in _SYMBOLS.items():
+        value: Any = run.method.get(key)
+        if isinstance(value, int | float):
+            parts.append(f"{symbol} {format_distance(value)}")
+    if "sigma" not in run.method and run.sigmas:
+        parts.append(f"smoothed with σ {', '.join(format_distance(sigma) for sigma in run.sigmas)}")
+    return ", ".join(parts)
+
+
+def unbroken(label: str) -> str:
+    """A label that a narrow column breaks between its parts only, not between a symbol and its value."""
+    return re.sub(rf"([{''.join(_SYMBOLS.values())}]) ", "\\1\u00a0", label)
+
+
+def with_names(runs: Sequence[PageRun]) -> tuple[PageRun, ...]:
+    """The runs with labels that people can read: a name that a user gave stays, a name with a hash gives way.
+
+    In its place is the method with its main settings. Models that have these in common differ by the other settings in
+    which they differ, and by the hash where they differ in none.
+    """
+    hashes = [_name_hash(run) for run in runs]
+    words = [method_name(run) if found else run.label for run, found in zip(runs, hashes, strict=True)]
+    settings = [_named_settings(run) if found else {} for run, found in zip(runs, hashes, strict=True)]
+    every = dict.fromkeys(key for own in settings for key in own)
+    for setting in sorted(every, key=lambda key: key == "seed"):
+        # A page about several data sets says of every model which is its own.
+        groups = [setting if setting == "data" else word for word in words]
+        values: dict[str, set[str]] = {}
+        for group, own in zip(groups, settings, strict=True):
+            if own:
+                values.setdefault(group, set()).add(own.get(setting, ""))
+        words = [
+            f"{word}, {own[setting]}" if setting in own and len(values[group]) > 1 else word
+            for word, group, own in zip(words, groups, settings, strict=True)
+        ]
+    times = Counter(words)
+    labels = [
+        f"{word}, {found}" if found and times[word] > 1 else word for word, found in zip(words, hashes, strict=True)
+    ]
+    return tuple(replace(run, label=label) for run, label in zip(runs, labels, strict=True))
+
+
+def _named_settings(run: PageRun) -> dict[str, str]:
+    """What a label may say besides the method's main settings, the most important first."""
+    found = {key: str(run.config.get(key)) for key in ("data", "model", "activation")}
+    for place in (run.method, run.config):
+        found |= {
+            key: f"{key.replace('_', ' ')} {format_distance(value) if isinstance(value, float) else value}"
+            for key, value in place.items()
+            if key not in found and key not in _NOT_NAMED
+        }
+    return found | {"seed": f"seed {run.config.get('seed')}"}
+
+
+def _name_hash(run: PageRun) -> str | None:
+    """The hash at the end of a name that a training chose, METHOD-...-DATA-MODEL-...-HASH; None for any other name."""
+    method, model = (str(word).rpartition(":")[2] for word in (run.method.get("kind"), run.config.get("model")))
+    pattern = rf"{re.escape(method.lower())}-.+-{re.escape(model)}-(?:.+-)?([0-9a-f]{{8}}(?:-[b-z])?)"
+    found = re.fullmatch(pattern, run.label)
+    return found[1] if found else None
+
+
+def strings(value: Any) -> list[str]:
+    """A list of lines, whatever a summary holds in its place."""
+    return [str(line) for line in value] if isinstance(value, list) else [str(value)]
+
+
+def _object(document: Row, key: str) -> Row:
+    value = document.get(key)
+    return value if isinstance(value, dict) else {}
