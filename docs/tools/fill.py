@@ -21,7 +21,9 @@ table.
 """
 
 import csv
+import io
 import json
+import lzma
 import os
 import re
 import sys
@@ -66,13 +68,19 @@ def _result(name: str) -> Path:
 @cache
 def _packed(archive: str, network: str, start: str) -> list[Any]:
     """The lines of the one file of a network, in an archive of records, whose name begins so."""
-    with tarfile.open(_result(archive)) as packed:
-        members = [one for one in packed if f"/{network}/{start}" in one.name]
-        if len(members) != 1:
-            raise ValueError(f"{archive} must hold one file {network}/{start}..., found {len(members)}")
-        file = packed.extractfile(members[0])
-        assert file is not None
-        return [json.loads(line) for line in file.read().splitlines()]
+    packed = _archive(archive)
+    members = [one for one in packed.getmembers() if f"/{network}/{start}" in one.name]
+    if len(members) != 1:
+        raise ValueError(f"{archive} must hold one file {network}/{start}..., found {len(members)}")
+    file = packed.extractfile(members[0])
+    assert file is not None
+    return [json.loads(line) for line in file.read().splitlines()]
+
+
+@cache
+def _archive(name: str) -> tarfile.TarFile:
+    """An archive, unpacked in memory once."""
+    return tarfile.open(fileobj=io.BytesIO(lzma.decompress(_result(name).read_bytes())))
 
 
 @cache
