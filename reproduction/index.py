@@ -21,28 +21,66 @@ RADIUS = {"mnist": 0.84, "cifar10": 0.92, "tiny-imagenet-50": 0.93}
 """The L2 radius of the paper's main comparison on each data set, at which the white-box attack is quoted."""
 CERTIFIED_RADIUS = {"mnist": 0.1, "cifar10": 0.25, "tiny-imagenet-50": 0.25}
 """The L2 radius at which certified accuracy is quoted."""
+HELD_OUT, TRAINED_ON = "cifar10-validation-part", "cifar10-training-part"
+"""What records of the search for a recipe call the training images that were held out, and those that were not."""
 WHITE_BOX = ("eot", "pgd")
 """Attacks that know the network and its noise; AutoAttack was run on fewer images, the paper's attack is weaker."""
-METHOD = ("sigma", "gamma", "eps", "rho", "inner", "steps", "draws")
-TRAINING = ("data", "model", "activation", "epochs", "optimizer", "lr", "schedule", "seed")
+METHOD = {key: key for key in ("sigma", "gamma", "eps", "rho", "inner", "steps", "draws")} | {
+    "consistency": "agreement"
+}
+"""Columns of a method's settings, and the keys of config.json."""
+TRAINING = (
+    *("data", "model", "activation", "epochs", "optimizer", "lr", "schedule", "batch_size", "weight_decay"),
+    *("validation", "seed"),
+)
 COLUMNS = (
     *("name", "method", *METHOD, *TRAINING, "weights", "records", "device"),
     *("natural", "radius", "white_box", "attacked", "certified_radius", "certified_0", "certified", "certified_images"),
+    "certified_on",
     "command",
 )
 """Columns of index.csv; results/README.md says what they mean."""
 
 
 def write_index(results: Path) -> list[Path]:
-    """Write index.csv and index.md of a folder of results."""
+    """Write index.csv and index.md of a folder of results, and the table of the search for a recipe."""
     table = rows(results)
+    write_whole(results / "index.csv", _csv(COLUMNS, table))
+    write_whole(results / "index.md", page(table))
+    return [results / "index.csv", results / "index.md", *write_search(results)]
+
+
+SEARCH_RADII = (0.0, 0.25, 0.5, 0.75)
+
+
+def write_search(results: Path) -> list[Path]:
+    """Write the table of the search for a recipe: certified accuracy on held-out training images, best first."""
+    found = []
+    with opened([results / "records" / f"recipe-search{ENDING}"]) as here:
+        for run in here.paths:
+            for record in map(read_finished, record_paths(run, "certify")):
+                if record.settings["data"] == HELD_OUT:
+                    proved = _at(record, CERTIFIED)
+                    cells = {f"certified at {radius:g}": _shown(proved[radius]) for radius in SEARCH_RADII}
+                    score = math.fsum(proved[radius].value for radius in SEARCH_RADII[1:]) / 3
+                    epochs = read_json(run / "config.json")["epochs"]
+                    cells |= {"mean": format_number(score, 4, "down"), "images": str(proved[0.0].n)}
+                    found.append(((-epochs, -score), {"name": run.name, "epochs": str(epochs), **cells}))
+    table = [cells for _, cells in sorted(found, key=lambda one: one[0])]
+    heads, path = list(table[0]), results / "tables" / "recipe-search.csv"
+    lines = [heads, ["---"] * 2 + ["---:"] * (len(heads) - 2), *([*one.values()] for one in table)]
+    text = "# Search for a training recipe: certified accuracy on held-out training images\n\n"
+    write_whole(path.with_suffix(".md"), text + "".join(f"| {' | '.join(line)} |\n" for line in lines))
+    write_whole(path, _csv(heads, table))
+    return [path, path.with_suffix(".md")]
+
+
+def _csv(columns: Sequence[str], table: Sequence[dict[str, str]]) -> str:
     buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, COLUMNS, lineterminator="\n")
+    writer = csv.DictWriter(buffer, columns, lineterminator="\n")
     writer.writeheader()
     writer.writerows(table)
-    write_whole(results / "index.csv", buffer.getvalue())
-    write_whole(results / "index.md", page(table))
-    return [results / "index.csv", results / "index.md"]
+    return buffer.getvalue()
 
 
 def rows(results: Path) -> list[dict[str, str]]:
@@ -66,11 +104,10 @@ def row(run: Path, records: str) -> dict[str, str]:
     config, settings = open_run(run).config, read_json(run / "config.json")
     environment = read_json(run / ENVIRONMENT)
     weights = read_json(run / FINGERPRINT)["model_hash"] if (run / FINGERPRINT).exists() else file_hash(run / WEIGHTS)
-    told = {key: _plain(settings["method"].get(key)) for key in METHOD} | {
-        key: _plain(settings[key]) for key in TRAINING
-    }
+    told = {column: _plain(settings["method"].get(key)) for column, key in METHOD.items()}
+    told |= {key: _plain(settings[key]) for key in TRAINING}
     # A method of the experiments' own has no command line: the module that trains it is named.
-    command = train_command(config) or "python -m reproduction.changes"
+    command = train_command(config) or ("python -m reproduction.changes" if "nal-changes" in records else "")
     named = run.name if run.name.startswith(config.run_id) else config.run_id
     found = {
         "name": named,
@@ -100,13 +137,19 @@ def _headline(run: Path, settings: Row) -> dict[str, str]:
         if _white_box(record.settings) and radius in standing:
             told |= {"radius": f"{radius:g}", "white_box": _shown(standing[radius])}
     certificates = [read_finished(path) for path in record_paths(run, "certify-[!s]*")]
-    for record in sorted(certificates, key=lambda record: record.settings["way"] == "grid", reverse=True):
+    for record in sorted(certificates, key=_telling):
         proved = _at(record, CERTIFIED)
-        if certified_radius in proved:
+        if certified_radius in proved and record.settings["data"] != TRAINED_ON:
+            told["certified_on"] = f"{record.settings['data']} {record.settings['split']}"
             told |= {"certified_radius": f"{certified_radius:g}", "certified": _shown(proved[certified_radius])}
             told |= {"certified_0": _shown(proved.get(0.0)), "certified_images": str(proved[certified_radius].n)}
             break
     return told
+
+
+def _telling(record: Record) -> tuple[bool, bool]:
+    """Test images before held-out ones, and a procedure that decides given radii before others."""
+    return record.settings["split"] != "test", record.settings["way"] != "grid"
 
 
 def _own_attack(header: Row, settings: Row) -> bool:
@@ -137,6 +180,7 @@ TITLES = {
     "records/mnist.tar.xz": "MNIST: three seeds per method and penalty",
     "records/mnist-small.tar.xz": "MNIST on a laptop: Figures 1a and 1c of the paper",
     "records/nal-changes.tar.xz": "CIFAR-10: changes of NAL that were tried",
+    "records/recipe-search.tar.xz": "CIFAR-10: search for a training recipe, on held-out training images",
     "records/tiny-imagenet-50.tar.xz": "Tiny ImageNet, 50 classes",
     "pretrained/mnist-nal": "A network with its weights",
 }
@@ -146,11 +190,7 @@ HEADS = ("name", "weights", "natural", "white-box attack", "certified", "command
 
 def page(table: Sequence[dict[str, str]]) -> str:
     """The index as people read it: one table per archive."""
-    lines = [
-        "# All published networks",
-        "",
-        f"{len(table)} networks; [README.md](README.md) says what the columns mean.",
-    ]
+    lines = ["# Published networks", "", f"{len(table)} networks; [README.md](README.md) says what the columns mean."]
     for records in dict.fromkeys(one["records"] for one in table):
         group = [one for one in table if one["records"] == records]
         lines += ["", f"## {TITLES.get(records, records)}", "", f"[{records}]({records})", "", *_table(group)]
@@ -162,6 +202,8 @@ def _table(group: Iterable[dict[str, str]]) -> list[str]:
     for one in group:
         attack = f"{one['white_box']} at {one['radius']}" if one["white_box"] else ""
         proved = f"{one['certified']} at {one['certified_radius']}" if one["certified"] else ""
-        cells = [f"`{one['name']}`", one["weights"], one["natural"], attack, proved, f"`{one['command']}`"]
+        proved += " (held-out training images)" if proved and not one["certified_on"].endswith(" test") else ""
+        command = f"`{one['command']}`" if one["command"] else ""
+        cells = [f"`{one['name']}`", one["weights"], one["natural"], attack, proved, command]
         lines.append(f"| {' | '.join(cells)} |")
     return lines

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from reproduction.index import COLUMNS, TITLES, page, row
+from reproduction.index import COLUMNS, TITLES, page, row, write_search
 from rhobust.archives import ENDING
 from rhobust.records import read_json
 
@@ -54,6 +54,17 @@ def test_the_rows_are_what_the_records_give(table, published, archive):
 
 def test_the_pretrained_network_has_its_row(table):
     assert row(RESULTS / "pretrained" / "mnist-nal", "pretrained/mnist-nal") == table[-1]
+
+
+def test_the_table_of_the_search_is_what_the_records_give(table, tmp_path):
+    (tmp_path / "tables").mkdir()
+    (tmp_path / "records").symlink_to(RESULTS / "records")
+    for path in write_search(tmp_path):
+        assert path.read_text(encoding="utf-8") == (RESULTS / "tables" / path.name).read_text(encoding="utf-8")
+    searched = [one for one in table if one["records"] == "records/recipe-search.tar.xz"]
+    assert {one["validation"] for one in searched} == {"5000"}
+    assert sum(one["certified_on"] == "cifar10 test" for one in searched) == 2
+    assert {one["certified_on"] for one in searched} == {"cifar10 test", "cifar10-validation-part train"}
 
 
 def test_the_page_shows_the_same(table):
