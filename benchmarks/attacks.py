@@ -17,7 +17,7 @@ from benchmarks.peers import generators_kept
 from benchmarks.textbook import textbook_network
 from rhobust.attacks import PGD, AnyAttack
 from rhobust.data import Dataset, load, to_unit
-from rhobust.evaluation import Target, attack_target
+from rhobust.evaluation import Attack, Target, run
 from rhobust.measurements import robust_curve
 from rhobust.methods import Gaussian
 from rhobust.models import build_model
@@ -138,8 +138,8 @@ def by_torchattacks(network: nn.Module, x: Tensor, y: Tensor) -> list[float]:
 def _ours(test: Dataset, device: torch.device, attack: PGD) -> Sweep:
     def sweep(network: nn.Module, x: Tensor, y: Tensor) -> list[float]:
         with tempfile.TemporaryDirectory() as folder:
-            target = Target("bench", network, "bench", None, test, Path(folder), device)
-            record = attack_target(target, attack, RADII, limit=IMAGES, probe=False, progress=no_progress)
+            target = Target(network, test, name="bench", folder=Path(folder), device=device, model_hash="bench")
+            record = run(Attack(attack=attack, radii=RADII, limit=IMAGES, probe=False), target, progress=no_progress)
         return [at["accuracy"] for at in robust_curve(record.rows, RADII)]
 
     return sweep

@@ -18,7 +18,7 @@ from benchmarks.peers import generators_kept
 from benchmarks.textbook import textbook_network, textbook_votes
 from rhobust.certificates import Certificate, Dtype, Fixed, Sequential, Smoothing, VoteCounter, certify_stream
 from rhobust.data import Dataset, to_unit
-from rhobust.evaluation import Target, target_from_run
+from rhobust.evaluation import Target
 from rhobust.methods import Gaussian
 from rhobust.models import build_model
 from rhobust.noise import stream
@@ -56,7 +56,7 @@ def bench_certify(setting: Setting) -> dict[str, Any]:
     count = setting.limit or scale.grid
     with progress_or_default(setting.progress) as notify, tempfile.TemporaryDirectory() as scratch:
         target = _target(setting, Path(scratch))
-        sigma, shape = target.smoothing(), target.data.shape
+        sigma, shape = target.smoothing_sigma(), target.data.shape
         images = target.data.images[: max(count, scale.fixed)].to(device)
         result: dict[str, Any] = {
             **setting.machine(),
@@ -121,7 +121,7 @@ def _notes(decisions: dict[str, Any] | None) -> list[str]:
 def _target(setting: Setting, scratch: Path) -> Target:
     """The run's network; without one a small network for digits, and on a GPU a random ResNet-18 for CIFAR-10."""
     if setting.run is not None:
-        return target_from_run(setting.run, device=setting.device, root=setting.root, progress=setting.progress)
+        return Target.from_run(setting.run, device=setting.device, root=setting.root, progress=setting.progress)
     if setting.device.type == "cuda":
         model = build_model(
             "resnet18", shape=(3, 32, 32), classes=10, mean=[0.5] * 3, deviation=[0.25] * 3, activation="relu", seed=0
@@ -129,10 +129,10 @@ def _target(setting: Setting, scratch: Path) -> Target:
         images = torch.randint(256, (64, 3, 32, 32), generator=stream(0, "bench"), dtype=torch.uint8)
         labels = torch.zeros(len(images), dtype=torch.int64)
         data = Dataset("random images", "test", images, labels, tuple("0123456789"))
-        return Target("random resnet18", model.to(setting.device).eval(), "", 0.25, data, scratch, setting.device)
+        return Target(model.eval(), data, sigma=0.25, name="random resnet18", folder=scratch, device=setting.device)
     config = TrainConfig(Gaussian(sigma=0.25), data="digits", model="cnn-small", epochs=10, batch_size=64, lr=2e-3)
     run = train(config, scratch / "run", device=setting.device, progress=setting.progress)
-    return target_from_run(run.folder, device=setting.device)
+    return Target.from_run(run.folder, device=setting.device)
 
 
 def _loops(device: torch.device) -> list[tuple[str, bool]]:
@@ -147,7 +147,7 @@ def _arithmetics(device: torch.device) -> list[tuple[str, Dtype]]:
 
 def _counter(target: Target, images: Tensor, dtype: Dtype) -> VoteCounter:
     smoothing = Smoothing(
-        target.smoothing(), target.data.num_classes, dtype=dtype, compiled=images.device.type == "cuda"
+        target.smoothing_sigma(), target.data.num_classes, dtype=dtype, compiled=images.device.type == "cuda"
     )
     counter = VoteCounter(target.model, images, smoothing)
     counter.warm_up()
@@ -198,7 +198,7 @@ def _textbook_seconds(target: Target, images: Tensor, *, strict: bool) -> float:
                 textbook_votes(
                     model,
                     to_unit(image),
-                    sigma=target.smoothing(),
+                    sigma=target.smoothing_sigma(),
                     n=draws,
                     batch=BATCH,
                     num_classes=target.data.num_classes,
@@ -228,7 +228,7 @@ def _art_seconds(target: Target, images: Tensor) -> float | None:
         clip_values=(0.0, 1.0),
         device_type="cpu",
         sample_size=N0,
-        scale=target.smoothing(),
+        scale=target.smoothing_sigma(),
         alpha=ALPHA,
     )
     x = to_unit(images.cpu()).numpy()

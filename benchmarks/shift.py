@@ -11,7 +11,7 @@ from scipy import special
 from benchmarks.benchmark import Setting, Table
 from rhobust.bounds import population_loss, population_loss_intervals
 from rhobust.certificates import Smoothing, corrected_alpha, count_errors, noise_kind
-from rhobust.evaluation import Target, target_from_run
+from rhobust.evaluation import Target
 from rhobust.formatting import format_number
 from rhobust.progress import ProgressCallback, ProgressEvent, progress_or_default
 
@@ -64,8 +64,8 @@ def _timed(points: int) -> dict[str, Any]:
 
 
 def _against_intervals(setting: Setting, folder: Path, notify: ProgressCallback) -> dict[str, Any]:
-    target = target_from_run(folder, device=setting.device, root=setting.root)
-    sigma = target.smoothing()
+    target = Target.from_run(folder, device=setting.device, root=setting.root)
+    sigma = target.smoothing_sigma()
     limit = FEW[setting.device.type] if setting.limit is None else setting.limit
     indices = list(target.data.places(limit, 1))
     eps = [sigma * size for size in EPS if size <= 1]
@@ -113,7 +113,7 @@ def _votes(
     images, labels = (part.to(target.device) for part in (target.data.images, target.data.labels))
 
     def count(block: list[int], number: int) -> np.ndarray:
-        smoothing = Smoothing.for_images(images[block], target.smoothing(), target.data.num_classes, seed=seed)
+        smoothing = Smoothing.for_images(images[block], target.smoothing_sigma(), target.data.num_classes, seed=seed)
         return count_errors(target.model, images[block], labels[block], smoothing, indices=block, draws=number)
 
     count(indices[:1], 1)

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import save_file
 
 import rhobust
-from rhobust import data, evaluation, records
+from rhobust import data, evaluation, measurements, records
 from rhobust.attacks import PGD
 from rhobust.methods import Gaussian
 from rhobust.progress import no_progress
@@ -45,7 +45,8 @@ def test_data_is_found_by_its_name(tmp_path):
     np.save(tmp_path / "y.npy", np.arange(3))
     pairs = data.load_pairs(f"{where}/x.npy", f"{where}/x.npy", labels=f"{where}/y.npy")
     assert pairs.labels == (0, 1, 2)
-    assert evaluation.record_pairs(pairs, f"{where}/new/records").path.exists()
+    where_to = evaluation.Untargeted(tmp_path / "new" / "records", pairs=pairs)
+    assert evaluation.run(evaluation.MeasureDistance(), where_to, progress=no_progress).path.exists()
     from PIL import Image
 
     Image.fromarray(image[0, 0].numpy()).save(tmp_path / "one.png")
@@ -54,15 +55,15 @@ def test_data_is_found_by_its_name(tmp_path):
 
 def test_records_are_made_read_and_checked_by_their_names(run, tmp_path):
     folder = str(shutil.copytree(run.folder, tmp_path / "run"))
-    target = evaluation.target_from_folder(folder, device="cpu", root="nowhere")
+    target = evaluation.Target.from_folder(folder, device="cpu", root="nowhere")
     assert (target.folder, target.device) == (Path(folder), torch.device("cpu"))
     radii = np.array([0, 0.25])
     for seed in np.arange(2):
-        record = evaluation.certify_target(
-            target, radii=radii, n=np.int64(400), limit=4, seed=seed, progress=no_progress
+        record = evaluation.run(
+            evaluation.Certify(radii=radii, n=np.int64(400), limit=4, seed=seed), target, progress=no_progress
         )
-        again = evaluation.certify_target(
-            target, radii=[0.0, 0.25], n=400, limit=4, seed=int(seed), progress=no_progress
+        again = evaluation.run(
+            evaluation.Certify(radii=[0.0, 0.25], n=400, limit=4, seed=int(seed)), target, progress=no_progress
         )
         assert (again.path, again.rows) == (record.path, record.rows)
     assert {Path(path) for path in records.record_paths(folder, "certify")} >= {record.path}
@@ -70,13 +71,14 @@ def test_records_are_made_read_and_checked_by_their_names(run, tmp_path):
     assert read.rows == record.rows
     assert [point["radius"] for point in read.summary["certified_accuracy"]] == [0, 0.25]
     assert evaluation.audit_record(str(record.path), device="cpu", progress=no_progress)["problems"] == []
-    evaluation.write_tsv(read, f"{folder}/peer.tsv")
-    assert [row["index"] for row in evaluation.read_tsv(f"{folder}/peer.tsv")] == [0, 1, 2, 3]
-    source = evaluation.source_from_run(folder, target)
-    assert source.folder == target.folder
-    shift = evaluation.certify_shift_target(target, eps=torch.tensor([0.0, 0.5]), limit=4, progress=no_progress)
+    measurements.write_tsv(read, f"{folder}/peer.tsv")
+    assert [row["index"] for row in measurements.read_tsv(f"{folder}/peer.tsv")] == [0, 1, 2, 3]
+    assert target.with_source(folder).attacked.folder == target.folder
+    shift = evaluation.run(evaluation.CertifyShift(eps=torch.tensor([0.0, 0.5]), limit=4), target, progress=no_progress)
     assert shift.settings["eps"] == [0.0, 0.5]
-    attack = evaluation.attack_target(target, PGD(steps=2), radii, limit=4, probe=False, progress=no_progress)
+    attack = evaluation.run(
+        evaluation.Attack(attack=PGD(steps=2), radii=radii, limit=4, probe=False), target, progress=no_progress
+    )
     assert attack.settings["radii"] == [0.0, 0.25]
     page = rhobust.write_report([folder], f"{tmp_path}/new/report.html")
     assert page.path.read_text(encoding="utf-8").startswith("<!doctype html>")
@@ -98,7 +100,7 @@ def test_your_own_network_is_named_by_strings(tmp_path, monkeypatch):
 
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     save_file({"1.weight": torch.zeros(10, 64), "1.bias": torch.zeros(10)}, "w.safetensors")
-    target = evaluation.target_from_weights(
+    target = evaluation.Target.from_weights(
         "linear_net:make", "w.safetensors", data="digits", folder="mine", device="cpu", sigma=0.25
     )
     assert target.folder == Path("mine")
@@ -106,6 +108,6 @@ def test_your_own_network_is_named_by_strings(tmp_path, monkeypatch):
 
 def test_a_record_goes_into_a_folder_that_is_made_for_it(half_space, grey_images, tmp_path):
     target = evaluation.Target(
-        "mine", half_space, "0" * 16, 0.25, grey_images, tmp_path / "new" / "folder", torch.device("cpu")
+        half_space, grey_images, sigma=0.25, name="mine", folder=tmp_path / "new" / "folder", model_hash="0" * 16
     )
-    assert evaluation.certify_shift_target(target, eps=[0.1], progress=no_progress).path.exists()
+    assert evaluation.run(evaluation.CertifyShift(eps=[0.1]), target, progress=no_progress).path.exists()

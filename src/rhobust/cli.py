@@ -10,7 +10,9 @@ import io
 import json
 import os
 import re
+import shutil
 import sys
+import textwrap
 import traceback
 from collections.abc import Iterator, Sequence
 from typing import Any, get_args
@@ -31,6 +33,8 @@ COMMANDS = {
     "report": "write one self-contained HTML page about runs",
 }
 TRACEBACK = "RHOBUST_TRACEBACK"
+ONE_COLUMN = 129
+"""Columns of a terminal on which the parser sets its boxes one below the other; on a wider one, side by side."""
 GONE = 141
 """Exit code where the reader of the output is gone: what a shell shows of a program that a closed pipe ended."""
 
@@ -105,11 +109,15 @@ def parse(command: Any, name: str, arguments: list[str]) -> Any:
             config=(tyro.conf.CascadeSubcommandArgs, tyro.conf.FlagCreatePairsOff),
         )
 
-    if {"-h", "--help"} & set(arguments):
-        return call()
     caught = io.StringIO()
+    if {"-h", "--help"} & set(arguments):
+        try:
+            with _terminal(ONE_COLUMN), contextlib.redirect_stdout(caught):
+                return call()
+        finally:
+            sys.stdout.write(render_help(caught.getvalue(), min(100, shutil.get_terminal_size().columns)))
     try:
-        with _wide_terminal(), contextlib.redirect_stderr(caught):
+        with _terminal(10_000), contextlib.redirect_stderr(caught):  # a message is one line
             return call()
     except SystemExit as stop:
         if stop.code == 2:
@@ -131,10 +139,10 @@ def _name_choices() -> None:
 
 
 @contextlib.contextmanager
-def _wide_terminal() -> Iterator[None]:
-    """Keep the parser from wrapping its message: it becomes one line."""
+def _terminal(columns: int) -> Iterator[None]:
+    """Let the parser believe that the terminal has so many columns."""
     before = os.environ.get("COLUMNS")
-    os.environ["COLUMNS"] = "10000"
+    os.environ["COLUMNS"] = str(columns)
     try:
         yield
     finally:
@@ -156,6 +164,56 @@ def _one_line(box: str) -> str:
         if not re.search(r"\(default: .*\)$", line):
             message.append(re.sub(r"^Error parsing [^:]+: ", "", line))
     return " ".join(message)
+
+
+def render_help(boxes: str, width: int) -> str:
+    """The parser's help in two columns: `PATH` for `{None}|PATH`, no default that is None, negated flags as such.
+
+    Args:
+        boxes: What the parser prints, one box below the other.
+        width: Characters per line.
+    """
+    lines: list[str] = []
+    entries: list[tuple[str, list[str]]] = []
+
+    def write_entries() -> None:
+        for name, texts in entries:
+            lines.extend(_entry(name, " ".join(texts), width))
+        entries.clear()
+
+    for line in boxes.splitlines():
+        if not line.strip(" -"):
+            continue
+        if re.match(r" \S", line):
+            write_entries()
+            lines += ["", f"{line.strip()}:"]
+        elif found := re.match(r" {2,4}(?:• )?(-\S.*?|\[.*?|[A-Z]+|[a-z]+:[a-z]+|(?<=• )[a-z]+)(?: {2,}(.*))?$", line):
+            entries.append((found.group(1), [found.group(2)] if found.group(2) else []))
+        elif entries and line.startswith(" " * 8):
+            entries[-1][1].append(line.strip())
+        else:
+            write_entries()
+            indent = "  " if line.startswith(" ") else ""
+            lines += [] if indent else [""]
+            line = line.strip().replace("{None}|", "")
+            lines += textwrap.wrap(line, width, initial_indent=indent, subsequent_indent=indent, break_long_words=False)
+    write_entries()
+    return "\n".join(lines).strip("\n") + "\n"
+
+
+def _entry(name: str, text: str, width: int) -> list[str]:
+    """One option: its name, and what it means in a column of its own."""
+    name = name.replace("{None}|", "").replace("{None,", "{")
+    text = re.sub(r"\s+", " ", text).replace(" (default: None)", "")
+    if " " not in name and name.startswith("-"):  # a flag
+        text = re.sub(r" \(default: (True|False)\)", "", text)
+        if text.startswith("False: "):  # a negated flag carries the negated sentence
+            text = text[7:8].upper() + text[8:]
+    margin = " " * 26
+    body = textwrap.wrap(text, width, initial_indent=margin, subsequent_indent=margin)
+    if body and len(name) + 4 <= len(margin):
+        return [f"  {name}".ljust(len(margin)) + body[0].lstrip(), *body[1:]]
+    return [f"  {name}", *body]
 
 
 def _help() -> str:

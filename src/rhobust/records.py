@@ -11,8 +11,10 @@ import hashlib
 import json
 import math
 import os
+import platform
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,12 +22,29 @@ from typing import Any
 Row = dict[str, Any]
 PLAIN, COMPRESSED = ".jsonl", ".jsonl.gz"
 """How the names of record files end."""
+_TAIL = 65_536
+"""Bytes at the end of a record in which its last line is looked for."""
+_HELD: set[Path] = set()
+"""Locks that this process holds."""
 
 PROCEDURE_ON_DISK = {"fixed": "cohen", "sequential": "grid", "two-stage": "two-stage"}
 """Certification procedures and what record files call them, in the header and in the file's name."""
 PROCEDURE_FROM_DISK = {value: key for key, value in PROCEDURE_ON_DISK.items()}
-KEYS_ON_DISK = {"procedure": "way", "estimator": "way", "baselines": "beside"}
+KEYS_ON_DISK = {
+    "procedure": "way",
+    "estimator": "way",
+    "baselines": "beside",
+    "predictor": "scored",
+    "fast": "climbed",
+}
 """Settings that record files call otherwise; no evaluation has two settings with one name on disk."""
+VALUES_ON_DISK: dict[str, dict[Any, Any]] = {
+    "procedure": PROCEDURE_ON_DISK,
+    "fast": {True: "bfloat16", False: None},
+}
+"""Values of settings that record files call otherwise."""
+OMITTED_ON_DISK = ("climbed", "tolerance")
+"""Names on disk that a header leaves out where they are None."""
 
 
 def on_disk(settings: Mapping[str, Any]) -> Row:
@@ -143,6 +162,21 @@ def read_head(path: Path) -> Row:
     except (OSError, EOFError, zlib.error, ValueError):
         return {}
     return head if isinstance(head, dict) else {}
+
+
+def is_finished(path: Path) -> bool:
+    """Whether a record has its end line, by its last bytes; only finished ones are compressed."""
+    if path.name.endswith(COMPRESSED):
+        return True
+    with path.open("rb") as file:
+        file.seek(0, 2)
+        file.seek(max(0, file.tell() - _TAIL))
+        lines = file.read().split(b"\n")
+    try:
+        last = json.loads(lines[-2]) if len(lines) > 1 else None
+    except (json.JSONDecodeError, UnicodeDecodeError):
+        return False
+    return isinstance(last, dict) and "summary" in last
 
 
 def _record(path: Path, content: bytes) -> Record:
@@ -266,9 +300,41 @@ class RecordWriter:
         self._write(json.dumps(end, allow_nan=False) + "\n")
         self.summary = summary
 
-    def record(self) -> Record:
-        """What the file holds now."""
-        return Record(self.path, self.kind, self.settings, self.rows, self.summary)
+    def record(self, summary: Row | None = None) -> Record:
+        """What the file holds now; with a summary that is not written yet, what it is going to hold."""
+        return Record(self.path, self.kind, self.settings, self.rows, self.summary if summary is None else summary)
+
+    @contextmanager
+    def locked(self, wanted: bool = True) -> Iterator[None]:
+        """Keep other processes from writing this record; of several processes of one evaluation the first one asks.
+
+        The lock is a file that names its owner. One whose owner is gone from this machine is taken over.
+
+        Raises:
+            ValueError: Another process is writing the record.
+        """
+        if not wanted:
+            yield
+            return
+        lock = self.path.with_name(f"{self.path.name.removesuffix(COMPRESSED).removesuffix(PLAIN)}.lock")
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        owner = {"host": platform.node(), "process": os.getpid()}
+        if not _create(lock, owner):
+            holder = _holder(lock)
+            if holder is not None and not (holder.get("host") == owner["host"] and _gone(holder.get("process"), lock)):
+                raise ValueError(
+                    f"{self.path} must have one writer, but process {holder.get('process')} on {holder.get('host')} is"
+                    f" writing it: wait for it, or delete {lock.name} if it is gone"
+                )
+            lock.unlink(missing_ok=True)
+            if not _create(lock, owner):
+                raise ValueError(f"{self.path} must have one writer, but another process is writing it: wait for it")
+        _HELD.add(lock)
+        try:
+            yield
+        finally:
+            _HELD.discard(lock)
+            lock.unlink(missing_ok=True)
 
     def _write(self, text: str) -> None:
         if not self._begun:
@@ -278,6 +344,40 @@ class RecordWriter:
             file.write(text.encode())
             file.flush()
             os.fsync(file.fileno())
+
+
+def _create(lock: Path, owner: Row) -> bool:
+    """Create the lock file, unless there is one."""
+    try:
+        with lock.open("x") as file:
+            json.dump(owner, file)
+    except FileExistsError:
+        return False
+    return True
+
+
+def _holder(lock: Path) -> Row | None:
+    """Who holds a lock; None where it was given back in the meantime, or names nobody."""
+    try:
+        found = json.loads(lock.read_text())
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _gone(process: object, lock: Path) -> bool:
+    """Whether the owner of a lock, a process of this machine, has ended."""
+    if not isinstance(process, int):
+        return True
+    if process == os.getpid():
+        return lock not in _HELD  # an earlier process had the same number, as in a container that was started again
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return False
 
 
 def _number(value: Any) -> int | float:

@@ -24,6 +24,11 @@ _KINDS: dict[Any, tuple[type, str]] = {
     NoneType: (NoneType, "None"),
 }
 T = TypeVar("T")
+AUTO = MappingProxyType({"auto": True})
+"""Metadata of a field whose default, None, stands for a value that suits the target or its device.
+
+A search for a record accepts any value where such a field is None.
+"""
 OMIT_IF_DEFAULT = MappingProxyType({"omit_if_default": True})
 """Metadata of a field that is not written while it has its default: files and run names from before it stay valid."""
 

@@ -91,7 +91,7 @@ def test_train_attack_certify_report(folder, capsys):
     curves = document(capsys, ["curves", str(folder), "--gammas", "1", "4", "--eps", "0", "0.1", *SMALL])
     assert [point["gamma"] for point in curves["summary"]["attacks"]] == [1.0, 4.0]
     assert run(["curves", str(folder), "--gammas", "1", "4", "--eps", "0", "0.1", *SMALL]) == 0
-    assert "the estimate bounds nothing" in capsys.readouterr().out
+    assert "the estimate is not a bound" in capsys.readouterr().out
     report = document(capsys, ["report", str(folder), "--out", str(folder / "report.html")])
     assert "<html" in (folder / "report.html").read_text()
     assert report == {"report": str(folder / "report.html"), "problems": [], "contradictions": []}
@@ -104,7 +104,7 @@ def plain(tmp_path_factory):
 
 
 def test_a_run_without_noise_needs_sigma_to_be_attacked_through_it(plain, capsys):
-    assert "without noise, or nobody knows, so sigma must be given" in refused(capsys, ["attack", str(plain), *SMALL])
+    assert "has no training noise on record: pass sigma" in refused(capsys, ["attack", str(plain), *SMALL])
     assert document(capsys, ["attack", str(plain), "--sigma", "0.25", "--radii", "0", "--votes", "5", *SMALL])
 
 
@@ -119,15 +119,15 @@ def test_transfer(folder, plain, capsys):
     assert one["settings"]["source"]["model_hash"] == matrix["records"][1]["settings"]["model_hash"]
     assert run(arguments) == 0
     shown = capsys.readouterr().out
-    assert f"judged: {runs[0]} smoothed, {runs[1]} base" in shown
+    assert f"predictor: {runs[0]} smoothed, {runs[1]} base" in shown
 
 
 def test_attack_shows_votes_and_warnings(folder, capsys):
     weak = ["attack:pgd", "--attack.schedule", "constant", "--attack.relative-step", "0.2", "--attack.restarts", "0"]
-    weak += ["--scored", "smoothed", "--radii", "0", "1"]
+    weak += ["--predictor", "smoothed", "--radii", "0", "1"]
     assert run(["attack", str(folder), *weak, "--limit", "60", "--quiet"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert re.split(" {2,}", lines[0])[-2:] == ["undecided votes", "if decided"]
+    assert re.split(" {2,}", lines[0])[-2:] == ["votes not significant", "if all were decided"]
     assert any(line.startswith("warning: a stronger attack gains ") for line in lines)
     curve = document(capsys, ["attack", str(folder), *weak, "--limit", "60"])["summary"]["robust_accuracy"]
     for line, point in zip(lines[1:], curve, strict=False):
@@ -291,7 +291,7 @@ def test_measure_shift(folder, pairs, capsys, tmp_path):
     assert alone["record"] is None
     assert 0 < alone["summary"]["shift"]["eps"] < alone["summary"]["shift"]["eps_upper"]
     kept = document(capsys, ["measure-shift", *pairs, "--out", str(tmp_path / "kept"), "--quiet"])
-    assert kept["summary"] == alone["summary"]
+    assert kept["summary"]["shift"] == alone["summary"]["shift"]
     assert kept["record"].startswith(str(tmp_path / "kept" / "measure-shift-"))
     arguments = ["measure-shift", *pairs, "--run", str(folder), "--draws", "5", "--alpha", "0.5", "--quiet"]
     certified = document(capsys, arguments)
@@ -325,3 +325,14 @@ def test_quickstart_twice_gives_the_same_numbers_and_another_seed_gives_others(c
     assert first == numbers("b", "0")
     assert first != numbers("c", "1")
     assert (tmp_path / "a" / "report.html").exists()
+
+
+def test_help_says_what_to_give_and_what_a_negated_flag_does(capsys):
+    with pytest.raises(SystemExit):
+        run(["attack", "--help"])
+    shown = capsys.readouterr().out
+    assert "None" not in shown.replace("None spreads", "")
+    assert re.search(r"\n  --root PATH {2,}Folder of the data sets", shown)
+    assert re.search(r"\n  --no-nested {2,}Attack every example at every radius\.\n", shown)
+    assert "(default: True)" not in shown
+    assert max(map(len, shown.splitlines())) <= 100

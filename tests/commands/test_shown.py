@@ -2,15 +2,12 @@
 
 from pathlib import Path
 
-from rhobust.certificates import ShiftClaim
-from rhobust.commands.certify import Certify
-from rhobust.commands.certify_shift import CertifyShift
-from rhobust.commands.choice import Choice, Several
+from rhobust.commands import certify, certify_shift, curves, measure_shift
 from rhobust.commands.compare import Compare
-from rhobust.commands.curves import Curves
-from rhobust.commands.measure_shift import MeasureShift
 from rhobust.commands.quickstart import Quickstart
-from rhobust.commands.transfer import Transfer
+from rhobust.commands.target import RunsOptions
+from rhobust.commands.transfer import TransferCommand
+from rhobust.evaluation import Transfer
 
 LOW, HIGH = 0.50049, 0.50051
 """Both lie a little off 0.5005: rounded to nearest, to 0.500 and 0.501."""
@@ -33,7 +30,7 @@ def test_certificates_of_inputs(capsys):
         "deduction": 0.12341,
         "warnings": ["careful"],
     }
-    lines = shown(capsys, Certify(Choice()), summary)
+    lines = shown(capsys, certify.COMMAND(), summary)
     assert lines[1] == ["0.5", "0.500", "0.500", "0.500", "0.500", "7"]
     assert lines[2][-1] == "0.1234"
     assert "0.1235" in lines[-3]
@@ -44,17 +41,16 @@ def test_certificates_of_distributions(capsys):
     common = {"points": 7, "statement": "said", "warnings": []}
     others = [{"name": "Kumar", "cost": "w1", "classifier": "one", "certified_accuracy": [HIGH]}]
     accuracy = {"curve": [{"eps": 0.1, "certified_accuracy": HIGH}], "accuracy_under_noise": 0.9, "beside": others}
-    lines = shown(capsys, CertifyShift(Choice()), {**common, **accuracy}, {"loss": "0-1"})
+    lines = shown(capsys, certify_shift.COMMAND(), {**common, **accuracy}, {"loss": "0-1"})
     assert lines[1] == ["0.1", "0.500", "0.500"]
     loss = {"curve": [{"eps": 0.1, "certified_loss": LOW}], "loss_under_noise": 0.9}
-    command = CertifyShift(Choice(), ShiftClaim(loss="cross-entropy"))
-    assert shown(capsys, command, {**common, **loss}, {"loss": "cross-entropy"})[1] == ["0.1", "0.501"]
+    assert shown(capsys, certify_shift.COMMAND(), {**common, **loss}, {"loss": "cross-entropy"})[1] == ["0.1", "0.501"]
 
 
 def test_curves(capsys):
     at = {"eps": 0.1, "lower": HIGH, "estimate": HIGH, "certified": LOW, "wrm": LOW}
     summary = {"curve": [at], "points": 7, "wrm": None, "statement": "said", "warnings": []}
-    lines = shown(capsys, Curves(Choice()), summary, {"loss": "0-1"})
+    lines = shown(capsys, curves.COMMAND(), summary, {"loss": "0-1"})
     assert lines[1] == ["0.1", "0.500", "0.501", "0.501", "0.501"]
 
 
@@ -63,7 +59,7 @@ def test_measured_shifts(capsys):
     share = {"accuracy": HIGH, "low": HIGH, "high": LOW}
     certificate = {"certified_accuracy": HIGH, "statement": "proved"}
     summary = {"shift": shift, "certificate": certificate, "after": share, "before": None}
-    lines = shown(capsys, MeasureShift(Path("a"), Path("b")), summary)
+    lines = shown(capsys, measure_shift.COMMAND(Path("a"), Path("b")), summary)
     assert [line[-1] for line in lines[1:4]] == ["0.1235"] * 3
     assert lines[6][-2:] == ["0.500", "proved"]
     assert lines[7][4:] == ["0.501", "estimate,", "95%", "0.500", "to", "0.501"]
@@ -130,6 +126,8 @@ def test_the_quickstart(capsys):
 def test_warnings_of_every_record_of_a_transfer(capsys):
     curve = [{"robust_accuracy": [{"accuracy": 0.5}], "scored": "base"}] * 2
     records = [{"record": f"{n}.jsonl", "summary": {"targets": curve, "warnings": [f"about {n}"]}} for n in (1, 2)]
-    Transfer(Several(), radii=(0.5,)).show({"runs": ["a", "b"], "records": records, "warnings": ["about both"]})
+    TransferCommand(RunsOptions(), Transfer(radii=(0.5,))).show(
+        {"runs": ["a", "b"], "records": records, "warnings": ["about both"]}
+    )
     told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("warning: ")]
     assert told == ["warning: about 1", "warning: about 2", "warning: about both"]

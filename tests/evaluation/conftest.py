@@ -4,7 +4,6 @@ import shutil
 from dataclasses import replace
 
 import pytest
-import torch
 
 from rhobust.cli import run
 from rhobust.evaluation import Target
@@ -12,7 +11,7 @@ from rhobust.evaluation import Target
 
 @pytest.fixture
 def target(half_space, grey_images, tmp_path):
-    return Target("half-space", half_space, "0" * 16, 0.25, grey_images, tmp_path, torch.device("cpu"))
+    return Target(half_space, grey_images, sigma=0.25, name="half-space", folder=tmp_path, model_hash="0" * 16)
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import pytest
 from torch import nn
 
 from rhobust.data import Pairs
-from rhobust.evaluation import Ascent, certify_shift_target, certify_target, curves_target, measure_target
+from rhobust.evaluation import Ascent, Certify, CertifyShift, MeasureShift, WorstCaseCurves, run
 from rhobust.progress import no_progress
 
 
@@ -23,10 +23,14 @@ class Crowd(nn.Module):
 @pytest.mark.parametrize(
     "walk",
     [
-        lambda target: certify_target(target, n=100, progress=no_progress),
-        lambda target: certify_shift_target(target, eps=[0.1], progress=no_progress),
-        lambda target: curves_target(target, eps=[0.1], ascent=Ascent(gammas=(2.0,), steps=1), progress=no_progress),
-        lambda target: measure_target(target, Pairs("same", *[target.data.images] * 2, None), progress=no_progress),
+        lambda target: run(Certify(n=100), target, progress=no_progress),
+        lambda target: run(CertifyShift(eps=[0.1]), target, progress=no_progress),
+        lambda target: run(
+            WorstCaseCurves(eps=[0.1], ascent=Ascent(gammas=(2.0,), steps=1)), target, progress=no_progress
+        ),
+        lambda target: run(
+            MeasureShift(), target.with_pairs(Pairs("same", *[target.data.images] * 2, None)), progress=no_progress
+        ),
     ],
     ids=["certify", "certify-shift", "curves", "measure-shift"],
 )

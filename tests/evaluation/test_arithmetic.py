@@ -6,9 +6,9 @@ import torch
 from torch import nn
 
 from rhobust.certificates.sampling import ROWS
-from rhobust.cli import run
+from rhobust.cli import run as cli
 from rhobust.data import Pairs
-from rhobust.evaluation import Ascent, certify_shift_target, certify_target, curves_target, measure_target
+from rhobust.evaluation import Ascent, Certify, CertifyShift, MeasureShift, WorstCaseCurves, run
 from rhobust.progress import no_progress
 
 
@@ -26,15 +26,15 @@ class Noted(nn.Module):
 
 
 WALKS = {
-    "certify": lambda target, **more: certify_target(target, n=100, progress=no_progress, **more),
-    "certify-shift": lambda target, **more: certify_shift_target(
-        target, eps=[0.1], draws=5, progress=no_progress, **more
+    "certify": lambda target, **more: run(Certify(n=100, **more), target, progress=no_progress),
+    "certify-shift": lambda target, **more: run(CertifyShift(eps=[0.1], draws=5, **more), target, progress=no_progress),
+    "curves": lambda target, **more: run(
+        WorstCaseCurves(eps=[0.1], ascent=Ascent(gammas=(2.0,), steps=1), draws=5, **more), target, progress=no_progress
     ),
-    "curves": lambda target, **more: curves_target(
-        target, eps=[0.1], ascent=Ascent(gammas=(2.0,), steps=1), draws=5, progress=no_progress, **more
-    ),
-    "measure-shift": lambda target, **more: measure_target(
-        target, Pairs("same", *[target.data.images] * 2, None), draws=5, progress=no_progress, **more
+    "measure-shift": lambda target, **more: run(
+        MeasureShift(draws=5, **more),
+        target.with_pairs(Pairs("same", *[target.data.images] * 2, None)),
+        progress=no_progress,
     ),
 }
 
@@ -65,5 +65,5 @@ def test_the_commands_take_it(folder, capsys, command, tmp_path):
         pairs = tmp_path / "pairs.npy"
         np.save(pairs, np.zeros((2, 8, 8), np.uint8))
         options = [str(pairs), str(pairs), "--run", str(folder)]
-    assert run([command, *options, "--dtype", "float16", "--device", "cpu", "--quiet"]) == 2
+    assert cli([command, *options, "--dtype", "float16", "--device", "cpu", "--quiet"]) == 2
     assert "dtype must be float32 or bfloat16 on a cpu, got float16" in capsys.readouterr().err

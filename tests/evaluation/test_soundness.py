@@ -5,8 +5,8 @@ import json
 import pytest
 
 from rhobust.attacks import EOT, PGD
-from rhobust.cli import run
-from rhobust.evaluation import attack_target, certify_target
+from rhobust.cli import run as cli
+from rhobust.evaluation import Attack, Certify, run
 from rhobust.measurements import contradictions
 from rhobust.progress import no_progress
 from rhobust.records import RecordWriter, finished_records, read_record
@@ -36,21 +36,21 @@ def claim(record, radius, given=None, **changes):
 
 
 def test_sound_certificates_contradict_no_attack(target):
-    certify_target(target, radii=RADII, n0=50, n=2000, progress=no_progress)
-    record = attack_target(target, EOT(draws=8), RADII, probe=False, progress=no_progress)
+    run(Certify(radii=RADII, n0=50, n=2000), target, progress=no_progress)
+    record = run(Attack(attack=EOT(draws=8), radii=RADII, probe=False), target, progress=no_progress)
     assert record.summary["contradictions"] == []
     assert record.summary["warnings"] == []
 
 
 def test_a_false_certificate_is_named_with_both_numbers(target):
-    before = attack_target(target, EOT(draws=8), RADII, probe=False, progress=no_progress)
+    before = run(Attack(attack=EOT(draws=8), radii=RADII, probe=False), target, progress=no_progress)
     assert before.summary["contradictions"] == []
     forged = claim(before, 0.6)
     (text,) = contradicting(before)
     robust = next(at["accuracy"] for at in before.summary["robust_accuracy"] if at["radius"] == 0.5)
     assert f"{forged.path.name} certifies 100.0% of 40 examples at radius 0.5" in text
     assert f"but under {before.path.name} the robust accuracy there is {100 * robust:.1f}%" in text
-    after = attack_target(target, EOT(draws=9), RADII, probe=False, progress=no_progress)
+    after = run(Attack(attack=EOT(draws=9), radii=RADII, probe=False), target, progress=no_progress)
     assert len(after.summary["contradictions"]) == 1
 
 
@@ -59,20 +59,20 @@ def test_a_false_certificate_is_named_with_both_numbers(target):
     [{"sigma": 0.5}, {"model_hash": "f" * 16}, {"data_fingerprint": "0"}],
 )
 def test_certificates_of_another_classifier_are_not_compared(target, changes):
-    record = attack_target(target, EOT(draws=8), RADII, probe=False, progress=no_progress)
+    record = run(Attack(attack=EOT(draws=8), radii=RADII, probe=False), target, progress=no_progress)
     claim(record, 0.6, **changes)
     assert contradicting(record) == []
 
 
 def test_the_base_network_and_other_norms_are_not_compared(target):
-    base = attack_target(target, PGD(), RADII, probe=False, progress=no_progress)
-    linf = attack_target(target, EOT(draws=8, norm="linf"), RADII, probe=False, progress=no_progress)
+    base = run(Attack(attack=PGD(), radii=RADII, probe=False), target, progress=no_progress)
+    linf = run(Attack(attack=EOT(draws=8, norm="linf"), radii=RADII, probe=False), target, progress=no_progress)
     claim(base, 0.6)
     assert contradicting(base) == contradicting(linf) == []
 
 
 def test_a_certificate_may_fail_as_often_as_alpha_allows(target):
-    record = attack_target(target, EOT(draws=8), RADII, probe=False, progress=no_progress)
+    record = run(Attack(attack=EOT(draws=8), radii=RADII, probe=False), target, progress=no_progress)
     broken = sum(row["broken"] for row in record.rows if row["radius"] == 0.5)
     assert 0 < broken < 40
     claim(record, 0.6, alpha=0.49)
@@ -110,7 +110,7 @@ def test_every_attempt_has_its_own_vote_and_each_may_be_a_fluke(tmp_path, restar
 
 def test_examples_that_got_no_certificate_might_have_got_a_false_one(target):
     # Where nothing can be proved every certificate given is false: of 40 tries at alpha 0.1, seven are no wonder.
-    record = attack_target(target, EOT(draws=8), RADII, probe=False, progress=no_progress)
+    record = run(Attack(attack=EOT(draws=8), radii=RADII, probe=False), target, progress=no_progress)
     doubtless = {row["index"] for row in record.rows if row["broken"] and row["label_votes"] < 0.2 * row["votes"]}
     given = sorted(doubtless)[:7]
     assert len(given) == 7
@@ -121,9 +121,9 @@ def test_examples_that_got_no_certificate_might_have_got_a_false_one(target):
 
 
 def test_few_votes_refute_nothing_but_are_told(target):
-    certified = attack_target(target, EOT(draws=8), RADII, probe=False, progress=no_progress)
+    certified = run(Attack(attack=EOT(draws=8), radii=RADII, probe=False), target, progress=no_progress)
     claim(certified, 0.6)
-    record = attack_target(target, EOT(draws=8), RADII, votes=9, probe=False, progress=no_progress)
+    record = run(Attack(attack=EOT(draws=8), radii=RADII, votes=9, probe=False), target, progress=no_progress)
     assert record.summary["contradictions"] == []
     assert any(warning.endswith("too few votes to tell") for warning in record.summary["warnings"])
 
@@ -131,11 +131,11 @@ def test_few_votes_refute_nothing_but_are_told(target):
 def test_the_command_fails_with_one_line(folder, capsys):
     arguments = ["attack", str(folder), "--limit", "30", "--votes", "50", "--radii", "0", "1.5", "--quiet"]
     arguments += ["--attack.steps", "4", "--attack.draws", "4", "--no-probe"]
-    assert run(arguments) == 0
+    assert cli(arguments) == 0
     path = next(line for line in capsys.readouterr().out.splitlines() if line.endswith(".jsonl"))
     forged = claim(read_record(path if not isinstance(path, str) else type(folder)(path)), 2.0)
     try:
-        assert run([*arguments, "--json"]) == 1
+        assert cli([*arguments, "--json"]) == 1
         out, err = capsys.readouterr()
         assert err.count("\n") == 1
         assert err.startswith(f"rhobust: {forged.path.name} certifies 100.0% of 30 examples at radius 1.5, but under ")

@@ -5,8 +5,7 @@ import torch
 
 from rhobust.attacks import PGD, GradientAttack
 from rhobust.evaluation import Target
-from rhobust.evaluation.judging import Judge
-from rhobust.evaluation.sweeping import sweep
+from rhobust.evaluation.sweep import Predictor, sweep
 
 
 @pytest.mark.parametrize("warm", [True, False])
@@ -20,9 +19,9 @@ def test_a_sweep_goes_on_where_the_smaller_radius_ended(warm, half_space, grey_i
 
     ascent = GradientAttack.ascend_from
     monkeypatch.setattr(GradientAttack, "ascend_from", spy)
-    target = Target("half-space", half_space, "0" * 16, None, grey_images, tmp_path, torch.device("cpu"))
+    target = Target(half_space, grey_images, sigma=None, name="half-space", folder=tmp_path, model_hash="0" * 16)
     block = list(range(40))
-    sweep(target, PGD(steps=2, warm=warm, restarts=2), (0.1, 0.2), [Judge(target, "base", 1)], block, 0)
+    sweep(target, PGD(steps=2, warm=warm, restarts=2), (0.1, 0.2), [Predictor(target, "base", 1)], block, 0)
     assert [(eps, loss) for eps, loss, *_ in seen] == [
         *((0.1, "cross-entropy"), (0.1, "margin"), (0.1, "cross-entropy")),
         *((0.2, "cross-entropy"), (0.2, "margin"), (0.2, "cross-entropy")),

@@ -1,13 +1,12 @@
 """Our attacks break at least what others' break: 500 images, each radius, one point at most above them."""
 
 import pytest
-import torch
 
 from oracle.networks import trained
 from rhobust import methods
 from rhobust.attacks import EOT, PGD, AutoAttack
 from rhobust.data import available, load, to_unit
-from rhobust.evaluation import Target, attack_target
+from rhobust.evaluation import Attack, Target, run
 from rhobust.progress import no_progress
 
 IMAGES = 500
@@ -16,8 +15,8 @@ POINT = 0.01
 
 def ours(attack, network, data, radii, folder, *, sigma=None, limit=IMAGES):
     """The robust accuracy that we report at each radius."""
-    target = Target("oracle", network, "0" * 16, sigma, data, folder, torch.device("cpu"))
-    record = attack_target(target, attack, radii, limit=limit, probe=False, progress=no_progress)
+    target = Target(network, data, sigma=sigma, name="oracle", folder=folder, model_hash="0" * 16)
+    record = run(Attack(attack=attack, radii=radii, limit=limit, probe=False), target, progress=no_progress)
     return [at["accuracy"] for at in record.summary["robust_accuracy"]]
 
 

@@ -9,7 +9,7 @@ from reproduction.evaluate import find, perform
 from reproduction.jobs import Attack, Certify, Curves, Shift
 from reproduction.protocol import ALPHA
 from rhobust.attacks import EOT, PGD
-from rhobust.evaluation import certify_shift_target
+from rhobust.evaluation import CertifyShift, run
 from rhobust.methods import Gaussian
 from rhobust.progress import no_progress
 from rhobust.training import TrainConfig
@@ -67,8 +67,10 @@ def test_beside_one_made_by_hand_the_reproduction_makes_its_own(workshop):
     job = replace(JOBS["shift"], eps=(0.0, 0.2))
     ours = perform(job, workshop).path
     ours.unlink()
-    theirs = certify_shift_target(
-        workshop.target(RUN, 0.25), eps=job.eps, draws=job.draws, alpha=ALPHA, dtype="bfloat16", progress=no_progress
+    theirs = run(
+        CertifyShift(eps=job.eps, draws=job.draws, alpha=ALPHA, dtype="bfloat16"),
+        workshop.target(RUN, 0.25),
+        progress=no_progress,
     )
     assert find(job, workshop) is None
     assert perform(job, workshop).path == ours != theirs.path

@@ -34,7 +34,7 @@ class Along(nn.Module):
 def target(model, folder, levels=(127,)):
     images = torch.tensor(levels, dtype=torch.uint8).view(-1, 1, 1, 1).expand(-1, 1, 4, 4).contiguous()
     data = Dataset("grey", "test", images, torch.zeros(len(levels), dtype=torch.int64), ("dark", "bright"))
-    return Target("along", model.eval(), "hash", SIGMA, data, folder, torch.device("cpu"))
+    return Target(model.eval(), data, sigma=SIGMA, name="along", folder=folder, model_hash="hash")
 
 
 def measured(model, folder, levels=(127,), draws=20_000):
@@ -79,7 +79,7 @@ def test_the_matched_distance_is_that_of_the_public_function(tmp_path, gamma):
     model = build_model(
         "cnn-small", shape=data.shape, classes=10, mean=[0.3], deviation=[0.3], activation="relu", seed=0
     )
-    digits = Target("net", model.eval(), "hash", SIGMA, load("digits", "test"), tmp_path, torch.device("cpu"))
+    digits = Target(model.eval(), load("digits", "test"), sigma=SIGMA, name="net", folder=tmp_path, model_hash="hash")
     method = NAL(sigma=SIGMA, gamma=gamma, steps=4, draws=2)
     record = match_target(digits, method, images=20, root=None, progress=no_progress)
     expected = rho_of(model, data, gamma, steps=3, sigma=SIGMA, draws=2, limit=20)
@@ -94,7 +94,7 @@ def test_the_papers_ascent_keeps_the_mean_of_its_noise(tmp_path):
     for parameter in layer.parameters():
         nn.init.zeros_(parameter)
     flat = nn.Sequential(nn.Flatten(), layer)
-    digits = Target("flat", flat.eval(), "hash", SIGMA, load("digits", "test"), tmp_path, torch.device("cpu"))
+    digits = Target(flat.eval(), load("digits", "test"), sigma=SIGMA, name="flat", folder=tmp_path, model_hash="hash")
     method = NAL(sigma=SIGMA, gamma=1.5, steps=15, draws=4, inner="paper")
     record = match_target(digits, method, images=200, root=None, progress=no_progress)
     assert record.summary["eps"] ** 2 == pytest.approx(SIGMA**2 * 64 / 4, rel=0.05)

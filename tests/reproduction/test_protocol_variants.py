@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import pytest
-import torch
 
 from reproduction.protocol_variants import protocol_variants, with_and_without_noise
 from rhobust.attacks import PGD
@@ -15,7 +14,7 @@ RADII = (0.0, 0.5)
 
 @pytest.fixture
 def target(half_space, grey_images, tmp_path):
-    return Target("half-space", half_space, "0" * 16, 0.25, grey_images, tmp_path, torch.device("cpu"))
+    return Target(half_space, grey_images, sigma=0.25, name="half-space", folder=tmp_path, model_hash="0" * 16)
 
 
 def reading(record):

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
 import numpy as np
@@ -17,7 +17,7 @@ from rhobust.certificates.spec import NoiseKind, Smoothing, arithmetic
 from rhobust.formatting import format_confidence, format_distance, format_number, format_percent, format_setting
 from rhobust.models.inference import frozen
 from rhobust.noise import stream_key
-from rhobust.settings import check_count, check_declared
+from rhobust.settings import AUTO, check_count, check_declared
 
 Classifier = Literal["randomised", "k-vote", "majority"]
 LossName = Literal["0-1", "cross-entropy"]
@@ -53,7 +53,7 @@ class ShiftClaim:
     """Votes of the k-vote classifier; default: 3."""
     loss: LossName = "0-1"
     """0-1: the claim is about accuracy; cross-entropy: about the mean cross-entropy under noise, clipped at bound."""
-    bound: float | None = None
+    bound: float | None = field(default=None, metadata=AUTO)
     """Where the cross-entropy is clipped, part of the claim; default: log(classes), the loss of a uniform guess."""
     cost: Cost = "w2"
     """Transport distance from the data's distribution: w1, w2 or winf."""

@@ -9,7 +9,7 @@ import tyro
 from rhobust.archives import opened
 from rhobust.commands.options import Common, CommonOptions, print_table
 from rhobust.evaluation import audit_record
-from rhobust.evaluation.auditing import AUDITED
+from rhobust.evaluation.audit import AUDITED
 from rhobust.records import read_head, record_paths
 from rhobust.training import resolve_device
 

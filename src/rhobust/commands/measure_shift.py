@@ -1,21 +1,28 @@
 """rhobust measure-shift."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
 
-from rhobust.certificates import Dtype
-from rhobust.commands.choice import Choice
 from rhobust.commands.options import Common, CommonOptions, print_table, print_warnings, record_document
-from rhobust.data import Pairs, load_pairs
-from rhobust.evaluation import measure_pairs, measure_target, record_pairs
+from rhobust.commands.target import FLAT, TargetOptions
+from rhobust.data import Pairs, load_pairs, pair_distances
+from rhobust.evaluation import MeasureDistance, MeasureShift, Untargeted, distance_summary, run
 from rhobust.formatting import format_interval, format_number
 
 
 @dataclass(frozen=True)
-class MeasureShift:
+class NetworkOptions(TargetOptions):
+    """Which network is certified after the change; none is needed to measure the change alone."""
+
+    run: Annotated[Path | None, tyro.conf.arg(name="run")] = None
+    """A run folder whose accuracy after the change is certified; or give --model, --weights, --data and --out."""
+
+
+@dataclass(frozen=True)
+class MeasureShiftCommand:
     """Measure how far a change moves images, and certify the accuracy of a network after it.
 
     BEFORE and AFTER hold the same images before and after re-encoding, resizing, denoising, another sensor: two
@@ -23,68 +30,35 @@ class MeasureShift:
     """
 
     before: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="BEFORE")]
-    """The images as they were; in one subfolder a class, or with y in the .npz file, they have labels."""
+    """The images before the change; in one subfolder per class, or with y in the .npz file, they have labels."""
     after: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="AFTER")]
     """The same images after the change."""
-    run_folder: Annotated[Path | None, tyro.conf.arg(name="run")] = None
-    """A run folder whose accuracy after the change is certified; or give --model, --weights, --data and --out."""
     labels: Path | None = None
     """Class numbers of images in arrays, an .npy file. Without labels the run's test data are certified."""
-    model: str | None = None
-    """The user's own network, package.module:factory."""
-    weights: Path | None = None
-    """Its weights, a safetensors file."""
-    out: Path | None = None
-    """Folder for the record, where no run is given."""
-    sigma: float | None = None
-    """Smoothing noise; the run's own where none is given."""
-    data: str | None = None
-    """Data set of the network, which names its classes; the run's own where none is given."""
-    root: Path | None = None
-    """Where the data sets lie."""
-    draws: int = 20
-    """Noise draws an image; more are needed as eps / sigma grows."""
-    alpha: float = 1e-3
-    """Probability that the statement is false."""
-    dtype: Dtype | None = None
-    """Arithmetic of the network, part of what is certified; the device's own where none is given."""
-    seed: int = 0
-    """Names the noise."""
+    network: Annotated[NetworkOptions, FLAT] = field(default_factory=NetworkOptions)
+    evaluation: Annotated[MeasureShift, FLAT] = field(default_factory=MeasureShift)
     common: CommonOptions = Common()
 
     def run(self) -> dict[str, Any]:
-        if self.run_folder is None and self.model is None:
-            return self._measured()
-        target = Choice(
-            run=self.run_folder,
-            model=self.model,
-            weights=self.weights,
-            out=self.out,
-            sigma=self.sigma,
-            data=self.data,
-            root=self.root,
-        ).target(self.common)
+        if self.network.run is None and self.network.model is None:
+            return self._distances()
+        target = self.network.target(self.common)
         pairs = self._pairs(channels=target.data.shape[0])
-        record = measure_target(
-            target,
-            pairs,
-            draws=self.draws,
-            alpha=self.alpha,
-            dtype=self.dtype,
-            seed=self.seed,
-            progress=self.common.progress,
-        )
+        record = run(self.evaluation, target.with_pairs(pairs), progress=self.common.progress)
         return record_document(record)
 
-    def _measured(self) -> dict[str, Any]:
+    def _distances(self) -> dict[str, Any]:
         """What needs no network: the distances alone."""
-        for name in ("labels", "weights", "sigma", "data", "dtype"):
-            if getattr(self, name) is not None:
+        given = {"labels": self.labels, "dtype": self.evaluation.dtype}
+        given |= {name: getattr(self.network, name) for name in ("weights", "sigma", "data")}
+        for name, value in given.items():
+            if value is not None:
                 raise ValueError(f"--{name} must come with a network, but neither --run nor --model was given")
-        pairs = self._pairs(channels=None)
-        if self.out is not None:
-            return record_document(record_pairs(pairs, self.out, alpha=self.alpha))
-        shift = measure_pairs(pairs, alpha=self.alpha)
+        pairs, alpha = self._pairs(channels=None), self.evaluation.alpha
+        if self.network.out is not None:
+            where = Untargeted(self.network.out, pairs=pairs)
+            return record_document(run(MeasureDistance(alpha=alpha), where, progress=self.common.progress))
+        shift = distance_summary(pair_distances(pairs.before, pairs.after), pairs, alpha)
         return {"record": None, "kind": "measure-shift", "settings": {}, "summary": {"shift": shift}}
 
     def _pairs(self, channels: int | None) -> Pairs:
@@ -119,4 +93,4 @@ class MeasureShift:
             print(result["record"])
 
 
-COMMAND = MeasureShift
+COMMAND = MeasureShiftCommand

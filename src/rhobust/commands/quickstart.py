@@ -6,7 +6,8 @@ from typing import Any
 
 from rhobust.attacks import EOT, PGD, AnyAttack
 from rhobust.commands.options import Common, CommonOptions, print_table, record_document
-from rhobust.evaluation import attack_target, certify_shift_target, certify_target, target_from_run
+from rhobust.evaluation import Attack, Certify, CertifyShift, Evaluation, Target
+from rhobust.evaluation import run as evaluate
 from rhobust.formatting import format_number
 from rhobust.methods import ERM, NAL, AnyMethod, Gaussian
 from rhobust.report import write_report
@@ -53,11 +54,12 @@ class Quickstart:
             )
             run = train(config, self.out / kind_of(type(method)), device=device, resume=True, progress=progress)
             # The undefended model is smoothed with the same noise as the others, so that all meet the same tests.
-            target = target_from_run(run.folder, device=device, sigma=SIGMA)
-            sample: dict[str, Any] = {"limit": self.limit, "seed": self.seed, "progress": progress}
-            records = [attack_target(target, attack, RADII, **sample) for attack in ATTACKS]
-            records.append(certify_target(target, procedure="fixed", radii=RADII, n=self.n, **sample))
-            records.append(certify_shift_target(target, eps=EPS, draws=50, seed=self.seed, progress=progress))
+            target = Target.from_run(run.folder, device=device, sigma=SIGMA)
+            sample: dict[str, Any] = {"limit": self.limit, "seed": self.seed}
+            evaluations: list[Evaluation] = [Attack(attack=attack, radii=RADII, **sample) for attack in ATTACKS]
+            evaluations.append(Certify(procedure="fixed", radii=RADII, n=self.n, **sample))
+            evaluations.append(CertifyShift(eps=EPS, draws=50, seed=self.seed))
+            records = [evaluate(evaluation, target, progress=progress) for evaluation in evaluations]
             runs.append(run.folder)
             results.append({"run": str(run.folder), "records": [record_document(record) for record in records]})
         page = write_report(runs, self.out / "report.html", title="rhobust quickstart: digits")

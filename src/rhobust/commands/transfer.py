@@ -1,48 +1,33 @@
 """rhobust transfer."""
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Annotated, Any
 
-from rhobust.attacks import PGD, AnyAttack
-from rhobust.commands.choice import SeveralOptions
 from rhobust.commands.options import Common, CommonOptions, print_table, print_warnings, record_document
-from rhobust.evaluation import surprising_transfers, transfer_matrix
-from rhobust.evaluation.judging import Scored
+from rhobust.commands.target import FLAT, RunsOptions
+from rhobust.evaluation import Transfer, surprising_transfers, transfer_matrix
 
 
 @dataclass(frozen=True)
-class Transfer:
-    """Attack each of several runs and judge the attacked images by every one of them."""
+class TransferCommand:
+    """Attack each of several runs and count the predictions of all of them: a transfer matrix."""
 
-    several: SeveralOptions
-    radii: tuple[float, ...] = (0.0, 0.5)
-    """Increasing radii in units of the [0, 1] pixel range, of the attack's norm."""
-    attack: AnyAttack = PGD()
-    """The attack and its hyper-parameters."""
-    scored: Scored | None = None
-    """Judge by the base networks or by votes of the smoothed ones; smoothed where a run has a noise, if not said."""
-    votes: int = 100
-    """Noise draws that judge a smoothed prediction."""
+    networks: Annotated[RunsOptions, FLAT] = field(default_factory=RunsOptions)
+    evaluation: Annotated[Transfer, FLAT] = field(default_factory=Transfer)
     common: CommonOptions = Common()
 
     def run(self) -> dict[str, Any]:
-        records = transfer_matrix(
-            self.several.targets(self.common),
-            self.attack,
-            self.radii,
-            scored=self.scored,
-            votes=self.votes,
-            **self.several.sample(self.common),
-        )
+        targets = self.networks.targets(self.common)
+        records = transfer_matrix(self.evaluation, targets, progress=self.common.progress)
         return {
-            "runs": [str(folder) for folder in self.several.runs],
+            "runs": [str(folder) for folder in self.networks.runs],
             "records": [record_document(record) for record in records],
             "warnings": surprising_transfers(records),
         }
 
     def show(self, result: dict[str, Any]) -> None:
         names = result["runs"]
-        for place, radius in enumerate(self.radii):
+        for place, radius in enumerate(self.evaluation.radii):
             print(f"radius {radius:g}: robust accuracy of the column's run, attacked on the row's")
             rows = [
                 [name, *(f"{to['robust_accuracy'][place]['accuracy']:.3f}" for to in record["summary"]["targets"])]
@@ -50,7 +35,7 @@ class Transfer:
             ]
             print_table(["attacked on", *names], rows)
         scored = [to["scored"] for to in result["records"][0]["summary"]["targets"]]
-        print("judged: " + ", ".join(f"{name} {way}" for name, way in zip(names, scored, strict=True)))
+        print("predictor: " + ", ".join(f"{name} {one}" for name, one in zip(names, scored, strict=True)))
         print_warnings(
             [*(w for record in result["records"] for w in record["summary"]["warnings"]), *result["warnings"]]
         )
@@ -58,4 +43,4 @@ class Transfer:
             print(record["record"])
 
 
-COMMAND = Transfer
+COMMAND = TransferCommand

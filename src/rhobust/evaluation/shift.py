@@ -1,10 +1,12 @@
-"""Walk a test set through the certificate for a distribution."""
+"""Certify the accuracy, or the loss, for every distribution within a transport distance of the data's."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Annotated, ClassVar, Self
 
 import numpy as np
+from tyro.conf import arg
 
 from rhobust.certificates import (
     Dtype,
@@ -19,132 +21,127 @@ from rhobust.certificates import (
     noise_kind,
 )
 from rhobust.certificates.sampling import PROBES
-from rhobust.evaluation.attacking import check_radii
+from rhobust.evaluation.attack import check_increasing
+from rhobust.evaluation.base import Evaluation
 from rhobust.evaluation.target import Target
-from rhobust.evaluation.walk import walk
 from rhobust.progress import ProgressCallback
-from rhobust.records import Record, Row, on_disk
+from rhobust.records import Row
+from rhobust.settings import AUTO
+
+COLUMNS = {"errors": "errors", "rounded_losses": "dithered", "losses": "loss", "uppers": "upper"}
+"""Fields of the vote counts and their names in a row."""
 
 
-def certify_shift_target(
-    target: Target,
-    *,
-    eps: Sequence[float],
-    draws: int = 20,
-    alpha: float = 1e-3,
-    claim: ShiftClaim | None = None,
-    baselines: bool = False,
-    dtype: Dtype | None = None,
-    limit: int | None = None,
-    stride: int = 1,
-    seed: int = 0,
-    progress: ProgressCallback | None = None,
-) -> Record:
-    """Certify the accuracy, or the loss, under every shift up to eps, and record what was counted at each point.
+@dataclass(frozen=True, kw_only=True)
+class CertifyShift(Evaluation):
+    """Certify the accuracy, or the loss, under every distribution shift up to eps.
 
-    With probability at least 1 - alpha the whole curve of the summary holds at once.
-
-    Args:
-        target: The network and its test data.
-        eps: Increasing sizes of the shift.
-        draws: Noise draws a point.
-        alpha: Probability that the curve is false.
-        claim: Classifier, loss, distance and estimator; default: accuracy of the randomised classifier under W2.
-        baselines: Sum up other certificates from the same draws too, each at alpha on its own.
-        dtype: Arithmetic of the network; the device's own where none is given.
-        limit: Examples at most.
-        stride: Take every stride-th example.
-        seed: Names the noise.
-        progress: Progress callback; default: shown on stderr.
+    Guarantee: with probability at least 1 - alpha over test points and noise, the whole curve of the summary holds at
+    once (theory page, sections 4 to 7).
     """
-    eps = check_radii(eps, "eps")
-    sigma = target.smoothing()
-    indices = target.data.places(limit, stride)
-    claim = (claim or ShiftClaim()).resolve(target.data.num_classes)
-    if baselines and claim.loss != "0-1":
-        raise ValueError("baselines must be left out for a loss that is not 0-1: they are certificates of accuracy")
-    procedure = shift_procedure(target, claim, points=len(indices), draws=draws, alpha=alpha, dtype=dtype, seed=seed)
-    settings: Row = {
-        "eps": list(eps),
-        "draws": draws,
-        "alpha": alpha,
-        **on_disk(asdict(claim)),
-        "votes": claim.votes_per_answer,
-        "bound": claim.loss_bound,
-        "beside": baselines,
-        "noise": procedure.smoothing.noise,
-        "limit": limit,
-        "stride": stride,
-        "seed": seed,
-        **target.identity(),
-        "sigma": sigma,
-        "dtype": procedure.smoothing.dtype,
-    }
 
-    def evaluate(block: list[int]) -> list[Row]:
-        return shift_rows(target, procedure, block)
+    kind: ClassVar[str] = "certify-shift"
 
-    def summarise(rows: list[Row]) -> Row:
-        return {**shift_summary(rows, procedure, eps, baselines=baselines), "warnings": target.sigma_warnings()}
+    claim: Annotated[ShiftClaim, arg(name="")] = ShiftClaim()
+    """Classifier, loss, distance and estimator."""
+    eps: tuple[float, ...] = (0.0, 0.05, 0.1, 0.25, 0.5)
+    """Increasing sizes of the shift; the statement holds for all of them at once."""
+    draws: int = 20
+    """Noise samples per test point; more are needed as eps / sigma grows, and hundreds for the majority vote."""
+    alpha: float = 1e-3
+    """Probability that the statement is false."""
+    baselines: bool = False
+    """Certify with published bounds from the same samples too: W1 and W-infinity, Kumar et al., Cohen et al."""
+    dtype: Dtype | None = field(default=None, metadata=AUTO)
+    """Arithmetic of the network, part of what is certified; default: float32, with TF32 convolutions on a GPU."""
 
-    writer = target.writer("certify-shift", "", settings)
-    if writer.summary is None:
-        check_target(target, procedure.smoothing)
-    return walk(writer, indices, evaluate, summarise, task=f"certify-shift {target.name}", progress=progress)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "eps", check_increasing("eps", self.eps))
+        if self.baselines and self.claim.loss != "0-1":
+            raise ValueError("baselines must be left out for a loss that is not 0-1: they certify accuracy")
 
-
-def shift_rows(target: Target, procedure: ShiftProcedure, block: Sequence[int]) -> list[Row]:
-    """What the draws showed at some points, each by its number in the data."""
-    block = list(block)
-    labels = target.data.labels[block]
-    images = target.data.images[block].to(target.device)
-    counts = procedure.sample(target.model, images, labels.to(target.device), indices=block)
-    columns = {name: found for name, found in _columns(counts).items() if found is not None}
-    return [
-        {
-            "index": index,
-            "label": int(label),
-            "draws": procedure.draws,
-            **{name: found[position].item() for name, found in columns.items()},
-        }
-        for position, (index, label) in enumerate(zip(block, labels, strict=True))
-    ]
-
-
-def shift_summary(rows: Sequence[Row], procedure: ShiftProcedure, eps: Sequence[float], *, baselines: bool) -> Row:
-    """What the points prove together; a function of the rows alone, so that it can be computed again."""
-    counts = VoteCounts(
-        **{field: np.array([row[name] for row in rows]) for field, name in _NAMES.items() if name in rows[0]}
-    )
-    certificate = procedure.certify(counts, eps)
-    accuracy = procedure.claim.loss == "0-1"
-    name = "certified_accuracy" if accuracy else "certified_loss"
-    certified = certificate.certified_accuracy if accuracy else certificate.certified_loss
-    summary: Row = {
-        "accuracy_under_noise": certificate.accuracy_under_noise,
-        "loss_under_noise": certificate.loss_under_noise,
-        "points": certificate.points,
-        "curve": [
-            {"eps": at, name: value, "statement": certificate.statement(at)}
-            for at, value in zip(certificate.eps, certified, strict=True)
-        ],
-        "statement": certificate.statement(certificate.eps[len(certificate.eps) // 2]),
-    }
-    if baselines:
-        others = baseline_certificates(
-            counts.errors, draws=procedure.draws, eps=eps, sigma=procedure.smoothing.sigma, level=procedure.level()
+    def resolve(self, target: Target) -> Self:
+        evaluation = replace(
+            super().resolve(target),
+            claim=self.claim.resolve(target.data.num_classes),
+            dtype=self.dtype or native_dtype(target.device),
         )
-        summary["beside"] = [{**asdict(other), "eps": list(eps)} for other in others]
-    return summary
+        evaluation.procedure(target)
+        return evaluation
+
+    def procedure(self, target: Target) -> ShiftProcedure:
+        """How the test points are sampled, and what is certified from the counts."""
+        return shift_procedure(
+            target,
+            self.claim,
+            points=len(self.examples(target)),
+            draws=self.draws,
+            alpha=self.alpha,
+            dtype=self.dtype,
+            seed=self.seed,
+        )
+
+    def derived(self, target: Target) -> Row:
+        return {
+            "votes": self.claim.votes_per_answer,
+            "bound": self.claim.loss_bound,
+            "noise": self.procedure(target).smoothing.noise,
+            "sigma": target.smoothing_sigma(),
+            "dtype": self.dtype,
+        }
+
+    @classmethod
+    def from_settings(cls, settings: Row) -> Self:
+        votes = settings["votes"] if settings["classifier"] == "k-vote" else None
+        bound = None if settings["loss"] == "0-1" else settings["bound"]
+        return super().from_settings({**settings, "votes": votes, "bound": bound})
+
+    def rows(self, target: Target, examples: Sequence[int], progress: ProgressCallback) -> Iterator[Row]:
+        procedure, examples = self.procedure(target), list(examples)
+        check_target(target, procedure.smoothing)
+        labels = target.data.labels[examples]
+        images = target.data.images[examples].to(target.device)
+        counts = procedure.sample(target.model, images, labels.to(target.device), indices=examples)
+        found = {name: getattr(counts, one) for one, name in COLUMNS.items() if getattr(counts, one) is not None}
+        for position, (index, label) in enumerate(zip(examples, labels, strict=True)):
+            columns = {name: column[position].item() for name, column in found.items()}
+            yield {"index": index, "label": int(label), "draws": self.draws, **columns}
+
+    def summarise(self, target: Target, rows: list[Row]) -> Row:
+        procedure = self.procedure(target)
+        counts = VoteCounts(
+            **{one: np.array([row[name] for row in rows]) for one, name in COLUMNS.items() if name in rows[0]}
+        )
+        certificate = procedure.certify(counts, self.eps)
+        accuracy = self.claim.loss == "0-1"
+        name = "certified_accuracy" if accuracy else "certified_loss"
+        certified = certificate.certified_accuracy if accuracy else certificate.certified_loss
+        summary: Row = {
+            "accuracy_under_noise": certificate.accuracy_under_noise,
+            "loss_under_noise": certificate.loss_under_noise,
+            "points": certificate.points,
+            "curve": [
+                {"eps": at, name: value, "statement": certificate.statement(at)}
+                for at, value in zip(certificate.eps, certified, strict=True)
+            ],
+            "statement": certificate.statement(certificate.eps[len(certificate.eps) // 2]),
+        }
+        if self.baselines:
+            others = baseline_certificates(
+                counts.errors, draws=self.draws, eps=self.eps, sigma=procedure.smoothing.sigma, level=procedure.level()
+            )
+            summary["beside"] = [{**asdict(other), "eps": list(self.eps)} for other in others]
+        return {**summary, "warnings": target.sigma_warnings()}
 
 
 def shift_procedure(
     target: Target, claim: ShiftClaim, *, points: int, draws: int, alpha: float, dtype: Dtype | None, seed: int
 ) -> ShiftProcedure:
-    """How a target's test data is asked about a shift."""
+    """How a target's test data is sampled for a shift certificate."""
     data = target.data
     smoothing = Smoothing(
-        target.smoothing(),
+        target.smoothing_sigma(),
         data.num_classes,
         noise=noise_kind(data.images),
         seed=seed,
@@ -154,13 +151,10 @@ def shift_procedure(
 
 
 def check_target(target: Target, smoothing: Smoothing) -> None:
-    """Raise if the model is batch-dependent."""
-    check_batch_independence(VoteCounter(target.model, target.data.images[:PROBES].to(target.device), smoothing))
-
-
-_NAMES = {"errors": "errors", "rounded_losses": "dithered", "losses": "loss", "uppers": "upper"}
-"""The counts's fields and their names in a row."""
-
-
-def _columns(counts: VoteCounts) -> dict[str, np.ndarray | None]:
-    return {name: getattr(counts, field) for field, name in _NAMES.items()}
+    """Refuse a batch-dependent network; each network is checked once."""
+    target.once(
+        ("batch independence", smoothing),
+        lambda: check_batch_independence(
+            VoteCounter(target.model, target.data.images[:PROBES].to(target.device), smoothing)
+        ),
+    )

@@ -1,54 +1,234 @@
 """What is evaluated: a network, its smoothing noise, its test data, and the folder for the records."""
 
-from dataclasses import dataclass, replace
+import hashlib
+import math
+import tempfile
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any, Self, TypeVar
 
 import torch
 from torch import nn
 
-from rhobust.certificates import native_dtype
-from rhobust.data import Dataset, load
-from rhobust.evaluation.answers import check_answers
+from rhobust.certificates import Smoothing, VoteCounter, native_dtype
+from rhobust.data import Dataset, Pairs, load
 from rhobust.models import load_factory_model
-from rhobust.models.inference import output_width
+from rhobust.models.fused import EvalCopy
+from rhobust.models.inference import check_module, frozen, output_width
 from rhobust.progress import ProgressCallback
-from rhobust.records import RecordWriter, Row, read_json, write_json
-from rhobust.training import describe_environment, resolve_device
+from rhobust.records import Row, read_json, write_json
+from rhobust.runtime import describe_environment, resolve_device
 from rhobust.training.run import CONFIG, ENVIRONMENT, file_hash, fill_weights, open_run
 from rhobust.version import VERSION
 
+T = TypeVar("T")
 
-@dataclass(frozen=True)
+ANSWERS = "answers.json"
+"""File that ties a folder to one network of the user's own: its logits at fixed images."""
+WHERE_IT_IS = torch.device("meta")
+"""Stands for the device that holds a network's weights."""
+TOLERANCE = 0.01
+"""Largest difference of logits, relative to the largest one, that devices and versions of torch explain."""
+
+
+@dataclass(frozen=True, eq=False)
 class Target:
-    """A trained network with everything an evaluation needs."""
+    """A network with everything an evaluation needs; a module and a data set are enough.
 
-    name: str
+    Run folders (`Target.from_run`), folders of records (`Target.from_folder`) and weights with the code that builds
+    the network (`Target.from_weights`) are ways to make one.
+    """
+
     model: nn.Module
-    """In evaluation mode, on `device`."""
-    model_hash: str
-    """Names the weights in the records."""
-    sigma: float | None
-    """The smoothing noise; None for a plain network."""
+    """From inputs in [0, 1] to logits; moved to `device`, and evaluated in evaluation mode with frozen weights."""
     data: Dataset
     """Test images and labels, on the CPU."""
-    folder: Path
-    """Where the records go."""
-    device: torch.device
-    climbed: nn.Module | None = None
-    """A faster copy of the network that ascents climb in its place."""
+    sigma: float | None = None
+    """Smoothing noise; None for a base network without smoothing."""
+    name: str = ""
+    """How messages call the network; default: its class."""
+    folder: Path = Path()
+    """Where the records are; default: a temporary folder that is removed with the target."""
+    device: torch.device = WHERE_IT_IS
+    """Where the network is evaluated; default: where its weights are."""
+    model_hash: str = ""
+    """Fingerprint of the weights; default: computed from the module's parameters and buffers."""
     trained_sigma: float | None = None
-    """The noise that the network was trained with; None where there was none, or where nobody knows."""
+    """Noise that the network was trained with; None where there was none, or where it is unknown."""
     factory: str | None = None
-    """The user's own code that builds the network; None for a network of ours."""
+    """The user's own code that builds the network; None for a network of this package."""
+    source: "Target | None" = None
+    """Another network on which attacks are crafted: a transfer attack. None for a white-box attack."""
+    predictors: tuple["Target", ...] = ()
+    """Networks whose predictions count for inputs that were perturbed on this one: a row of a transfer matrix."""
+    pairs: Pairs | None = None
+    """Images before and after a change whose size is measured."""
+    _cache: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
+    """Compiled copies and the temporary folder, made once per target."""
 
     def __post_init__(self) -> None:
-        if self.sigma is not None and not self.sigma > 0:
-            raise ValueError(f"sigma must be > 0, got {self.sigma}")
+        check_module(self.model)
+        if self.sigma is not None and not 0 < self.sigma < math.inf:
+            raise ValueError(f"sigma must be > 0 and finite, got {self.sigma}")
+        set_field = object.__setattr__
+        if self.device == WHERE_IT_IS:
+            tensors = [*self.model.parameters(), *self.model.buffers()]
+            set_field(self, "device", tensors[0].device if tensors else torch.device("cpu"))
+        else:
+            set_field(self, "device", resolve_device(self.device))
+            self.model.to(self.device)
+        if not self.model_hash:
+            own = f"{type(self.model).__module__}:{type(self.model).__qualname__}"
+            set_field(self, "factory", self.factory or own)
+            set_field(self, "model_hash", weights_fingerprint(self.model))
+        if not self.name:
+            set_field(self, "name", type(self.model).__name__)
+        if self.folder == Path():
+            self._cache["folder"] = tempfile.TemporaryDirectory(prefix="rhobust-")
+            set_field(self, "folder", Path(self._cache["folder"].name))
+        set_field(self, "folder", Path(self.folder))
 
-    def smoothing(self) -> float:
-        """The smoothing noise, or a plain refusal where the network has none."""
+    @classmethod
+    def from_run(
+        cls,
+        folder: Path | str,
+        *,
+        device: torch.device | str = "auto",
+        sigma: float | None = None,
+        data: str | None = None,
+        root: Path | str | None = None,
+        progress: ProgressCallback | None = None,
+    ) -> Self:
+        """The network of a run folder, with the noise and the test data of its training unless others are given."""
+        run, device = open_run(folder), resolve_device(device)
+        model = run.load_model(device)
+        test = load(data or run.config.data, "test", root=root, progress=progress)
+        if test.shape != run.shape:
+            wanted, found = ("x".join(map(str, shape)) for shape in (run.shape, test.shape))
+            raise ValueError(
+                f"{test.name} must hold images of shape {wanted}, which {folder} was trained for, got {found}"
+            )
+        return cls(
+            model,
+            _in_classes_of(test, run.classes, run.folder),
+            sigma=run.config.sigma if sigma is None else sigma,
+            name=run.config.run_id,
+            folder=run.folder,
+            device=device,
+            model_hash=run.model_hash,
+            trained_sigma=run.config.sigma,
+            factory=run.config.factory,
+        )
+
+    @classmethod
+    def from_folder(
+        cls,
+        folder: Path | str,
+        *,
+        device: torch.device | str = "auto",
+        sigma: float | None = None,
+        data: str | None = None,
+        root: Path | str | None = None,
+        progress: ProgressCallback | None = None,
+    ) -> Self:
+        """The network that a folder of records is about: that of the run, or the user's own that its config names."""
+        folder = Path(folder)
+        config = _own_config(folder)
+        if config is None:
+            return cls.from_run(folder, device=device, sigma=sigma, data=data, root=root, progress=progress)
+        test = load(data or config["data"], "test", root=root, progress=progress)
+        return cls._own(config["model"], Path(config["weights"]), test, folder, resolve_device(device), sigma)
+
+    @classmethod
+    def from_weights(
+        cls,
+        factory: str,
+        weights: Path | str,
+        *,
+        data: str,
+        folder: Path | str,
+        device: torch.device | str = "auto",
+        sigma: float | None = None,
+        root: Path | str | None = None,
+        progress: ProgressCallback | None = None,
+    ) -> Self:
+        """The user's own network: `package.module:factory` and a safetensors file.
+
+        The folder gets a small `config.json` that says so, which the report reads.
+        """
+        weights, folder, device = Path(weights), Path(folder), resolve_device(device)
+        if (folder / CONFIG).exists() and _own_config(folder) is None:
+            raise ValueError(f"{folder} must not be the folder of a training run: choose another")
+        test = load(data, "test", root=root, progress=progress)
+        target = cls._own(factory, weights, test, folder, device, sigma)
+        folder.mkdir(parents=True, exist_ok=True)
+        target.check_unchanged()
+        write_json(folder / CONFIG, {"rhobust": VERSION, "model": factory, "weights": str(weights), "data": data})
+        write_json(folder / ENVIRONMENT, describe_environment(device))
+        return target
+
+    @classmethod
+    def _own(
+        cls, factory: str, weights: Path, test: Dataset, folder: Path, device: torch.device, sigma: float | None
+    ) -> Self:
+        model = fill_weights(load_factory_model(factory, test.num_classes), weights).to(device).eval()
+        data = _in_outputs_of(test, output_width(model, test.images[:1].to(device)), factory)
+        return cls(
+            model,
+            data,
+            sigma,
+            name=factory,
+            folder=folder,
+            device=device,
+            model_hash=file_hash(weights),
+            factory=factory,
+        )
+
+    def with_source(self, source: "Target | Path | str") -> "Target":
+        """This target for transfer attacks: crafted on another network, on this one's data.
+
+        Args:
+            source: The other network, or its run folder. One without a noise of its own is attacked with this one's.
+        """
+        if not isinstance(source, Target):
+            run = open_run(source)
+            source = Target(
+                run.load_model(self.device),
+                self.data,
+                sigma=self.sigma if run.config.sigma is None else run.config.sigma,
+                name=run.config.run_id,
+                folder=run.folder,
+                device=self.device,
+                model_hash=run.model_hash,
+                factory=run.config.factory,
+            )
+        return self._with(source=source)
+
+    def with_predictors(self, predictors: Sequence["Target"]) -> "Target":
+        """This target as a row of a transfer matrix: inputs are perturbed on it, and predicted by each of these."""
+        return self._with(predictors=tuple(predictors))
+
+    def with_pairs(self, pairs: Pairs) -> "Target":
+        """This target with images before and after a change."""
+        return self._with(pairs=pairs)
+
+    def _with(self, **changes: Any) -> "Target":
+        target = replace(self, **changes)
+        target._cache.update(self._cache)  # the same network and folder: a temporary folder lives as long as either
+        return target
+
+    @property
+    def attacked(self) -> "Target":
+        """The network on which attacks are crafted: the source of a transfer attack, else this one."""
+        return self if self.source is None else self.source
+
+    def smoothing_sigma(self) -> float:
+        """The smoothing noise; refused where the network has none."""
         if self.sigma is None:
-            raise ValueError(f"{self.name} was trained without noise, or nobody knows, so sigma must be given")
+            raise ValueError(
+                f"{self.name} has no training noise on record: pass sigma, or attack the base network with PGD"
+            )
         return self.sigma
 
     def sigma_warnings(self) -> list[str]:
@@ -57,55 +237,129 @@ class Target:
             return []
         return [f"the network was trained with noise {self.trained_sigma:g} and is smoothed with {self.sigma:g}"]
 
-    def writer(self, kind: str, label: str, settings: Row) -> RecordWriter:
-        """Where an evaluation of this network is recorded; its folder must not be about another one."""
-        check_answers(self)
-        return RecordWriter(self.folder, kind, label, settings)
-
-    def identity(self) -> dict[str, object]:
+    def identity(self) -> Row:
         """What every record says of its target."""
         return {
             "model_hash": self.model_hash,
             "data": self.data.name,
             "split": self.data.split,
-            "data_fingerprint": self.data.fingerprint(),
+            "data_fingerprint": self.once("data", self.data.fingerprint),
             "sigma": self.sigma,
             "device": self.device.type,
             "dtype": native_dtype(self.device),
         }
 
+    def source_identity(self) -> Row:
+        """What a record says of a network on which, or by which, the examples of another one were evaluated."""
+        return {"name": self.name, "model_hash": self.model_hash, "sigma": self.sigma}
 
-def target_from_run(
-    folder: Path | str,
-    *,
-    device: torch.device | str,
-    sigma: float | None = None,
-    data: str | None = None,
-    root: Path | str | None = None,
-    progress: ProgressCallback | None = None,
-) -> Target:
-    """The network of a run folder, with its own noise and test data unless others are given."""
-    run, device = open_run(folder), resolve_device(device)
-    model = run.load_model(device)
-    test = load(data or run.config.data, "test", root=root, progress=progress)
-    if test.shape != run.shape:
-        wanted, found = ("x".join(map(str, shape)) for shape in (run.shape, test.shape))
-        raise ValueError(f"{test.name} must hold images of shape {wanted}, which {folder} was trained for, got {found}")
-    return Target(
-        name=run.config.run_id,
-        model=model,
-        model_hash=run.model_hash,
-        sigma=run.config.sigma if sigma is None else sigma,
-        data=_in_classes_of(test, run.classes, run.folder),
-        folder=run.folder,
-        device=device,
-        trained_sigma=run.config.sigma,
-        factory=run.config.factory,
-    )
+    def once(self, name: Hashable, make: Callable[[], T]) -> T:
+        """What a function makes for this target, made at the first call: compiled copies, checks, fingerprints."""
+        if name not in self._cache:
+            self._cache[name] = make()
+        return self._cache[name]
+
+    def counter(self, smoothing: Smoothing) -> VoteCounter:
+        """The vote counter over all images of the data, made (and compiled) once."""
+
+        def make() -> VoteCounter:
+            counter = VoteCounter(self.model, self.data.images.to(self.device), smoothing)
+            counter.warm_up()
+            return counter
+
+        return self.once(("counter", smoothing), make)
+
+    def fast_copy(self) -> "FastCopy":
+        """The evaluation copy of the network in bf16, made once."""
+        return self.once("fast copy", lambda: FastCopy(self.model))
+
+    def check_unchanged(self) -> None:
+        """Refuse a folder whose records are of a network that answers otherwise than this one.
+
+        A record is found by its settings and by the fingerprint of the weights. A change of the user's code leaves both
+        unchanged, and would be answered with the certificate of another network. So the folder keeps the logits of the
+        user's own network at fixed images.
+        """
+        if self.factory is None:
+            return
+        path, shape = self.folder / ANSWERS, "x".join(map(str, self.data.shape))
+        known = read_json(path) if path.exists() else {"model_hash": self.model_hash, "logits": {}}
+        here, there = self._fixed_logits(), known["logits"].get(shape)
+        changed = here is not None and there is not None and _differ(here, there)
+        if known["model_hash"] != self.model_hash or changed:
+            raise ValueError(
+                f"{self.folder} must hold records of one network, but {self.name} answers otherwise than the one that"
+                f" they are about: its code or its weights were changed; choose another folder, or remove the records"
+                f" and {ANSWERS}"
+            )
+        if shape not in known["logits"]:
+            known["logits"][shape] = here
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_json(path, known)
+
+    def _fixed_logits(self) -> list[list[float]] | None:
+        """Logits at images that never change; None where they are not finite, or change from call to call.
+
+        Noise leaves [0, 1], so what a network does to such inputs, for example a clamp, must show: two of the images
+        are inside, two go beyond on either side.
+        """
+        ramp = torch.linspace(0, 1, math.prod(self.data.shape))
+        inside = torch.stack([ramp, ramp * 7 % 1])
+        images = torch.cat([inside, 3 * inside - 1]).view(4, *self.data.shape).to(self.device)
+        with torch.no_grad(), frozen(self.model) as model:
+            once, again = (model(images).double().cpu() for _ in range(2))
+        return once.tolist() if once.isfinite().all() and torch.equal(once, again) else None
+
+
+@dataclass(frozen=True)
+class Untargeted:
+    """In the place of a target for an evaluation that needs no network: the folder of its record."""
+
+    folder: Path
+    name: str = ""
+    pairs: Pairs | None = None
+    """Images before and after a change whose size is measured."""
+
+    def identity(self) -> Row:
+        """Nothing: there is no network, and no test data."""
+        return {}
+
+    def check_unchanged(self) -> None:
+        """There is nothing that could have changed."""
+
+
+class FastCopy(nn.Module):
+    """Evaluation copy of a network in bf16, without gradients in the weights; inputs and logits are float32.
+
+    bf16 has the range of float32, so that small gradients do not vanish, and three digits, enough for a direction.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.network = EvalCopy(model, torch.bfloat16).network
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast(x.device.type, torch.bfloat16):
+            return self.network(x).float()
+
+
+def weights_fingerprint(model: nn.Module) -> str:
+    """Sixteen hex digits that name a module's parameters and buffers: equal weights, equal name, on any device."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        content = tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(content.data)
+    return digest.hexdigest()[:16]
+
+
+def _differ(here: list[list[float]], there: list[list[float]]) -> bool:
+    ours, theirs = torch.tensor(here), torch.tensor(there)
+    return ours.shape != theirs.shape or bool((ours - theirs).abs().max() > TOLERANCE * theirs.abs().max())
 
 
 def _in_classes_of(data: Dataset, classes: tuple[str, ...], folder: Path) -> Dataset:
-    """The data with a run's classes, found by their names; bare numbers are places among them."""
+    """The data with a run's classes, matched by name; bare numbers are places among them."""
     names = classes if set(data.classes) <= set(classes) else tuple(map(str, range(len(classes))))
     if strange := [name for name in data.classes if name not in names]:
         raise ValueError(
@@ -116,79 +370,10 @@ def _in_classes_of(data: Dataset, classes: tuple[str, ...], folder: Path) -> Dat
     return replace(data, labels=places[data.labels], classes=classes)
 
 
-def source_from_run(folder: Path | str, target: Target) -> Target:
-    """The network of a run folder, attacked in a target's place: on its data, with its noise where it has none."""
-    run = open_run(folder)
-    sigma = target.sigma if run.config.sigma is None else run.config.sigma
-    return Target(
-        name=run.config.run_id,
-        model=run.load_model(target.device),
-        model_hash=run.model_hash,
-        sigma=sigma,
-        data=target.data,
-        folder=run.folder,
-        device=target.device,
-        factory=run.config.factory,
-    )
-
-
-def target_from_folder(
-    folder: Path | str,
-    *,
-    device: torch.device | str,
-    sigma: float | None = None,
-    data: str | None = None,
-    root: Path | str | None = None,
-    progress: ProgressCallback | None = None,
-) -> Target:
-    """The network that a folder of records is about: that of the run, or the user's own that its config names."""
-    folder, device = Path(folder), resolve_device(device)
-    config = _own_config(folder)
-    if config is None:
-        return target_from_run(folder, device=device, sigma=sigma, data=data, root=root, progress=progress)
-    test = load(data or config["data"], "test", root=root, progress=progress)
-    return _own_target(config["model"], Path(config["weights"]), test, folder, device, sigma)
-
-
-def target_from_weights(
-    factory: str,
-    weights: Path | str,
-    *,
-    data: str,
-    folder: Path | str,
-    device: torch.device | str,
-    sigma: float | None = None,
-    root: Path | str | None = None,
-    progress: ProgressCallback | None = None,
-) -> Target:
-    """The user's own network: `package.module:factory` and a safetensors file.
-
-    The folder gets a small `config.json` that says so, which the report reads.
-    """
-    weights, folder, device = Path(weights), Path(folder), resolve_device(device)
-    if (folder / CONFIG).exists() and _own_config(folder) is None:
-        raise ValueError(f"{folder} must not be the folder of a training run: choose another")
-    test = load(data, "test", root=root, progress=progress)
-    target = _own_target(factory, weights, test, folder, device, sigma)
-    folder.mkdir(parents=True, exist_ok=True)
-    check_answers(target)
-    write_json(folder / CONFIG, {"rhobust": VERSION, "model": factory, "weights": str(weights), "data": data})
-    write_json(folder / ENVIRONMENT, describe_environment(device))
-    return target
-
-
 def _own_config(folder: Path) -> dict[str, str] | None:
     """What a folder says of the user's own network; None where it is not about one."""
     config = read_json(folder / CONFIG) if (folder / CONFIG).exists() else None
     return config if isinstance(config, dict) and config.get("weights") is not None else None
-
-
-def _own_target(
-    factory: str, weights: Path, test: Dataset, folder: Path, device: torch.device, sigma: float | None
-) -> Target:
-    model = fill_weights(load_factory_model(factory, test.num_classes), weights).to(device).eval()
-    data = _in_outputs_of(test, output_width(model, test.images[:1].to(device)), factory)
-    return Target(factory, model, file_hash(weights), sigma, data, folder, device, factory=factory)
 
 
 def _in_outputs_of(data: Dataset, width: int, factory: str) -> Dataset:
@@ -196,7 +381,7 @@ def _in_outputs_of(data: Dataset, width: int, factory: str) -> Dataset:
     numbers = tuple(map(str, range(width)))
     if data.num_classes != width and data.classes != numbers[: data.num_classes]:
         raise ValueError(
-            f"{data.name} must hold the classes of {factory}, which returns {width} logits an image, got"
+            f"{data.name} must hold the classes of {factory}, which returns {width} logits per image, got"
             f" {data.num_classes} classes; an .npz file with class numbers may leave some out"
         )
     return data if data.num_classes == width else replace(data, classes=numbers)

@@ -9,7 +9,7 @@ import torch
 
 from rhobust.attacks import EOT, PGD, AttackMethod
 from rhobust.data import Dataset, to_unit
-from rhobust.evaluation import attack_target, certify_shift_target, certify_target, target_from_run
+from rhobust.evaluation import Attack, Certify, CertifyShift, Target, run
 from rhobust.evaluation.target import _in_classes_of
 from rhobust.progress import no_progress
 from rhobust.records import read_record
@@ -24,7 +24,7 @@ def distance(half_space, grey_images):
 
 @pytest.mark.parametrize("attack", [PGD(steps=10), EOT(steps=10, draws=8)])
 def test_what_breaks_is_what_lies_within_the_radius(target, distance, attack):
-    record = attack_target(target, attack, RADII, votes=400, progress=no_progress)
+    record = run(Attack(attack=attack, radii=RADII, votes=400), target, progress=no_progress)
     assert len(record.rows) == 40 * len(RADII)
     slack = 0.0 if isinstance(attack, PGD) else 0.04
     for row in record.rows:
@@ -55,9 +55,9 @@ class Grey(AttackMethod):
 
 
 def test_an_attack_of_ones_own_is_asked_the_same_questions_and_walks_like_any_other(target, distance):
-    record = attack_target(target, Grey(), RADII, progress=no_progress)
+    record = run(Attack(attack=Grey(), radii=RADII), target, progress=no_progress)
     assert all(row["broken"] == (distance[row["index"]].item() < row["radius"]) for row in record.rows)
-    assert attack_target(target, Grey(share=0.5), RADII, progress=no_progress).path != record.path
+    assert run(Attack(attack=Grey(share=0.5), radii=RADII), target, progress=no_progress).path != record.path
     named = {"kind": f"{__name__}:Grey", "share": 1.0}
     assert record.settings["attack"] == named, "a class of this name in another module has another record"
     x, y = to_unit(target.data.images), target.data.labels
@@ -67,7 +67,7 @@ def test_an_attack_of_ones_own_is_asked_the_same_questions_and_walks_like_any_ot
 
 
 def test_what_is_broken_stays_broken(target):
-    rows = attack_target(target, PGD(steps=3), RADII, progress=no_progress).rows
+    rows = run(Attack(attack=PGD(steps=3), radii=RADII), target, progress=no_progress).rows
     for index in range(40):
         broken = [row["broken"] for row in rows if row["index"] == index]
         assert broken == sorted(broken)
@@ -83,13 +83,13 @@ def cut(path, lines):
 @pytest.mark.parametrize(
     "walk",
     [
-        lambda target: attack_target(target, EOT(steps=3, draws=4), RADII, progress=no_progress),
-        lambda target: certify_target(target, radii=RADII, n0=10, n=200, progress=no_progress),
-        lambda target: certify_shift_target(target, eps=(0.0, 0.1), draws=5, progress=no_progress),
+        lambda target: run(Attack(attack=EOT(steps=3, draws=4), radii=RADII), target, progress=no_progress),
+        lambda target: run(Certify(radii=RADII, n0=10, n=200), target, progress=no_progress),
+        lambda target: run(CertifyShift(eps=(0.0, 0.1), draws=5), target, progress=no_progress),
     ],
 )
 def test_an_interrupted_walk_ends_as_the_uninterrupted_one(target, walk, monkeypatch):
-    monkeypatch.setattr("rhobust.evaluation.walk.BLOCK", 11)
+    monkeypatch.setattr("rhobust.evaluation.base.BLOCK", 11)
     whole = walk(target)
     rows_a_block = 11 * len(whole.rows) // 40
     cut(whole.path, 1 + 2 * rows_a_block)
@@ -103,7 +103,7 @@ def test_an_interrupted_walk_ends_as_the_uninterrupted_one(target, walk, monkeyp
 
 
 def test_certified_accuracy_counts_right_and_certified(target, distance):
-    record = certify_target(target, radii=RADII, n0=50, n=1000, progress=no_progress)
+    record = run(Certify(radii=RADII, n0=50, n=1000), target, progress=no_progress)
     curve = {point["radius"]: point["accuracy"] for point in record.summary["certified_accuracy"]}
     certified = [row["radius"] for row in record.rows if row["prediction"] == row["label"]]
     assert curve[0.0] == len(certified) / 40
@@ -115,7 +115,7 @@ def test_certified_accuracy_counts_right_and_certified(target, distance):
 
 
 def test_the_shift_record_carries_its_claim(target):
-    record = certify_shift_target(target, eps=(0.0, 0.1, 0.2), draws=10, alpha=0.05, progress=no_progress)
+    record = run(CertifyShift(eps=(0.0, 0.1, 0.2), draws=10, alpha=0.05), target, progress=no_progress)
     claim = {"classifier": "randomised", "cost": "w2", "loss": "0-1", "bound": 1.0, "alpha": 0.05, "draws": 10}
     assert claim.items() <= record.settings.items()
     curve = [point["certified_accuracy"] for point in record.summary["curve"]]
@@ -124,8 +124,8 @@ def test_the_shift_record_carries_its_claim(target):
 
 
 def test_a_shift_record_says_that_the_network_was_trained_with_other_noise(target):
-    assert certify_shift_target(target, eps=(0.0,), draws=5, progress=no_progress).summary["warnings"] == []
-    other = certify_shift_target(replace(target, trained_sigma=0.5), eps=(0.0,), draws=5, seed=1, progress=no_progress)
+    assert run(CertifyShift(eps=(0.0,), draws=5), target, progress=no_progress).summary["warnings"] == []
+    other = run(CertifyShift(eps=(0.0,), draws=5, seed=1), replace(target, trained_sigma=0.5), progress=no_progress)
     assert other.summary["warnings"] == ["the network was trained with noise 0.5 and is smoothed with 0.25"]
 
 
@@ -135,29 +135,29 @@ def test_certificates_beside_pay_for_the_sampler_too(target, monkeypatch):
     monkeypatch.setattr(
         "rhobust.evaluation.shift.baseline_certificates", lambda *_, level, **__: levels.append(level) or []
     )
-    certify_shift_target(target, eps=(0.1,), draws=5, alpha=0.01, baselines=True, progress=no_progress)
+    run(CertifyShift(eps=(0.1,), draws=5, alpha=0.01, baselines=True), target, progress=no_progress)
     assert levels == pytest.approx([0.01 - 40 * 5 * 16 * 1e-6])
 
 
 def test_a_run_says_with_which_noise_it_was_trained(folder):
     cpu = torch.device("cpu")
-    assert target_from_run(folder, device=cpu).sigma_warnings() == []
-    (warning,) = target_from_run(folder, device=cpu, sigma=0.5).sigma_warnings()
+    assert Target.from_run(folder, device=cpu).sigma_warnings() == []
+    (warning,) = Target.from_run(folder, device=cpu, sigma=0.5).sigma_warnings()
     assert warning == "the network was trained with noise 0.25 and is smoothed with 0.5"
 
 
 def test_limit_and_stride_choose_examples(target):
-    rows = attack_target(target, PGD(steps=1), (0.0,), limit=5, stride=3, progress=no_progress).rows
+    rows = run(Attack(attack=PGD(steps=1), radii=(0.0,), limit=5, stride=3), target, progress=no_progress).rows
     assert [row["index"] for row in rows] == [0, 3, 6, 9, 12]
     with pytest.raises(ValueError, match="limit must be >= 1, got 0"):
-        attack_target(target, PGD(), (0.0,), limit=0)
+        run(Attack(attack=PGD(), radii=(0.0,), limit=0), target)
     with pytest.raises(ValueError, match="stride must be >= 1, got 0"):
-        attack_target(target, PGD(), (0.0,), stride=0)
+        run(Attack(attack=PGD(), radii=(0.0,), stride=0), target)
 
 
 def test_settings_decide_the_file(target):
-    one = attack_target(target, PGD(steps=1), (0.0,), progress=no_progress)
-    other = attack_target(target, PGD(steps=2), (0.0,), progress=no_progress)
+    one = run(Attack(attack=PGD(steps=1), radii=(0.0,)), target, progress=no_progress)
+    other = run(Attack(attack=PGD(steps=2), radii=(0.0,)), target, progress=no_progress)
     assert one.path != other.path
     header = json.loads(one.path.read_text().splitlines()[0])
     assert header["settings"]["attack"] == {
@@ -176,14 +176,14 @@ def test_settings_decide_the_file(target):
 
 def test_a_plain_network_needs_a_sigma_to_be_smoothed(target):
     plain = replace(target, sigma=None)
-    assert attack_target(plain, PGD(steps=1), (0.0,), progress=no_progress).settings["sigma"] is None
+    assert run(Attack(attack=PGD(steps=1), radii=(0.0,)), plain, progress=no_progress).settings["sigma"] is None
     for walk in (
-        lambda: attack_target(plain, EOT(), (0.0,)),
-        lambda: attack_target(plain, PGD(), (0.0,), scored="smoothed"),
-        lambda: certify_target(plain, radii=(0.0,)),
-        lambda: certify_shift_target(plain, eps=(0.0,)),
+        lambda: run(Attack(attack=EOT(), radii=(0.0,)), plain),
+        lambda: run(Attack(attack=PGD(), radii=(0.0,), predictor="smoothed"), plain),
+        lambda: run(Certify(radii=(0.0,)), plain),
+        lambda: run(CertifyShift(eps=(0.0,)), plain),
     ):
-        with pytest.raises(ValueError, match="so sigma must be given"):
+        with pytest.raises(ValueError, match="pass sigma"):
             walk()
 
 
@@ -193,7 +193,7 @@ def test_a_plain_network_needs_a_sigma_to_be_smoothed(target):
 )
 def test_bad_radii_are_refused(target, radii, message):
     with pytest.raises(ValueError, match=message):
-        attack_target(target, PGD(), radii)
+        run(Attack(attack=PGD(), radii=radii), target)
 
 
 @pytest.mark.parametrize(
@@ -221,15 +221,15 @@ def test_classes_that_a_run_does_not_know_are_refused(names):
 def test_networks_that_do_not_fit_are_refused(target, grey_images):
     more = replace(grey_images, labels=grey_images.labels + 1, classes=("dark", "grey", "bright"))
     with pytest.raises(ValueError, match=r"labels must be in \[0, 2\), got 1 to 2"):
-        attack_target(replace(target, data=more), PGD(), (0.0,))
+        run(Attack(attack=PGD(), radii=(0.0,)), replace(target, data=more))
     wide = replace(grey_images, images=grey_images.images.repeat(1, 1, 2, 2))
     with pytest.raises(
         ValueError, match="half-space: the network must take float32 images of shape 1x8x8, but it fails: "
     ):
-        attack_target(replace(target, data=wide), PGD(), (0.0,))
+        run(Attack(attack=PGD(), radii=(0.0,)), replace(target, data=wide))
     deaf = torch.nn.Sequential(target.model, Deaf())
     with pytest.raises(ValueError, match="half-space must be differentiable"):
-        attack_target(replace(target, model=deaf), PGD(), (0.0,))
+        run(Attack(attack=PGD(), radii=(0.0,)), replace(target, model=deaf))
 
 
 class Deaf(torch.nn.Module):

@@ -9,8 +9,7 @@ from rhobust.attacks import PGD
 from rhobust.bounds import failure_quantile, lecuyer_radius, li_radius
 from rhobust.certificates import sampling as votes
 from rhobust.data import to_unit
-from rhobust.evaluation import attack_target, certify_target
-from rhobust.evaluation import walk as walks
+from rhobust.evaluation import Attack, Certify, engine, run
 from rhobust.evaluation.certified import certified_summary
 from rhobust.measurements import certified_curve, read_tsv, write_tsv
 from rhobust.progress import no_progress
@@ -20,7 +19,8 @@ RADII = (0.0, 0.25, 0.5, 1.0)
 
 
 def certify(target, **settings):
-    return certify_target(target, **({"n": 1000, "progress": no_progress} | settings))
+    progress = settings.pop("progress", no_progress)
+    return run(Certify(**{"n": 1000} | settings), target, progress=progress)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def without_time(record):
     "settings", [{"radii": RADII}, {"procedure": "fixed"}, {"tolerance": 0.05}], ids=lambda s: next(iter(s))
 )
 def test_batches_kills_and_processes_change_nothing(target, settings, monkeypatch):
-    monkeypatch.setattr(walks, "BLOCK", 7)
+    monkeypatch.setattr(engine, "BLOCK", 7)
     whole = certify(target, **settings)
     assert [row["index"] for row in whole.rows] == list(range(40))
     lines = whole.path.read_text().splitlines(keepends=True)
@@ -107,8 +107,8 @@ def test_batches_kills_and_processes_change_nothing(target, settings, monkeypatc
     # The second of two processes does its half, the rest is done by one alone.
     whole.path.unlink()
     with monkeypatch.context() as patch:
-        patch.setattr(walks, "_meet", lambda world: None)
-        patch.setattr(walks, "_place", lambda: (1, 2))
+        patch.setattr(engine, "_meet", lambda world: None)
+        patch.setattr(engine, "_place", lambda: (1, 2))
         assert certify(target, **settings).summary is None
     together = certify(target, **settings)
     assert without_time(together) == without_time(whole)
@@ -117,7 +117,7 @@ def test_batches_kills_and_processes_change_nothing(target, settings, monkeypatc
 
 def test_a_finished_record_is_not_computed_again(target, monkeypatch):
     record = certify(target, limit=3)
-    monkeypatch.setattr("rhobust.evaluation.certifying.VoteCounter", None)
+    monkeypatch.setattr("rhobust.evaluation.target.VoteCounter", None)
     assert certify(target, limit=3) == record
 
 
@@ -126,14 +126,14 @@ def test_long_work_is_told_beforehand_for_the_images_that_are_left(target, monke
     steps = []
     whole = certify(target, limit=30, progress=steps.append)
     assert steps[0] == (
-        "30 images with 1,100 draws each take about 6 min: radii or a tolerance stop drawing early,"
-        " a limit or a stride takes fewer images, a smaller n fewer draws"
+        "30 images with 1,100 noise samples each take about 6 min: radii or a tolerance stop sampling early,"
+        " a limit or a stride takes fewer images, a smaller n fewer samples"
     )
     lines = whole.path.read_text().splitlines(keepends=True)
     whole.path.write_text("".join(lines[:11]))
     steps.clear()
     assert certify(target, limit=30, progress=steps.append).rows == whole.rows
-    assert steps[0].startswith("20 images with 1,100 draws each take about 4 min: ")
+    assert steps[0].startswith("20 images with 1,100 noise samples each take about 4 min: ")
 
 
 @pytest.mark.parametrize("settings", [{"limit": 5}, {"radii": RADII}, {"tolerance": 0.05}], ids=str)
@@ -212,7 +212,7 @@ def test_an_empty_claim_is_summed_up_too(target):
 
 
 def test_what_an_attack_leaves_standing_is_not_certified(target):
-    attacked = attack_target(target, PGD(steps=1), [0.0, 0.25], limit=4, probe=False, progress=no_progress)
+    attacked = run(Attack(attack=PGD(steps=1), radii=[0.0, 0.25], limit=4, probe=False), target, progress=no_progress)
     with pytest.raises(ValueError, match="rows must be those of certificates, got those of an attack"):
         certified_curve(attacked.rows, [0.0, 0.25])
     with pytest.raises(ValueError, match="rows must be those of certificates, got none"):

@@ -8,7 +8,7 @@ from scipy import special
 from rhobust.bounds import shift_lower_bound, worst_case_loss
 from rhobust.certificates import corrected_alpha
 from rhobust.data import Dataset, to_unit
-from rhobust.evaluation import Ascent, Target, curves_target
+from rhobust.evaluation import Ascent, Target, WorstCaseCurves, run
 from rhobust.models import build_model
 from rhobust.progress import no_progress
 
@@ -21,12 +21,12 @@ def target(half_space, grey_images, tmp_path):
     """Two hundred grey images, each level five times: the population is the forty levels."""
     images, labels = grey_images.images.repeat(5, 1, 1, 1), grey_images.labels.repeat(5)
     data = Dataset("grey", "test", images, labels, ("dark", "bright"))
-    return Target("half-space", half_space, "0" * 16, 0.25, data, tmp_path, torch.device("cpu"))
+    return Target(half_space, data, sigma=0.25, name="half-space", folder=tmp_path, model_hash="0" * 16)
 
 
 def test_lower_truth_and_certified_stand_in_order(target, half_space, grey_images):
     # Of the 0-1 loss the worst case is exact: a half space attains it. Misses have probability 2 alpha = 0.002.
-    record = curves_target(target, eps=EPS, loss="0-1", ascent=Ascent(gammas=(0.5, 2, 8)), progress=no_progress)
+    record = run(WorstCaseCurves(eps=EPS, loss="0-1", ascent=Ascent(gammas=(0.5, 2, 8))), target, progress=no_progress)
     distance = half_space(to_unit(grey_images.images))[:, 1].abs().detach().numpy()
     truth = worst_case_loss(special.ndtr(-distance / 0.25), np.square(EPS), 0.25)
     curve = record.summary["curve"]
@@ -46,7 +46,7 @@ def test_lower_truth_and_certified_stand_in_order(target, half_space, grey_image
 
 
 def test_the_record_holds_what_the_curves_rest_on(target):
-    record = curves_target(target, eps=(0.1,), bound=1.5, ascent=FEW, draws=5, limit=30, progress=no_progress)
+    record = run(WorstCaseCurves(eps=(0.1,), bound=1.5, ascent=FEW, draws=5, limit=30), target, progress=no_progress)
     assert record.kind == "curves"
     claim = {"loss": "cross-entropy", "bound": 1.5, "cost": "w2", "gammas": [0.5, 2.0, 8.0], "noise": "grid"}
     assert claim.items() <= record.settings.items()
@@ -69,8 +69,8 @@ def test_the_record_holds_what_the_curves_rest_on(target):
 
 def test_the_lower_curve_pays_for_every_attack_and_for_the_points_themselves(target, monkeypatch):
     monkeypatch.setattr("rhobust.certificates.spec.grid_deviation", lambda sigma: 1e-6)
-    record = curves_target(
-        target, eps=(0.0,), loss="0-1", ascent=FEW, draws=5, limit=30, alpha=0.04, progress=no_progress
+    record = run(
+        WorstCaseCurves(eps=(0.0,), loss="0-1", ascent=FEW, draws=5, limit=30, alpha=0.04), target, progress=no_progress
     )
     left = corrected_alpha(0.04, sigma=0.25, dimension=16, draws=4 * 5 * 30, noise="grid")
     each = left / 4  # three gammas, and the points unmoved
@@ -85,7 +85,7 @@ def test_the_lower_curve_pays_for_every_attack_and_for_the_points_themselves(tar
 
 
 def test_attacked_points_are_8_bit_images_within_reach(target):
-    record = curves_target(target, eps=(0.1,), ascent=FEW, draws=2, limit=20, progress=no_progress)
+    record = run(WorstCaseCurves(eps=(0.1,), ascent=FEW, draws=2, limit=20), target, progress=no_progress)
     for row in record.rows:
         for gamma, attack in zip(FEW.gammas, row["attacks"], strict=True):
             levels = attack["squared_distance"] * 255**2
@@ -94,14 +94,18 @@ def test_attacked_points_are_8_bit_images_within_reach(target):
 
 
 def test_wrm_stands_beside_a_smooth_network_and_says_why_not_beside_another(target, tmp_path):
-    record = curves_target(target, eps=(0.0, 1e-3), ascent=FEW, draws=2, limit=10, wrm=True, progress=no_progress)
+    record = run(
+        WorstCaseCurves(eps=(0.0, 1e-3), ascent=FEW, draws=2, limit=10, wrm=True), target, progress=no_progress
+    )
     assert "norms are not known" in record.summary["wrm"]["reason"]
     assert "wrm" not in record.summary["curve"][0]
     smooth = build_model(
         "cnn-small", shape=(1, 4, 4), classes=2, mean=[0.5], deviation=[0.3], activation="elu", seed=0
     ).eval()
-    other = Target("smooth", smooth, "1" * 16, 0.25, target.data, tmp_path, torch.device("cpu"))
-    record = curves_target(other, eps=(0.0, 1e-3, 0.1), ascent=FEW, draws=2, limit=10, wrm=True, progress=no_progress)
+    other = Target(smooth, target.data, sigma=0.25, name="smooth", folder=tmp_path, model_hash="1" * 16)
+    record = run(
+        WorstCaseCurves(eps=(0.0, 1e-3, 0.1), ascent=FEW, draws=2, limit=10, wrm=True), other, progress=no_progress
+    )
     values = [at["wrm"] for at in record.summary["curve"]]
     x, y = to_unit(target.data.images[:10]), target.data.labels[:10]
     clean = torch.nn.functional.cross_entropy(smooth(x), y).item()

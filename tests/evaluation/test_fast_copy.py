@@ -1,5 +1,7 @@
 """Ascents on a faster copy: nearly the same gradients, and answers of the network itself."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -7,9 +9,8 @@ from torch.nn import functional as F
 
 from rhobust.attacks import EOT, PGD
 from rhobust.data import to_unit
-from rhobust.evaluation import attack_target
-from rhobust.evaluation.climbing import FastCopy, with_fast_climbs
-from rhobust.evaluation.judging import Judge
+from rhobust.evaluation import Attack, Target, run
+from rhobust.evaluation.sweep import Predictor
 from rhobust.models import build_model
 from rhobust.models.inference import frozen
 from rhobust.progress import no_progress
@@ -21,7 +22,7 @@ RADII = (0.0, 0.25, 0.5, 1.0)
 def test_the_copy_has_nearly_the_same_gradients(target, name):
     options = {"mean": [0.5], "deviation": [0.25], "activation": "relu", "seed": 0}
     model = build_model(name, shape=(1, 8, 8), classes=3, **options).eval()
-    copied = with_fast_climbs(type(target)(**{**vars(target), "model": model}), FastCopy(model)).climbed
+    copied = replace(target, model=model).fast_copy()
     x, y = torch.rand(8, 1, 8, 8, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 2, 0, 1, 2, 0, 1])
 
     def gradient(network):
@@ -38,7 +39,7 @@ def test_the_copy_has_nearly_the_same_gradients(target, name):
 @pytest.mark.parametrize("attack", [PGD(steps=10), EOT(steps=10, draws=8)])
 def test_what_breaks_is_what_lies_within_the_radius(target, half_space, grey_images, attack):
     distance = half_space(to_unit(grey_images.images))[:, 1].abs()
-    record = attack_target(target, attack, RADII, votes=400, fast=True, progress=no_progress)
+    record = run(Attack(attack=attack, radii=RADII, votes=400, fast=True), target, progress=no_progress)
     assert record.settings["climbed"] == "bfloat16"
     # Under noise the copy votes, too; without noise the network itself answers.
     assert record.settings["dtype"] == ("bfloat16" if attack.attacks_smoothed else "float32")
@@ -46,7 +47,7 @@ def test_what_breaks_is_what_lies_within_the_radius(target, half_space, grey_ima
         true = distance[row["index"]].item()
         if abs(true - row["radius"]) > 0.04:
             assert row["broken"] == (true < row["radius"]), row
-    plain = attack_target(target, attack, RADII, votes=400, progress=no_progress)
+    plain = run(Attack(attack=attack, radii=RADII, votes=400), target, progress=no_progress)
     assert "climbed" not in plain.settings
     assert plain.settings["dtype"] == "float32"
     assert plain.path != record.path
@@ -57,24 +58,24 @@ def test_in_a_transfer_attack_the_copy_of_the_target_votes(target, wrapped):
         def forward(self, x):
             return -target.model(x)
 
-    sweep = {"votes": 20, "probe": False, "fast": True, "progress": no_progress}
+    evaluation = Attack(attack=EOT(steps=1, draws=2), radii=(0.0,), votes=20, probe=False, fast=True)
     plain, moved = (
-        attack_target(target, EOT(steps=1, draws=2), (0.0,), source=source, **sweep)
-        for source in (None, wrapped(Opposite()))
+        run(evaluation, crafted, progress=no_progress) for crafted in (target, target.with_source(wrapped(Opposite())))
     )
     # Nothing moves at radius 0, so the source is of no account.
     assert [row["prediction"] for row in moved.rows] == [row["prediction"] for row in plain.rows]
 
 
-def test_votes_are_those_of_the_copy(target):
+def test_votes_are_those_of_the_copy(target, monkeypatch):
     """A copy that always answers class 1 breaks exactly the examples of the other class, whatever the network says."""
 
     class One(nn.Module):
         def forward(self, x):
             return torch.tensor([0.0, 1.0]).expand(len(x), 2)
 
-    judge = Judge(target, "smoothed", 10, One())
+    monkeypatch.setattr(Target, "fast_copy", lambda _: One())
+    judge = Predictor(target, "smoothed", 10, fast=True)
     x, labels = to_unit(target.data.images[:6]), [0, 1, 0, 1, 1, 0]
-    verdicts = judge.verdicts(x, labels, list(range(6)), 0, "test")
+    verdicts = judge.predict(x, labels, list(range(6)), 0, "test")
     assert [verdict["broken"] for verdict in verdicts] == [label == 0 for label in labels]
     assert judge.dtype == "bfloat16"

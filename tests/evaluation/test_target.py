@@ -12,17 +12,16 @@ from torch import nn
 from evaluation.networks import Randomised
 from rhobust.attacks import PGD
 from rhobust.evaluation import (
-    attack_target,
-    certify_shift_target,
-    certify_target,
-    check_answers,
-    curves_target,
-    source_from_run,
-    target_from_folder,
-    target_from_weights,
+    Attack,
+    Certify,
+    CertifyShift,
+    Target,
+    Transfer,
+    WorstCaseCurves,
+    run,
     transfer_matrix,
 )
-from rhobust.evaluation.answers import ANSWERS
+from rhobust.evaluation.target import ANSWERS
 from rhobust.methods import ERM
 from rhobust.progress import no_progress
 from rhobust.training import TrainConfig, train
@@ -45,13 +44,13 @@ def own(target):
 
 
 def test_a_network_whose_code_changed_is_refused(own):
-    check_answers(own)
-    check_answers(own)
-    check_answers(replace(own, model=Scaled(own.model, 1.001)))
+    own.check_unchanged()
+    own.check_unchanged()
+    replace(own, model=Scaled(own.model, 1.001)).check_unchanged()
     with pytest.raises(ValueError, match="must hold records of one network, but half-space answers otherwise"):
-        check_answers(replace(own, model=Scaled(own.model, 1.05)))
+        replace(own, model=Scaled(own.model, 1.05)).check_unchanged()
     with pytest.raises(ValueError, match="its code or its weights were changed"):
-        check_answers(replace(own, model_hash="1" * 16))
+        replace(own, model_hash="1" * 16).check_unchanged()
 
 
 class Clamped(nn.Module):
@@ -64,20 +63,22 @@ class Clamped(nn.Module):
 
 
 def test_a_change_that_only_noise_can_show_is_refused(own):
-    check_answers(own)
+    own.check_unchanged()
     with pytest.raises(ValueError, match="must hold records of one network"):
-        check_answers(replace(own, model=Clamped(own.model)))
+        replace(own, model=Clamped(own.model)).check_unchanged()
 
 
 @pytest.mark.parametrize(
     "evaluate",
     [
-        lambda own: certify_target(own, n=200, limit=2, progress=no_progress),
-        lambda own: certify_shift_target(own, eps=[0.1], limit=2, progress=no_progress),
-        lambda own: curves_target(own, eps=[0.1], limit=2, progress=no_progress),
-        lambda own: attack_target(own, PGD(steps=1), [0.0], limit=2, probe=False, progress=no_progress),
+        lambda own: run(Certify(n=200, limit=2), own, progress=no_progress),
+        lambda own: run(CertifyShift(eps=[0.1], limit=2), own, progress=no_progress),
+        lambda own: run(WorstCaseCurves(eps=[0.1], limit=2), own, progress=no_progress),
+        lambda own: run(Attack(attack=PGD(steps=1), radii=[0.0], limit=2, probe=False), own, progress=no_progress),
         lambda own: transfer_matrix(
-            [replace(own, model_hash="2" * 16, factory=None), own], PGD(steps=1), [0.0], limit=2, progress=no_progress
+            Transfer(attack=PGD(steps=1), radii=[0.0], limit=2),
+            [replace(own, model_hash="2" * 16, factory=None), own],
+            progress=no_progress,
         ),
     ],
     ids=["certify", "shift", "curves", "attack", "transfer"],
@@ -89,20 +90,20 @@ def test_an_old_record_is_no_answer_for_changed_code(own, evaluate):
 
 
 def test_networks_of_ours_and_random_ones_are_let_through(target, own):
-    check_answers(target)
+    target.check_unchanged()
     assert not (target.folder / ANSWERS).exists()
     for _ in range(2):
-        check_answers(replace(own, model=Randomised(own.model)))
+        replace(own, model=Randomised(own.model)).check_unchanged()
 
 
 def test_each_shape_of_images_has_its_own_answers(own, half_space):
-    check_answers(own)
+    own.check_unchanged()
     wide = replace(own.data, images=own.data.images.repeat(1, 1, 2, 2))
     pooled = nn.Sequential(nn.AdaptiveAvgPool2d(own.data.shape[1:]), half_space)
-    check_answers(replace(own, data=wide, model=pooled))
+    replace(own, data=wide, model=pooled).check_unchanged()
     with pytest.raises(ValueError, match="one network"):
-        check_answers(replace(own, data=wide, model=Scaled(pooled, -1)))
-    check_answers(own)
+        replace(own, data=wide, model=Scaled(pooled, -1)).check_unchanged()
+    own.check_unchanged()
 
 
 @pytest.fixture
@@ -126,7 +127,7 @@ def mine(tmp_path, monkeypatch):
 
 def own_target(tmp_path, data, factory="mine_answers:make"):
     weights = tmp_path / "weights.safetensors"
-    return target_from_weights(factory, weights, data=data, folder=tmp_path / "records", device=CPU)
+    return Target.from_weights(factory, weights, data=data, folder=tmp_path / "records", device=CPU)
 
 
 def test_numbered_classes_may_leave_some_of_the_networks_out(mine, tmp_path):
@@ -138,7 +139,7 @@ def test_numbered_classes_may_leave_some_of_the_networks_out(mine, tmp_path):
 
 def test_a_folder_of_records_stands_for_its_network(mine, tmp_path):
     first = own_target(tmp_path, mine([0, 2]))
-    again = target_from_folder(tmp_path / "records", device=CPU, sigma=0.5)
+    again = Target.from_folder(tmp_path / "records", device=CPU, sigma=0.5)
     assert (again.name, again.model_hash, again.sigma) == (first.name, first.model_hash, 0.5)
     config = (tmp_path / "records" / "config.json").read_text()
     with pytest.raises(ValueError, match="one network"):
@@ -150,12 +151,12 @@ def test_a_source_whose_code_changed_is_refused(mine, tmp_path, monkeypatch):
     """A record names its source by the weights, so the answer of another network would pass for that of this one."""
     np.savez("train.npz", x=np.eye(12, 16, dtype=np.uint8).reshape(12, 4, 4), y=np.arange(12) % 3)
     config = TrainConfig(ERM(), data="train.npz", model="mine_answers:make", epochs=1, batch_size=6)
-    run = train(config, tmp_path / "source", device=CPU, progress=no_progress)
+    trained = train(config, tmp_path / "source", device=CPU, progress=no_progress)
     target = own_target(tmp_path, mine([0, 1, 2]))
 
     def attacked():
-        source = source_from_run(run.folder, target)
-        return attack_target(target, PGD(steps=1), (0.0, 0.5), source=source, progress=no_progress)
+        crafted_on = target.with_source(trained.folder)
+        return run(Attack(attack=PGD(steps=1), radii=(0.0, 0.5)), crafted_on, progress=no_progress)
 
     first = attacked()
     assert attacked().path == first.path

@@ -7,15 +7,19 @@ import torch
 
 from evaluation.networks import Masked, Randomised, Saturated, Slab
 from rhobust.attacks import EOT, PGD, PaperPGD
-from rhobust.evaluation import attack_target, probing, target_from_run
-from rhobust.evaluation.judging import Judge
-from rhobust.evaluation.probing import Evaluation, probe_size, stronger
-from rhobust.evaluation.sweeping import sweep
+from rhobust.evaluation import Attack, Target, diagnostics, run
+from rhobust.evaluation.diagnostics import Attacked, probe_size, stronger
+from rhobust.evaluation.sweep import Predictor, sweep
 from rhobust.measurements import stronger_attacks
 from rhobust.progress import no_progress
-from rhobust.records import RecordWriter
+from rhobust.records import RecordWriter, finished_records
 
 RADII = (0.0, 0.25, 0.5, 1.0)
+
+
+def beaten(record):
+    """Warnings about attacks in the folder that are stronger."""
+    return stronger_attacks(record, finished_records(record.path.parent, "attack"))
 
 
 def heads(record):
@@ -26,7 +30,7 @@ def heads(record):
 @pytest.mark.parametrize("attack", [PGD(), EOT(draws=8), PGD(norm="linf"), PGD(loss="margin", restarts=1)], ids=repr)
 def test_a_sound_half_space_sets_off_no_warning(target, attack):
     radii = (0.0, 0.05, 0.1) if attack.norm == "linf" else RADII
-    record = attack_target(target, attack, radii, progress=no_progress)
+    record = run(Attack(attack=attack, radii=radii), target, progress=no_progress)
     assert record.summary["warnings"] == []
     assert record.summary["contradictions"] == []
     assert record.summary["probe"]["stronger"]["examples"] == 16
@@ -34,8 +38,8 @@ def test_a_sound_half_space_sets_off_no_warning(target, attack):
 
 
 def test_a_sound_network_sets_off_no_warning(folder, tmp_path):
-    target = replace(target_from_run(folder, device=torch.device("cpu")), folder=tmp_path)
-    record = attack_target(target, EOT(steps=10, draws=8), (0.0, 0.25, 0.5), limit=60, progress=no_progress)
+    target = replace(Target.from_run(folder, device=torch.device("cpu")), folder=tmp_path)
+    record = run(Attack(attack=EOT(steps=10, draws=8), radii=(0.0, 0.25, 0.5), limit=60), target, progress=no_progress)
     assert record.summary["warnings"] == []
     probe = record.summary["probe"]["stronger"]
     assert (probe["attack"]["steps"], probe["attack"]["draws"]) == (20, 16)
@@ -45,34 +49,34 @@ def test_a_sound_network_sets_off_no_warning(folder, tmp_path):
 def test_other_noise_than_in_training_is_told_where_it_votes(target):
     other = replace(target, trained_sigma=0.5)
     told = ["the network was trained with noise 0.5 and is smoothed with 0.25"]
-    assert attack_target(other, EOT(draws=8), RADII, progress=no_progress).summary["warnings"] == told
-    assert attack_target(other, PGD(), RADII, progress=no_progress).summary["warnings"] == []
+    assert run(Attack(attack=EOT(draws=8), radii=RADII), other, progress=no_progress).summary["warnings"] == told
+    assert run(Attack(attack=PGD(), radii=RADII), other, progress=no_progress).summary["warnings"] == []
 
 
 def test_zero_gradients_are_told(wrapped, half_space):
-    record = attack_target(wrapped(Masked(half_space)), PGD(), RADII, progress=no_progress)
+    record = run(Attack(attack=PGD(), radii=RADII), wrapped(Masked(half_space)), progress=no_progress)
     assert heads(record) == ["zero gradients", "vanishing gradients"]
     assert "at 40 of 40 inputs" in record.summary["warnings"][0]
-    assert "at radius 0.25 the attack moved 40 of 40 survivors" in record.summary["warnings"][1]
+    assert "at radius 0.25 the attack perturbed 40 of 40 robust" in record.summary["warnings"][1]
 
 
 def test_gradients_too_small_for_raw_steps_are_told(wrapped, half_space):
     small = wrapped(Masked(half_space, 0.01))
-    assert attack_target(small, PGD(), RADII, progress=no_progress).summary["warnings"] == []
-    warnings = heads(attack_target(small, PGD(gradient="raw"), RADII, progress=no_progress))
+    assert run(Attack(attack=PGD(), radii=RADII), small, progress=no_progress).summary["warnings"] == []
+    warnings = heads(run(Attack(attack=PGD(gradient="raw"), radii=RADII), small, progress=no_progress))
     assert warnings[0] == "vanishing gradients"
     assert warnings[1].startswith("a stronger attack gains")
 
 
 def test_randomised_outputs_are_told(wrapped, half_space):
     assert "randomised outputs" in heads(
-        attack_target(wrapped(Randomised(half_space)), PGD(), RADII, progress=no_progress)
+        run(Attack(attack=PGD(), radii=RADII), wrapped(Randomised(half_space)), progress=no_progress)
     )
 
 
 def test_outputs_that_sum_to_one_are_told(wrapped, half_space):
     assert "outputs sum to one" in heads(
-        attack_target(wrapped(Saturated(half_space)), PGD(), RADII, progress=no_progress)
+        run(Attack(attack=PGD(), radii=RADII), wrapped(Saturated(half_space)), progress=no_progress)
     )
 
 
@@ -83,29 +87,33 @@ def shallow(wrapped, half_space):
 
 
 def test_a_weak_attack_is_told_by_a_stronger_one(shallow):
-    record = attack_target(shallow, PaperPGD(gradient="raw"), (0.0, 0.4, 0.8), scored="base", progress=no_progress)
+    record = run(
+        Attack(attack=PaperPGD(gradient="raw"), radii=(0.0, 0.4, 0.8), predictor="base"), shallow, progress=no_progress
+    )
     (warning,) = record.summary["warnings"]
     assert warning.startswith("a stronger attack gains ")
     probe = record.summary["probe"]["stronger"]
     assert probe["broken"] >= 3
     standing = sum(not row["broken"] for row in record.rows if row["radius"] == probe["radius"])
     assert probe["gain"] == pytest.approx(probe["broken"] / probe["examples"] * standing / 40)
-    off = attack_target(
-        shallow, PaperPGD(gradient="raw"), (0.0, 0.4, 0.8), scored="base", probe=False, progress=no_progress
+    off = run(
+        Attack(attack=PaperPGD(gradient="raw"), radii=(0.0, 0.4, 0.8), predictor="base", probe=False),
+        shallow,
+        progress=no_progress,
     )
     assert off.summary["warnings"] == []
     assert "probe" not in off.summary
 
 
 def test_accuracy_that_rises_with_the_radius_is_told(wrapped, grey_images):
-    """One long step leaps over a thin slab: what breaks at 0.2 stands at 1."""
+    """One long step leaps over a thin slab: what succeeds on at 0.2 stands at 1."""
     slab = wrapped(Slab())
     right = Slab()(grey_images.images / 255).argmax(1)
     slab = replace(slab, data=replace(grey_images, labels=right))
     leap = PGD(steps=1, warm=False)
-    nested = attack_target(slab, leap, (0.0, 0.3, 2.0), progress=no_progress)
+    nested = run(Attack(attack=leap, radii=(0.0, 0.3, 2.0)), slab, progress=no_progress)
     assert any(warning.startswith("accuracy rises with the radius: ") for warning in nested.summary["warnings"])
-    anew = attack_target(slab, leap, (0.0, 0.3, 2.0), nested=False, probe=False, progress=no_progress)
+    anew = run(Attack(attack=leap, radii=(0.0, 0.3, 2.0), nested=False, probe=False), slab, progress=no_progress)
     assert any(
         warning.startswith("accuracy rises with the radius: by ") and warning.endswith("from radius 0.3 to 2")
         for warning in anew.summary["warnings"]
@@ -114,27 +122,31 @@ def test_accuracy_that_rises_with_the_radius_is_told(wrapped, grey_images):
 
 def test_a_transfer_attack_that_is_stronger_than_the_white_box_one_is_told(target, wrapped, half_space):
     masked = wrapped(Masked(half_space))
-    transfer = attack_target(masked, PGD(), RADII, source=target, progress=no_progress)
+    transfer = run(Attack(attack=PGD(), radii=RADII), masked.with_source(target), progress=no_progress)
     assert transfer.summary["warnings"] == []
     assert "probe" not in transfer.summary
-    white = attack_target(masked, PGD(), RADII, progress=no_progress)
+    white = run(Attack(attack=PGD(), radii=RADII), masked, progress=no_progress)
     told = [warning for warning in white.summary["warnings"] if warning.startswith("a transfer attack is stronger")]
     assert len(told) == 1
     assert transfer.path.name in told[0]
-    again = attack_target(masked, PGD(steps=19), RADII, source=target, progress=no_progress)
+    again = run(Attack(attack=PGD(steps=19), radii=RADII), masked.with_source(target), progress=no_progress)
     assert [warning.partition(":")[0] for warning in again.summary["warnings"]] == [
         "a transfer attack is stronger than the white-box one"
     ]
 
 
 def test_another_record_that_breaks_more_is_told(shallow):
-    strong = attack_target(shallow, PGD(), (0.0, 0.4, 0.8), progress=no_progress)
-    weak = attack_target(
-        shallow, PaperPGD(gradient="raw"), (0.4, 0.8), scored="base", probe=False, progress=no_progress
+    strong = run(Attack(attack=PGD(), radii=(0.0, 0.4, 0.8)), shallow, progress=no_progress)
+    weak = run(
+        Attack(attack=PaperPGD(gradient="raw"), radii=(0.4, 0.8), predictor="base", probe=False),
+        shallow,
+        progress=no_progress,
     )
     (warning,) = weak.summary["warnings"]
-    assert warning.startswith(f"another attack is stronger: {strong.path.name} breaks ")
-    elsewhere = attack_target(shallow, PaperPGD(gradient="raw"), (0.4, 0.8), probe=False, votes=9, progress=no_progress)
+    assert warning.startswith(f"another attack is stronger: {strong.path.name} succeeds on ")
+    elsewhere = run(
+        Attack(attack=PaperPGD(gradient="raw"), radii=(0.4, 0.8), probe=False, votes=9), shallow, progress=no_progress
+    )
     assert elsewhere.settings["scored"] == "smoothed"  # another classifier: not compared
     assert not any("another attack" in warning for warning in elsewhere.summary["warnings"])
 
@@ -147,8 +159,8 @@ def test_three_examples_that_break_at_the_same_radius_are_enough(tmp_path, radiu
         writer.finish({})
         return writer.record()
 
-    other = record("other", radius, broken)
-    assert bool(stronger_attacks(record("own", 0.5, 0), [other])) == told
+    record("other", radius, broken)
+    assert bool(beaten(record("own", 0.5, 0))) == told
 
 
 @pytest.mark.parametrize(("label_votes", "told"), [(48, False), (10, True)])
@@ -165,8 +177,8 @@ def test_what_another_record_broke_in_doubt_is_not_held_against_one(tmp_path, la
         return writer.record()
 
     # What is broken at 0.25 stays broken at 0.5, and is held against a record that ends at 0.25.
-    other = record("other", 5, (0.25, 0.5))
-    assert bool(stronger_attacks(record("own", 0, (0.25,)), [other])) == told
+    record("other", 5, (0.25, 0.5))
+    assert bool(beaten(record("own", 0, (0.25,)))) == told
 
 
 def test_probes_draw_anew(target, monkeypatch):
@@ -176,21 +188,21 @@ def test_probes_draw_anew(target, monkeypatch):
         stages.append(stage)
         return sweep(*arguments, stage=stage, **options)
 
-    monkeypatch.setattr(probing, "sweep", noted)
-    probe = attack_target(target, EOT(draws=8), RADII, progress=no_progress).summary["probe"]
+    monkeypatch.setattr(diagnostics, "sweep", noted)
+    probe = run(Attack(attack=EOT(draws=8), radii=RADII), target, progress=no_progress).summary["probe"]
     assert set(probe) == {"stronger", "larger"}
     assert stages == ["probe:", "probe:"]
 
 
 def test_a_smoothed_classifier_is_probed_by_an_attack_that_sees_the_noise(target):
     for attack, draws in ((PaperPGD(steps=7), 16), (PGD(steps=7), 16), (EOT(steps=7, draws=20), 40)):
-        probe = stronger(Evaluation(target, Judge(target, "smoothed", 10), attack, RADII, 0))
+        probe = stronger(Attacked(target, Predictor(target, "smoothed", 10), attack, RADII, 0))
         assert isinstance(probe, EOT)
         assert (probe.steps, probe.draws, probe.random_start) == (14, draws, True)
-    assert isinstance(stronger(Evaluation(target, Judge(target, "base", 10), EOT(), RADII, 0)), PGD)
+    assert isinstance(stronger(Attacked(target, Predictor(target, "base", 10), EOT(), RADII, 0)), PGD)
 
 
 def test_a_probe_is_a_tenth_within_limits():
     assert [probe_size(examples) for examples in (5, 200, 500, 10_000)] == [16, 20, 50, 100]
-    assert probing.spread([3, 5, 8, 9, 11], 2) == [3, 8]
-    assert probing.spread([3], 16) == [3]
+    assert diagnostics.spread([3, 5, 8, 9, 11], 2) == [3, 8]
+    assert diagnostics.spread([3], 16) == [3]

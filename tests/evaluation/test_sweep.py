@@ -1,14 +1,14 @@
 """The sweep over radii: what is shared, what is packed, and that neither changes a row."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from rhobust.attacks import EOT, PGD, PaperPGD
-from rhobust.evaluation import Target, attack_target, sweeping, target_from_run
-from rhobust.evaluation.judging import Judge
-from rhobust.evaluation.sweeping import sweep
+from rhobust.evaluation import Attack, Target, run
+from rhobust.evaluation.sweep import ROWS, Predictor, sweep
 from rhobust.noise import stream_key
 from rhobust.progress import no_progress
 
@@ -34,14 +34,14 @@ def broken_below(rows, radius):
 
 
 def test_only_survivors_are_attacked_further(target, crafted):
-    (rows,) = sweep(target, PGD(steps=5, restarts=0), RADII, [Judge(target, "base", 1)], list(range(40)), 0)
+    (rows,) = sweep(target, PGD(steps=5, restarts=0), RADII, [Predictor(target, "base", 1)], list(range(40)), 0)
     assert [(eps, indices) for eps, indices, _ in crafted] == [
         (radius, sorted(set(range(40)) - broken_below(rows, radius))) for radius in RADII[1:]
     ]
 
 
 def test_restarts_are_for_survivors(target, crafted):
-    (rows,) = sweep(target, PGD(steps=5, restarts=2), RADII[:2], [Judge(target, "base", 1)], list(range(40)), 0)
+    (rows,) = sweep(target, PGD(steps=5, restarts=2), RADII[:2], [Predictor(target, "base", 1)], list(range(40)), 0)
     standing = sorted({row["index"] for row in rows if row["radius"] == 0.25 and not row["broken"]})
     assert 0 < len(standing) < 40
     assert [indices for _, indices, _ in crafted] == [list(range(40)), standing, standing]
@@ -49,7 +49,7 @@ def test_restarts_are_for_survivors(target, crafted):
 
 
 def test_a_radius_begins_where_the_smaller_one_ended(target, crafted):
-    judge = Judge(target, "base", 1)
+    judge = Predictor(target, "base", 1)
     sweep(target, PGD(steps=2, restarts=0), RADII, [judge], list(range(40)), 0)
     sweep(target, PGD(steps=2, warm=False, restarts=0), RADII, [judge], list(range(40)), 0)
     sweep(target, PaperPGD(steps=2), RADII, [judge], list(range(40)), 0)
@@ -57,7 +57,7 @@ def test_a_radius_begins_where_the_smaller_one_ended(target, crafted):
 
 
 def test_without_nesting_every_radius_is_attacked_anew(target, crafted):
-    judge = Judge(target, "base", 1)
+    judge = Predictor(target, "base", 1)
     (rows,) = sweep(target, PGD(steps=5, restarts=0), RADII, [judge], list(range(40)), 0, nested=False)
     assert all(indices == list(range(40)) and centre for _, indices, centre in crafted)
     (nested,) = sweep(target, PGD(steps=5), RADII, [judge], list(range(40)), 0)
@@ -65,8 +65,8 @@ def test_without_nesting_every_radius_is_attacked_anew(target, crafted):
 
 
 def test_without_nesting_a_radius_does_not_know_of_the_others(folder: Path):
-    target, attack = target_from_run(folder, device=torch.device("cpu")), EOT(steps=2, draws=4, restarts=1)
-    judge, block = Judge(target, "smoothed", 20), list(range(20))
+    target, attack = Target.from_run(folder, device=torch.device("cpu")), EOT(steps=2, draws=4, restarts=1)
+    judge, block = Predictor(target, "smoothed", 20), list(range(20))
     (rows,) = sweep(target, attack, (0.2, 0.5, 1.0), [judge], block, 0, nested=False)
     for radius in (0.2, 0.5, 1.0):
         (alone,) = sweep(target, attack, (radius,), [judge], block, 0)
@@ -75,11 +75,11 @@ def test_without_nesting_a_radius_does_not_know_of_the_others(folder: Path):
 
 @pytest.mark.parametrize("attack", [EOT(steps=3, draws=4, restarts=1), PGD(steps=3), PGD(steps=3, norm="linf")])
 def test_rows_do_not_depend_on_how_examples_are_batched(folder: Path, attack, monkeypatch):
-    target = target_from_run(folder, device=torch.device("cpu"))
+    target = Target.from_run(folder, device=torch.device("cpu"))
     scored, indices = "smoothed" if attack.attacks_smoothed else "base", list(range(0, 90, 2))
-    judges = [Judge(target, scored, 20)]
+    judges = [Predictor(target, scored, 20)]
     (whole,) = sweep(target, attack, RADII, judges, indices, 3)
-    monkeypatch.setitem(sweeping.ROWS, "cpu", 33)
+    monkeypatch.setitem(ROWS, "cpu", 33)
     blocks = [indices[first : first + 7] for first in range(0, len(indices), 7)]
     assert [row for block in blocks for row in sweep(target, attack, RADII, judges, block, 3)[0]] == whole
     assert len({row["broken"] for row in whole}) == 2
@@ -94,12 +94,12 @@ def test_few_examples_are_filled_up_so_that_a_pass_has_32_rows(target, monkeypat
         return x
 
     monkeypatch.setattr(type(attack), "ascend_from", noted)
-    sweep(target, attack, (0.1,), [Judge(target, "base", 1)], [3], 0)
+    sweep(target, attack, (0.1,), [Predictor(target, "base", 1)], [3], 0)
     assert set(seen) == {rows}
 
 
 def test_a_second_judge_changes_nothing(target, half_space):
-    noisy, plain = Judge(target, "smoothed", 50), Judge(target, "base", 1)
+    noisy, plain = Predictor(target, "smoothed", 50), Predictor(target, "base", 1)
     both = sweep(target, PGD(steps=3), RADII, [noisy, plain], list(range(40)), 0)
     assert both[0] == sweep(target, PGD(steps=3), RADII, [noisy], list(range(40)), 0)[0]
     assert both[1] == sweep(target, PGD(steps=3), RADII, [plain], list(range(40)), 0)[0]
@@ -117,8 +117,10 @@ def test_attacks_restarts_stages_and_votes_draw_from_streams_of_their_own(target
 
     monkeypatch.setattr("rhobust.noise.stream_key", noted("attack"))
     monkeypatch.setattr("rhobust.certificates.sampling.stream_key", noted("score"))
-    far = Target(**{**vars(target), "sigma": 0.01})  # so little noise that some stand at every radius
-    sweep(far, EOT(steps=1, draws=2), (0.0, 0.1, 0.2), [Judge(far, "smoothed", 2)], list(range(40)), 0, stage="again:")
+    far = replace(target, sigma=0.01)  # so little noise that some stand at every radius
+    sweep(
+        far, EOT(steps=1, draws=2), (0.0, 0.1, 0.2), [Predictor(far, "smoothed", 2)], list(range(40)), 0, stage="again:"
+    )
     attempts = {"0.1", "0.1:1", "0.2", "0.2:1"}
     assert seen["attack"] == {f"again:attack:{name}" for name in attempts}
     assert seen["score"] == {f"again:score:{name}" for name in {"0.0", *attempts}}
@@ -132,9 +134,9 @@ def test_of_two_attempts_that_fail_the_closer_one_is_kept(target, monkeypatch):
         seen.append(purpose)
         return [{"prediction": y, "broken": False, "label_votes": votes.get(purpose, 100)} for y in labels]
 
-    monkeypatch.setattr(Judge, "verdicts", verdicts)
+    monkeypatch.setattr(Predictor, "predict", verdicts)
     for expected in (70, 60):
-        (rows,) = sweep(target, PGD(steps=1), (0.1,), [Judge(target, "base", 1)], [0, 1], 0)
+        (rows,) = sweep(target, PGD(steps=1), (0.1,), [Predictor(target, "base", 1)], [0, 1], 0)
         assert [row["label_votes"] for row in rows] == [expected] * 2
         votes["score:0.1"] = 60
     assert seen == ["score:0.1", "score:0.1:1"] * 2
@@ -144,13 +146,13 @@ def test_what_a_later_attempt_breaks_is_broken_there_and_beyond(target, monkeypa
     def verdicts(self, x, labels, names, seed, purpose):
         return [{"prediction": y, "broken": purpose.endswith(":1")} for y in labels]
 
-    monkeypatch.setattr(Judge, "verdicts", verdicts)
-    (rows,) = sweep(target, PGD(steps=1), (0.1, 0.2), [Judge(target, "base", 1)], [0, 1], 0)
+    monkeypatch.setattr(Predictor, "predict", verdicts)
+    (rows,) = sweep(target, PGD(steps=1), (0.1, 0.2), [Predictor(target, "base", 1)], [0, 1], 0)
     assert [(row["radius"], row["broken"]) for row in rows] == [(0.1, True), (0.2, True)] * 2
 
 
 def test_distances_are_those_of_the_attacks_norm(target):
-    record = attack_target(target, PGD(norm="linf", steps=4), (0.0, 0.1), probe=False, progress=no_progress)
+    record = run(Attack(attack=PGD(norm="linf", steps=4), radii=(0.0, 0.1), probe=False), target, progress=no_progress)
     assert record.settings["norm"] == "linf"
     far = [row["distance"] for row in record.rows if row["radius"] == 0.1]
     assert far == pytest.approx([0.1] * 40, abs=1e-5)

@@ -8,7 +8,7 @@ import torch
 
 from rhobust.certificates import MeasuredCertificate, MeasuredShift
 from rhobust.data import Pairs, pair_distances
-from rhobust.evaluation import measure_pairs, measure_target, record_pairs
+from rhobust.evaluation import MeasureDistance, MeasureShift, Untargeted, distance_summary, run
 from rhobust.progress import no_progress
 from rhobust.records import read_record
 
@@ -25,7 +25,7 @@ def without_time(summary):
 
 
 def test_the_record_holds_what_its_summary_rests_on(target, pairs):
-    record = measure_target(target, pairs, draws=8, alpha=0.05, progress=no_progress)
+    record = run(MeasureShift(draws=8, alpha=0.05), target.with_pairs(pairs), progress=no_progress)
     assert read_record(record.path) == record
     distances, errors = (np.array([row[key] for row in record.rows]) for key in ("distance", "errors"))
     assert np.array_equal(distances, pair_distances(pairs.before, pairs.after))
@@ -37,7 +37,7 @@ def test_the_record_holds_what_its_summary_rests_on(target, pairs):
     assert summary["certificate"]["statement"] == certificate.statement()
     shift = MeasuredShift.from_distances(distances, dimension=16, alpha=0.05)
     assert summary["shift"]["eps_upper"] == shift.eps_upper
-    assert summary["shift"] == measure_pairs(pairs, alpha=0.05)
+    assert summary["shift"] == distance_summary(pair_distances(pairs.before, pairs.after), pairs, 0.05)
     assert summary["before"]["accuracy"] == pytest.approx(1 - errors.mean() / 8)
     after = np.array([row["errors_after"] for row in record.rows])
     assert summary["after"]["accuracy"] == pytest.approx(1 - after.mean() / 8)
@@ -53,11 +53,12 @@ def test_the_record_holds_what_its_summary_rests_on(target, pairs):
 def test_without_labels_the_test_data_are_certified(target, pairs, count):
     part = torch.arange(count) % len(pairs)
     unlabelled = Pairs("some", pairs.before[part], pairs.after[part], None)
-    record = measure_target(target, unlabelled, draws=8, alpha=0.05, progress=no_progress)
+    record = run(MeasureShift(draws=8, alpha=0.05), target.with_pairs(unlabelled), progress=no_progress)
     assert record.settings["points"] == "test data"
     assert sum("distance" in row for row in record.rows) == count
     assert [row["errors"] for row in record.rows if "errors" in row] == [
-        row["errors"] for row in measure_target(target, pairs, draws=8, alpha=0.05, progress=no_progress).rows
+        row["errors"]
+        for row in run(MeasureShift(draws=8, alpha=0.05), target.with_pairs(pairs), progress=no_progress).rows
     ]
     assert record.summary["after"] is None
     assert record.summary["certificate"]["points"] == 40
@@ -65,40 +66,44 @@ def test_without_labels_the_test_data_are_certified(target, pairs, count):
 
 
 def test_an_interrupted_walk_ends_as_the_uninterrupted_one(target, pairs, monkeypatch):
-    monkeypatch.setattr("rhobust.evaluation.walk.BLOCK", 11)
-    whole = measure_target(target, pairs, draws=4, progress=no_progress)
+    monkeypatch.setattr("rhobust.evaluation.base.BLOCK", 11)
+    whole = run(MeasureShift(draws=4), target.with_pairs(pairs), progress=no_progress)
     lines = whole.path.read_text().splitlines(keepends=True)
     whole.path.write_text("".join(lines[:23]) + lines[23][:7])
-    again = measure_target(target, pairs, draws=4, progress=no_progress)
+    again = run(MeasureShift(draws=4), target.with_pairs(pairs), progress=no_progress)
     assert again.rows == whole.rows
     assert without_time(again.summary) == without_time(whole.summary)
 
 
 def test_pairs_alone_make_a_record(pairs, tmp_path):
-    record = record_pairs(pairs, tmp_path / "new", alpha=0.01)
+    record = run(MeasureDistance(alpha=0.01), Untargeted(tmp_path / "new", pairs=pairs), progress=no_progress)
     assert read_record(record.path) == record
-    assert record.summary == {"shift": measure_pairs(pairs, alpha=0.01)}
+    assert record.summary["shift"] == distance_summary(pair_distances(pairs.before, pairs.after), pairs, 0.01)
     lines = record.path.read_text().splitlines(keepends=True)
     record.path.write_text("".join(lines[:5]))
-    assert record_pairs(pairs, tmp_path / "new", alpha=0.01) == record
-    assert record_pairs(pairs, tmp_path / "new", alpha=0.02).path != record.path
+    again = run(MeasureDistance(alpha=0.01), Untargeted(tmp_path / "new", pairs=pairs), progress=no_progress)
+    assert (again.rows, without_time(again.summary)) == (record.rows, without_time(record.summary))
+    assert (
+        run(MeasureDistance(alpha=0.02), Untargeted(tmp_path / "new", pairs=pairs), progress=no_progress).path
+        != record.path
+    )
 
 
 def test_other_images_are_other_records(target, pairs):
-    one = measure_target(target, pairs, draws=2, progress=no_progress)
-    other = measure_target(target, replace(pairs, after=pairs.before), draws=2, progress=no_progress)
+    one = run(MeasureShift(draws=2), target.with_pairs(pairs), progress=no_progress)
+    other = run(MeasureShift(draws=2), target.with_pairs(replace(pairs, after=pairs.before)), progress=no_progress)
     assert one.path != other.path
 
 
 def test_mistakes_are_refused(target, pairs):
-    with pytest.raises(ValueError, match="so sigma must be given"):
-        measure_target(replace(target, sigma=None), pairs)
+    with pytest.raises(ValueError, match="pass sigma"):
+        run(MeasureShift(), replace(target, sigma=None).with_pairs(pairs))
     small = Pairs("small", pairs.before[:, :, :2], pairs.after[:, :, :2], None)
     with pytest.raises(
         ValueError, match=r"images of small must have the shape of grey, \(1, 4, 4\) .* got \(1, 2, 4\)"
     ):
-        measure_target(target, small)
+        run(MeasureShift(), target.with_pairs(small))
     with pytest.raises(ValueError, match="must be one of dark, bright, got grey"):
-        measure_target(target, replace(pairs, labels=("grey",) * 40))
+        run(MeasureShift(), target.with_pairs(replace(pairs, labels=("grey",) * 40)))
     with pytest.raises(ValueError, match=r"alpha must be in \(0, 1\), got 2"):
-        measure_pairs(pairs, alpha=2)
+        distance_summary(pair_distances(pairs.before, pairs.after), pairs, 2)

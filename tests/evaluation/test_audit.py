@@ -142,7 +142,7 @@ def other_alpha(lines):
         (rosy_summary, "another certified_accuracy than the summary"),
         (rosy_words, "another statement than the summary"),
         (drop_a_row, "summary|missing"),
-        (twice_the_same, "stands twice"),
+        (twice_the_same, "occurs twice"),
         (other_alpha, "the header is not that of the file's name"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
@@ -187,7 +187,7 @@ def test_counts_from_other_noise_are_found_by_drawing_again(tampered, folder):
 
     path = tampered("cohen", swap)
     assert audit(path, share=0.0)["problems"] == []
-    assert "drawn again" in audit(path)["problems"][0]
+    assert "sampled again" in audit(path)["problems"][0]
 
 
 def test_other_weights_are_found(folder):
@@ -263,7 +263,7 @@ def test_a_bound_for_distributions_that_was_changed_is_found(shifts):
         assert after(higher) == ["the rows give another curve than the summary"]
         wrong = after(fewer_errors)
         assert "the rows give another accuracy_under_noise than the summary" in wrong
-        assert any("drawn again, its errors is" in problem for problem in wrong)
+        assert any("sampled again, its errors is" in problem for problem in wrong)
         assert "impossible counts, -1 of 20" in after(impossible)[0]
         assert "1 are missing" in after(left_out)[0]
     finally:
@@ -299,7 +299,7 @@ def test_what_cannot_be_audited_is_refused(folder, tampered, tmp_path, capsys):
     renamed = path.with_name(f"certify-cohen-{settings_hash(json.loads(lines[0])['settings'])}.jsonl")
     renamed.write_text(path.read_text())
     try:
-        with pytest.raises(ValueError, match="must be drawn again on a cuda, got cpu"):
+        with pytest.raises(ValueError, match="must be sampled again on a cuda, got cpu"):
             audit(renamed)
         assert audit(renamed, share=0.0)["problems"] == []
     finally:

@@ -8,9 +8,9 @@ import torch
 
 from rhobust.attacks import EOT, PGD, PaperPGD
 from rhobust.data import to_unit
-from rhobust.evaluation import attack_target
-from rhobust.evaluation.examples import KEPT
-from rhobust.evaluation.judging import Judge
+from rhobust.evaluation import Attack, run
+from rhobust.evaluation.attack import PICTURES
+from rhobust.evaluation.sweep import Predictor
 from rhobust.progress import no_progress
 
 RADII = (0.0, 0.25, 0.5, 1.0)
@@ -31,9 +31,9 @@ def kept(record) -> dict[str, np.ndarray]:
     ],
 )
 def test_each_kept_point_is_that_of_its_row(target, attack, nested):
-    record = attack_target(target, attack, RADII, votes=60, nested=nested, probe=False, progress=no_progress)
+    record = run(Attack(attack=attack, radii=RADII, votes=60, nested=nested, probe=False), target, progress=no_progress)
     examples = kept(record)
-    assert 0 < len(examples["index"]) <= KEPT
+    assert 0 < len(examples["index"]) <= PICTURES
     columns = [key for key in examples if key not in ("before", "after", "classes")]
     for place, index in enumerate(examples["index"]):
         own = [row for row in record.rows if row["index"] == index]
@@ -50,7 +50,7 @@ def test_what_was_wrong_without_an_attack_is_not_kept(target):
     labels = target.data.labels.clone()
     labels[::2] = 1 - labels[::2]
     mislabelled = replace(target, data=replace(target.data, labels=labels))
-    record = attack_target(mislabelled, PGD(steps=5), RADII, probe=False, progress=no_progress)
+    record = run(Attack(attack=PGD(steps=5), radii=RADII, probe=False), mislabelled, progress=no_progress)
     assert sum(row["broken"] for row in record.rows if row["radius"] == 0) == 20
     examples = kept(record)
     assert (examples["radius"] > 0).all()
@@ -58,19 +58,19 @@ def test_what_was_wrong_without_an_attack_is_not_kept(target):
 
 
 def test_the_judge_says_of_a_kept_point_what_the_row_says(target):
-    record = attack_target(target, EOT(steps=5, draws=4), RADII, votes=60, progress=no_progress)
+    record = run(Attack(attack=EOT(steps=5, draws=4), radii=RADII, votes=60), target, progress=no_progress)
     examples = kept(record)
     for place, index in enumerate(examples["index"].tolist()):
         point, label = torch.from_numpy(examples["after"][place : place + 1]), int(examples["label"][place])
         name = f"score:{float(examples['radius'][place])!r}"
-        (verdict,) = Judge(target, "smoothed", 60).verdicts(point, [label], [index], 0, name)
+        (verdict,) = Predictor(target, "smoothed", 60).predict(point, [label], [index], 0, name)
         assert verdict["label_votes"] == examples["label_votes"][place]
         assert verdict["rival_votes"] == examples["rival_votes"][place]
 
 
 def test_the_same_evaluation_keeps_the_same_bytes(target):
     def walk():
-        return attack_target(target, EOT(steps=3, draws=4), RADII, progress=no_progress)
+        return run(Attack(attack=EOT(steps=3, draws=4), radii=RADII), target, progress=no_progress)
 
     pictures = walk().path.with_suffix(".npz")
     before = pictures.read_bytes()
@@ -82,6 +82,6 @@ def test_the_same_evaluation_keeps_the_same_bytes(target):
 
 
 def test_without_a_broken_example_nothing_is_kept(target):
-    record = attack_target(target, PGD(steps=1), (0.0, 1e-6), progress=no_progress)
+    record = run(Attack(attack=PGD(steps=1), radii=(0.0, 1e-6)), target, progress=no_progress)
     assert not any(row["broken"] for row in record.rows)
     assert not record.path.with_suffix(".npz").exists()

@@ -1,21 +1,53 @@
 """The walk: what a kill leaves is taken up, and several processes write the record of one."""
 
 import json
+import os
+import platform
 import subprocess
 import sys
+from dataclasses import dataclass
+from typing import ClassVar
 
 import pytest
 
 from evaluation.killing import ENVIRONMENT, killed
-from rhobust.cli import run
-from rhobust.evaluation import walk as walks
-from rhobust.evaluation.walk import walk
+from rhobust.cli import run as cli
+from rhobust.evaluation import Evaluation, Untargeted, engine, run
 from rhobust.progress import no_progress
 from rhobust.records import RecordWriter, read_record
 
 
+@dataclass(frozen=True, kw_only=True)
+class Double(Evaluation):
+    """Two rows per example."""
+
+    kind: ClassVar[str] = "double"
+    promised: int = 2
+    size: ClassVar[int] = 3
+    blocks: ClassVar[list[list[int]]] = []
+
+    def resolve(self, target):
+        return self
+
+    def examples(self, target):
+        return range(10)
+
+    def rows_per_example(self, target):
+        return self.promised
+
+    def block(self, target):
+        return self.size
+
+    def rows(self, target, examples, progress):
+        self.blocks.append(list(examples))
+        yield from ({"index": index, "half": half, "value": 2 * index + half} for index in examples for half in (0, 1))
+
+    def summarise(self, target, rows):
+        return {"total": sum(row["value"] for row in rows)}
+
+
 class Doubling:
-    """An evaluation of two rows an example that remembers what it was asked."""
+    """Runs the evaluation into a folder and remembers what it was asked for."""
 
     def __init__(self, folder):
         self.folder, self.blocks = folder, []
@@ -24,16 +56,9 @@ class Doubling:
     def asked(self):
         return [index for block in self.blocks for index in block]
 
-    def rows(self, block):
-        self.blocks.append(block)
-        return [{"index": index, "half": half, "value": 2 * index + half} for index in block for half in (0, 1)]
-
     def __call__(self, block=3):
-        writer = RecordWriter(self.folder, "double", "", {"seed": 0})
-        summarise = lambda rows: {"total": sum(row["value"] for row in rows)}  # noqa: E731
-        return walk(
-            writer, range(10), self.rows, summarise, task="double", progress=no_progress, rows_each=2, block=block
-        )
+        Double.size, Double.blocks = block, self.blocks
+        return run(Double(), Untargeted(self.folder), progress=no_progress)
 
 
 @pytest.fixture
@@ -54,9 +79,9 @@ def test_an_example_of_which_a_row_is_missing_is_evaluated_again_with_its_block(
 def test_parts_of_killed_processes_are_taken_up_by_any_number(tmp_path, whole, monkeypatch):
     killed = Doubling(tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr(walks, "_meet", lambda world: None)
+        patch.setattr(engine, "_meet", lambda world: None)
         for rank in (2, 1):
-            patch.setattr(walks, "_place", lambda rank=rank: (rank, 3))
+            patch.setattr(engine, "_place", lambda rank=rank: (rank, 3))
             assert killed().summary is None
     assert killed.asked == [2, 5, 8, 1, 4, 7]
     assert sorted(path.name[-11:] for path in tmp_path.glob("*part*")) == ["part-1-of-3", "part-2-of-3"]
@@ -71,9 +96,8 @@ def test_parts_of_killed_processes_are_taken_up_by_any_number(tmp_path, whole, m
 
 
 def test_more_rows_than_promised_are_refused(tmp_path):
-    writer = RecordWriter(tmp_path, "double", "", {})
-    with pytest.raises(ValueError, match="must hold 1 rows an example, got 2 of 0"):
-        walk(writer, range(3), Doubling(tmp_path).rows, lambda rows: {}, task="double", progress=no_progress)
+    with pytest.raises(ValueError, match="must hold 1 rows per example, got 2 of 0"):
+        run(Double(promised=1), Untargeted(tmp_path), progress=no_progress)
 
 
 ATTACK = ["attack:eot", "--attack.steps", "3", "--attack.draws", "2", "--votes", "10", "--limit", "150"]
@@ -87,7 +111,7 @@ def without_time(path):
 
 @pytest.fixture(scope="module")
 def uninterrupted(folder):
-    assert run(["attack", str(folder), *ATTACK, *RADII, "--quiet"]) == 0
+    assert cli(["attack", str(folder), *ATTACK, *RADII, "--quiet"]) == 0
     (path,) = folder.glob("attack-eot-*.jsonl")
     yield path.rename(folder / "uninterrupted")
     (folder / "uninterrupted").unlink()
@@ -115,3 +139,28 @@ def test_two_processes_write_the_record_of_one(folder, uninterrupted):
     assert without_time(path) == without_time(uninterrupted)
     assert len({row["index"] for row in read_record(path).rows}) == 150
     path.unlink()
+
+
+def test_a_record_has_one_writer(tmp_path):
+    writer = RecordWriter(tmp_path, "double", "", {"seed": 0})
+    with writer.locked(), pytest.raises(ValueError, match="must have one writer, but process"), writer.locked():
+        pytest.fail("two writers")
+    with writer.locked():
+        pass
+    assert not list(tmp_path.glob("*.lock"))
+
+
+def test_the_lock_of_a_process_that_is_gone_is_taken_over(tmp_path):
+    done = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, text=True)
+    writer = RecordWriter(tmp_path, "double", "", {"seed": 0})
+    lock = tmp_path / f"{writer.path.name.removesuffix('.jsonl')}.lock"
+    for owner in (
+        {"host": platform.node(), "process": int(done.stdout)},
+        {"host": platform.node(), "process": os.getpid()},
+    ):
+        lock.write_text(json.dumps(owner))
+        with writer.locked():
+            assert json.loads(lock.read_text())["process"] == os.getpid()
+    lock.write_text(json.dumps({"host": "another machine", "process": 1}))
+    with pytest.raises(ValueError, match="process 1 on another machine is writing it"), writer.locked():
+        pytest.fail("two writers")

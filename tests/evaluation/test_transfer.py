@@ -8,8 +8,8 @@ import torch
 
 from evaluation.networks import Masked
 from rhobust.attacks import EOT, PGD
-from rhobust.evaluation import attack_target, source_from_run, surprising_transfers, transfer_matrix
-from rhobust.evaluation.transferring import rows_of
+from rhobust.evaluation import Attack, Transfer, run, surprising_transfers, transfer_matrix
+from rhobust.evaluation.transfer import rows_of
 from rhobust.progress import no_progress
 from rhobust.records import Record
 
@@ -37,21 +37,16 @@ def without_target(rows):
 
 
 def test_each_entry_is_the_attack_with_that_source(networks):
-    records = transfer_matrix(networks, PGD(steps=5), RADII, votes=50, progress=no_progress)
+    records = transfer_matrix(Transfer(attack=PGD(steps=5), radii=RADII, votes=50), networks, progress=no_progress)
     assert [record.path.parent for record in records] == [network.folder for network in networks]
     for source, record in zip(networks, records, strict=True):
         assert record.kind == "transfer"
         assert len(record.rows) == 40 * len(RADII) * 2
         for judged, summed in zip(networks, record.summary["targets"], strict=True):
             scored = "base" if judged.sigma is None else "smoothed"
-            alone = attack_target(
-                judged,
-                PGD(steps=5),
-                RADII,
-                source=None if judged is source else source,
-                scored=scored,
-                votes=50,
-                probe=False,
+            alone = run(
+                Attack(attack=PGD(steps=5), radii=RADII, predictor=scored, votes=50, probe=False),
+                judged if judged is source else judged.with_source(source),
                 progress=no_progress,
             )
             assert without_target(rows_of(record.rows, judged.model_hash)) == alone.rows
@@ -71,17 +66,21 @@ def test_each_source_is_attacked_once(networks, monkeypatch):
         return climb(self, model, x, *rest, eps=eps, rng=rng, **more)
 
     monkeypatch.setattr(PGD, "ascend_from", noted)
-    transfer_matrix(networks, PGD(steps=2, restarts=0), RADII, progress=no_progress)
+    transfer_matrix(Transfer(attack=PGD(steps=2, restarts=0), radii=RADII), networks, progress=no_progress)
     assert crafted == [(network.model, radius) for network in networks for radius in RADII[1:]]
 
 
 def test_a_record_with_a_source_names_it(networks):
     target, other = networks
-    record = attack_target(other, EOT(steps=2, draws=2), RADII, source=target, scored="base", progress=no_progress)
+    record = run(
+        Attack(attack=EOT(steps=2, draws=2), radii=RADII, predictor="base"),
+        other.with_source(target),
+        progress=no_progress,
+    )
     assert record.settings["source"] == {"name": "half-space", "model_hash": "0" * 16, "sigma": 0.25}
     assert record.settings["model_hash"] == "1" * 16
-    with pytest.raises(ValueError, match="tilted was trained without noise, or nobody knows, so sigma must be given"):
-        attack_target(target, EOT(), RADII, source=other)
+    with pytest.raises(ValueError, match="tilted has no training noise on record: pass sigma"):
+        run(Attack(attack=EOT(), radii=RADII), target.with_source(other))
 
 
 @pytest.mark.parametrize(("trained", "attacked"), [(0.25, 0.25), (None, 0.5)])
@@ -91,15 +90,15 @@ def test_a_source_is_attacked_under_its_own_noise_or_the_targets(target, half_sp
         config=config, folder=target.folder, load_model=lambda device: half_space, model_hash="2" * 16
     )
     monkeypatch.setattr("rhobust.evaluation.target.open_run", lambda folder: opened)
-    assert source_from_run(target.folder, replace(target, sigma=0.5)).sigma == attacked
+    assert replace(target, sigma=0.5).with_source(target.folder).attacked.sigma == attacked
 
 
 def test_a_masked_network_makes_a_surprising_transfer(target, wrapped, half_space, tmp_path):
     masked = replace(wrapped(Masked(half_space)), folder=tmp_path / "masked", sigma=None)
     masked.folder.mkdir()
-    records = transfer_matrix([target, masked], PGD(), RADII, progress=no_progress)
+    records = transfer_matrix(Transfer(attack=PGD(), radii=RADII), [target, masked], progress=no_progress)
     (warning,) = surprising_transfers(records)
-    assert warning.startswith("a transfer attack is stronger than the white-box one: from half-space it breaks ")
+    assert warning.startswith("a transfer attack is stronger than the white-box one: from half-space it succeeds on ")
     assert warning.endswith(" points of 1 that the attack on itself left robust at radius 0.8")
     assert any(text.startswith("zero gradients") for text in records[1].summary["warnings"])
 
@@ -122,9 +121,9 @@ def test_a_transfer_that_broke_in_doubt_is_no_surprise(tmp_path, label_votes, to
 def test_runs_that_cannot_be_compared_are_refused(networks, grey_images):
     target, other = networks
     with pytest.raises(ValueError, match="needs at least two runs, got 1"):
-        transfer_matrix([target], PGD(), RADII)
+        transfer_matrix(Transfer(attack=PGD(), radii=RADII), [target])
     with pytest.raises(ValueError, match="two have the same"):
-        transfer_matrix([target, replace(other, model_hash=target.model_hash)], PGD(), RADII)
+        transfer_matrix(Transfer(attack=PGD(), radii=RADII), [target, replace(other, model_hash=target.model_hash)])
     negative = replace(grey_images, images=255 - grey_images.images)
     with pytest.raises(ValueError, match="must have the same test data"):
-        transfer_matrix([target, replace(other, data=negative)], PGD(), RADII)
+        transfer_matrix(Transfer(attack=PGD(), radii=RADII), [target, replace(other, data=negative)])

@@ -1,0 +1,141 @@
+"""Options that say which network is evaluated, and the commands that are made of an evaluation's own fields."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, make_dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from rhobust.commands.options import Common, CommonOptions, record_document
+from rhobust.evaluation import Evaluation, Target, run
+from rhobust.records import Record
+from rhobust.runtime import resolve_device
+
+FLAT = tyro.conf.arg(name="")
+"""Marks options without a prefix of their own on the command line."""
+
+
+@dataclass(frozen=True)
+class DataOptions:
+    """With which noise and on which data networks are evaluated."""
+
+    sigma: float | None = None
+    """Smoothing noise; default: the run's own."""
+    data: str | None = None
+    """Test data; default: the run's own."""
+    root: Path | None = None
+    """Folder of the data sets; default: $RHOBUST_DATA, else a cache folder."""
+
+
+@dataclass(frozen=True)
+class TargetOptions(DataOptions):
+    """Which network is evaluated: a run folder, or the user's own network."""
+
+    run: Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="[RUN]")] = None
+    """A run folder, or the folder of your own network's records; or give --model, --weights, --data and --out."""
+    model: str | None = None
+    """The user's own network, package.module:factory."""
+    weights: Path | None = None
+    """Its weights, a safetensors file."""
+    out: Path | None = None
+    """Folder for the records of the user's own network."""
+
+    def target(self, common: Common) -> Target:
+        """Load the network and its test data."""
+        if self.run is not None:
+            if self.model or self.weights or self.out:
+                raise ValueError("a run folder must be given alone, but --model, --weights or --out was given with it")
+            return target_from_folder(self.run, self, common)
+        if self.model is None or self.weights is None or self.data is None or self.out is None:
+            missing = [name for name in ("model", "weights", "data", "out") if getattr(self, name) is None]
+            raise ValueError(
+                "a run folder, or all of --model, --weights, --data and --out must be given,"
+                f" got no --{', no --'.join(missing)}"
+            )
+        return Target.from_weights(
+            self.model,
+            self.weights,
+            data=self.data,
+            folder=self.out,
+            device=resolve_device(common.device),
+            sigma=self.sigma,
+            root=self.root,
+            progress=common.progress,
+        )
+
+
+@dataclass(frozen=True)
+class AttackTargetOptions(TargetOptions):
+    """Which network is attacked, and on which one the attack is crafted."""
+
+    source: Path | None = None
+    """A run folder on whose network the attack is crafted: a transfer attack; default: a white-box attack."""
+
+    def target(self, common: Common) -> Target:
+        target = super().target(common)
+        return target if self.source is None else target.with_source(self.source)
+
+
+@dataclass(frozen=True)
+class RunsOptions(DataOptions):
+    """Which runs are evaluated together."""
+
+    runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN [RUN ...]")] = ()
+    """Run folders."""
+
+    def targets(self, common: Common) -> list[Target]:
+        """Load the networks and their test data."""
+        if not self.runs:
+            raise ValueError("at least one run folder must be given, got none")
+        return [target_from_folder(folder, self, common) for folder in self.runs]
+
+
+def target_from_folder(folder: Path, options: DataOptions, common: Common) -> Target:
+    """The network of a run folder, or the user's own that a folder of records is about."""
+    return Target.from_folder(
+        folder,
+        device=resolve_device(common.device),
+        sigma=options.sigma,
+        data=options.data,
+        root=options.root,
+        progress=common.progress,
+    )
+
+
+def evaluation_command(
+    evaluation: type[Evaluation],
+    show: Callable[[dict[str, Any]], None],
+    *,
+    target: type[TargetOptions] = TargetOptions,
+    after: Callable[[Record, Any], dict[str, Any]] | None = None,
+    failure: Callable[[dict[str, Any]], str | None] | None = None,
+) -> type:
+    """The command of an evaluation: its fields as options, which target, and how the result is shown.
+
+    Args:
+        evaluation: The evaluation; each of its fields is an option, and its docstring is the command's help.
+        show: Prints the result for people.
+        target: Options that say which network is evaluated.
+        after: What the result gains from the record and the target's options, each time the command is run.
+        failure: Why a result, though it was computed and shown, must not be used; None for nearly all.
+    """
+
+    def run_command(self: Any) -> dict[str, Any]:
+        record = run(self.evaluation, self.target.target(self.common), progress=self.common.progress)
+        return {**record_document(record), **({} if after is None else after(record, self.target))}
+
+    members: dict[str, Any] = {"run": run_command, "show": lambda self, result: show(result)}
+    members["failure"] = lambda self, result: None if failure is None else failure(result)
+    command = make_dataclass(
+        f"{evaluation.__name__}Command",
+        [
+            ("target", Annotated[target, FLAT], field(default_factory=target)),
+            ("evaluation", Annotated[evaluation, FLAT], field(default_factory=evaluation)),
+            ("common", CommonOptions, field(default_factory=Common)),
+        ],
+        frozen=True,
+        namespace=members,
+    )
+    command.__doc__ = evaluation.__doc__
+    return command

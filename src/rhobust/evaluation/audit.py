@@ -1,0 +1,216 @@
+"""Check what a record certifies: every number again from its counts, and the noise of some examples drawn again."""
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from rhobust.certificates import Smoothing, VoteCounter, certification_plan, certify_stream, scope_of_validity
+from rhobust.evaluation.base import evaluation_of
+from rhobust.evaluation.certified import certified_summary
+from rhobust.evaluation.certify import Certify, certificate_row
+from rhobust.evaluation.shift import CertifyShift
+from rhobust.evaluation.target import Target
+from rhobust.measurements import same
+from rhobust.progress import ProgressCallback, ProgressEvent, no_progress, progress_or_default
+from rhobust.records import COMPRESSED, PLAIN, Record, Row, read_record, settings_hash
+from rhobust.runtime import resolve_device
+
+AUDITED = ("certify", "certify-shift")
+"""Kinds of records that can be audited."""
+BLOCK = 100
+"""Points of a shift certificate that are drawn again together."""
+
+
+def audit_record(
+    path: Path | str,
+    *,
+    device: torch.device | str,
+    share: float = 0.05,
+    seed: int = 0,
+    data: str | None = None,
+    root: Path | str | None = None,
+    progress: ProgressCallback | None = None,
+) -> Row:
+    """Audit one record of `certify` or `certify-shift`.
+
+    Every radius is computed again from its counts, and the summary, or the bound for distributions, from the rows.
+    Then a share of the examples, chosen by the seed, is sampled again with the recorded noise: the network, whose
+    weights and data must be those of the record, has to give the same counts. A bound for distributions also depends on
+    how many classes and pixels the data has, so its network and data are needed in any case.
+
+    Args:
+        path: The record; the network is that of its folder.
+        device: Where to sample again; of the kind that the record names.
+        share: Share of the examples that are sampled again, at least one; 0 for none.
+        seed: Chooses them.
+        data: Test data; default: that of the folder's own config.
+        root: Folder of the data sets.
+        progress: Progress callback; default: shown on stderr.
+
+    Returns:
+        What was checked, and one entry per problem.
+    """
+    if not 0 <= share <= 1:
+        raise ValueError(f"share must be in [0, 1], got {share}")
+    path, device = Path(path), resolve_device(device)
+    record = read_record(path)
+    if record.kind not in AUDITED:
+        raise ValueError(f"{path} must be a record of {' or '.join(AUDITED)}, got one of {record.kind}")
+    if not record.rows:
+        raise ValueError(f"{path} must hold at least one example, got none")
+    try:
+        evaluation: Any = evaluation_of(record.kind, record.settings)
+        problems = list(_header(record))
+        if isinstance(evaluation, Certify):
+            problems += [*_radii(record, evaluation), *_certified(record)]
+        redrawn: list[Row] = []
+        if (share or isinstance(evaluation, CertifyShift)) and not problems:
+            if share and record.settings["device"] != device.type:
+                raise ValueError(
+                    f"{path} must be sampled again on a {record.settings['device']}, got {device.type}: or set share"
+                    " to 0"
+                )
+            sigma = record.settings["sigma"]
+            target = Target.from_folder(
+                path.parent, device=device, sigma=sigma, data=data, root=root, progress=progress
+            )
+            problems += _target(record, target, drawn=bool(share))
+            if not problems:
+                redrawn = _choose(record.rows, share, seed)
+                check: Any = _redraw_radii if isinstance(evaluation, Certify) else _shift
+                problems += check(record, evaluation, redrawn, target, progress)
+    except (KeyError, TypeError) as error:
+        raise ValueError(
+            f"{path} must hold the settings and rows of {record.kind}, but {error!r} is missing or wrong"
+        ) from None
+    return {
+        "record": str(path),
+        "finished": record.summary is not None,
+        "examples": len(record.rows),
+        "redrawn": len(redrawn),
+        "draws": sum(row["n"] + record.settings["n0"] if "n" in row else row["draws"] for row in redrawn),
+        "problems": problems,
+    }
+
+
+def _header(record: Record) -> Iterator[str]:
+    name = record.path.name.removesuffix(COMPRESSED).removesuffix(PLAIN)
+    if not name.endswith(settings_hash(record.settings)):
+        yield "the header is not that of the file's name: it was changed, or the file was renamed"
+
+
+def _smoothing(settings: Row) -> Smoothing:
+    keys = ("sigma", "num_classes", "noise", "seed", "dtype", "compiled")
+    return Smoothing(**{key: settings[key] for key in keys})
+
+
+def _radii(record: Record, evaluation: Certify) -> Iterator[str]:
+    """What the counts of single examples do not prove."""
+    settings, procedure = record.settings, evaluation.certification()
+    plan = certification_plan(procedure, _smoothing(settings), dimension=settings["dimension"], alpha=settings["alpha"])
+    seen: set[int] = set()
+    for row in record.rows:
+        name, evidence = f"example {row['index']}", [tuple(step) for step in row.get("evidence", [])]
+        if row["index"] in seen:
+            yield f"{name} occurs twice"
+        seen.add(row["index"])
+        if not (0 <= row["count"] <= row["n"] <= settings["n"] and 0 <= row["top"] <= settings["n0"]):
+            yield f"{name}: impossible counts, {row['count']} of {row['n']} and {row['top']} of {settings['n0']}"
+            continue
+        reason = plan.audit(row["top"], row["count"], row["n"], evidence)
+        if reason is not None:
+            yield f"{name}: {reason}"
+            continue
+        claims = plan.claims(*(np.array([value]) for value in (row["count"], row["n"], len(evidence))))
+        found = {
+            "prediction": row["selected"] if claims.proved[0] else None,
+            "radius": float(claims.radius[0]),
+            "p_lower": float(claims.p_lower[0]),
+        }
+        for what, value in found.items():
+            if not same(row[what], value):
+                yield f"{name}: the counts give the {what} {value}, the record says {row[what]}"
+
+
+def _certified(record: Record) -> Iterator[str]:
+    """What the rows do not add up to."""
+    if record.summary is None:
+        return
+    for key, found in certified_summary(record.rows, record.settings).items():
+        said = record.summary.get(key)
+        if key == "statement" and said == found.removesuffix(scope_of_validity(record.settings["noise"])):
+            continue  # older records lack the last sentence
+        if not same(said, found):
+            yield f"the rows give another {key} than the summary"
+
+
+def _target(record: Record, target: Target, *, drawn: bool) -> Iterator[str]:
+    settings, labels = record.settings, target.data.labels
+    for key, found in target.identity().items():
+        # On another device nothing is sampled again, and the rows are taken unchanged.
+        if key != "dtype" and (drawn or key != "device") and settings[key] != found:
+            yield f"the record is of the {key} {settings[key]}, here it is {found}"
+            return
+    expected = set(target.data.places(settings["limit"], settings["stride"]))
+    found = {row["index"] for row in record.rows}
+    if found - expected or (record.summary is not None and expected - found):
+        yield f"{len(found - expected)} examples are not those of the settings, and {len(expected - found)} are missing"
+        return
+    wrong = [row for row in record.rows if int(labels[row["index"]]) != row["label"]]
+    if wrong:
+        yield f"example {wrong[0]['index']}: the label is {int(labels[wrong[0]['index']])}, not {wrong[0]['label']}"
+
+
+def _redraw_radii(
+    record: Record, evaluation: Certify, rows: list[Row], target: Target, progress: ProgressCallback | None
+) -> Iterator[str]:
+    counter = VoteCounter(target.model, target.data.images.to(target.device), _smoothing(record.settings))
+    inputs = [(row["index"], row["index"]) for row in rows]
+    stream = certify_stream(counter, evaluation.certification(), inputs, alpha=evaluation.alpha)
+    with progress_or_default(progress) as notify:
+        for number, (row, certificate) in enumerate(zip(rows, stream, strict=True), start=1):
+            yield from _otherwise(row, certificate_row(row["index"], row["label"], certificate))
+            notify(ProgressEvent(f"audit {record.path.name}", number, len(rows), "examples"))
+
+
+def _shift(
+    record: Record, evaluation: CertifyShift, rows: list[Row], target: Target, progress: ProgressCallback | None
+) -> Iterator[str]:
+    """What the rows of a shift certificate do not prove, and what is different when sampled again."""
+    settings, noise = record.settings, evaluation.procedure(target).smoothing.noise
+    if settings["noise"] != noise:
+        yield f"the record is of {settings['noise']} noise, the images need {noise}"
+        return
+    for row in record.rows:
+        if row["draws"] != settings["draws"] or not 0 <= row["errors"] <= row["draws"]:
+            yield f"example {row['index']}: impossible counts, {row['errors']} of {row['draws']}"
+            return
+    if record.summary is not None:
+        found = evaluation.summarise(target, record.rows)
+        yield from (
+            f"the rows give another {key} than the summary"
+            for key, value in found.items()
+            if key != "warnings" and not same(record.summary.get(key), value)
+        )
+    with progress_or_default(progress) as notify:
+        for start in range(0, len(rows), BLOCK):
+            block = rows[start : start + BLOCK]
+            again = evaluation.rows(target, [row["index"] for row in block], no_progress)
+            yield from (problem for row, found in zip(block, again, strict=True) for problem in _otherwise(row, found))
+            notify(ProgressEvent(f"audit {record.path.name}", start + len(block), len(rows), "examples"))
+
+
+def _otherwise(row: Row, again: Row) -> Iterator[str]:
+    """What is not as a row says when it is sampled again."""
+    for key, found in again.items():
+        if not same(row[key], found):
+            yield f"example {row['index']}: sampled again, its {key} is {found}, the record says {row[key]}"
+
+
+def _choose(rows: list[Row], share: float, seed: int) -> list[Row]:
+    order = np.random.default_rng(seed).permutation(len(rows))
+    return [rows[place] for place in sorted(order[: math.ceil(share * len(rows))])]

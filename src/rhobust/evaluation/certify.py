@@ -1,0 +1,157 @@
+"""Certify the L2 radius of test examples."""
+
+import dataclasses
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Self
+
+from rhobust.certificates import (
+    AnyProcedure,
+    Certificate,
+    Dtype,
+    NoiseKind,
+    ProcedureName,
+    Smoothing,
+    certification_plan,
+    certify_stream,
+    check_batch_independence,
+    choose_procedure,
+    native_dtype,
+)
+from rhobust.evaluation.attack import RADII, check_increasing
+from rhobust.evaluation.base import Evaluation
+from rhobust.evaluation.certified import certified_summary
+from rhobust.evaluation.target import Target
+from rhobust.formatting import format_duration
+from rhobust.progress import ProgressCallback
+from rhobust.records import PROCEDURE_ON_DISK, Row
+from rhobust.settings import AUTO
+
+LONG = 60.0
+"""Seconds of certification that are announced beforehand."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Certify(Evaluation):
+    """Certify the L2 radius within which the smoothed classifier keeps its class, example by example.
+
+    Guarantee: each row alone is false with probability at most alpha over the noise (Cohen et al., 2019, with the
+    sequential test of the theory page, section 7). Rows depend on nothing but the settings: not on batches, order,
+    interruptions or the number of processes.
+    """
+
+    kind: ClassVar[str] = "certify"
+
+    radii: tuple[float, ...] | None = field(default=None, metadata=AUTO)
+    """Increasing radii to decide; sampling stops as soon as it is known which of them hold. Default: no such radii,
+    and the certified accuracy at 0, 0.25, 0.5, 0.75, 1."""
+    procedure: ProcedureName | None = field(default=None, metadata=AUTO)
+    """Certification procedure: fixed sample size, sequential test over radii, or two-stage; default: two-stage with a
+    tolerance, sequential with radii, otherwise fixed."""
+    tolerance: float | None = field(default=None, metadata=AUTO)
+    """two-stage: how much smaller than with n samples a radius may be expected to be; default: 0.05."""
+    n0: int | None = field(default=None, metadata=AUTO)
+    """Noise samples that select the class; default: 100, or 500 for two-stage, which also plans with them."""
+    n: int | None = field(default=None, metadata=AUTO)
+    """Largest number of noise samples that count it; default: 100,000."""
+    alpha: float = 1e-3
+    """Probability that one example's certificate is false."""
+    noise: NoiseKind = "grid"
+    """grid: exact integer noise, for 8-bit images; float: float32 noise."""
+    dtype: Dtype | None = field(default=None, metadata=AUTO)
+    """Arithmetic of the network, part of what is certified; default: float32, with TF32 convolutions on a GPU."""
+    compiled: bool | None = field(default=None, metadata=AUTO)
+    """Compile the network, part of what is certified too; default: do not."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.radii is not None:
+            object.__setattr__(self, "radii", check_increasing("radii", self.radii))
+
+    @property
+    def label(self) -> str:
+        return PROCEDURE_ON_DISK[self.certification().name]
+
+    def certification(self) -> AnyProcedure:
+        """The certification procedure with its parameters."""
+        return choose_procedure(self.procedure, radii=self.radii, tolerance=self.tolerance, n0=self.n0, n=self.n)
+
+    def resolve(self, target: Target) -> Self:
+        chosen = self.certification()
+        evaluation = replace(
+            super().resolve(target),
+            radii=self.radii or RADII,
+            procedure=chosen.name,
+            n0=chosen.n0,
+            n=chosen.n,
+            tolerance=getattr(chosen, "tolerance", None),
+            dtype=self.dtype or native_dtype(target.device),
+            compiled=bool(self.compiled),
+        )
+        # Refuses an alpha that the sampler's correction exceeds.
+        certification_plan(
+            chosen, evaluation.smoothing(target), dimension=math.prod(target.data.shape), alpha=self.alpha
+        )
+        return evaluation
+
+    def smoothing(self, target: Target) -> Smoothing:
+        """The smoothed classifier that is certified."""
+        return Smoothing(
+            target.smoothing_sigma(),
+            target.data.num_classes,
+            noise=self.noise,
+            seed=self.seed,
+            dtype=self.dtype or native_dtype(target.device),
+            compiled=bool(self.compiled),
+        )
+
+    def derived(self, target: Target) -> Row:
+        return {
+            **dataclasses.asdict(self.certification()),
+            **dataclasses.asdict(self.smoothing(target)),
+            "radii": list(self.radii or RADII),
+            "dimension": math.prod(target.data.shape),
+        }
+
+    def block(self, target: Target) -> None:
+        """Sampling is scheduled over all examples, and each has its rows as soon as it is decided."""
+        return
+
+    def rows(self, target: Target, examples: Sequence[int], progress: ProgressCallback) -> Iterator[Row]:
+        counter, chosen = target.counter(self.smoothing(target)), self.certification()
+        check_batch_independence(counter)
+        if chosen.name == "fixed":
+            samples = chosen.n0 + chosen.n
+            seconds = len(examples) * samples * counter.seconds_per_sample()
+            if seconds >= LONG:
+                progress(
+                    f"{len(examples):,} images with {samples:,} noise samples each take about"
+                    f" {format_duration(seconds)}: radii or a tolerance stop sampling early, a limit or a stride takes"
+                    " fewer images, a smaller n fewer samples"
+                )
+        inputs = [(index, index) for index in examples]
+        for index, certificate in zip(examples, certify_stream(counter, chosen, inputs, alpha=self.alpha), strict=True):
+            yield certificate_row(index, int(target.data.labels[index]), certificate)
+
+    def summarise(self, target: Target, rows: list[Row]) -> Row:
+        warnings = [*target.sigma_warnings(), *check_batch_independence(target.counter(self.smoothing(target)))]
+        return {**certified_summary(rows, self.settings(target)), "warnings": warnings}
+
+
+def certificate_row(index: int, label: int, certificate: Certificate) -> Row:
+    """What a record says of one example."""
+    row: Row = {
+        "index": index,
+        "label": label,
+        "prediction": certificate.prediction,
+        "radius": certificate.radius,
+        "count": certificate.count,
+        "n": certificate.n,
+        "p_lower": certificate.p_lower,
+        "selected": certificate.selected,
+        "top": certificate.top,
+    }
+    if certificate.procedure == "sequential":
+        row["evidence"] = [list(step) for step in certificate.evidence]
+    return row

@@ -1,0 +1,286 @@
+"""Bracket the worst-case loss under shift: certified from above, attacked from below, and the paper's estimate."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, ClassVar, Self
+
+import numpy as np
+from torch import Tensor, nn
+from tyro.conf import arg
+
+from rhobust.bounds import shift_lower_bound, worst_case_lower_bound
+from rhobust.certificates import (
+    BoundedLoss,
+    ClippedCrossEntropy,
+    Dtype,
+    ShiftClaim,
+    ShiftProcedure,
+    VoteCounts,
+    ZeroOne,
+    loss_smoothness,
+    native_dtype,
+    robust_surrogate,
+    sample_losses,
+    wrm_surrogate,
+)
+from rhobust.certificates.claim import LossName
+from rhobust.data import to_unit
+from rhobust.evaluation.attack import check_increasing
+from rhobust.evaluation.base import Evaluation
+from rhobust.evaluation.shift import check_target, shift_procedure
+from rhobust.evaluation.target import Target
+from rhobust.noise import LEVELS, ExampleNoise
+from rhobust.progress import ProgressCallback
+from rhobust.records import Row
+from rhobust.settings import AUTO, check_declared
+
+WRM_FACTORS = (0.55, 1.0, 4.0)
+"""Penalties of WRM in units of the network's smoothness: above one half its inner problem is concave."""
+
+
+@dataclass(frozen=True)
+class Ascent:
+    """The attack behind the estimate and the lower curve: damped ascent on the smoothed loss minus the penalty."""
+
+    gammas: tuple[float, ...] = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+    """Penalties per unit of squared distance; each gives one point of the lower curve."""
+    steps: int = 15
+    """Damped steps after the first, full one."""
+    inner_draws: int = 4
+    """Noise samples per input and step."""
+
+    def __post_init__(self) -> None:
+        check_declared(self)
+        if len(self.gammas) == 0 or not all(0 < gamma < math.inf for gamma in self.gammas):
+            shown = " ".join(f"{gamma:g}" for gamma in self.gammas)
+            raise ValueError(f"gammas must be > 0 and finite, at least one, got {shown or 'none'}")
+        for name in ("steps", "inner_draws"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be >= 1, got {getattr(self, name)}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorstCaseCurves(Evaluation):
+    """Bracket the worst mean loss of one noisy prediction under every W2 shift up to eps.
+
+    The summary holds, for each eps:
+
+    - `certified`: an upper bound for the population, from noise samples at the test points (theory, sections 4 to 7);
+    - `lower`: what the attack proves: its points are a distribution within eps, whose cost is bounded from above and
+      whose loss, under fresh noise, from below;
+    - `estimate`: the paper's gamma rho + mean phi_gamma, minimised over the gammas. Ascent need not reach the supremum
+      in phi_gamma, so this may be on either side of the truth: it is not a bound.
+
+    Guarantee: `certified` and `lower` hold with probability 1 - alpha each, each for all eps at once. With `wrm` the
+    summary also has WRM's certificate of the base network's cross-entropy near the test points, if the network is
+    smooth.
+    """
+
+    kind: ClassVar[str] = "curves"
+
+    ascent: Annotated[Ascent, arg(name="")] = Ascent()
+    """The attack."""
+    eps: tuple[float, ...] = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5)
+    """Increasing W2 distances; both bounds hold for all of them at once."""
+    loss: LossName = "cross-entropy"
+    """Loss of one noisy prediction: cross-entropy clipped at --bound, or 0-1."""
+    bound: float | None = field(default=None, metadata=AUTO)
+    """Where the cross-entropy is clipped, part of the claim; default: log(classes)."""
+    draws: int = 20
+    """Noise samples per point that estimate a loss."""
+    alpha: float = 1e-3
+    """Probability that the certified curve is false, and that the lower one is."""
+    wrm: bool = False
+    """Compute WRM's certificate of the base network too; it needs a smooth activation (--activation elu)."""
+    dtype: Dtype | None = field(default=None, metadata=AUTO)
+    """Arithmetic of the network under noise, part of what is bracketed; default: float32, with TF32 on a GPU."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "eps", check_increasing("eps", self.eps))
+        ShiftClaim(loss=self.loss, bound=self.bound)
+
+    @property
+    def label(self) -> str:
+        return self.loss
+
+    def resolve(self, target: Target) -> Self:
+        claim = ShiftClaim(loss=self.loss, bound=self.bound).resolve(target.data.num_classes)
+        evaluation = replace(
+            super().resolve(target), bound=claim.bound, dtype=self.dtype or native_dtype(target.device)
+        )
+        evaluation.procedure(target)
+        return evaluation
+
+    def procedure(self, target: Target) -> ShiftProcedure:
+        """How the test points are sampled."""
+        claim = ShiftClaim(loss=self.loss, bound=self.bound)
+        return shift_procedure(
+            target,
+            claim,
+            points=len(self.examples(target)),
+            draws=self.draws,
+            alpha=self.alpha,
+            dtype=self.dtype,
+            seed=self.seed,
+        )
+
+    def derived(self, target: Target) -> Row:
+        procedure = self.procedure(target)
+        return {
+            "bound": procedure.claim.loss_bound,
+            "classifier": procedure.claim.classifier,
+            "cost": procedure.claim.cost,
+            "noise": procedure.smoothing.noise,
+            "sigma": procedure.smoothing.sigma,
+            "dtype": procedure.smoothing.dtype,
+        }
+
+    @classmethod
+    def from_settings(cls, settings: Row) -> Self:
+        return super().from_settings({**settings, "bound": None if settings["loss"] == "0-1" else settings["bound"]})
+
+    def rows(self, target: Target, examples: Sequence[int], progress: ProgressCallback) -> Iterator[Row]:
+        procedure, examples = self.procedure(target), list(examples)
+        check_target(target, procedure.smoothing)
+        valued: BoundedLoss = ZeroOne() if self.loss == "0-1" else ClippedCrossEntropy(procedure.claim.loss_bound)
+        smoothness, _ = self._smoothness(target)
+        images = target.data.images[examples].to(target.device)
+        y = target.data.labels[examples].to(target.device)
+        counts = procedure.sample(target.model, images, y, indices=examples)
+        clean = counts.errors / self.draws if counts.losses is None else counts.losses
+        counted = counts.errors if counts.rounded_losses is None else counts.rounded_losses
+        attacks = [
+            _attack(target.model, images, y, valued, gamma, self.ascent, procedure, examples)
+            for gamma in self.ascent.gammas
+        ]
+        upper = [[] for _ in examples]
+        if smoothness is not None:
+            x = to_unit(images)
+            found = [wrm_surrogate(target.model, x, y, f * smoothness, smoothness=smoothness) for f in WRM_FACTORS]
+            upper = np.stack(found, axis=1).tolist()
+        for i, (index, label) in enumerate(zip(examples, y, strict=True)):
+            yield {
+                "index": index,
+                "label": int(label),
+                "draws": self.draws,
+                "errors": int(counts.errors[i]),
+                "counted": int(counted[i]),
+                "loss": float(clean[i]),
+                "attacks": [{name: float(column[i]) for name, column in attack.items()} for attack in attacks],
+                "wrm": upper[i],
+            }
+
+    def summarise(self, target: Target, rows: list[Row]) -> Row:
+        procedure = self.procedure(target)
+        largest, gammas = procedure.claim.loss_bound, self.ascent.gammas
+        rho = np.square(np.asarray(self.eps, dtype=float))
+        errors, counted = (np.array([row[name] for row in rows]) for name in ("errors", "counted"))
+        clean = np.array([row["loss"] for row in rows])
+        certificate = procedure.certify(VoteCounts(errors, rounded_losses=counted, losses=clean), self.eps)
+        rounds = 1 + len(gammas)
+        each = procedure.level(rounds) / rounds
+        _, start = shift_lower_bound(np.zeros(len(rows)), clean, each, limit=1.0, bound=largest)
+        points = [
+            _summed(rows, number, gamma, each, largest, _limit(gamma, procedure)) for number, gamma in enumerate(gammas)
+        ]
+        spent = [0.0, *(point["rho_upper"] for point in points)]
+        lower = np.maximum(worst_case_lower_bound(spent, [start, *(point["loss_lower"] for point in points)], rho), 0.0)
+        estimate = np.min([point["gamma"] * rho + point["phi"] for point in points], axis=0)
+        curve: list[dict[str, Any]] = [
+            {"eps": at, "rho": float(r), "certified": c, "lower": float(low), "estimate": float(guess)}
+            for at, r, c, low, guess in zip(self.eps, rho, certificate.certified_loss, lower, estimate, strict=True)
+        ]
+        summary: Row = {
+            "points": len(rows),
+            "accuracy_under_noise": certificate.accuracy_under_noise,
+            "loss_under_noise": certificate.loss_under_noise,
+            "curve": curve,
+            "attacks": points,
+            "wrm": None,
+            "statement": certificate.statement(certificate.eps[len(self.eps) // 2]),
+            "warnings": target.sigma_warnings(),
+        }
+        smoothness, reason = self._smoothness(target)
+        if self.wrm:
+            summary["wrm"] = {"smoothness": smoothness, "reason": reason}
+        if smoothness is not None:
+            phi = np.mean([row["wrm"] for row in rows], axis=0)
+            base = np.min(np.outer(rho, np.array(WRM_FACTORS) * smoothness) + phi, axis=1)
+            for point, value in zip(curve, base, strict=True):
+                point["wrm"] = float(value)
+        return summary
+
+    def _smoothness(self, target: Target) -> tuple[float | None, str | None]:
+        """The base network's smoothness, or why there is none."""
+        if not self.wrm:
+            return None, "not asked for"
+
+        def find() -> tuple[float | None, str | None]:
+            try:
+                return loss_smoothness(target.model, target.data.shape), None
+            except ValueError as error:
+                return None, str(error)
+
+        return target.once("smoothness", find)
+
+
+def _limit(gamma: float, procedure: ShiftProcedure) -> float:
+    """The largest squared distance an attacked point may have; beyond sqrt(bound / gamma) moving cannot pay."""
+    rounding = math.sqrt(procedure.dimension) / (2 * LEVELS)
+    return (math.sqrt(procedure.claim.loss_bound / gamma) + rounding) ** 2 * (1 + 1e-6)
+
+
+def _attack(
+    model: nn.Module,
+    images: Tensor,
+    y: Tensor,
+    loss: BoundedLoss,
+    gamma: float,
+    ascent: Ascent,
+    procedure: ShiftProcedure,
+    block: list[int],
+) -> dict[str, np.ndarray]:
+    """Where the ascent ends at one price: phi, and cost and loss of a point on the images' own grid beside it."""
+    x = to_unit(images)
+    smoothing = procedure.smoothing
+    found = robust_surrogate(
+        model,
+        x,
+        y,
+        gamma,
+        sigma=smoothing.sigma,
+        steps=ascent.steps,
+        draws=ascent.inner_draws,
+        loss=loss,
+        rng=ExampleNoise(smoothing.seed, f"curves:{gamma!r}", block),
+    )
+    reach = math.sqrt(loss.bound / gamma)
+    shrink = (reach / found.distance.clamp_min(1e-12)).clamp_max(1.0).view(-1, *[1] * (x.dim() - 1))
+    # A point of the images' grid takes the same exact noise as they do, and lies within the claim.
+    levels = ((x + shrink * (found.maximiser - x)).clamp(0, 1) * LEVELS).round()
+    moved, offset = levels / LEVELS, (levels - images).double() / LEVELS
+    purpose = f"curves:fresh:{gamma!r}"
+    drawn = sample_losses(model, moved, y, loss, smoothing, indices=block, draws=procedure.draws, purpose=purpose)
+    return {
+        "phi": found.phi.double().cpu().numpy(),
+        "squared_distance": offset.flatten(1).square().sum(1).cpu().numpy(),
+        "loss": drawn.values.mean(axis=1),
+    }
+
+
+def _summed(rows: list[Row], number: int, gamma: float, each: float, bound: float, limit: float) -> Row:
+    """One attack over all points: what it proves, and the means it rests on."""
+    columns = {
+        name: np.array([row["attacks"][number][name] for row in rows]) for name in ("phi", "squared_distance", "loss")
+    }
+    spent, reached = shift_lower_bound(columns["squared_distance"], columns["loss"], each, limit=limit, bound=bound)
+    return {
+        "gamma": gamma,
+        "phi": float(columns["phi"].mean()),
+        "rho": float(columns["squared_distance"].mean()),
+        "rho_upper": spent,
+        "loss": float(columns["loss"].mean()),
+        "loss_lower": reached,
+    }
