@@ -16,14 +16,10 @@ from typing import Any
 import torch
 
 from reproduction.archive import unpacked
-from reproduction.evaluate import done
-from reproduction.jobs import Job, runs_of
-from reproduction.pages import check, insert
-from reproduction.plan import BEYOND, GROUPS, SPECS, Plan, plan
-from reproduction.reproduce import Outcome, reproduce
+from reproduction.runner import GROUPS, SPECS, Plan, Store, plan, reproduce
 from reproduction.scales import SCALES
+from reproduction.specs import Job
 from reproduction.tools import TOOLS, Parser
-from reproduction.workshop import Workshop
 from rhobust.progress import no_progress
 from rhobust.training import resolve_device
 
@@ -56,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = Parser(prog="reproduction", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="tables and figures; all: the paper's; ours: our own")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="tables and figures, or all, ours, variants")
     parser.add_argument("--scale", choices=list(SCALES), default="smoke", help="how much is trained (default: smoke)")
     parser.add_argument("--out", type=Path, help="folder for runs, tables and figures (default: reproduced/SCALE)")
     parser.add_argument("--root", type=Path, help="folder of the data sets")
@@ -65,50 +61,45 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=math.inf, help="start no further work after this time")
     parser.add_argument("--draw-only", action="store_true", help="train and evaluate nothing: draw finished records")
     parser.add_argument("--records", type=Path, nargs="+", default=[], help="archives to draw from, in place of --out")
-    parser.add_argument("--into", type=Path, nargs="+", default=[], help="pages with places <!-- NAME --> to fill")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.add_argument("--quiet", action="store_true", help="show no progress")
     return parser.parse_args(arguments)
 
 
 def _run(given: argparse.Namespace) -> dict[str, Any]:
-    known = SPECS | BEYOND
-    unknown = [name for name in given.names if name not in known and name not in GROUPS]
+    unknown = [name for name in given.names if name not in SPECS and name not in GROUPS]
     if unknown or not given.names:
-        raise ValueError(f"names must be all, ours or of {', '.join(known)}, got {' '.join(unknown) or 'none'}")
-    others = {"draw-only": given.draw_only, "records": given.records, "into": given.into}
+        known, wrong = ", ".join((*GROUPS, *SPECS)), " ".join(unknown) or "none"
+        raise ValueError(f"names must be of {known}, got {wrong}")
+    others = {"draw-only": given.draw_only, "records": given.records}
     if given.plan and (other := next((name for name, value in others.items() if value), None)):
         raise ValueError(f"--plan and --{other} must not be given together")
     scale = SCALES[given.scale]
     chosen = plan(given.names, scale)
     if not chosen.specs:
         raise ValueError(f"{' '.join(given.names)} must have a data set at the scale {given.scale}, but has none")
-    names = [spec.name for spec in chosen.specs]
-    check(given.into, names)
     out = given.out or Path("reproduced") / given.scale
-    workshop = Workshop(out, resolve_device(given.device), given.root, no_progress if given.quiet else None)
+    store = Store(out, resolve_device(given.device), given.root, no_progress if given.quiet else None)
     if given.plan:
-        return count(chosen, workshop)
+        return count(chosen, store)
     if given.records:
         with unpacked(given.records) as folder:
-            outcome: Outcome = reproduce(chosen, replace(workshop, out=folder), draw_only=True, to=out)
+            outcome = reproduce(chosen, replace(store, out=folder), draw_only=True, to=out)
     else:
         with _threads(scale.threads):
-            outcome = reproduce(chosen, workshop, draw_only=given.draw_only, minutes=given.minutes)
-    for page in given.into:
-        insert(page, names, out)
-    return {"files": [str(path) for path in (*outcome.files, *given.into)], "faults": list(outcome.faults)}
+            outcome = reproduce(chosen, store, draw_only=given.draw_only, minutes=given.minutes)
+    return {"files": [str(path) for path in outcome.files], "faults": list(outcome.faults)}
 
 
-def count(chosen: Plan, workshop: Workshop) -> dict[str, Any]:
+def count(chosen: Plan, store: Store) -> dict[str, Any]:
     """Runs and evaluations of each table and figure and of all of them, each once, and how many are finished."""
-    finished = {job: done(job, workshop) for job in chosen.jobs}
+    finished = {job: store.done(job) for job in chosen.jobs}
 
     def counts(jobs: Sequence[Job]) -> dict[str, int]:
-        runs = list(dict.fromkeys(run for job in jobs for run in runs_of(job)))
+        runs = list(dict.fromkeys(run for job in jobs for run in job.runs))
         return {
             "runs": len(runs),
-            "runs_done": sum(map(workshop.trained, runs)),
+            "runs_done": sum(map(store.trained, runs)),
             "evaluations": len(jobs),
             "evaluations_done": sum(finished[job] for job in jobs),
         }

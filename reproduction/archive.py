@@ -14,14 +14,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from reproduction.evaluate import CLAIMS
-from reproduction.workshop import finished
+from reproduction.runner import CLAIMS
 from rhobust.archives import ENDING, unpack
-from rhobust.records import read_json, record_paths, write_whole
-from rhobust.training import open_run
-from rhobust.training.run import CONFIG, ENVIRONMENT, FINGERPRINT, METRICS, WEIGHTS, write_fingerprint
+from rhobust.records import is_finished, read_json, record_paths, write_whole
+from rhobust.training import open_run, write_fingerprint
 
-ANSWERS = "answers.json"
+WEIGHTS, FINGERPRINT = "model.safetensors", "weights.json"
+KEPT = ("config.json", "environment.json", "metrics.jsonl", "answers.json")
+"""Files of a run folder that are packed, besides the fingerprint of the weights and the records."""
 PRESET = 9 | lzma.PRESET_EXTREME
 
 
@@ -31,7 +31,7 @@ def pack(out: Path, archive: Path) -> list[str]:
     What the archive holds already stays. Equal contents give equal bytes.
 
     Args:
-        out: The reproduction: its run folders lie in `runs`.
+        out: The reproduction: its run folders are in `runs`.
         archive: NAME.tar.xz; the archives beside it decide which names are taken.
     """
     if not archive.name.endswith(ENDING):
@@ -61,6 +61,8 @@ def unpacked(archives: Sequence[Path]) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="rhobust-") as temporary:
         out = Path(temporary)
         for archive in archives:
+            if not archive.exists():
+                raise ValueError(f"{archive} must exist, but there is no such file")
             unpack(archive, out / "runs")
         if (out / "runs" / CLAIMS).exists():
             (out / "runs" / CLAIMS).rename(out / CLAIMS)
@@ -97,8 +99,8 @@ def _copy(run: Path, folder: Path, taken: dict[str, str]) -> None:
         target = folder / name
         target.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(Path(temporary) / FINGERPRINT, target / FINGERPRINT)
-    records = [path for path in record_paths(run) if finished(path)]
+    records = [path for path in record_paths(run) if is_finished(path)]
     pictures = [path.with_suffix(".npz") for path in records]
-    for path in (*(run / name for name in (CONFIG, ENVIRONMENT, METRICS, ANSWERS)), *records, *pictures):
+    for path in (*(run / name for name in KEPT), *records, *pictures):
         if path.exists():
             shutil.copyfile(path, target / path.name)

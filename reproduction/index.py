@@ -132,10 +132,10 @@ def _headline(run: Path, settings: Row) -> dict[str, str]:
         # A white-box attack speaks before the paper's, and of equals the one on the most images.
         images = {path: (_white_box(header), header["limit"] or math.inf) for path, header in attacks.items()}
         record = read_finished(max(images, key=images.__getitem__))
-        standing = _at(record, ROBUST)
-        told |= {"natural": _shown(standing[0.0]), "attacked": str(standing[0.0].n)}
-        if _white_box(record.settings) and radius in standing:
-            told |= {"radius": f"{radius:g}", "white_box": _shown(standing[radius])}
+        robust = _at(record, ROBUST)
+        told |= {"natural": _shown(robust[0.0]), "attacked": str(robust[0.0].n)}
+        if _white_box(record.settings) and radius in robust:
+            told |= {"radius": f"{radius:g}", "white_box": _shown(robust[radius])}
     certificates = [read_finished(path) for path in record_paths(run, "certify-[!s]*")]
     for record in sorted(certificates, key=_telling):
         proved = _at(record, CERTIFIED)

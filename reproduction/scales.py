@@ -1,18 +1,21 @@
-"""How much of the paper is done: to prove the path, in an evening, or all of it."""
+"""Scales of the reproduction: a smoke test, an evening on a laptop, hours on a GPU, or the whole paper."""
 
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from reproduction.printed import TABLES
+from torch import nn
+
+from reproduction.reported import TABLES
 from reproduction.settings import CIFAR_R, CIFAR_V, MNIST, SETUPS, TINY, Setup
 from rhobust.attacks import EOT
+from rhobust.models import Activation
 
 ScaleName: TypeAlias = Literal["smoke", "small", "gpu", "full"]
 
 
 @dataclass(frozen=True)
-class StandIn:
-    """The data set and the network that a scale takes for one of the paper's."""
+class Surrogate:
+    """The data set and the network that a scale uses for one of the paper's; at the full scale they are the same."""
 
     setup: Setup
     data: str
@@ -21,66 +24,66 @@ class StandIn:
 
 @dataclass(frozen=True)
 class Scale:
-    """What a scale trains and how closely it looks; the protocol itself is the same at every scale."""
+    """What a scale trains, and its sample sizes; the protocol is the same at every scale."""
 
     name: ScaleName
-    stand_ins: tuple[StandIn, ...]
-    """What stands for each of the paper's setups; a setup that is not here is left out of tables and figures."""
+    surrogates: tuple[Surrogate, ...]
+    """One per setup of the paper; a setup without one is left out of tables and figures."""
     kr: tuple[tuple[int, int], ...]
     """Pairs (K, r) of the table over them."""
     sigma_kr: tuple[tuple[float, int, int], ...]
     """Triples (sigma, K, r) of the table over them."""
     gammas: int
-    """Prices of moving an input that the figures with several gammas show, of each setup's."""
+    """Number of gammas per setup in the figures that show several."""
     epochs: int | None
-    """Passes over the training images at most; the paper's where none is given."""
+    """Largest number of epochs; default: the paper's."""
     lr: float | None
-    """Learning rate; the paper's where none is given."""
+    """Learning rate; default: the paper's."""
     schedule: Literal["constant", "cosine"]
     """The paper states no schedule."""
     validation: int
     """Images held out where the epoch with the highest clean accuracy is kept."""
     limit: int | None
-    """Test images attacked; all where none is given."""
+    """Test images attacked; default: all."""
     eot: EOT
-    """The attack that sees the noise."""
+    """The white-box attack on smoothed classifiers."""
     probe: bool
-    """Whether it is asked if that attack was strong enough."""
+    """Whether that attack is checked with a stronger one."""
     votes: int
-    """Noise draws that judge a smoothed prediction."""
+    """Noise samples per prediction of a smoothed classifier under attack."""
     certified: int
     """Test images certified one by one."""
     draws: int
-    """Noise draws that certify one image; Cohen et al. take 100,000."""
+    """Noise samples that certify one image; Cohen et al. take 100,000."""
     shift_draws: int
-    """Noise draws a point of the distributional certificate."""
+    """Noise samples per point of the distributional certificate."""
     measured: int
     """Images on which a claim of the paper is measured: the eps of a gamma, the curvature of the smoothed loss."""
     curvature_draws: int
-    """Noise draws an image on which the curvature of the smoothed loss is measured."""
+    """Noise samples per image for the curvature of the smoothed loss."""
     threads: int | None = None
-    """Threads of a CPU; tiny networks are fastest with one."""
+    """CPU threads; tiny networks are fastest with one."""
 
-    def stand_in(self, setup: Setup) -> StandIn | None:
-        """What stands for a setup; None where the scale leaves it out."""
-        return next((stand_in for stand_in in self.stand_ins if stand_in.setup == setup), None)
+    def surrogate(self, setup: Setup) -> Surrogate | None:
+        """The surrogate of a setup; None where the scale leaves it out."""
+        return next((surrogate for surrogate in self.surrogates if surrogate.setup == setup), None)
 
     def gammas_of(self, gammas: tuple[float, ...]) -> tuple[float, ...]:
         """As many gammas as the scale shows, the paper's default among them."""
         return tuple(sorted(sorted(gammas, key=lambda gamma: gamma != 1.5)[: self.gammas]))
 
 
-def _printed_grid(name: str) -> tuple[tuple[str, ...], ...]:
+def _reported_grid(name: str) -> tuple[tuple[str, ...], ...]:
     return TABLES[name].rows
 
 
-_KR = tuple((int(k), int(r)) for k, r in _printed_grid("table-kr"))
-# The paper does not print (2, 1) at sigma 0.12, where it did not converge; here it has its row.
-_SIGMA_KR = ((0.12, 2, 1), *((float(s), int(k), int(r)) for s, k, r in _printed_grid("table-sigma-kr")))
+_KR = tuple((int(k), int(r)) for k, r in _reported_grid("table-kr"))
+# The paper does not report (2, 1) at sigma 0.12, where it did not converge; here it has its row.
+_SIGMA_KR = ((0.12, 2, 1), *((float(s), int(k), int(r)) for s, k, r in _reported_grid("table-sigma-kr")))
 
 FULL = Scale(
     "full",
-    stand_ins=tuple(StandIn(setup, setup.data, setup.model) for setup in SETUPS),
+    surrogates=tuple(Surrogate(setup, setup.data, setup.model) for setup in SETUPS),
     kr=_KR,
     sigma_kr=_SIGMA_KR,
     gammas=3,
@@ -103,11 +106,11 @@ FULL = Scale(
 SCALES: dict[ScaleName, Scale] = {
     "smoke": Scale(
         "smoke",
-        stand_ins=(
-            StandIn(MNIST, "digits", "reproduction.stand_ins:shallow"),
-            StandIn(CIFAR_R, "digits", "reproduction.stand_ins:deep"),
-            StandIn(CIFAR_V, "digits", "reproduction.stand_ins:shallow"),
-            StandIn(TINY, "digits", "reproduction.stand_ins:deep"),
+        surrogates=(
+            Surrogate(MNIST, "digits", "reproduction.scales:shallow"),
+            Surrogate(CIFAR_R, "digits", "reproduction.scales:deep"),
+            Surrogate(CIFAR_V, "digits", "reproduction.scales:shallow"),
+            Surrogate(TINY, "digits", "reproduction.scales:deep"),
         ),
         kr=((4, 1), (4, 4), (8, 1)),
         sigma_kr=tuple((sigma, k, r) for sigma in (0.12, 0.25, 0.5) for k, r in ((2, 1), (2, 4), (4, 1))),
@@ -129,7 +132,7 @@ SCALES: dict[ScaleName, Scale] = {
     ),
     "small": Scale(
         "small",
-        stand_ins=(StandIn(MNIST, "mnist", "cnn-small"), StandIn(CIFAR_R, "mnist", "cnn-small")),
+        surrogates=(Surrogate(MNIST, "mnist", "cnn-small"), Surrogate(CIFAR_R, "mnist", "cnn-small")),
         kr=((4, 1), (4, 4)),
         sigma_kr=tuple((sigma, k, r) for sigma in (0.12, 0.25, 0.5) for k, r in ((2, 1), (4, 1))),
         gammas=2,
@@ -150,8 +153,8 @@ SCALES: dict[ScaleName, Scale] = {
     "gpu": replace(
         FULL,
         name="gpu",
-        stand_ins=tuple(
-            StandIn(setup, "tiny-imagenet-50" if setup == TINY else setup.data, setup.model) for setup in SETUPS
+        surrogates=tuple(
+            Surrogate(setup, "tiny-imagenet-50" if setup == TINY else setup.data, setup.model) for setup in SETUPS
         ),
         kr=((4, 1), (4, 4), (8, 1)),
         sigma_kr=tuple((sigma, k, r) for sigma in (0.12, 0.25, 0.5) for k, r in ((2, 1), (4, 1), (4, 4))),
@@ -162,3 +165,16 @@ SCALES: dict[ScaleName, Scale] = {
     ),
     "full": FULL,
 }
+
+_ACTIVATIONS = {"relu": nn.ReLU, "elu": nn.ELU}
+
+
+def shallow(num_classes: int = 10, activation: Activation = "relu") -> nn.Module:
+    """Network of the smoke scale for 8x8 images: one hidden layer of 32."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 32), _ACTIVATIONS[activation](), nn.Linear(32, num_classes))
+
+
+def deep(num_classes: int = 10, activation: Activation = "relu") -> nn.Module:
+    """Network of the smoke scale for 8x8 images: two hidden layers of 24."""
+    act = _ACTIVATIONS[activation]
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 24), act(), nn.Linear(24, 24), act(), nn.Linear(24, num_classes))

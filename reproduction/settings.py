@@ -1,17 +1,17 @@
-"""The paper's settings: what it trains, on what, and how it attacks. Numbers that stand in a table are read there."""
+"""The paper's settings: what it trains, on what, and how it attacks. Numbers of its tables are read from them."""
 
 from dataclasses import dataclass
 
-from reproduction.printed import TABLES
+from reproduction.reported import TABLES
 
 SIGMA = 0.1
 """Noise unless another is named (Section 5.1, "Noise level")."""
 MNIST_SIGMA = 0.05
 """Noise on MNIST for gamma 0.25, 1.5 and 3 (supplement B.3, "Results of varying gamma")."""
 GAMMA = 1.5
-"""Price of moving an input, unless another is named (Section 5.1)."""
+"""Penalty, unless another is named (Section 5.1)."""
 GRID_GAMMA = 1.16
-"""Price in the table over sigma, K and r (its caption)."""
+"""Penalty in the table over sigma, K and r (its caption)."""
 STEPS, DRAWS = 4, 4
 """K and r unless others are named (Section 5.1, "Sample number and PGD iterations")."""
 ATTACK_STEPS = (20, 100)
@@ -19,13 +19,13 @@ ATTACK_STEPS = (20, 100)
 MATCH_STEPS = 15
 """Steps of the ascent that gives a gamma its eps (Section 5, "Training hyperparameters")."""
 BATCH_SIZE = 128
-"""Images a weight update (Section 5, "Training hyperparameters")."""
+"""Images per weight update (Section 5, "Training hyperparameters")."""
 METHODS = ("PGD", "TRADES", "STN", "SmoothAdv", "Smoothing", "NAL")
 """The rows of Table 2."""
 SMOOTHED = ("NAL", "SmoothAdv", "Smoothing", "STN")
 """The methods of the figures on certified accuracy."""
 UNLISTED_GAMMAS = (0.25, 1.5, 5.0)
-"""Our choice for the figures that show Tiny ImageNet at several gammas: those of CIFAR-10."""
+"""Our choice for the figures that show Tiny ImageNet at several gammas: the gammas of CIFAR-10."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Setup:
 def _setup(name: str, data: str, model: str, sigma: float) -> Setup:
     table, baselines = TABLES["table1"], TABLES["baselines"]
     gammas, eps = ([float(word) for word in table.text((name,), column).split()] for column in ("gamma", "eps"))
-    # The supplement's table states the epochs a data set; its settings are the same for all methods.
+    # The supplement's table states the epochs per data set; its settings are the same for all methods.
     epochs = int(baselines.text((name.partition(" (")[0], "WRM"), "epochs"))
     eta2 = float(table.text((name,), "eta2"))
     return Setup(name, data, model, sigma, eta2, epochs, tuple(zip(gammas, eps, strict=True)))

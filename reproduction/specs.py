@@ -1,58 +1,92 @@
-"""What a table and a figure are before they are filled: cells and curves that name the evaluations they rest on."""
+"""Tables and figures before they are filled: cells and curves that name the evaluations they are read from."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Literal
 
-from reproduction.jobs import Job, Training, runs_of
 from reproduction.scales import Scale
 from reproduction.settings import Setup
+from rhobust.evaluation import Evaluation
+from rhobust.training import TrainConfig
 
 
 @dataclass(frozen=True)
-class Reading:
-    """One number of an evaluation: what is read, and where on its curve."""
+class Job:
+    """A training run and one evaluation of it; equal jobs of two tables are one job."""
+
+    run: TrainConfig | None
+    """None for an evaluation that needs no network."""
+    evaluation: Evaluation | None = None
+    """None for the training itself: its loss and accuracy, epoch by epoch."""
+    sigma: float | None = None
+    """Smoothing noise of the classifier under evaluation; default: that of the training, if any."""
+    source: TrainConfig | None = None
+    """The run on which a transfer attack is crafted."""
+    split: Literal["test", "train"] = "test"
+    """The images that are evaluated."""
+    skip: int = 0
+    """Leave out so many leading test images, those that other tables attack."""
+
+    @property
+    def runs(self) -> tuple[TrainConfig, ...]:
+        """The runs that must be trained first, the evaluated one last."""
+        return tuple(run for run in (self.source, self.run) if run is not None)
+
+    @property
+    def word(self) -> str:
+        """What messages call it."""
+        return "training" if self.evaluation is None else self.evaluation.kind
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One quantity of an evaluation's record."""
 
     job: Job
-    what: str
+    quantity: str
     at: float = 0.0
+    """Radius, eps or gamma at which it is read."""
     first: int | None = None
-    """Of an attack only the first so many images, those that another attack looked at; None for all."""
+    """Of an attack only the first so many images, those of another attack; None for all."""
 
 
-class Asked(ABC):
+class Spec(ABC):
     """A table or figure before it is filled."""
+
+    name: str
+    title: str
+    notes: tuple[str, ...]
 
     @property
     @abstractmethod
-    def readings(self) -> tuple[Reading, ...]:
-        """What stands in it."""
+    def metrics(self) -> tuple[Metric, ...]:
+        """What is shown."""
 
     @property
     def jobs(self) -> tuple[Job, ...]:
-        """What it rests on, each job once."""
-        return tuple(dict.fromkeys(reading.job for reading in self.readings))
+        """What it is read from, each job once."""
+        return tuple(dict.fromkeys(metric.job for metric in self.metrics))
 
 
 @dataclass(frozen=True)
 class Seeds:
     """The same number of trainings that differ in their seed alone; their mean is shown, and each of them."""
 
-    readings: tuple[Reading, ...]
+    metrics: tuple[Metric, ...]
     """In the order of the seeds."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A printed number and ours."""
+    """A reported number and ours."""
 
     column: str
-    printed: float | None
-    """None where the paper prints nothing."""
-    ours: tuple[Reading | Seeds, ...]
+    reported: float | None
+    """None where the paper reports nothing."""
+    ours: tuple[Metric | Seeds, ...]
     """One for each of the table's sources."""
     notes: tuple[str, ...] = ()
-    """Defects of the printed number."""
+    """Defects of the reported number."""
 
 
 @dataclass(frozen=True)
@@ -64,25 +98,25 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Table(Asked):
-    """A table of the paper, to be filled."""
+class Table(Spec):
+    """A table of numbers."""
 
     name: str
     title: str
     keys: tuple[str, ...]
     """Titles of the columns that name a row."""
     sources: tuple[str, ...]
-    """What ours are: "PGD-20", "EOT"."""
+    """What our numbers come from: "PGD-20", "EOT"."""
     lines: tuple[Line, ...]
     notes: tuple[str, ...] = ()
     flat: bool = False
-    """Whether a line is one row, with printed numbers in columns of their own; it has one source then."""
+    """Whether a line is one row, with reported numbers in columns of their own; such a table has one source."""
 
     @property
-    def readings(self) -> tuple[Reading, ...]:
-        """What stands in the table, in the order of the cells."""
+    def metrics(self) -> tuple[Metric, ...]:
+        """What the table shows, in the order of the cells."""
         ours = [one for line in self.lines for cell in line.cells for one in cell.ours]
-        return tuple(reading for one in ours for reading in (one.readings if isinstance(one, Seeds) else (one,)))
+        return tuple(metric for one in ours for metric in (one.metrics if isinstance(one, Seeds) else (one,)))
 
 
 Dash = Literal["solid", "dashed", "dotted", "dashdot"]
@@ -91,19 +125,19 @@ Points = tuple[tuple[float, float], ...]
 
 @dataclass(frozen=True)
 class Curve:
-    """One line of a panel, or one point where it has a single one."""
+    """One line of a panel, or a single point."""
 
-    source: Reading | Points
-    """What is read, or points that the paper prints."""
+    source: Metric | Points
+    """What is read, or points that the paper reports."""
     colour: str
-    """What its colour stands for: a method, a gamma, an eps. It stands in the legend."""
+    """What its colour denotes, for the legend: a method, a gamma, an eps."""
     kind: str = ""
-    """What its dash, or the marker of a single point, stands for; nothing where the colour says it all."""
+    """What its dash, or the marker of a single point, denotes; empty if the colour is enough."""
     dash: Dash = "solid"
     label: str = ""
-    """Words beside a single point; points of one colour that have them are joined."""
+    """Text at a single point; labelled points of one colour are joined."""
     falling: bool = False
-    """Whether the curve only falls, and is drawn as steps: what is proved is not interpolated."""
+    """Whether the curve is non-increasing and drawn as steps: proved values are not interpolated."""
 
 
 @dataclass(frozen=True)
@@ -117,8 +151,8 @@ class Panel:
 
 
 @dataclass(frozen=True)
-class Figure(Asked):
-    """A figure of the paper, to be drawn."""
+class Figure(Spec):
+    """A figure of panels."""
 
     name: str
     title: str
@@ -128,15 +162,15 @@ class Figure(Asked):
     notes: tuple[str, ...] = ()
 
     @property
-    def readings(self) -> tuple[Reading, ...]:
+    def metrics(self) -> tuple[Metric, ...]:
         """What is drawn, in the order of the curves."""
         sources = [curve.source for panel in self.panels for curve in panel.curves]
-        return tuple(source for source in sources if isinstance(source, Reading))
+        return tuple(source for source in sources if isinstance(source, Metric))
 
 
 @dataclass(frozen=True)
-class Matrix(Asked):
-    """A heat map of the paper, to be drawn: one number for each pair of models."""
+class Matrix(Spec):
+    """A heat map: one number per pair of models."""
 
     name: str
     title: str
@@ -144,49 +178,49 @@ class Matrix(Asked):
     y: str
     names: tuple[str, ...]
     """The models, along both sides."""
-    rows: tuple[tuple[Reading, ...], ...]
+    rows: tuple[tuple[Metric, ...], ...]
     """What is drawn, row by row."""
     notes: tuple[str, ...] = ()
 
     @property
-    def readings(self) -> tuple[Reading, ...]:
+    def metrics(self) -> tuple[Metric, ...]:
         """What is drawn."""
-        return tuple(reading for row in self.rows for reading in row)
+        return tuple(metric for row in self.rows for metric in row)
 
 
 @dataclass(frozen=True)
-class Front(Asked):
-    """A table of methods against a family of ours, each at the method's own natural accuracy."""
+class ParetoTable(Spec):
+    """Baselines against a family of our networks, each at the baseline's natural accuracy."""
 
     name: str
     title: str
     family: str
-    """What the members are called together."""
-    members: tuple[tuple[str, Reading], ...]
+    """Name of the family."""
+    members: tuple[tuple[str, Metric], ...]
     """Name and attack of each; they differ in natural accuracy."""
-    rivals: tuple[tuple[str, Reading], ...]
+    baselines: tuple[tuple[str, Metric], ...]
     radii: tuple[float, ...]
     """Where they are compared."""
     notes: tuple[str, ...] = ()
 
     @property
-    def readings(self) -> tuple[Reading, ...]:
-        """What is compared: the rivals, then the members."""
-        return tuple(reading for _, reading in (*self.rivals, *self.members))
+    def metrics(self) -> tuple[Metric, ...]:
+        """What is compared: the baselines, then the members."""
+        return tuple(metric for _, metric in (*self.baselines, *self.members))
 
 
 @dataclass(frozen=True)
 class Pair:
-    """The same number of two networks, which were looked at on the same images."""
+    """The same quantity of two networks on the same images."""
 
     column: str
-    ours: Reading
-    theirs: Reading
+    ours: Metric
+    theirs: Metric
 
 
 @dataclass(frozen=True)
-class Differences(Asked):
-    """A table of how far networks lie above others, image by image."""
+class Differences(Spec):
+    """A table of paired differences between networks, image by image."""
 
     name: str
     title: str
@@ -197,15 +231,15 @@ class Differences(Asked):
     notes: tuple[str, ...] = ()
 
     @property
-    def readings(self) -> tuple[Reading, ...]:
+    def metrics(self) -> tuple[Metric, ...]:
         """What is compared, each once."""
         pairs = [pair for _, pairs in self.lines for pair in pairs]
-        return tuple(dict.fromkeys(reading for pair in pairs for reading in (pair.ours, pair.theirs)))
+        return tuple(dict.fromkeys(metric for pair in pairs for metric in (pair.ours, pair.theirs)))
 
 
 @dataclass(frozen=True)
-class Ledger(Asked):
-    """What tables cost, from the records of their trainings and evaluations."""
+class CostTable(Spec):
+    """Compute cost of tables, from the seconds in finished records."""
 
     name: str
     title: str
@@ -213,31 +247,28 @@ class Ledger(Asked):
     notes: tuple[str, ...] = ()
 
     @property
-    def readings(self) -> tuple[Reading, ...]:
-        """What every training and evaluation took, each once."""
-        return tuple(dict.fromkeys(reading for table in self.tables for reading in bill(table)))
+    def metrics(self) -> tuple[Metric, ...]:
+        """The seconds of every training and evaluation, each once."""
+        return tuple(dict.fromkeys(metric for table in self.tables for metric in costs(table)))
 
 
-Spec = Table | Figure | Matrix | Front | Differences | Ledger
+def costs(table: Table) -> tuple[Metric, ...]:
+    """The seconds behind a table: of its trainings, then of its evaluations."""
+    runs = dict.fromkeys(run for job in table.jobs for run in job.runs)
+    return tuple(Metric(job, "seconds") for job in (*(Job(run) for run in runs), *table.jobs))
 
 
-def bill(table: Table) -> tuple[Reading, ...]:
-    """All that a table has to pay for: the trainings, then the evaluations."""
-    runs = dict.fromkeys(run for job in table.jobs for run in runs_of(job))
-    return tuple(Reading(job, "cost") for job in (*(Training(run) for run in runs), *table.jobs))
-
-
-def stand_in_notes(scale: Scale, setups: tuple[Setup, ...]) -> tuple[str, ...]:
-    """What stands for what at this scale, and what is left out."""
-    absent = [setup.name for setup in setups if scale.stand_in(setup) is None]
+def scale_notes(scale: Scale, setups: tuple[Setup, ...]) -> tuple[str, ...]:
+    """Surrogate data sets of a scale, and what it leaves out."""
+    absent = [setup.name for setup in setups if scale.surrogate(setup) is None]
     used: dict[str, list[str]] = {}
     for setup in setups:
-        stand_in = scale.stand_in(setup)
-        if stand_in and (stand_in.data, stand_in.model) != (setup.data, setup.model):
-            what = f"{stand_in.data} with the network {stand_in.model.rpartition(':')[2]}"
+        surrogate = scale.surrogate(setup)
+        if surrogate and (surrogate.data, surrogate.model) != (setup.data, setup.model):
+            what = f"{surrogate.data} with the network {surrogate.model.rpartition(':')[2]}"
             used.setdefault(what, []).append(setup.name)
     notes = [f"{' and '.join(absent)}: left out at the scale {scale.name}."] if absent else []
     if used:
         pairs = "; ".join(f"{what} for {' and '.join(names)}" for what, names in used.items())
-        notes.append(f"Stand-ins of the scale {scale.name}: {pairs}.")
+        notes.append(f"Surrogate data sets of the scale {scale.name}: {pairs}.")
     return tuple(notes)

@@ -41,7 +41,7 @@ def index_command(arguments: Sequence[str]) -> int:
 
 
 def audit_command(arguments: Sequence[str]) -> int:
-    """Recompute everything that the packed records certify from their counts; 1 if a record does not stand."""
+    """Recompute everything that the packed records certify from their counts; 1 if a record is wrong."""
     parser = Parser(prog="reproduction audit", description=audit_command.__doc__)
     default = Path("results") / "records"
     parser.add_argument("records", type=Path, nargs="?", default=default, help=f"archives (default: {default})")

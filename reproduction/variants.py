@@ -1,4 +1,4 @@
-"""Changes of NAL that were tried: methods of one's own, trained and attacked like those of the package."""
+"""Variants of NAL that were tried: user-defined methods, trained and attacked like those of the package."""
 
 import math
 import sys
@@ -9,20 +9,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rhobust.attacks.gradient import ascend, base_loss, label_losses
-from rhobust.methods import NAL, Loss, SmoothAdv
-from rhobust.methods.base import consistency_loss, penalised_step, squared_distance
-from rhobust.methods.trades import divergence
-from rhobust.models.inference import StepRule, frozen
+from rhobust.attacks import ascend, base_loss, label_losses
+from rhobust.methods import NAL, Loss, SmoothAdv, consistency_loss, divergence, penalised_step, squared_distance
+from rhobust.models import StepRule, frozen
 from rhobust.noise import DrawnNoise, Noise
 
 PROBIT_LIMIT = 4.0
-"""Psi's slope is taken at most so many standard deviations out: beyond, a few draws know nothing of p."""
+"""Psi's slope is clipped at so many standard deviations: a few noise samples do not resolve p beyond."""
 
 
 @dataclass(frozen=True)
 class NalRho:
-    """NAL by its primal: climb the mean loss of the batch within mean ||x - x0||^2 <= rho, whatever the price.
+    """NAL by its primal: maximise the mean loss of the batch within mean ||x - x0||^2 <= rho, without a penalty.
 
     The ball is one of distributions: inputs share the budget, and those with a steeper loss take more of it.
     """
@@ -54,8 +52,8 @@ class NalMixed(NAL):
     """Share of the input itself in the loss."""
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> Loss:
-        clean, moved, labels, worst = self.both(model, x, y, rng)
-        value = self.share * F.cross_entropy(clean, labels) + (1 - self.share) * F.cross_entropy(moved, labels)
+        clean, adversarial, labels, worst = self.both(model, x, y, rng)
+        value = self.share * F.cross_entropy(clean, labels) + (1 - self.share) * F.cross_entropy(adversarial, labels)
         return Loss(value, squared_distance(worst, x))
 
     def both(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -64,8 +62,8 @@ class NalMixed(NAL):
             worst = self.maximise(frozen_model, x, y, rng)
         noise = self.sigma * rng.normal(x, self.draws)
         pairs = torch.cat([(x + noise).flatten(0, 1), (worst + noise).flatten(0, 1)])
-        clean, moved = model(pairs).chunk(2)
-        return clean, moved, torch.cat([y] * self.draws), worst
+        clean, adversarial = model(pairs).chunk(2)
+        return clean, adversarial, torch.cat([y] * self.draws), worst
 
 
 @dataclass(frozen=True)
@@ -75,16 +73,16 @@ class NalConsistent(NalMixed):
     beta: float = 6.0
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> Loss:
-        clean, moved, labels, worst = self.both(model, x, y, rng)
-        value = F.cross_entropy(clean, labels) + self.beta * divergence(clean, moved).mean()
+        clean, adversarial, labels, worst = self.both(model, x, y, rng)
+        value = F.cross_entropy(clean, labels) + self.beta * divergence(clean, adversarial).mean()
         return Loss(value, squared_distance(worst, x))
 
 
 @dataclass(frozen=True)
 class NalMargin(NAL):
-    """NAL whose inputs climb the margin of the best other class instead of the cross-entropy.
+    """NAL with an inner ascent on the margin of the runner-up class instead of the cross-entropy.
 
-    Where a network is sure, cross-entropy is flat and inputs stay where they are; the margin's slope stays.
+    Where the network is confident, cross-entropy is flat and inputs are not perturbed; the margin keeps its slope.
     """
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> Loss:
@@ -99,8 +97,8 @@ class NalMargin(NAL):
         return trained_at(model, worst, x, y, self.sigma, self.draws, rng)
 
 
-class Steady(Protocol):
-    """A method whose noisy copies are asked to agree."""
+class Consistency(Protocol):
+    """A method with consistency regularization (Jeong and Shin)."""
 
     @property
     def sigma(self) -> float: ...
@@ -112,27 +110,27 @@ class Steady(Protocol):
 
 @dataclass(frozen=True)
 class NalSteady(NAL):
-    """NAL with `agreement` at little cost: it climbs on its draws, and copies of their own are asked to agree."""
+    """NAL with consistency regularization on fresh noise samples, besides those of the inner ascent."""
 
     agreement: float = 10.0
-    """Weight of the divergence of the copies from their mean."""
+    """Weight of the regularization."""
     copies: int = 2
     """Noisy copies of the maximiser that the weights see."""
 
     def __post_init__(self) -> None:
-        # Nal wants two draws for its agreement; here one is enough to climb on.
+        # NAL needs two noise samples for its own regularization; here the copies are extra.
         if self.copies < 2:
             raise ValueError(f"copies must be >= 2 to agree, got {self.copies}")
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> Loss:
         with frozen(model) as frozen_model:
             worst = self.maximise(frozen_model, x, y, rng)
-        return Loss(steady_loss(self, model, worst, y, rng), squared_distance(worst, x))
+        return Loss(regularised_loss(self, model, worst, y, rng), squared_distance(worst, x))
 
 
 @dataclass(frozen=True)
 class SmoothadvSteady(SmoothAdv):
-    """SmoothAdv with the same term."""
+    """SmoothAdv with the same regularization."""
 
     agreement: float = 10.0
     copies: int = 2
@@ -141,12 +139,12 @@ class SmoothadvSteady(SmoothAdv):
         drawn = DrawnNoise(rng.normal(x, self.draws))
         with frozen(model) as frozen_model:
             worst = self.maximise(frozen_model, x, y, drawn)
-        return Loss(steady_loss(self, model, worst, y, rng), squared_distance(worst, x))
+        return Loss(regularised_loss(self, model, worst, y, rng), squared_distance(worst, x))
 
 
 @dataclass(frozen=True)
 class GaussianSteady:
-    """Smoothing with the same term: consistency training itself."""
+    """Smoothing with the same regularization: the method of Jeong and Shin."""
 
     sigma: float = 0.25
     agreement: float = 20.0
@@ -154,7 +152,7 @@ class GaussianSteady:
     copies: int = 2
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> Loss:
-        return Loss(steady_loss(self, model, x, y, rng), x.new_zeros(len(x)))
+        return Loss(regularised_loss(self, model, x, y, rng), x.new_zeros(len(x)))
 
 
 @dataclass(frozen=True)
@@ -174,7 +172,7 @@ class NalFloored(NAL):
         return Loss(self.values(model, worst, y, rng).mean(), squared_distance(worst, x))
 
     def values(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> Tensor:
-        """The bounded loss of each draw, `(draws, n)`."""
+        """The bounded loss of each noise sample, `(draws, n)`."""
         logits = model((x + self.sigma * rng.normal(x, self.draws)).flatten(0, 1))
         right = logits.softmax(dim=1).gather(1, torch.cat([y] * self.draws)[:, None])
         return -((1 - self.floor) * right + self.floor / logits.shape[1]).log().view(self.draws, len(y))
@@ -182,10 +180,10 @@ class NalFloored(NAL):
 
 @dataclass(frozen=True)
 class NalAnnealed(NAL):
-    """NAL whose price falls from `first` to gamma, geometrically, over so many updates.
+    """NAL whose penalty decreases from `first` to gamma, geometrically, over so many updates.
 
-    The network's batch norm counts the updates: on the device, so that a captured step counts on, and among the
-    weights, so that a run that was killed goes on at its price.
+    The network's batch norm counts the updates: on the device, so that a captured step counts too, and in the weights,
+    so that an interrupted run continues with its penalty.
     """
 
     first: float = 5.0
@@ -194,15 +192,15 @@ class NalAnnealed(NAL):
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> Loss:
         counts = [buffer for name, buffer in model.named_buffers() if name.endswith("num_batches_tracked")]
         if not counts:
-            raise ValueError("a network whose price falls must count its updates in a batch norm, but it has none")
+            raise ValueError("an annealed penalty needs a network whose batch norm counts updates, but it has none")
         count = counts[0]
-        price = self.first * (self.gamma / self.first) ** (count / self.updates).clamp(max=1)
+        penalty = self.first * (self.gamma / self.first) ** (count / self.updates).clamp(max=1)
         with frozen(model) as frozen_model:
             worst = ascend(
                 lambda point: noisy_losses(frozen_model, point, y, self.sigma, self.draws, rng),
                 x,
                 steps=self.steps,
-                step=damped(x, price),
+                step=damped(x, penalty),
             )
         return trained_at(model, worst, x, y, self.sigma, self.draws, rng)
 
@@ -211,15 +209,16 @@ class NalAnnealed(NAL):
 class Psi:
     """Attack-free training: the mean of Psi(p, kappa) at the soft error p under noise, and a share of cross-entropy.
 
-    Psi(p, kappa) = max over tau >= 0 of Phi(Phi^-1(p) + tau) - kappa tau^2 / 2 bounds what a move of length tau sigma,
-    paid at kappa / (2 sigma^2), can do to an error of p: the objective is the distributional certificate itself.
+    Psi(p, kappa) = max over tau >= 0 of Phi(Phi^-1(p) + tau) - kappa tau^2 / 2 bounds the effect of a perturbation of
+    length tau sigma, penalised by kappa / (2 sigma^2), on an error of p: the objective is the distributional
+    certificate itself.
     """
 
     sigma: float = 0.25
     kappa: float = 0.3
     draws: int = 8
     share: float = 0.1
-    """Share of cross-entropy, without which examples that are far off have no slope."""
+    """Share of cross-entropy, without which misclassified examples have no slope."""
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> Loss:
         logits = model((x + self.sigma * rng.normal(x, self.draws)).flatten(0, 1))
@@ -236,8 +235,8 @@ def psi(p: Tensor, kappa: float, points: int = 256) -> Tensor:
     return (torch.special.ndtr(u[:, None] + tau) - kappa * tau.square() / 2).amax(1)
 
 
-def steady_loss(method: Steady, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> Tensor:
-    """Cross-entropy of noisy copies, and what they disagree by."""
+def regularised_loss(method: Consistency, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> Tensor:
+    """Cross-entropy of noisy copies with consistency regularization."""
     logits = model((x + method.sigma * rng.normal(x, method.copies)).flatten(0, 1))
     value = F.cross_entropy(logits, torch.cat([y] * method.copies))
     return value + consistency_loss(logits, method.copies, method.agreement)
@@ -261,21 +260,21 @@ def within_batch(centre: Tensor, rho: float, share: float) -> StepRule:
     def spread(offset: Tensor) -> Tensor:
         return offset.flatten(1).square().sum(1).mean().sqrt().clamp_min(1e-12)
 
-    def move(point: Tensor, gradient: Tensor, _: int) -> Tensor:
+    def step(point: Tensor, gradient: Tensor, _: int) -> Tensor:
         offset = point + share * rho**0.5 * gradient / spread(gradient) - centre
         offset = offset * (rho**0.5 / spread(offset)).clamp(max=1)
         return (centre + offset).clamp(0, 1)
 
-    return move
+    return step
 
 
-def damped(centre: Tensor, price: Tensor) -> StepRule:
-    """NAL's damped steps 1 / (2 price sqrt(k + 1)) for a price that lies on the device."""
+def damped(centre: Tensor, penalty: Tensor) -> StepRule:
+    """NAL's damped steps 1 / (2 penalty sqrt(k + 1)) for a penalty that is on the device."""
 
-    def move(point: Tensor, gradient: Tensor, number: int) -> Tensor:
-        return point + (gradient / (2 * price) - (point - centre)) / (number + 1) ** 0.5
+    def step(point: Tensor, gradient: Tensor, number: int) -> Tensor:
+        return point + (gradient / (2 * penalty) - (point - centre)) / (number + 1) ** 0.5
 
-    return move
+    return step
 
 
 METHODS = (

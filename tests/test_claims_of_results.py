@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from reproduction.pages import place
+
 from rhobust.formatting import format_number
 from rhobust.measurements import ROBUST, outcomes
 from rhobust.records import read_json, read_record

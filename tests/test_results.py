@@ -1,8 +1,8 @@
 """What the pages of results say beyond the numbers filled in from tables (`test_docs.py`) is in the records."""
 
+import hashlib
 import importlib.metadata
 import json
-import math
 import shlex
 from pathlib import Path
 from statistics import mean
@@ -10,19 +10,15 @@ from statistics import mean
 import pytest
 import torch
 
-from reproduction.filling import told_from
-from reproduction.pages import place, places, shown
-from reproduction.plan import BEYOND, SPECS, plan
-from reproduction.readings import certified_radii, robust_shares
-from reproduction.reproduce import documents
+from reproduction import variant_tables
+from reproduction.plots import draw, to_bytes
+from reproduction.runner import OURS, VARIANTS, Store, documents, place, plan
 from reproduction.scales import SCALES
-from reproduction.workshop import Workshop
 from rhobust.cli import parse
 from rhobust.commands import train
 from rhobust.formatting import format_number
-from rhobust.measurements import contradictions
+from rhobust.measurements import CERTIFIED, ROBUST, contradictions, measurements
 from rhobust.records import read_head, read_json, read_record, read_rows, record_paths
-from rhobust.stats import share
 from rhobust.training import open_run
 
 ROOT = Path(__file__).parent.parent
@@ -124,32 +120,30 @@ def test_four_steps_are_as_strong_as_twenty_of_foolbox():
     assert f"gave ratios of {ratios[0]:.1f} and {ratios[1]:.1f} for foolbox" in PAGE
 
 
-SCALE = {**dict.fromkeys(BEYOND, "gpu"), "fig1a": "small", "fig1c": "small"}
-"""The scale at which each table and figure was made."""
-ARCHIVES = {"gpu": GPU, "small": SMALL}
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-CHANGES = {path.stem for path in (RESULTS / "tables").glob("table-changes*.json")}
-"""Tables that reproduction/changes.py makes; its tests look at them."""
+DRAWN = (
+    ("gpu", GPU, tuple(OURS)),
+    ("small", SMALL, ("fig1a", "fig1c")),
+    ("gpu", ("nal-changes",), tuple(VARIANTS)),
+)
+"""Scale, archives and names of the published tables and figures."""
+NUMBERS = json.loads((ROOT / "tests" / "golden" / "published_numbers.json").read_text())
+"""Digests of all numbers of the published tables and figures, computed once from the files of version 1."""
 
 
 @pytest.fixture(scope="module")
 def made(published):
-    """What reproduce makes of the packed records now, by name."""
+    """What the reproduction makes of the packed records now, by name."""
     return {
-        spec.name: told_from(filled, published(*archives))
-        for scale, archives in ARCHIVES.items()
-        for spec, filled in documents(
-            plan([name for name in SCALE if SCALE[name] == scale], SCALES[scale]),
-            Workshop(published(*archives), torch.device("cpu")),
-            -math.inf,
-        )
+        spec.name: document
+        for scale, archives, names in DRAWN
+        for spec, document in documents(plan(names, SCALES[scale]), Store(published(*archives), torch.device("cpu")))
     }
 
 
 @pytest.fixture(scope="module")
 def runs(published):
     """All run folders behind the tables and figures."""
-    return sorted(run for archives in ARCHIVES.values() for run in (published(*archives) / "runs").iterdir())
+    return sorted(run for archives in (GPU, SMALL) for run in (published(*archives) / "runs").iterdir())
 
 
 def test_the_tables_in_the_results_are_what_the_records_give(made):
@@ -157,27 +151,37 @@ def test_the_tables_in_the_results_are_what_the_records_give(made):
         assert read_json(place(name, RESULTS)) == document, f"{name} is stale: results/README.md says how to draw it"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_the_places_in_a_page_hold_what_the_records_give(page, made):
-    there = {name: text for name, text in places(page).items() if name != "headline"}
-    assert there.keys() <= (SPECS | BEYOND).keys() | CHANGES
-    for name, content in there.items():
-        if name in CHANGES:
-            continue
-        fresh = shown(made[name], RESULTS, page)
-        assert content == fresh, f"{name} is stale: results/README.md says how to draw it"
+def digest(document):
+    """Digest of every number of a document, in order, to ten digits; words and records may change."""
+    ours = ("value", "low", "high", "n")
+    axes = ("x", "y", "low", "high", "left", "right")
+
+    def short(value):
+        return None if value is None else f"{value:.10g}"
+
+    if "lines" in document:
+        cells = [cell for line in document["lines"] for cell in line["cells"]]
+        found = [
+            [short(cell["reported"]), *([short(one.get(key)) for key in ours] for one in cell["ours"])]
+            for cell in cells
+        ]
+    elif "panels" in document:
+        curves = [curve for panel in document["panels"] for curve in panel["curves"]]
+        found = [
+            [*([short(value) for value in curve.get(key) or []] for key in axes), curve.get("n")] for curve in curves
+        ]
+    else:
+        found = [[[short(cell.get(key)) for key in ours] for cell in row] for row in document["cells"]]
+    return hashlib.sha256(json.dumps(found).encode()).hexdigest()[:16]
 
 
-def test_the_pages_show_all_of_ours():
-    shown_somewhere = {name for page in PAGES for name in places(page)} - {"headline"}
-    assert shown_somewhere == SCALE.keys() | CHANGES
+def test_no_published_number_has_changed(made):
+    assert {name: digest(document) for name, document in made.items()} == NUMBERS
 
 
 def test_the_pictures_are_drawn_from_the_records(made):
     """Only the version that drew them draws the same bytes."""
-    from reproduction.drawing import draw, to_bytes
-
-    for name in ("fig-story", "fig-front", "fig-across", "fig1a", "fig1c"):
+    for name in ("fig-summary", "fig-pareto", "fig-transfer-short", "fig1a", "fig1c"):
         picture = place(name, RESULTS).with_suffix(".svg").read_bytes()
         if f"Matplotlib v{importlib.metadata.version('matplotlib')}".encode() in picture:
             assert picture == to_bytes(draw(made[name]), "svg"), f"{name}.svg is stale"
@@ -212,11 +216,19 @@ def test_every_run_says_where_and_how_it_was_made(runs):
         assert not (folder / "model.safetensors").exists()
 
 
-def test_every_evaluation_says_what_it_took(made, runs):
-    works = [work for work in made["ledger"]["works"].values() if "fault" not in work]
-    assert {work["run"] for work in works} <= {folder.name for folder in runs}
-    assert all(work["seconds"] is None or work["seconds"] > 0 for work in works)
-    assert all(work["seconds"] for work in works if work["work"] == "training")
+def test_every_training_and_evaluation_says_what_it_took(runs):
+    for folder in runs:
+        assert all(row["seconds"] > 0 for row in read_rows(folder / "metrics.jsonl"))
+        taken = [read_record(path).summary["seconds"] for path in record_paths(folder)]
+        assert all(seconds is None or seconds > 0 for seconds in taken)
+
+
+def test_every_run_of_a_variant_is_one_that_the_table_asks_for(published):
+    asked = {config.run_id: config.epochs for config in variant_tables.runs().values()}
+    for folder in (published("nal-changes") / "runs").iterdir():
+        assert len(read_rows(folder / "metrics.jsonl")) == asked.pop(folder.name.removesuffix("-b"))
+        assert read_json(folder / "environment.json")["device"] == "cuda"
+    assert not asked
 
 
 def test_nothing_is_certified_above_what_an_attack_left(runs):
@@ -226,9 +238,9 @@ def test_nothing_is_certified_above_what_an_attack_left(runs):
             attack = read_record(path)
             assert contradictions([attack, *certificates]) == []
             if attack.settings["scored"] == "smoothed":
-                left = robust_shares(attack)
+                left = [one for one in measurements(attack) if one.quantity == ROBUST]
                 for certificate in certificates:
-                    radii = certified_radii(certificate)
-                    for radius in left:
-                        proved = share(sum(reach >= radius for reach in radii), len(radii))
-                        assert proved.low <= left[radius].high, (certificate.path, path.name, radius)
+                    proved = measurements(certificate, [one.at for one in left])
+                    certified = [one for one in proved if one.quantity == CERTIFIED]
+                    for attacked, one in zip(left, certified, strict=True):
+                        assert one.low <= attacked.high, (certificate.path, path.name, one.at)

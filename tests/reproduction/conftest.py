@@ -5,10 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from reproduction.plan import plan
-from reproduction.reproduce import reproduce
+from reproduction.runner import Store, plan, reproduce
 from reproduction.scales import SCALES
-from reproduction.workshop import Workshop
 from rhobust.attacks import EOT
 from rhobust.progress import no_progress
 
@@ -32,14 +30,14 @@ def tiny():
     return TINY
 
 
-def workshop_in(folder, progress=no_progress):
-    return Workshop(folder, torch.device("cpu"), progress=progress)
+def store_in(folder, progress=no_progress):
+    return Store(folder, torch.device("cpu"), progress=progress)
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     """A folder with a table and a figure, as they come out uninterrupted."""
     folder = tmp_path_factory.mktemp("made")
-    outcome = reproduce(plan(["table-elu", "fig-training"], TINY), workshop_in(folder))
+    outcome = reproduce(plan(["table-elu", "fig-training"], TINY), store_in(folder))
     assert outcome.faults == ()
     return folder

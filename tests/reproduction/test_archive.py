@@ -7,13 +7,13 @@ import shutil
 import pytest
 
 from reproduction.archive import pack, unpacked
-from reproduction.plan import plan
-from reproduction.reproduce import reproduce
+from reproduction.runner import plan, reproduce
 from rhobust.archives import opened
 from rhobust.records import read_json, record_paths
 from rhobust.training import open_run
-from rhobust.training.run import FINGERPRINT, WEIGHTS
-from tests.reproduction.conftest import workshop_in
+from tests.reproduction.conftest import store_in
+
+WEIGHTS, FINGERPRINT = "model.safetensors", "weights.json"
 
 NAMES = ["table-elu", "fig-training"]
 
@@ -33,7 +33,7 @@ def test_an_archive_has_no_weights_and_gives_the_same_tables(made, archive, tiny
     with unpacked([archive]) as folder:
         assert not list(folder.rglob(WEIGHTS))
         assert len(list(folder.glob(f"runs/*/{FINGERPRINT}"))) == len(list(made.glob(f"runs/*/{WEIGHTS}"))) == 4
-        outcome = reproduce(plan(NAMES, tiny), workshop_in(folder), draw_only=True, to=tmp_path)
+        outcome = reproduce(plan(NAMES, tiny), store_in(folder), draw_only=True, to=tmp_path)
     assert outcome.faults == ()
     for kind in ("tables", "figures"):
         assert files(tmp_path / kind) == files(made / kind)
@@ -52,13 +52,14 @@ def test_nothing_is_done_again_with_packed_records(archive, tiny, monkeypatch):
     def never(*_, **__):
         raise AssertionError("trained again")
 
-    monkeypatch.setattr("reproduction.evaluate.train", never)
+    monkeypatch.setattr("reproduction.runner.train", never)
     with unpacked([archive]) as folder:
-        assert reproduce(plan(NAMES, tiny), workshop_in(folder)).faults == ()
+        assert reproduce(plan(NAMES, tiny), store_in(folder)).faults == ()
         missing = record_paths(next(folder.glob("runs/*")), "attack")[0]
         missing.unlink()
-        [fault] = reproduce(plan(NAMES, tiny), workshop_in(folder)).faults
-        assert fault == f"{missing.parent} must hold its weights for more records, but they lie elsewhere"
+        [fault] = reproduce(plan(NAMES, tiny), store_in(folder)).faults
+        reason = "must hold its weights for more records, but it was published without them"
+        assert fault == f"runs/{missing.parent.name} {reason}"
 
 
 def test_equal_contents_give_equal_bytes(made, archive, tmp_path):
@@ -85,10 +86,10 @@ def test_another_network_of_the_same_config_gets_another_name(made, archive, tin
     (run / FINGERPRINT).write_text(json.dumps({**read_json(run / FINGERPRINT), "model_hash": "1" * 16}))
     assert pack(again, beside) == [f"{run.name}-c"], "a name means one network in all archives of a folder"
     with unpacked([beside]) as folder:
-        workshop = workshop_in(folder)
+        store = store_in(folder)
         config = open_run(folder / "runs" / f"{run.name}-c").config
-        assert workshop.folder(config).name == f"{run.name}-c"
-        assert workshop.model_hash(config) == "1" * 16
+        assert store.folder(config).name == f"{run.name}-c"
+        assert store.run(config).model_hash == "1" * 16
 
 
 def test_an_archive_has_its_ending(made, tmp_path):
@@ -111,5 +112,5 @@ def test_a_record_without_a_header_leaves_the_others_readable(archive, tiny, con
     with unpacked([archive]) as folder:
         path = record_paths(next(folder.glob("runs/*")), "attack")[0]
         path.write_bytes(path.read_bytes()[:60] if content == "cut" else content)
-        [fault] = reproduce(plan(NAMES, tiny), workshop_in(folder), draw_only=True).faults
-        assert fault == f"{path.parent} must hold the record of this attack, but it was not evaluated"
+        [fault] = reproduce(plan(NAMES, tiny), store_in(folder), draw_only=True).faults
+        assert fault == f"runs/{path.parent.name} must hold the record of this attack, but it was not evaluated"

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from reproduction.__main__ import count, main
-from reproduction.plan import plan
-from tests.reproduction.conftest import workshop_in
+from reproduction.runner import plan
+from tests.reproduction.conftest import store_in
 
 
 def called(capsys, *arguments):
@@ -34,7 +34,7 @@ def test_the_plan_is_a_table(tmp_path, capsys):
 
 
 def test_a_plan_knows_what_is_done(made, tiny):
-    full = count(plan(["table-elu"], tiny), workshop_in(made))
+    full = count(plan(["table-elu"], tiny), store_in(made))
     assert full["total"] == {"runs": 4, "runs_done": 4, "evaluations": 8, "evaluations_done": 8}
 
 
@@ -51,13 +51,12 @@ def test_what_is_there_is_drawn_and_what_is_missing_is_told(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["table3"], "names must be all, ours or of table1, table2"),
-        ([], "names must be all, ours or of table1"),
+        (["table3"], "names must be of all, ours, variants, table1, table2"),
+        ([], "names must be of all, ours"),
         (["fig1d", "--scale", "small"], "fig1d must have a data set at the scale small, but has none"),
         (["all", "--plan", "--draw-only"], "--plan and --draw-only must not be given together"),
         (["all", "--plan", "--records", "there"], "--plan and --records must not be given together"),
-        (["all", "--plan", "--into", "page.md"], "--plan and --into must not be given together"),
-        (["table1", "--into", "nowhere.md"], "nowhere.md must exist, but there is no such file"),
+        (["table1", "--records", "nowhere.tar.xz"], "nowhere.tar.xz must exist, but there is no such file"),
     ],
 )
 def test_mistakes_are_one_line(arguments, message, capsys):

@@ -1,13 +1,14 @@
 """The plan: what runs and evaluations each table and figure needs, each once."""
 
+import ast
 from dataclasses import fields
+from pathlib import Path
 
 import pytest
 
-from reproduction.jobs import Attack, Counterexample, Training, job_id, runs_of
-from reproduction.plan import SPECS, plan
-from reproduction.printed import TABLES
-from reproduction.runs import OURS, both_solvers, run_of
+from reproduction.experiments import OURS, both_solvers, run_of
+from reproduction.reported import TABLES
+from reproduction.runner import PAPER, SPECS, plan
 from reproduction.scales import SCALES
 from reproduction.settings import CIFAR_R, MNIST
 from reproduction.specs import Table
@@ -22,28 +23,21 @@ EVERY = [
 
 
 def test_everything_of_the_paper_has_a_name():
-    assert list(SPECS) == EVERY
+    assert list(PAPER) == EVERY
 
 
 @pytest.mark.parametrize("scale", SCALES.values(), ids=list(SCALES))
 def test_a_plan_holds_each_run_and_each_job_once(scale):
     whole = plan(["all"], scale)
-    ids = [job_id(job) for job in whole.jobs]
-    assert len(ids) == len(set(ids)) == len(set(whole.jobs))
+    assert len(whole.jobs) == len(set(whole.jobs))
     run_ids = [run.run_id for run in whole.runs]
     assert len(run_ids) == len(set(run_ids))
-    assert set(whole.runs) == {run for job in whole.jobs for run in runs_of(job)}
+    assert set(whole.runs) == {run for job in whole.jobs for run in job.runs}
     for spec in whole.specs:
         assert set(spec.jobs) <= set(whole.jobs)
     alone = [plan([spec.name], scale) for spec in whole.specs]
     assert sum(len(part.runs) for part in alone) > len(whole.runs), "runs are shared"
     assert {job for part in alone for job in part.jobs} == set(whole.jobs)
-
-
-def test_the_ids_do_not_change_from_one_process_to_the_next():
-    run = run_of(SCALES["full"], SCALES["full"].stand_in(MNIST), "NAL")
-    assert job_id(Training(run)).startswith(f"training-{run.run_id}-")
-    assert job_id(Counterexample(0.1, (5.0,))) == "counterexample-0314eae8"
 
 
 def test_the_table_of_certified_training_asks_for_radii_that_its_draws_can_reach():
@@ -54,7 +48,7 @@ def test_the_table_of_certified_training_asks_for_radii_that_its_draws_can_reach
     assert [cell.column for cell in main.cells][-2:] == ["0", "0.25"]
     assert [cell.column for cell in small.cells][-2:] == ["0.5", "0.75"]
     assert [cell.column for cell in large.cells][-1] == "1.75"
-    runs = {run.run_id for job in table.jobs for run in runs_of(job)}
+    runs = {run.run_id for job in table.jobs for run in job.runs}
     assert len(runs) == len(table.lines) == 17
     assert {(job.run.epochs, job.run.schedule) for job in table.jobs} == {(30, "cosine")}
     assert "table-certified" not in {spec.name for spec in plan(["all"], SCALES["smoke"]).specs}
@@ -63,17 +57,17 @@ def test_the_table_of_certified_training_asks_for_radii_that_its_draws_can_reach
 def test_the_main_table_attacks_each_network_as_strongly_as_it_can_be():
     main, auto = plan(["table-main", "table-autoattack"], SCALES["gpu"]).specs
     lines = {line.keys[0]: {cell.column: cell for cell in line.cells} for line in main.lines}
-    assert lines["NAL"]["0.92"].printed == 0.6693
-    assert lines["NAL"]["0"].printed == 0.8522
-    assert lines["TRADES"]["0"].printed == 0.7953
-    assert lines["NAL, damped, gamma 0.2"]["0.92"].printed is None
+    assert lines["NAL"]["0.92"].reported == 0.6693
+    assert lines["NAL"]["0"].reported == 0.8522
+    assert lines["TRADES"]["0"].reported == 0.7953
+    assert lines["NAL, damped, gamma 0.2"]["0.92"].reported is None
     for name, noisy in (("NAL", True), ("SmoothAdv", True), ("PGD", False), ("Undefended", False)):
-        protocol, strongest = (reading.job for reading in lines[name]["0.5"].ours)
-        assert isinstance(protocol.attack, attacks.PaperPGD)
-        assert isinstance(strongest.attack, attacks.EOT if noisy else attacks.PGD)
-        assert strongest.attack.restarts == 1
-        assert strongest.scored == ("smoothed" if noisy else "base")
-    versions = {line.keys[0]: line.cells[0].ours[0].job.attack.version for line in auto.lines}
+        protocol, strongest = (metric.job for metric in lines[name]["0.5"].ours)
+        assert isinstance(protocol.evaluation.attack, attacks.PaperPGD)
+        assert isinstance(strongest.evaluation.attack, attacks.EOT if noisy else attacks.PGD)
+        assert strongest.evaluation.attack.restarts == 1
+        assert strongest.evaluation.predictor == ("smoothed" if noisy else "base")
+    versions = {line.keys[0]: line.cells[0].ours[0].job.evaluation.attack.version for line in auto.lines}
     assert versions["STN"] == "rand"
     assert versions["TRADES"] == "standard"
     assert {job.run for job in auto.jobs} == {job.run for job in main.jobs}
@@ -81,7 +75,7 @@ def test_the_main_table_attacks_each_network_as_strongly_as_it_can_be():
 
 def test_a_shorter_scale_never_trains_longer_than_the_paper():
     gpu = SCALES["gpu"]
-    assert run_of(gpu, gpu.stand_in(MNIST), "NAL").epochs == 25
+    assert run_of(gpu, gpu.surrogate(MNIST), "NAL").epochs == 25
 
 
 def test_the_full_scale_is_the_paper():
@@ -108,13 +102,13 @@ def test_the_full_scale_is_the_paper():
     assert {run.keep for run in whole.runs} == {"last", "best-clean"}
 
 
-@pytest.mark.parametrize("name", [name for name in TABLES if name in SPECS and name != "table1"])
+@pytest.mark.parametrize("name", [name for name in TABLES if name in PAPER and name != "table1"])
 def test_every_printed_number_has_its_cell(name):
     table = SPECS[name](SCALES["full"])
     assert isinstance(table, Table)
     assert {cell.column for line in table.lines for cell in line.cells} == set(TABLES[name].columns)
     both = [(line.keys, cell) for line in table.lines for cell in line.cells if OURS not in line.keys]
-    shown = [cell.printed for _, cell in both if cell.printed is not None]
+    shown = [cell.reported for _, cell in both if cell.reported is not None]
     printed = [TABLES[name].accuracy(row, column) for row in TABLES[name].rows for column in TABLES[name].columns]
     assert sorted(shown) == sorted(printed)
 
@@ -127,16 +121,16 @@ def test_a_cell_is_read_where_the_paper_attacks():
     assert (paper.at, eot.at) == (0.92, 0.92)
     assert cell["MNIST robust"].ours[0].at == 0.34
     assert cell["MNIST robust"].notes != ()
-    assert isinstance(paper.job, Attack)
-    assert (paper.job.attack.steps, paper.job.scored, paper.job.sigma) == (20, "smoothed", 0.1)
-    assert eot.job.attack == SCALES["full"].eot
+    attack = paper.job.evaluation
+    assert (attack.attack.steps, attack.predictor, paper.job.sigma) == (20, "smoothed", 0.1)
+    assert eot.job.evaluation.attack == SCALES["full"].eot
     assert paper.job.run.method == NAL(sigma=0.1, gamma=1.5, steps=4, draws=4, inner="paper")
     pgd = next(line for line in table.lines if line.keys == ("PGD",)).cells[2]
-    assert pgd.ours[0].job.scored == "base"
+    assert pgd.ours[0].job.evaluation.predictor == "base"
     assert pgd.ours[0].job == pgd.ours[1].job
     assert pgd.ours[0].job.run.method == AdversarialTraining(eps=0.92)
     hundred = SPECS["table-pgd100"](SCALES["full"]).lines[0].cells[0].ours
-    assert [reading.job.attack.steps for reading in hundred] == [100, 100]
+    assert [metric.job.evaluation.attack.steps for metric in hundred] == [100, 100]
     other = SPECS["table-gamma"](SCALES["full"])
     smoothadv = next(line for line in other.lines if line.keys == ("SmoothAdv",))
     assert [cell.ours[0].job.run.method.eps for cell in smoothadv.cells[::2]] == [0.21, 0.84, 0.4, 1.53]
@@ -148,7 +142,7 @@ def test_both_solvers_stand_side_by_side():
     keys = [line.keys[0] for line in SPECS["table-kr"](SCALES["full"]).lines]
     assert keys == ["NAL", OURS] * 6
     with pytest.raises(ValueError, match="row must be a method of the paper, got Nal"):
-        run_of(SCALES["smoke"], SCALES["smoke"].stand_in(CIFAR_R), "Nal")
+        run_of(SCALES["smoke"], SCALES["smoke"].surrogate(CIFAR_R), "Nal")
 
 
 def test_a_scale_that_leaves_a_data_set_out_says_so():
@@ -157,7 +151,7 @@ def test_a_scale_that_leaves_a_data_set_out_says_so():
     table = SPECS["table2"](SCALES["small"])
     assert table.notes[-2:] == (
         "Tiny ImageNet: left out at the scale small.",
-        "Stand-ins of the scale small: mnist with the network cnn-small for MNIST and CIFAR-10 (R).",
+        "Surrogate data sets of the scale small: mnist with the network cnn-small for MNIST and CIFAR-10 (R).",
     )
     assert {cell.column for line in table.lines for cell in line.cells} == {
         *("MNIST robust", "MNIST natural", "CIFAR-10 robust", "CIFAR-10 natural")
@@ -172,3 +166,20 @@ def test_fewer_gammas_keep_the_default():
 def test_jobs_are_plain_data():
     for job in plan(["all"], SCALES["smoke"]).jobs:
         assert hash(job) == hash(type(job)(**{field.name: getattr(job, field.name) for field in fields(job)}))
+
+
+def test_every_variant_of_the_protocol_has_a_record_of_its_own():
+    table = SPECS["protocol-variants"](SCALES["gpu"])
+    assert len(table.jobs) == len(table.lines) == 12
+    assert {job.evaluation.nested for job in table.jobs} == {False}
+    assert {job.run for job in table.jobs} == {SPECS["table2"](SCALES["gpu"]).lines[-2].cells[2].ours[0].job.run}
+    assert [cell.reported for cell in table.lines[0].cells][:2] == [0.8522, 0.8155]
+
+
+def test_the_paper_is_reproduced_with_public_names_only():
+    """Of rhobust the reproduction imports packages and top modules, nothing inside a package."""
+    for path in (Path(__file__).parents[2] / "reproduction").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("rhobust"):
+                assert node.module.count(".") <= 1, f"{path.name}: {node.module}"
+                assert not any(alias.name.startswith("_") for alias in node.names)

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from reproduction.plan import SPECS
+from reproduction.runner import PAPER
 
 pytestmark = pytest.mark.slow
 
@@ -36,7 +36,7 @@ def parts(document):
         case {"lines": lines}:
             return [ours for line in lines for cell in line["cells"] for ours in cell["ours"]]
         case {"panels": panels}:
-            return [curve for panel in panels for curve in panel["curves"] if "printed" not in curve]
+            return [curve for panel in panels for curve in panel["curves"] if "reported" not in curve]
         case {"cells": cells}:
             return [cell for row in cells for cell in row]
 
@@ -45,11 +45,11 @@ def test_all_of_the_paper_is_made_and_a_kill_changes_nothing(tmp_path):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     took = finish(whole)
     files = made(whole)
-    tables = {name for name in SPECS if not name.startswith("fig")}
+    tables = {name for name in PAPER if not name.startswith("fig")}
     expected = {f"{name}.{end}" for name in tables for end in ("json", "md", "csv")}
-    expected |= {f"{name}.{end}" for name in SPECS.keys() - tables for end in ("json", "svg", "pdf")}
+    expected |= {f"{name}.{end}" for name in PAPER.keys() - tables for end in ("json", "svg", "pdf")}
     assert files.keys() == expected
-    for name in SPECS:
+    for name in PAPER:
         found = parts(json.loads(files[f"{name}.json"]))
         assert found
         for part in found:

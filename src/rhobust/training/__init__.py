@@ -12,3 +12,4 @@ from rhobust.training.loop import train as train
 from rhobust.training.run import Run as Run
 from rhobust.training.run import fill_weights as fill_weights
 from rhobust.training.run import open_run as open_run
+from rhobust.training.run import write_fingerprint as write_fingerprint

@@ -39,10 +39,15 @@ class Run:
     def finished(self) -> bool:
         return (self.folder / WEIGHTS).exists()
 
+    @property
+    def published(self) -> bool:
+        """Whether the run is finished and was published without its weights."""
+        return not self.finished and (self.folder / FINGERPRINT).exists()
+
     @cached_property
     def model_hash(self) -> str:
         """Fingerprint of the weights, sixteen hex digits."""
-        return file_hash(self.folder / WEIGHTS)
+        return self._metadata("model_hash") if self.published else file_hash(self.folder / WEIGHTS)
 
     def metrics(self) -> list[dict[str, Any]]:
         """One dictionary per epoch."""
@@ -51,6 +56,7 @@ class Run:
 
     def load_model(self, device: torch.device | str = "cpu") -> nn.Module:
         """The trained network in evaluation mode."""
+        self._check_finished()
         model = build_model(
             self.config.model,
             shape=self.shape,
@@ -74,13 +80,17 @@ class Run:
         return tuple(self._metadata("classes"))
 
     def _metadata(self, key: str) -> Any:
-        path = self.folder / WEIGHTS
-        if not path.exists():
-            raise ValueError(f"{self.folder} must hold a finished run, but {WEIGHTS} is missing: train it with resume")
-        description = weights_metadata(path)
+        path = self.folder / (FINGERPRINT if self.published else WEIGHTS)
+        if not self.published:
+            self._check_finished()
+        description = read_json(path) if self.published else weights_metadata(path)
         if key not in description:
             raise ValueError(f"{path} must hold the {key} of its training data, but does not")
         return description[key]
+
+    def _check_finished(self) -> None:
+        if not self.finished:
+            raise ValueError(f"{self.folder} must hold a finished run, but {WEIGHTS} is missing: train it with resume")
 
 
 def open_run(folder: Path | str) -> Run:
