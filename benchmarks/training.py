@@ -17,7 +17,7 @@ from rhobust.models import build_model
 from rhobust.noise import BatchNoise, stream
 from rhobust.progress import progress_or_default
 from rhobust.settings import kind_of
-from rhobust.training.distributed import Processes
+from rhobust.training import Processes
 from rhobust.training.step import CompiledStep, TrainingStep
 
 METHODS = (NAL(), AdversarialTraining(), SmoothAdv(), TRADES(), WRM())

@@ -14,8 +14,7 @@ from rhobust.archives import ENDING, opened
 from rhobust.formatting import format_number
 from rhobust.measurements import CERTIFIED, ROBUST, Measurement, measurements, read_finished
 from rhobust.records import Record, Row, read_head, read_json, record_paths, write_whole
-from rhobust.training import open_run, train_command
-from rhobust.training.run import ENVIRONMENT, FINGERPRINT, WEIGHTS, file_hash
+from rhobust.training import ENVIRONMENT, FINGERPRINT, WEIGHTS, file_hash, open_run, train_command
 
 RADIUS = {"mnist": 0.84, "cifar10": 0.92, "tiny-imagenet-50": 0.93}
 """The L2 radius of the paper's main comparison on each data set, at which the white-box attack is quoted."""

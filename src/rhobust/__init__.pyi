@@ -22,7 +22,16 @@ from rhobust.certificates import measure_shift as measure_shift
 from rhobust.certificates import robust_surrogate as robust_surrogate
 from rhobust.data import Dataset as Dataset
 from rhobust.data import load as load
+from rhobust.evaluation import Attack as Attack
+from rhobust.evaluation import Certify as Certify
+from rhobust.evaluation import CertifyShift as CertifyShift
+from rhobust.evaluation import Evaluation as Evaluation
+from rhobust.evaluation import MeasureShift as MeasureShift
 from rhobust.evaluation import Target as Target
+from rhobust.evaluation import Transfer as Transfer
+from rhobust.evaluation import WorstCaseCurves as WorstCaseCurves
+from rhobust.evaluation import find_record as find_record
+from rhobust.evaluation import run as run
 from rhobust.methods import gamma_of as gamma_of
 from rhobust.methods import rho_of as rho_of
 from rhobust.report import write_report as write_report

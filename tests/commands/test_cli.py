@@ -333,6 +333,6 @@ def test_help_says_what_to_give_and_what_a_negated_flag_does(capsys):
     shown = capsys.readouterr().out
     assert "None" not in shown.replace("None spreads", "")
     assert re.search(r"\n  --root PATH {2,}Folder of the data sets", shown)
-    assert re.search(r"\n  --no-nested {2,}Attack every example at every radius\.\n", shown)
+    assert re.search(r"\n  --no-nested {2,}Attack every example at every radius, not only", shown)
     assert "(default: True)" not in shown
     assert max(map(len, shown.splitlines())) <= 100

@@ -143,7 +143,7 @@ def test_another_record_that_breaks_more_is_told(shallow):
         progress=no_progress,
     )
     (warning,) = weak.summary["warnings"]
-    assert warning.startswith(f"another attack is stronger: {strong.path.name} succeeds on ")
+    assert warning.startswith(f"another attack is stronger: {strong.path.name} breaks ")
     elsewhere = run(
         Attack(attack=PaperPGD(gradient="raw"), radii=(0.4, 0.8), probe=False, votes=9), shallow, progress=no_progress
     )
