@@ -1,6 +1,6 @@
 """Records of an evaluation: JSON lines that survive a kill and say what they rest on.
 
-A record file is a header line (kind and settings), one line a result, and an end line with the summary.
+A record file is a header line (kind and settings), one line per result, and an end line with the summary.
 A file without its end line is unfinished: the writer continues it, a reader sees `summary is None`.
 A finished file may be compressed (`compress`); every reader takes both.
 """
@@ -57,7 +57,7 @@ def on_disk(settings: Mapping[str, Any]) -> Row:
 
 @dataclass(frozen=True)
 class Record:
-    """One evaluation as it lies on disk."""
+    """One evaluation, as it is on disk."""
 
     path: Path
     kind: str
@@ -65,7 +65,7 @@ class Record:
     settings: Row
     """Everything that decides the rows: attack, noise, seed, data, hash of the weights."""
     rows: list[Row]
-    """One dictionary a result, in the order they were computed."""
+    """One dictionary per result, in the order they were computed."""
     summary: Row | None
     """What the rows add up to; None while the evaluation is unfinished."""
     intact: bool = True

@@ -153,7 +153,7 @@ def _compared(record: Record, first: Record, radii: Sequence[float]) -> Row:
     known = _known(record, radii)
     found = measurements(record, known)
     curve = [_point(one) for one in found if one.quantity == _QUANTITIES[record.kind] and one.at in known]
-    told: Row = {
+    document: Row = {
         "file": str(record.path),
         # A table has no counts, so its radii are only claimed.
         "status": {"attack": "upper bound", "certify": "proved"}[record.kind] if record.settings else "claimed",
@@ -162,9 +162,9 @@ def _compared(record: Record, first: Record, radii: Sequence[float]) -> Row:
     }
     for one in found:
         if one.quantity == AVERAGE_RADIUS:
-            told["average_certified_radius"] = one.value
+            document["average_certified_radius"] = one.value
     if record is first:
-        return told
+        return document
     try:
         check_comparable(record, first)
         apart = [
@@ -172,8 +172,8 @@ def _compared(record: Record, first: Record, radii: Sequence[float]) -> Row:
             for at in _known(first, known)
         ]
     except ValueError as error:
-        return {**told, "not_compared": str(error)}
-    return {**told, "against_first": apart}
+        return {**document, "not_compared": str(error)}
+    return {**document, "against_first": apart}
 
 
 def _point(one: Measurement) -> Row:

@@ -22,7 +22,7 @@ from rhobust.records import Record, Row
 from rhobust.stats import share
 
 VOTE_LEVEL = 0.05
-"""Level of the two-sided binomial test that tells the votes for the label from those for the runner-up class."""
+"""Level of the two-sided binomial test of the votes for the label against those for the runner-up class."""
 EXACT = 1e-9
 """How far a number may be from the recorded one: versions of numpy and scipy round differently."""
 
@@ -179,16 +179,16 @@ def is_number(value: Any) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e12
 
 
-def same(said: object, found: object) -> bool:
+def same(stated: object, found: object) -> bool:
     """Whether two JSON values are the same, numbers up to `EXACT`."""
     if isinstance(found, Mapping):
         return (
-            isinstance(said, Mapping)
-            and said.keys() == found.keys()
-            and all(same(said[key], found[key]) for key in found)
+            isinstance(stated, Mapping)
+            and stated.keys() == found.keys()
+            and all(same(stated[key], found[key]) for key in found)
         )
     if isinstance(found, list | tuple):
-        return isinstance(said, list | tuple) and len(said) == len(found) and all(map(same, said, found))
+        return isinstance(stated, list | tuple) and len(stated) == len(found) and all(map(same, stated, found))
     if isinstance(found, float):
-        return isinstance(said, float | int) and math.isclose(said, found, rel_tol=EXACT, abs_tol=EXACT)
-    return said == found
+        return isinstance(stated, float | int) and math.isclose(stated, found, rel_tol=EXACT, abs_tol=EXACT)
+    return stated == found

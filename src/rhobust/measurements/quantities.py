@@ -48,7 +48,7 @@ class Measurement:
     status: Status
     detail: Mapping[str, Any] = field(default_factory=dict)
     """What only some have. Robust accuracy: `undecided`, `least`, `most` of votes that are not significant, and
-    `target`, the judged network of a transfer attack. Shift: `cost`, `classifier`, `baseline` (whose bound it is)."""
+    `target`, the network that a transfer attack is tested on. Shift: `cost`, `classifier`, `baseline` (whose bound)."""
 
     @property
     def direction(self) -> Direction:

@@ -274,9 +274,9 @@ def _measured(record: Record, _: Sequence[float] | None) -> Iterator[Measurement
         votes = [row for number, row in rows[key] if _integer(row, key, number) >= 0]
         if votes:
             value, part = accuracy_under_noise(votes, key), quantity.split()[1]
-            told = (record.summary or {}).get(part)
-            if isinstance(told, dict) and is_number(told.get("accuracy")) and not same(told["accuracy"], value):
-                raise _otherwise(record, quantity, told["accuracy"], value)
+            stated = (record.summary or {}).get(part)
+            if isinstance(stated, dict) and is_number(stated.get("accuracy")) and not same(stated["accuracy"], value):
+                raise _otherwise(record, quantity, stated["accuracy"], value)
             yield Measurement(quantity, 0.0 if key == "errors" else at, value, None, None, len(votes), "estimate")
     yield Measurement(CERTIFIED_AFTER, at, float(certified), None, None, len(rows["errors"]), "proved")
 
@@ -317,10 +317,10 @@ def _points(record: Record, key: str) -> list[Row]:
 
 def _check_curve(record: Record, key: str, found: Sequence[Row]) -> None:
     """Refuse a summary that has another curve than the rows give."""
-    said = {_nonnegative(point, "radius", len(record.rows) + 2): point for point in _points(record, key)}
+    stated = {_nonnegative(point, "radius", len(record.rows) + 2): point for point in _points(record, key)}
     counted = {point["radius"]: point for point in found}
-    for radius in (said.keys() | counted.keys()) if said else ():
-        ours, theirs = counted.get(radius, {}), said.get(radius, {})
+    for radius in (stated.keys() | counted.keys()) if stated else ():
+        ours, theirs = counted.get(radius, {}), stated.get(radius, {})
         for name in ("accuracy", *(ours.keys() & theirs.keys() & {"undecided", "least", "most"})):
             if name not in ours or not same(theirs.get(name), ours[name]):
                 raise _otherwise(record, f"{name} at radius {radius}", theirs.get(name), ours.get(name))
@@ -328,14 +328,14 @@ def _check_curve(record: Record, key: str, found: Sequence[Row]) -> None:
 
 def _check(record: Record, key: str, found: float) -> None:
     """Refuse a summary that has another number than the rows give."""
-    told = (record.summary or {}).get(key)
-    if told is not None and not same(told, found):
-        raise _otherwise(record, key.replace("_", " "), told, found)
+    stated = (record.summary or {}).get(key)
+    if stated is not None and not same(stated, found):
+        raise _otherwise(record, key.replace("_", " "), stated, found)
 
 
-def _otherwise(record: Record, what: str, said: object, found: object) -> ValueError:
+def _otherwise(record: Record, what: str, stated: object, found: object) -> ValueError:
     return ValueError(
-        f"{record.path} must have the summary that its rows give, but its {what} is {said}, and by the rows {found}"
+        f"{record.path} must have the summary that its rows give, but its {what} is {stated}, and by the rows {found}"
     )
 
 

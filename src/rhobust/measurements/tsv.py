@@ -1,4 +1,4 @@
-"""The table of Cohen et al.: one line an example, tab-separated, as their code and many others' write it."""
+"""The table of Cohen et al.: one line per example, tab-separated, as their code and many others' write it."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -14,7 +14,7 @@ DIGITS = 6
 def write_tsv(record: Record, path: Path | str) -> None:
     """Write the rows of a finished `certify` record as a table of Cohen et al.
 
-    An abstention is -1 there. The time of an example is its share, by draws, of the time of all.
+    An abstention is -1 there. The time of an example is its share, by noise samples, of the time of all.
     """
     if record.kind != "certify" or record.summary is None:
         raise ValueError(f"{record.path} must be a finished record of certify, got one of {record.kind}")

@@ -7,6 +7,10 @@ import html
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from rhobust.formatting import Direction, format_number, format_percent
 
 COLOURS = ("#0072b2", "#d55e00", "#008a64", "#b3508a", "#a87400", "#3d8fc4", "#4a4a4a", "#7d7200", "#6a51a3", "#8c4a2f")
 """Okabe and Ito's palette, the pale ones darkened until a line on white has a contrast of 3."""
@@ -32,7 +36,7 @@ class Point:
     low: float | None = None
     high: float | None = None
     marked: bool = True
-    """Whether a marker stands here."""
+    """Whether a marker is drawn here."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,8 @@ class Series:
     words: str
     """What the kind is called in the legend."""
     points: Sequence[Point]
+    sign: str = ""
+    """Which side of the truth its values are on: "≤" for an upper bound, "≥" for a lower bound, else nothing."""
     dash: str = ""
     hollow: bool = False
     held: bool = False
@@ -121,7 +127,7 @@ def round_above(value: float) -> float:
 def draw(chart: Chart, size: DrawingSize, *, keyed: bool = True) -> str:
     """The chart as one `<svg>` element, well-formed XML.
 
-    The legend lies below the visible box: the page has its own, and a saved figure widens the box to show it. A drawing
+    The legend is below the visible box: the page has its own, and a saved figure widens the box to show it. A drawing
     that is never saved needs none.
     """
     frame = _Frame(chart, size)
@@ -148,13 +154,45 @@ def draw(chart: Chart, size: DrawingSize, *, keyed: bool = True) -> str:
     )
 
 
+def read_out(line: Series, *, in_percent: bool) -> dict[str, Any]:
+    """The line as the read-out under the pointer shows it: already rounded, so that the script never rounds."""
+    direction: Direction = "nearest"
+    if line.sign == "≥" or line.held:
+        direction = "down" if line.sign == "≥" else "up"
+    # Robust accuracy falls with the radius: a lower bound further out and an upper bound further in both hold here. A
+    # worst loss rises, and it is the other way round.
+    rule = "next" if line.held else "last" if line.sign else "exact"
+
+    def shown(point: Point) -> list[Any]:
+        if not in_percent:
+            return [point.x, format_number(point.y, 4, direction)]
+        text = f"{format_percent(point.y, direction)}%"
+        if point.low is None or point.high is None:
+            return [point.x, text]
+        return [point.x, text, f"{format_percent(point.low, 'down')}–{format_percent(point.high, 'up')}"]
+
+    points = [shown(point) for point in line.points]
+    if rule == "next":
+        # Where the next step says the same, it says it here too.
+        points = [here for here, after in pairwise([*points, [None]]) if here[1:] != after[1:]]
+    return {
+        "label": line.label,
+        "run": line.run,
+        "kind": line.kind,
+        "sign": line.sign,
+        "rule": rule,
+        "warned": bool(line.warnings),
+        "points": points,
+    }
+
+
 def escape(text: str) -> str:
     """Text for an element or an attribute; characters XML cannot hold become a replacement mark."""
     return html.escape("".join(c if c.isprintable() else "�" for c in text))
 
 
 class _Frame:
-    """Where data coordinates lie in the drawing."""
+    """Where data coordinates are in the drawing."""
 
     def __init__(self, chart: Chart, size: DrawingSize) -> None:
         self.left, self.right = 58, size.width - 14

@@ -2,10 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any
 
-from rhobust.formatting import Direction, format_number, format_percent
 from rhobust.measurements import (
     SHIFT_LOSS,
     UNDER_NOISE,
@@ -15,7 +13,7 @@ from rhobust.measurements import (
     Measurement,
     certified,
 )
-from rhobust.report.chart import Axis, Chart, DrawingSize, Point, Series, draw, round_above
+from rhobust.report.chart import Axis, Chart, DrawingSize, Point, Series, draw, read_out, round_above
 from rhobust.report.runs import PageRecord, PageRun
 
 WIDE, NARROW, SMALL = DrawingSize(1040, 430), DrawingSize(360, 330), DrawingSize(360, 230)
@@ -127,7 +125,7 @@ def _certified_line(position: int, run: PageRun, certificate: PageRecord, end: f
         not other.on_grid and other.settings.get("sigma") == certificate.settings.get("sigma")
         for other in run.of("certify")
     )
-    # A grid falls to zero behind its last radius: beside a certificate that knows every radius it only hides it.
+    # A grid falls to zero beyond its last radius: next to a certificate that knows every radius it only hides it.
     kind, words = ("certified-grid", "Certified at chosen radii") if rough else ("certified", "Certified")
     return Series(
         label=f"{run.label}, certified",
@@ -135,6 +133,7 @@ def _certified_line(position: int, run: PageRun, certificate: PageRecord, end: f
         kind=kind,
         words=f"{words} (proved)",
         points=points,
+        sign="≥",
         held=True,
         on=not rough,
         warnings=certificate.warnings,
@@ -157,7 +156,7 @@ def _attack_line(position: int, run: PageRun, attack: PageRecord, runs: int) -> 
     points = [Point(radius, c.value, c.low, c.high) for radius, c in attack.accuracy.items()]
     on = kind in ("eot", "autoattack", "plain") or (kind == "base" and runs <= CROWD)
     label = f"{run.label}, {attack.attack_name}, {attack.predictor_name}"
-    return Series(label, position, kind, _ATTACKS[kind], points, hollow=True, on=on, warnings=attack.warnings)
+    return Series(label, position, kind, _ATTACKS[kind], points, "≤", hollow=True, on=on, warnings=attack.warnings)
 
 
 def _something_on(lines: Sequence[Series]) -> list[Series]:
@@ -204,6 +203,7 @@ def _shift_lines(position: int, run: PageRun, record: PageRecord) -> Iterator[Se
             kind=f"shift {shift.title}",
             words=f"{shift.title} (proved)",
             points=points,
+            sign="≥",
             held=True,
             on=not shift.baseline,
             warnings=record.warnings,
@@ -246,15 +246,15 @@ def _over_losses(runs: Sequence[PageRun]) -> Iterator[ChartFigure]:
 
 
 def _loss_lines(position: int, run: PageRun, losses: PageRecord) -> Iterator[Series]:
-    for kind, words, curve in (
-        ("upper", "Certified, from above (proved)", losses.curve(WORST_CERTIFIED, SHIFT_LOSS)),
-        ("lower", "Attack, from below (proved)", losses.curve(WORST_LOWER)),
-        ("guess", "The paper’s estimate (bounds nothing)", losses.curve(WORST_ESTIMATE)),
+    for kind, words, sign, curve in (
+        ("upper", "Certified, from above (proved)", "≤", losses.curve(WORST_CERTIFIED, SHIFT_LOSS)),
+        ("lower", "Attack, from below (proved)", "≥", losses.curve(WORST_LOWER)),
+        ("guess", "The paper’s estimate (bounds nothing)", "", losses.curve(WORST_ESTIMATE)),
     ):
         if curve:
-            upper, label = kind == "upper", f"{run.label}, {words}"
+            held, label, points = kind == "upper", f"{run.label}, {words}", _points(curve)
             yield Series(
-                label, position, kind, words, _points(curve), hollow=not upper, held=upper, warnings=losses.warnings
+                label, position, kind, words, points, sign, hollow=not held, held=held, warnings=losses.warnings
             )
 
 
@@ -336,44 +336,5 @@ def _figure(
         bands=any(not line.held and len(line.points) > 1 and line.points[0].low is not None for line in lines),
         crowded=crowded,
         slider=at if any(line.held for line in lines) else "",
-        document={"at": at, "series": [_read_out(line, in_percent=chart.y.percent) for line in lines]},
+        document={"at": at, "series": [read_out(line, in_percent=chart.y.percent) for line in lines]},
     )
-
-
-def _side(line: Series) -> tuple[str, Direction]:
-    """Which side of the truth a line's values are on, and the safe way to round them."""
-    if line.kind == "upper":
-        return "≤", "up"
-    if line.kind == "lower" or line.held:
-        return "≥", "down"
-    return "≤" if line.kind in _ATTACKS else "", "nearest"
-
-
-def _read_out(line: Series, *, in_percent: bool) -> dict[str, Any]:
-    """The line as the read-out shows it: already rounded, so that the script never rounds."""
-    sign, way = _side(line)
-    # Robust accuracy falls with the radius: a lower limit further out and an upper limit further in both hold here. A
-    # worst loss rises, and it is the other way round.
-    rule = "next" if line.held else "last" if sign else "exact"
-
-    def shown(point: Point) -> list[Any]:
-        if not in_percent:
-            return [point.x, format_number(point.y, 4, way)]
-        text = f"{format_percent(point.y, way)}%"
-        if point.low is None or point.high is None:
-            return [point.x, text]
-        return [point.x, text, f"{format_percent(point.low, 'down')}–{format_percent(point.high, 'up')}"]
-
-    points = [shown(point) for point in line.points]
-    if rule == "next":
-        # Where the next step says the same, it says it here too.
-        points = [here for here, after in pairwise([*points, [None]]) if here[1:] != after[1:]]
-    return {
-        "label": line.label,
-        "run": line.run,
-        "kind": line.kind,
-        "sign": sign,
-        "rule": rule,
-        "warned": bool(line.warnings),
-        "points": points,
-    }

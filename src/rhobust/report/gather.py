@@ -27,7 +27,7 @@ class Gathered:
 
 
 def gather(folders: Sequence[Path]) -> Gathered:
-    """The runs in some folders, with labels that tell them apart.
+    """The runs in some folders, with distinct labels.
 
     Args:
         folders: Run folders; each should hold a config.json.

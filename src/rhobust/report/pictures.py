@@ -22,7 +22,7 @@ _COLUMNS = ("index", "label", "radius", "prediction", "distance")
 _LEVELS = 7
 """Steps of a change on either side of zero."""
 _MORE, _LESS = (213, 94, 0), (0, 114, 178)
-"""Colours of what was added and of what was taken away; eyes that confuse red and green tell them apart."""
+"""Colours of what was added and of what was taken away; distinct for eyes that confuse red and green."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Picture:
     votes: VoteCount | None
     """None where the base network predicts."""
     scale: str
-    """The largest change of a pixel, which the strongest colour stands for."""
+    """The largest change of a pixel, which has the strongest colour."""
     before: str
     change: str
     after: str

@@ -89,8 +89,8 @@ class PageRecord:
     def statement(self) -> str:
         """The claim in words, where there is one."""
         certificate = self.summary.get("certificate")
-        told = certificate if isinstance(certificate, dict) else self.summary
-        return str(told.get("statement", "")) if self.kind not in ("attack", "certify") else ""
+        document = certificate if isinstance(certificate, dict) else self.summary
+        return str(document.get("statement", "")) if self.kind not in ("attack", "certify") else ""
 
     @property
     def alpha(self) -> float | None:

@@ -1,8 +1,7 @@
 """The page's tables: every number as one flat list, model against model, and transfer attacks."""
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 from rhobust.formatting import Direction, format_confidence, format_distance, format_number, format_percent
 from rhobust.measurements import (
@@ -281,15 +280,8 @@ class TransferTable:
     warnings: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class _Crossing:
-    """An attack crafted on one network and its effect on another; networks by their hashes."""
-
-    attack: Any
-    source: str
-    target: str
-    accuracy: Mapping[float, Measurement]
-    warnings: tuple[str, ...]
+Crossing = tuple[str, str, PageRecord]
+"""The hashes of the network that was attacked and of the one that was tested, and what was measured."""
 
 
 def transfer_tables(runs: Sequence[PageRun]) -> list[TransferTable]:
@@ -297,32 +289,27 @@ def transfer_tables(runs: Sequence[PageRun]) -> list[TransferTable]:
 
     Attacks that several networks were tested with together are apart from those that were transferred one by one.
     """
-    groups: dict[Hashable, list[_Crossing]] = {}
+    groups: dict[Hashable, list[Crossing]] = {}
     names: dict[str, str] = {}
     for run in runs:
         for record in run.of("transfer"):
             names |= _target_names(record)
-            curves: dict[str, dict[float, Measurement]] = {}
-            for one in record.curve(ROBUST):
-                curves.setdefault(str(one.detail["target"]), {})[one.at or 0.0] = one
-            attack, source = record.settings.get("attack"), str(record.settings.get("model_hash"))
-            groups.setdefault(repr(attack), []).extend(
-                _Crossing(attack, source, target, curve, record.warnings) for target, curve in curves.items()
-            )
+            group = groups.setdefault(repr(record.settings.get("attack")), [])
+            for target in dict.fromkeys(str(one.detail["target"]) for one in record.found):
+                found = tuple(one for one in record.found if one.detail["target"] == target)
+                group.append((str(record.settings.get("model_hash")), target, replace(record, found=found)))
     for run in runs:
         for record in _transferred(run):
             names.setdefault(record.crafted_on, str(record.source.get("name")))
             # One by one means on the same images: others make a table of their own.
             images = frozenset(outcomes(record.record, ROBUST, next(iter(record.accuracy))))
-            attack, own = record.settings.get("attack"), str(record.settings.get("model_hash"))
-            groups.setdefault((repr(attack), record.norm, images), []).append(
-                _Crossing(attack, record.crafted_on, own, record.accuracy, record.warnings)
-            )
+            group = groups.setdefault((repr(record.settings.get("attack")), record.norm, images), [])
+            group.append((record.crafted_on, str(record.settings.get("model_hash")), record))
     own_names = names_by_hash(runs)
     return [
         _transfer_table(group, names | own_names, list(own_names))
         for group in groups.values()
-        if len(group) > 1 and any(crossing.source != crossing.target for crossing in group)
+        if len(group) > 1 and any(source != target for source, target, _ in group)
     ]
 
 
@@ -340,14 +327,18 @@ def _transferred(run: PageRun) -> list[PageRecord]:
     return [attack for attack in attacks if attack.transferred or attack.settings.get("attack") in settings]
 
 
-def _transfer_table(group: Sequence[_Crossing], names: Mapping[str, str], order: Sequence[str]) -> TransferTable:
-    attack = group[0].attack
-    shared = set.intersection(*(set(crossing.accuracy) for crossing in group))
+def _transfer_table(group: Sequence[Crossing], names: Mapping[str, str], order: Sequence[str]) -> TransferTable:
+    records = [record for *_, record in group]
+    shared = set.intersection(*(set(record.accuracy) for record in records))
     positive = sorted(shared - {0.0}) or sorted(shared)
     radius = positive[(len(positive) - 1) // 2] if positive else None
-    name = str(attack.get("kind", "attack")) if isinstance(attack, dict) else "attack"
-    kind = ATTACKS.get(name, name.upper())
-    cells = {(crossing.source, crossing.target): _transfer_cell(crossing, radius) for crossing in group}
+    kind = ATTACKS.get(records[0].attack_kind, records[0].attack_kind.upper())
+    cells: dict[tuple[str, str], TransferCell | None] = {}
+    for source, target, record in group:
+        cells[source, target] = None
+        if radius is not None:
+            number, own = record.accuracy[radius], source == target
+            cells[source, target] = TransferCell(shown_percent(number), shown_interval(number), number.value, own)
     # The page's own networks in its order, then those that only a record names.
     sources, targets = (
         sorted(dict.fromkeys(found), key=lambda found: order.index(found) if found in order else len(order))
@@ -359,13 +350,5 @@ def _transfer_table(group: Sequence[_Crossing], names: Mapping[str, str], order:
         rows=tuple(
             (names.get(source, source), tuple(cells.get((source, target)) for target in targets)) for source in sources
         ),
-        warnings=tuple(dict.fromkeys(warning for crossing in group for warning in crossing.warnings)),
+        warnings=tuple(dict.fromkeys(warning for record in records for warning in record.warnings)),
     )
-
-
-def _transfer_cell(crossing: _Crossing, radius: float | None) -> TransferCell | None:
-    if radius is None:
-        return None
-    number = crossing.accuracy[radius]
-    own = crossing.source == crossing.target
-    return TransferCell(shown_percent(number), shown_interval(number), number.value, own)
