@@ -251,14 +251,14 @@ class RecordWriter:
         self.rows, self.summary = record.rows, record.summary
 
     def part(self, name: str) -> "RecordWriter":
-        """A writer of a part of this record, in a file beside it that no reader takes for a whole record."""
+        """A writer of a part of this record, in a file of its own that no reader takes for a whole record."""
         part = copy.copy(self)
         part.path = self.path.with_name(f"{self.path.name}.part-{name}")
         part.read()
         return part
 
     def parts(self) -> list["RecordWriter"]:
-        """The parts that lie beside the record."""
+        """The parts in the record's folder."""
         head = f"{self.path.name}.part-"
         return [self.part(path.name.removeprefix(head)) for path in sorted(self.path.parent.glob(f"{head}*"))]
 
@@ -294,7 +294,7 @@ class RecordWriter:
         self.rows += rows
 
     def finish(self, summary: Row) -> None:
-        """Add the end line; the file is complete from then on, and a later change can be told by its digest."""
+        """Add the end line; the file is complete from then on, and a later change shows in its digest."""
         self._write("")
         end = {"summary": summary, "digest": _digest(self.path.read_bytes(), summary)}
         self._write(json.dumps(end, allow_nan=False) + "\n")

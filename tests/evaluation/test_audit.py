@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from rhobust.cli import run
 from rhobust.evaluation import audit_record
-from rhobust.evaluation.certified import certified_summary
+from rhobust.evaluation.certify import certified_summary
 from rhobust.progress import no_progress
 from rhobust.records import COMPRESSED, compress, settings_hash
 

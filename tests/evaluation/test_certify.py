@@ -10,7 +10,7 @@ from rhobust.bounds import failure_quantile, lecuyer_radius, li_radius
 from rhobust.certificates import sampling as votes
 from rhobust.data import to_unit
 from rhobust.evaluation import Attack, Certify, engine, run
-from rhobust.evaluation.certified import certified_summary
+from rhobust.evaluation.certify import certified_summary
 from rhobust.measurements import certified_curve, read_tsv, write_tsv
 from rhobust.progress import no_progress
 from rhobust.records import read_record

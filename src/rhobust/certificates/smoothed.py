@@ -47,7 +47,7 @@ class Certificate:
     noise: NoiseKind
     """"grid": exact integer noise; "float": float32 noise, for ideal Gaussian noise only."""
     seed: int
-    """Random seed; with the example's index it names the noise."""
+    """Random seed; with the index of the example it identifies the noise stream."""
     procedure: str
     """Certification procedure: "fixed", "sequential" or "two-stage"."""
     dtype: Dtype
@@ -231,7 +231,7 @@ class SmoothedClassifier(nn.Module):
         """Predicted class of each input by n votes, or None (abstention).
 
         Guarantee: with probability at most alpha a prediction is given that is not the class most probable under noise.
-        An input must not have been made with knowledge of the seed, which with its place in x names the noise.
+        An input must not have been made with knowledge of the seed, which with its place in x identifies the noise.
         """
         predictions = predict_inputs(self.model, x, self._smoothing(x, seed), indices=range(len(x)), n=n, alpha=alpha)
         return [prediction.prediction for prediction in predictions]

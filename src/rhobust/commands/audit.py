@@ -16,18 +16,18 @@ from rhobust.training import resolve_device
 
 @dataclass(frozen=True)
 class Audit:
-    """Recompute what records certify from their counts, and draw some of the noise again; exit code 1 if not so."""
+    """Recompute what records certify from their counts, and sample some examples again; exit code 1 on a mismatch."""
 
     records: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RECORD [RECORD ...]")]
-    """Record files of certify and certify-shift, run folders or archives (.tar.xz) for all that lie in them."""
+    """Record files of certify and certify-shift, run folders or archives (.tar.xz) for all records in them."""
     share: float = 0.05
-    """Share of a record's examples that are drawn again, at least one; 0 for none."""
+    """Share of a record's examples that are sampled again, at least one; 0 for none."""
     data: str | None = None
-    """Test data; that of the run where none is given."""
+    """Test data; default: that of the run."""
     root: Path | None = None
-    """Where the data sets lie."""
+    """Folder of the data sets; default: $RHOBUST_DATA, else a cache folder."""
     seed: int = 0
-    """Chooses the examples that are drawn again."""
+    """Chooses the examples that are sampled again."""
     common: CommonOptions = Common()
 
     def run(self) -> dict[str, Any]:
@@ -60,20 +60,20 @@ class Audit:
             ]
             for name, audit in zip(names, result["audits"], strict=True)
         ]
-        print_table(["record", "audit", "images recomputed", "images drawn again", "draws"], rows, left=2)
+        print_table(["record", "audit", "images recomputed", "images sampled again", "noise samples"], rows, left=2)
         for name, audit in zip(names, result["audits"], strict=True):
             for problem in audit["problems"]:
                 print(f"{name}: {problem}")
 
     def failure(self, result: dict[str, Any]) -> str | None:
-        """Records that do not stand."""
+        """Records that fail."""
         names = _names(result["audits"])
         failed = [name for name, audit in zip(names, result["audits"], strict=True) if audit["problems"]]
         return f"the audit failed for {', '.join(failed)}" if failed else None
 
 
 def _files(paths: list[Path]) -> list[Path]:
-    """The records to audit: files as they are given, and all that lie in folders."""
+    """The records to audit: files as they are given, and all in folders."""
     found = []
     for path in paths:
         if path.is_dir():

@@ -12,10 +12,10 @@ from rhobust.data import available, check, get
 
 @dataclass(frozen=True)
 class List:
-    """List the data sets and where they lie."""
+    """List the data sets and their folders."""
 
     root: Path | None = None
-    """Where the data sets lie; $RHOBUST_DATA, else a cache folder, where none is given."""
+    """Folder of the data sets; default: $RHOBUST_DATA, else a cache folder."""
     common: CommonOptions = Common()
 
     def run(self) -> list[dict[str, Any]]:
@@ -33,14 +33,14 @@ class Get:
     name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
     """mnist, cifar10, tiny-imagenet or tiny-imagenet-50."""
     root: Path | None = None
-    """Where the data sets lie; $RHOBUST_DATA, else a cache folder, where none is given."""
+    """Folder of the data sets; default: $RHOBUST_DATA, else a cache folder."""
     common: CommonOptions = Common()
 
     def run(self) -> dict[str, Any]:
         return _plain(asdict(get(self.name, root=self.root, progress=self.common.progress)))
 
     def show(self, result: dict[str, Any]) -> None:
-        print(f"{result['name']} lies in {result['where']} ({result['origin']})")
+        print(f"{result['name']} is in {result['where']} ({result['origin']})")
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Check:
     name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
     """A data set's name, a folder of images, or an .npz file."""
     root: Path | None = None
-    """Where the data sets lie; $RHOBUST_DATA, else a cache folder, where none is given."""
+    """Folder of the data sets; default: $RHOBUST_DATA, else a cache folder."""
     common: CommonOptions = Common()
 
     def run(self) -> dict[str, Any]:

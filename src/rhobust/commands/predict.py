@@ -27,17 +27,17 @@ class Predict:
     weights: Path | None = None
     """Its weights, a safetensors file."""
     sigma: float | None = None
-    """Smoothing noise; the run's own where none is given."""
+    """Smoothing noise; default: the run's own."""
     n: int = 1000
-    """Votes an image."""
+    """Noise samples per image."""
     alpha: float = 1e-3
     """Probability that an answer is not the class most probable under noise."""
     dtype: Dtype | None = None
     """Arithmetic of the network; to use a certificate, take that of its record."""
-    compile: bool = False
-    """Compile the network; to use a certificate, as its record says."""
+    compiled: bool = False
+    """Compile the network; to use a certificate, do as its record says."""
     seed: int = 0
-    """Names the noise."""
+    """Random seed."""
     common: CommonOptions = Common()
 
     def run(self) -> dict[str, Any]:
@@ -57,14 +57,14 @@ class Predict:
             network = fill_weights(load_factory_model(self.model), self.weights).to(device).eval()
         sigma = trained if self.sigma is None else self.sigma
         if sigma is None:
-            raise ValueError("the network was trained without noise, or nobody knows, so --sigma must be given")
+            raise ValueError("the network has no training noise on record: pass --sigma")
         images = _read(files, shape).to(device)
         smoothing = Smoothing(
             sigma,
             output_width(network, images) if classes is None else len(classes),
             seed=self.seed,
             dtype=self.dtype or native_dtype(device),
-            compiled=self.compile,
+            compiled=self.compiled,
         )
         check_batch_independence(VoteCounter(network, images, smoothing))
         return {

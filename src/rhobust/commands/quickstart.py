@@ -32,7 +32,7 @@ class Quickstart:
     limit: int = 200
     """Test images that are attacked and certified one by one; the distributional certificate takes all."""
     n: int = 2000
-    """Noise draws that certify an image."""
+    """Noise samples per certificate."""
     seed: int = 0
     """Decides every random choice."""
     common: CommonOptions = Common()

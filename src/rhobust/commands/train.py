@@ -16,11 +16,11 @@ class Train:
 
     config: Annotated[TrainConfig, tyro.conf.arg(name="")]
     out: Path | None = None
-    """The run folder; runs/ and the run's id where none is given."""
+    """The run folder; default: runs/ and the id of the run."""
     root: Path | None = None
-    """Where the data sets lie."""
+    """Folder of the data sets; default: $RHOBUST_DATA, else a cache folder."""
     resume: bool = False
-    """Go on with an unfinished run in the folder."""
+    """Continue an unfinished run in the folder."""
     common: CommonOptions = Common()
 
     def run(self) -> dict[str, Any]:

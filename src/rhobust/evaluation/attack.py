@@ -37,7 +37,7 @@ class Attack(Evaluation):
     CPU, on how examples are batched: noise streams are named by the example and the radius.
 
     The summary holds `warnings`, reasons to distrust the numbers, and `contradictions` with certificates in the same
-    folder, which are errors. A few adversarial examples are kept as pictures beside the record.
+    folder, which are errors. A few adversarial examples are kept as pictures in its folder.
     """
 
     kind: ClassVar[str] = "attack"
@@ -146,7 +146,7 @@ class Attack(Evaluation):
         )
 
     def _keep_pictures(self, target: Target, rows: Sequence[Row], path: Path) -> None:
-        """Attack a few examples once more and write the adversarial ones to an .npz file beside the record.
+        """Attack a few examples once more and write the adversarial ones to an .npz file in the record's folder.
 
         They are spread evenly over all examples that are not robust at a radius above 0, each at its smallest such
         radius. Noise is named by example and radius, so a CPU repeats the points behind the rows; a GPU may miss one by

@@ -242,7 +242,7 @@ def _attack(
     procedure: ShiftProcedure,
     block: list[int],
 ) -> dict[str, np.ndarray]:
-    """Where the ascent ends at one price: phi, and cost and loss of a point on the images' own grid beside it."""
+    """Where the ascent ends at one penalty: phi, and cost and loss of the nearest point on the 8-bit grid."""
     x = to_unit(images)
     smoothing = procedure.smoothing
     found = robust_surrogate(
@@ -258,11 +258,11 @@ def _attack(
     )
     reach = math.sqrt(loss.bound / gamma)
     shrink = (reach / found.distance.clamp_min(1e-12)).clamp_max(1.0).view(-1, *[1] * (x.dim() - 1))
-    # A point of the images' grid takes the same exact noise as they do, and lies within the claim.
+    # A point of the images' grid takes the same exact noise as they do, and is within the claim.
     levels = ((x + shrink * (found.maximiser - x)).clamp(0, 1) * LEVELS).round()
-    moved, offset = levels / LEVELS, (levels - images).double() / LEVELS
+    perturbed, offset = levels / LEVELS, (levels - images).double() / LEVELS
     purpose = f"curves:fresh:{gamma!r}"
-    drawn = sample_losses(model, moved, y, loss, smoothing, indices=block, draws=procedure.draws, purpose=purpose)
+    drawn = sample_losses(model, perturbed, y, loss, smoothing, indices=block, draws=procedure.draws, purpose=purpose)
     return {
         "phi": found.phi.double().cpu().numpy(),
         "squared_distance": offset.flatten(1).square().sum(1).cpu().numpy(),
