@@ -129,7 +129,7 @@ def fill(spec: Spec, found: Answers) -> dict[str, Any]:
 def faults(document: Any) -> list[str]:
     """Every line of a document that says why a number is missing, each once."""
     if isinstance(document, dict):
-        own = [document["fault"]] if "fault" in document else []
+        own = [document["fault"]] if "fault" in document and not document.get("undefined") else []
         return list(dict.fromkeys(own + [text for part in document.values() for text in faults(part)]))
     return list(dict.fromkeys(text for part in document for text in faults(part))) if isinstance(document, list) else []
 
@@ -238,7 +238,9 @@ def _matched(members: Sequence[Answer], baseline: Answer, radius: float) -> tupl
     try:
         value, difference = matched([_outcomes(member, radius) for member in members], _outcomes(baseline, radius))
     except ValueError as error:
-        return Gap(str(error)).as_answer(), Gap(str(error)).as_answer()
+        # The family does not reach this natural accuracy: there is no such number, so none is missing.
+        undefined = {**Gap(str(error)).as_answer(), "undefined": True}
+        return undefined, undefined
     own = _combined(Number(value, value, value, difference.n), *members)
     return own, _combined(difference, baseline, *members)
 

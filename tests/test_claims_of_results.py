@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from reproduction.pages import place
-
+from reproduction.runner import place
 from rhobust.formatting import format_number
 from rhobust.measurements import ROBUST, outcomes
 from rhobust.records import read_json, read_record
@@ -69,23 +68,26 @@ def test_what_the_settings_do_is_what_the_intervals_carry():
     """docs/results/ and docs/holds.md name every setting that makes a difference, and no other."""
     told = {
         ("ResNet-18", "relu", "NAL, damped", "0.2", "4", "1"): {"natural": -1.9},
-        ("ResNet-18", "relu", "NAL, damped", "0.1", "2", "1"): {"sees all at 0.92": -2.2},
-        ("ResNet-18", "relu", "NAL, damped", "0.1", "8", "1"): {"natural": -1.7, "sees all at 0.92": -1.7},
-        ("ResNet-18", "relu", "NAL, damped", "0.1", "4", "4"): {"sees all at 0.5": 1.4},
-        ("ResNet-18", "relu", "WRM", "", "15", ""): {"sees all at 0.92": -1.7},
+        ("ResNet-18", "relu", "NAL, damped", "0.1", "2", "1"): {"white-box (EOT-PGD) at 0.92": -2.2},
+        ("ResNet-18", "relu", "NAL, damped", "0.1", "8", "1"): {"natural": -1.7, "white-box (EOT-PGD) at 0.92": -1.7},
+        ("ResNet-18", "relu", "NAL, damped", "0.1", "4", "4"): {"white-box (EOT-PGD) at 0.5": 1.4},
+        ("ResNet-18", "relu", "WRM", "", "15", ""): {"white-box (EOT-PGD) at 0.92": -1.7},
         ("ResNet-18", "elu", "NAL, damped", "0.1", "4", "1"): {
             "natural": -4.1,
-            "sees all at 0.92": -3.0,
+            "white-box (EOT-PGD) at 0.92": -3.0,
             "certified at 0.25": -2.8,
         },
-        ("ResNet-18", "elu", "WRM", "", "15", ""): {"natural": -1.6, "sees all at 0.5": -1.4},
+        ("ResNet-18", "elu", "WRM", "", "15", ""): {"natural": -1.6, "white-box (EOT-PGD) at 0.5": -1.4},
         ("VGG-16", "relu", "NAL, damped", "0.1", "4", "1"): {
             "natural": -4.7,
-            "sees all at 0.5": -2.0,
-            "sees all at 0.92": -2.0,
+            "white-box (EOT-PGD) at 0.5": -2.0,
+            "white-box (EOT-PGD) at 0.92": -2.0,
             "certified at 0.25": -4.0,
         },
-        ("VGG-16", "elu", "NAL, damped", "0.1", "4", "1"): {"sees all at 0.5": -2.7, "sees all at 0.92": -2.1},
+        ("VGG-16", "elu", "NAL, damped", "0.1", "4", "1"): {
+            "white-box (EOT-PGD) at 0.5": -2.7,
+            "white-box (EOT-PGD) at 0.92": -2.1,
+        },
         ("VGG-16", "elu", "WRM", "", "15", ""): {"natural": -1.9},
     }
     apart = differences(made("table-variations-pairs"))
@@ -101,7 +103,7 @@ def test_on_tiny_imagenet_the_protocol_makes_the_ranking():
     """docs/results/ and docs/holds.md say so."""
     apart = differences(made("table-tiny-pairs"))
     signs = {name: {column: carried(cell) for column, cell in apart[name,].items()} for name in ("TRADES", "SmoothAdv")}
-    attacks = ("natural", "PGD-20 at 0.93", "sees all at 0.5", "sees all at 0.93")
+    attacks = ("natural", "PGD-20 at 0.93", "white-box (EOT-PGD) at 0.5", "white-box (EOT-PGD) at 0.93")
     assert [signs["TRADES"][column] for column in attacks] == [-1, 1, -1, -1]
     assert [signs["SmoothAdv"][column] for column in attacks] == [1, 1, 0, 0]
     assert signs["SmoothAdv"]["certified at 0.25"] == 0
@@ -110,7 +112,7 @@ def test_on_tiny_imagenet_the_protocol_makes_the_ranking():
 
 def test_the_paper_s_attack_is_weaker_on_the_solver_that_converges_than_one_from_outside(published):
     """docs/results/ and docs/holds.md say so, and that of the other networks the opposite is true."""
-    matrix = made("fig-across")
+    matrix = made("fig-transfer-short")
     names, cells = matrix["names"], matrix["cells"]
     folder = published("cifar10", "mnist", "tiny-imagenet-50")
     last = names.index("NAL, damped")

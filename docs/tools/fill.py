@@ -5,7 +5,7 @@ A number in a sentence is followed by a comment that names its source, which rea
     The same protocol leaves 59.9%<!--= table-main / NAL / PGD-20 / 0.92 --> of our run.
 
 The parts after the table name select one row of its CSV file, by the values of its key columns (`0.25`, or `sigma=0.25`
-if two columns may hold it). A last part `printed`, `low`, `high` or `n` selects that column in place of `value`. For a
+if two columns may hold it). A last part `reported`, `low`, `high` or `n` selects that column in place of `value`. For a
 JSON file the parts are keys, values that distinguish an element of a list, or places in it. For an archive of records
 they are a network, the beginning of a file's name and a path in its lines (`-1` is the last). `A over B` divides two
 numbers. A format may follow a colon:
@@ -37,18 +37,18 @@ ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "results"
 NUMBER = re.compile(r"(?<![\w.,-])(-?[\d.,]*\d%?|\?)<!--= (.+?) -->")
 PLACE = re.compile(r"^<!-- ([\w-]+) -->\n(.*?)^<!-- /\1 -->$", re.MULTILINE | re.DOTALL)
-SUMMARY = "table-story"
+SUMMARY = "table-summary"
 HEADLINE = {
     "natural accuracy": ("natural", "value", "%"),
-    "PGD-20, eps 0.92, reported in the paper": ("PGD-20 at 0.92", "printed", "%"),
+    "PGD-20, eps 0.92, reported in the paper": ("PGD-20 at 0.92", "reported", "%"),
     "PGD-20, eps 0.92": ("PGD-20 at 0.92", "value", "%"),
-    "white-box attack (EOT-PGD), eps 0.92": ("sees all at 0.92", "value", "%"),
+    "white-box attack (EOT-PGD), eps 0.92": ("white-box (EOT-PGD) at 0.92", "value", "%"),
     "AutoAttack, eps 0.92": ("AutoAttack at 0.92", "value", "%"),
     "certified accuracy at radius 0.25": ("certified at 0.25", "value", "%"),
     "certified accuracy under every shift up to W2 0.1": ("certified, W2 0.1", "value", "% down"),
 }
 """Columns of the headline table: column of the summary, field and format."""
-VALUES = ("printed", "value", "low", "high", "n", "record", "fault")
+VALUES = ("reported", "value", "low", "high", "n", "record", "fault")
 
 
 def pages() -> list[Path]:
