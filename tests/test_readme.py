@@ -32,7 +32,6 @@ def command_lines(program):
     lines = [
         (name_of(page), line)
         for page in PAGES
-        if page.stem not in {"attack", "transfer"}
         for block in fenced(page, "sh")
         for line in block.replace("\\\n", " ").splitlines()
     ]
@@ -73,14 +72,8 @@ def test_the_six_lines_of_the_readme(trained, monkeypatch, capsys):
     assert statement.startswith("With probability 99.9% over test points and noise, for every distribution within W2")
 
 
-PENDING = {"attack", "compare", "curves", "own-evaluation", "own-model-and-data", "records"}
-"""Guides whose examples wait for the evaluations as objects."""
-
-
 @pytest.mark.parametrize("page", [page for page in PAGES if ROOT / "docs" in page.parents], ids=name_of)
 def test_the_examples_of_the_docs(page, tmp_path, monkeypatch, capsys):
-    if page.parent.name == "guides" and page.stem in PENDING:
-        pytest.skip("waits for the evaluations as objects")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     for name, code in re.findall(r"^`(\w+\.py)`:\n\n```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE):

@@ -14,6 +14,7 @@ from rhobust.evaluation import audit_record
 from rhobust.evaluation.certify import certified_summary
 from rhobust.progress import no_progress
 from rhobust.records import COMPRESSED, compress, settings_hash
+from rhobust.training import write_fingerprint
 
 CPU = torch.device("cpu")
 PROCEDURES = {
@@ -268,6 +269,47 @@ def test_a_bound_for_distributions_that_was_changed_is_found(shifts):
         assert "1 are missing" in after(left_out)[0]
     finally:
         path.write_bytes(kept)
+
+
+@pytest.fixture
+def published(shifts, tmp_path):
+    """The records of the claims as they are published: without weights, with a fingerprint of them."""
+    folder = tmp_path / "published"
+    folder.mkdir()
+    run_folder = shifts["accuracy"].parent
+    write_fingerprint(run_folder, folder)
+    for path in (run_folder / "config.json", *shifts.values()):
+        shutil.copyfile(path, folder / path.name)
+    return folder
+
+
+@pytest.mark.parametrize("name", SHIFTS)
+def test_a_bound_for_distributions_is_confirmed_without_weights(shifts, published, name):
+    found = audit(published / shifts[name].name, share=0.0)
+    assert (found["problems"], found["examples"], found["redrawn"]) == ([], 40, 0)
+    with pytest.raises(ValueError, match="must hold a finished run"):
+        audit(published / shifts[name].name)
+
+
+def test_without_weights_a_changed_record_or_another_network_is_found(shifts, published):
+    path = published / shifts["accuracy"].name
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    stated = lines[-1]["summary"]["curve"][1]["certified_accuracy"]
+
+    def after(bound):
+        lines[-1]["summary"]["curve"][1]["certified_accuracy"] = bound
+        lines[-1].pop("digest", None)
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        return audit(path, share=0.0)["problems"]
+
+    assert stated > 0.01
+    changed = ["the rows give another curve than the summary"]
+    assert after(stated + 1e-6) == changed
+    assert after(stated - 0.001) == changed
+    assert after(stated - 1e-5) == [], "an older release with larger margins states a little less than is proved"
+    fingerprint = published / "weights.json"
+    fingerprint.write_text(json.dumps({**json.loads(fingerprint.read_text()), "model_hash": "0" * 16}))
+    assert "the record is of the model_hash" in after(stated)[0]
 
 
 def test_the_command_audits_bounds_for_distributions_too(shifts, capsys):

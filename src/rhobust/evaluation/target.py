@@ -2,7 +2,9 @@
 
 import hashlib
 import math
+import shutil
 import tempfile
+import weakref
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -30,6 +32,14 @@ WHERE_IT_IS = torch.device("meta")
 """Stands for the device that holds a network's weights."""
 TOLERANCE = 0.01
 """Largest difference of logits, relative to the largest one, that devices and versions of torch explain."""
+
+
+class _TemporaryFolder:
+    """A folder that is removed with the last target that uses it, without a ResourceWarning."""
+
+    def __init__(self) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix="rhobust-"))
+        weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,8 +95,8 @@ class Target:
         if not self.name:
             set_field(self, "name", type(self.model).__name__)
         if self.folder == Path():
-            self._cache["folder"] = tempfile.TemporaryDirectory(prefix="rhobust-")
-            set_field(self, "folder", Path(self._cache["folder"].name))
+            self._cache["folder"] = _TemporaryFolder()
+            set_field(self, "folder", self._cache["folder"].path)
         set_field(self, "folder", Path(self.folder))
 
     @classmethod
