@@ -36,8 +36,8 @@ def test_an_archive_is_its_run_folders(packed):
         assert [run.name for run in runs] == ["a", "b"]
         assert (runs[1] / "x.jsonl").read_bytes() == b"b x.jsonl"
         assert runs[0].parent.name == packed.name
-        assert found.told(runs[1] / "x.jsonl") == packed / "b" / "x.jsonl"
-        assert found.told(packed) == packed
+        assert found.original(runs[1] / "x.jsonl") == packed / "b" / "x.jsonl"
+        assert found.original(packed) == packed
     assert not runs[0].exists()
 
 

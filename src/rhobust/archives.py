@@ -36,7 +36,7 @@ class Opened:
     archives: dict[Path, Path]
     """By temporary folder the archive that was unpacked into it."""
 
-    def told(self, path: Path) -> Path:
+    def original(self, path: Path) -> Path:
         """A path as it was given: one below a temporary folder leads through its archive again."""
         for folder, archive in self.archives.items():
             if path.is_relative_to(folder):

@@ -29,7 +29,6 @@ _HELD: set[Path] = set()
 
 PROCEDURE_ON_DISK = {"fixed": "cohen", "sequential": "grid", "two-stage": "two-stage"}
 """Certification procedures and what record files call them, in the header and in the file's name."""
-PROCEDURE_FROM_DISK = {value: key for key, value in PROCEDURE_ON_DISK.items()}
 KEYS_ON_DISK = {
     "procedure": "way",
     "estimator": "way",
@@ -45,14 +44,6 @@ VALUES_ON_DISK: dict[str, dict[Any, Any]] = {
 """Values of settings that record files call otherwise."""
 OMITTED_ON_DISK = ("climbed", "tolerance")
 """Names on disk that a header leaves out where they are None."""
-
-
-def on_disk(settings: Mapping[str, Any]) -> Row:
-    """Settings under the names that record files use."""
-    return {
-        KEYS_ON_DISK.get(key, key): PROCEDURE_ON_DISK[value] if key == "procedure" else value
-        for key, value in settings.items()
-    }
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from rhobust.models.inference import output_width
 from rhobust.settings import check_declared, sizes
 
 PURPOSE = "shift"
-"""Names the noise stream of this certificate."""
+"""Purpose of the noise streams of this certificate."""
 INTERVAL_ALPHA = 1e-3
 """Level of each point's interval for the estimator "intervals"; it is added to the bound, so it is fixed beforehand."""
 

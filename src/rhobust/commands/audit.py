@@ -43,7 +43,7 @@ class Audit:
                     root=self.root,
                     progress=self.common.progress,
                 )
-                | {"record": str(found.told(path))}
+                | {"record": str(found.original(path))}
                 for path in _files(found.paths)
             ]
         return {"audits": audits}

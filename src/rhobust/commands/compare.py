@@ -23,8 +23,8 @@ _NONE = "–"
 class Compare:
     """Compare certified accuracy and robust accuracy under attack: run folders, records, tables.
 
-    Folders are compared record by record: those of the first with those of the others that were made in the same way.
-    A file of the same images as the first, certified or attacked in the same way, is compared with it image by image,
+    Folders are compared record by record: those of the first with those of the others made with the same settings.
+    A file of the same images as the first, evaluated with the same settings, is compared with it image by image,
     which shows differences that two separate intervals cannot. A table of Cohen et al. identifies its images by index
     and label alone: that these mean the same images is for you to know.
     """
@@ -50,7 +50,7 @@ class Compare:
                 write_tsv(read_record(found.paths[0]), self.tsv)
             comparisons = [comparison(group, radii) for group in _groups(found.paths)]
             for one in (one for compared in comparisons for one in compared["files"]):
-                one["file"] = str(found.told(Path(one["file"])))
+                one["file"] = str(found.original(Path(one["file"])))
         return {"comparisons": comparisons}
 
     def show(self, result: dict[str, Any]) -> None:

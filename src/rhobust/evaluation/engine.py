@@ -70,7 +70,7 @@ def _compute(
     mine, size = missing[rank::world], evaluation.block(target)
     out = writer if world == 1 else writer.part(f"{rank}-of-{world}")
     if world == 1 and size is not None:
-        # Other neighbours in a batch may change the last digit, so an interrupted block is computed as a whole.
+        # The rest of a batch may change the last digit, so an interrupted block is computed as a whole.
         mine = _start_of_block(examples, done, size) + mine
     with progress_or_default(progress if rank == 0 else no_progress) as notify:
         if size is None:

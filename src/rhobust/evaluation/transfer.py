@@ -13,7 +13,7 @@ from rhobust.evaluation.engine import run
 from rhobust.evaluation.sweep import BLOCKS, Predictor, PredictorName, norm_of, sweep
 from rhobust.evaluation.target import Target
 from rhobust.formatting import format_distance, format_percent
-from rhobust.measurements import FEW, GAIN, VOTE_LEVEL, judged_by, most_missed, robust_curve
+from rhobust.measurements import FEW, GAIN, VOTE_LEVEL, most_missed, predicted_by, robust_curve
 from rhobust.progress import ProgressCallback
 from rhobust.records import Record, Row
 from rhobust.settings import AUTO, check_count, kind_of
@@ -140,7 +140,7 @@ def surprising_transfers(records: Sequence[Record]) -> list[str]:
 def _surprising(transfer: Record, white_box: Record) -> list[str]:
     model_hash = white_box.settings["model_hash"]
     names = {target["model_hash"]: target["name"] for target in white_box.settings["targets"]}
-    count, radius, examples = most_missed(judged_by(white_box, model_hash), judged_by(transfer, model_hash))
+    count, radius, examples = most_missed(predicted_by(white_box, model_hash), predicted_by(transfer, model_hash))
     if count < FEW or count <= GAIN * examples:
         return []
     source, target = names[transfer.settings["model_hash"]], names[model_hash]

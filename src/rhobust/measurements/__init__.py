@@ -39,8 +39,8 @@ from rhobust.measurements.quantities import Measurement as Measurement
 from rhobust.measurements.quantities import Status as Status
 from rhobust.measurements.reader import READERS as READERS
 from rhobust.measurements.reader import certified as certified
-from rhobust.measurements.reader import judged_by as judged_by
 from rhobust.measurements.reader import measurements as measurements
+from rhobust.measurements.reader import predicted_by as predicted_by
 from rhobust.measurements.reader import read_finished as read_finished
 from rhobust.measurements.soundness import FEW as FEW
 from rhobust.measurements.soundness import GAIN as GAIN

@@ -43,7 +43,7 @@ def difference(ours: Record, theirs: Record, quantity: str, at: float | None = N
 
     Args:
         ours: A record.
-        theirs: A record of the same kind and the same images, made in the same way.
+        theirs: A record of the same kind and the same images, made with the same settings.
         quantity: What is compared, see `outcomes`.
         at: The radius.
 
@@ -60,7 +60,7 @@ def difference(ours: Record, theirs: Record, quantity: str, at: float | None = N
 
 
 def check_comparable(ours: Record, theirs: Record) -> None:
-    """Refuse two records that were not made in the same way; what only one of them says is no difference."""
+    """Refuse two records that were not made with the same settings; what only one of them says is no difference."""
     if ours.kind != theirs.kind:
         raise ValueError(f"a record of {ours.kind} is not compared with one of {theirs.kind}")
     for key in COMPARABLE.get(ours.kind, SAME_IMAGES):
@@ -95,7 +95,7 @@ def is_record(path: Path) -> bool:
 
 
 def partners(folders: Sequence[Path]) -> list[list[Record]]:
-    """For each record of the first folder those of the other folders that were made in the same way, after it.
+    """For each record of the first folder those of the other folders that were made with the same settings, after it.
 
     Of several such records of a folder it is the one that shares most settings. What has no partner is left out.
     """
@@ -114,7 +114,7 @@ def partners(folders: Sequence[Path]) -> list[list[Record]]:
 
 
 def _closest(head: Row, others: Mapping[Path, Row]) -> Path | None:
-    """The record that was made in the same way, and shares most settings."""
+    """The record that was made with the same settings, and shares most settings."""
     settings = head["settings"]
     shared = {
         path: sum(other["settings"].get(key) == value for key, value in settings.items())

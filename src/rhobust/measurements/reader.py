@@ -87,7 +87,7 @@ def measurements(record: Record, radii: Sequence[float] | None = None) -> list[M
     return list(READERS[record.kind](record, radii))
 
 
-def judged_by(record: Record, target: str) -> Record:
+def predicted_by(record: Record, target: str) -> Record:
     """What one network makes of a transfer attack, as the record of an attack.
 
     Args:
@@ -291,7 +291,7 @@ def _root(squared: Mean) -> tuple[float, float, float]:
 
 def _transfer(record: Record, _: Sequence[float] | None) -> Iterator[Measurement]:
     for target in dict.fromkeys(str(row.get("target")) for row in record.rows):
-        for one in _attack(judged_by(record, target), None):
+        for one in _attack(predicted_by(record, target), None):
             yield replace(one, detail={**one.detail, "target": target})
 
 

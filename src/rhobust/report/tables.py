@@ -197,7 +197,7 @@ class DifferenceCell:
 
 @dataclass(frozen=True)
 class DifferenceTable:
-    """Every pair of models that were evaluated in the same way on the same images.
+    """Every pair of models that were evaluated with the same settings on the same images.
 
     What is certified is proved; how far one share is above another is an estimate.
     """
