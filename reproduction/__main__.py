@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if arguments and arguments[0] in TOOLS:
             return TOOLS[arguments[0]](arguments[1:])
-        given = _parse(arguments)
+        given = parse(arguments)
         result = _run(given)
     except (ValueError, OSError) as error:
         sys.stderr.write(f"reproduction: {' '.join(str(error).split())}\n")
@@ -50,7 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """Read the command line; a mistake ends the program with exit code 2 and one line."""
     parser = Parser(prog="reproduction", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="tables and figures, or all, ours, variants")
     parser.add_argument("--scale", choices=list(SCALES), default="smoke", help="how much is trained (default: smoke)")

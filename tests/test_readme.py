@@ -16,7 +16,10 @@ from rhobust.cli import COMMANDS, parse, run
 from rhobust.settings import kind_of
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "results/README.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 
 
 def name_of(page):
@@ -108,12 +111,29 @@ def test_the_method_of_contributing_takes_one_file_and_its_name(tmp_path):
     assert '"kind": "worstdraw"' in (tmp_path / "runs" / "worstdraw" / "config.json").read_text()
 
 
-@pytest.mark.parametrize("line", command_lines("rhobust"))
+@pytest.mark.parametrize("line", [*command_lines("rhobust"), *command_lines("torchrun")])
 def test_every_command_in_the_pages_parses(line):
-    name, *arguments = shlex.split(line)[1:]
+    words = shlex.split(line)
+    name, *arguments = words[words.index("rhobust") + 1 :]
     assert name in COMMANDS
     module = importlib.import_module(f"rhobust.commands.{name.replace('-', '_')}")
     assert parse(module.COMMAND, name, arguments) is not None
+
+
+@pytest.mark.parametrize("line", command_lines("python"))
+def test_every_script_in_the_pages_exists_and_takes_its_options(line):
+    _, *words = shlex.split(line)
+    if words[0] != "-m":
+        assert (ROOT / words[0]).exists()
+        return
+    assert words[1] == "reproduction", "the pages call the other modules in prose only"
+    from reproduction.__main__ import TOOLS, parse
+    from reproduction.runner import GROUPS, SPECS
+
+    if words[2] not in TOOLS:
+        given = parse(words[2:])
+        assert set() < set(given.names) <= {*GROUPS, *SPECS}
+        assert all(path.exists() for path in given.records)
 
 
 @pytest.mark.parametrize("line", command_lines("make"))

@@ -22,8 +22,11 @@ from rhobust.records import read_json, read_rows, write_json, write_whole
 from rhobust.runtime import resolve_device
 from rhobust.training.config import TrainConfig, config_from_json, config_to_json
 
-CONFIG, WEIGHTS, METRICS = "config.json", "model.safetensors", "metrics.jsonl"
-ENVIRONMENT, RESUME = "environment.json", "resume.pt"
+CONFIG, METRICS, RESUME = "config.json", "metrics.jsonl", "resume.pt"
+WEIGHTS = "model.safetensors"
+"""File of a run's weights."""
+ENVIRONMENT = "environment.json"
+"""File of a run's versions, device and command."""
 FINGERPRINT = "weights.json"
 """Weights fingerprint and metadata, published in place of the weights."""
 
