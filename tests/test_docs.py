@@ -133,7 +133,8 @@ def test_the_count_of_the_design_page():
     assert count.collisions({"a.py": ast.parse("class A: ..."), "b.py": ast.parse("class A: ...\nclass B: ...")}) == [
         "A"
     ]
-    code = "def f(attack, *, radii, votes, probe): ...\nx = {'attack': 1, 'radii': 2, 'votes': 3}\nrow['errors']"
+    code = "def f(attack, *, radii, votes, probe): ...\nx = {'attack': 1, 'radii': 2, 'votes': 3}\n"
+    code += "[row['broken'] for row in record.rows]"
     parsed = {"a.py": ast.parse(code)}
     assert count.declarations(parsed) == ["a.py:1 f"]
     assert count.readers(parsed) == ["a.py"]

@@ -2,7 +2,7 @@
 
 Of the wheel (`src/rhobust`): Python files, lines, and class names that are defined more than once. Of the wheel and of
 `reproduction/`: places that declare the options of the attack evaluation (classes, functions and dictionaries that name
-all of a few), and modules and subpackages that read the rows of records (take one of their fields).
+all of a few), and readers of records (modules and packages that count the outcomes of attacks in a record's rows).
 """
 
 import ast
@@ -13,8 +13,8 @@ from pathlib import Path
 OPTIONS = {"attack", "radii", "votes", "probe"}
 """Options that only the attack evaluation has together."""
 WHEEL = "src/rhobust"
-FIELDS = {"broken", "label_votes", "rival_votes", "errors", "p_lower", "top", "squared_distance"}
-"""Fields that only rows of records have."""
+OUTCOME = "broken"
+"""Field that only rows of attacks have."""
 
 
 def modules(tree: Path, *folders: str) -> dict[str, ast.Module]:
@@ -62,18 +62,25 @@ def declarations(parsed: dict[str, ast.Module]) -> list[str]:
 
 
 def readers(parsed: dict[str, ast.Module]) -> list[str]:
-    """Modules that take a field of a row."""
-    return [
-        path
-        for path, module in parsed.items()
-        if any(
-            isinstance(node, ast.Subscript)
-            and isinstance(node.ctx, ast.Load)
-            and isinstance(node.slice, ast.Constant)
-            and node.slice.value in FIELDS
-            for node in ast.walk(module)
+    """Modules that take the rows of a record and count an attack's outcomes in them."""
+    found = []
+    for path, module in parsed.items():
+        nodes = list(ast.walk(module))
+        rows = any(
+            isinstance(node, ast.Attribute) and node.attr == "rows" and not _is_self(node.value) for node in nodes
         )
-    ]
+        if rows and any(_takes(node, OUTCOME) for node in nodes):
+            found.append(path)
+    return found
+
+
+def _is_self(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id == "self"
+
+
+def _takes(node: ast.AST, key: str) -> bool:
+    taken = isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load)
+    return taken and isinstance(node.slice, ast.Constant) and node.slice.value == key
 
 
 def count(tree: Path) -> dict[str, int]:
@@ -85,8 +92,8 @@ def count(tree: Path) -> dict[str, int]:
         "lines in the wheel": lines(tree),
         "class names defined more than once": len(collisions(wheel)),
         "declarations of the attack evaluation's options": len(declarations(parsed)),
-        "modules that read rows of records": len(reading),
-        "subpackages that read rows of records": len({path.split("/")[0] for path in reading}),
+        "modules that count outcomes in the rows of attack records": len(reading),
+        "packages that do": len({path.split("/")[0] for path in reading}),
     }
 
 
