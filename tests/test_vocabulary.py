@@ -5,6 +5,7 @@ which are not searched.
 """
 
 import re
+import tokenize
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,17 @@ REPLACED = {
 }
 
 
+PLAIN = "|".join(
+    [
+        *("room in the batch", "there is room", "the other way round", "reading pairs", "moved to", "draw a share"),
+        *("results are printed", "what is printed", "too few votes to tell", "as (it|they) (is|are|was|were)"),
+        *("evidence", "broken"),
+    ]
+)
+"""Phrases of the source in which a word has its plain meaning, and keys of records."""
+TREES = ("src/rhobust",)
+
+
 def prose(page):
     """A page without code, comments and addresses of links."""
     text = page.read_text(encoding="utf-8")
@@ -68,4 +80,21 @@ def test_a_page_uses_the_words_of_the_field(page):
         for term, instead in REPLACED.items()
         for match in re.finditer(term, text)
     ]
+    assert found == []
+
+
+@pytest.mark.parametrize("tree", TREES)
+def test_comments_and_texts_of_the_source_use_the_words_of_the_field(tree):
+    found = []
+    for path in sorted((ROOT / tree).rglob("*.py")):
+        with tokenize.open(path) as file:
+            for token in tokenize.generate_tokens(file.readline):
+                if token.type != tokenize.COMMENT and (token.type != tokenize.STRING or " " not in token.string):
+                    continue
+                text = re.sub(PLAIN, "", re.sub(r"`[^`\n]*`", "", token.string))
+                found += [
+                    f"{path.relative_to(ROOT)}:{token.start[0]}: {match[0]!r}: say {instead}"
+                    for term, instead in REPLACED.items()
+                    for match in re.finditer(term, text)
+                ]
     assert found == []

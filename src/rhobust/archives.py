@@ -32,7 +32,7 @@ class Opened:
     """Paths that can be read now."""
 
     paths: list[Path]
-    """Folders and files; those of archives lie in a temporary folder."""
+    """Folders and files; those of archives are in a temporary folder."""
     archives: dict[Path, Path]
     """By temporary folder the archive that was unpacked into it."""
 
