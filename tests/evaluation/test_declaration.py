@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
 import pytest
+import torch
 
+from reproduction.runner import Store
+from reproduction.specs import Job
 from rhobust.attacks import EOT, PGD
 from rhobust.certificates import ShiftClaim
 from rhobust.cli import parse
@@ -22,8 +25,10 @@ from rhobust.evaluation import (
     find_record,
     run,
 )
+from rhobust.methods import ERM
 from rhobust.progress import no_progress
 from rhobust.records import read_record
+from rhobust.training import TrainConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +61,21 @@ def test_a_new_field_is_an_option_an_entry_of_the_header_and_part_of_the_records
         wanted = replace(short, patience=wait)
         assert find_record(wanted, target.folder, model_hash=target.model_hash) == record.path
     assert find_record(replace(short, patience=4), target.folder, model_hash=target.model_hash) is None
+
+
+def test_a_new_field_is_part_of_the_reproductions_jobs(tmp_path):
+    config = TrainConfig(ERM(), data="digits", model="cnn-small", epochs=1, batch_size=500)
+    store = Store(tmp_path, torch.device("cpu"), progress=no_progress)
+    jobs = {
+        wait: Job(config, Patient(attack=PGD(steps=1), radii=(0.0, 0.5), limit=3, probe=False, patience=wait))
+        for wait in (3, 5)
+    }
+    assert len(set(jobs.values())) == 2
+    first = store.perform(jobs[3])
+    assert (store.done(jobs[3]), store.done(jobs[5])) == (True, False)
+    assert store.read(jobs[3]).rows == first.rows
+    assert store.perform(jobs[5]).settings["patience"] == 5
+    assert {store.find(job) for job in jobs.values()} == set(store.folder(config).glob("attack-*.jsonl"))
 
 
 EVALUATIONS = [
