@@ -1,50 +1,13 @@
-"""Rounding and drawing on their own."""
+"""Charts on their own: ticks, lines, bands, text."""
 
 import math
-from fractions import Fraction
 from itertools import pairwise
 from xml.etree import ElementTree
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rhobust.formatting import format_confidence, format_number, format_percent
 from rhobust.report.chart import Axis, Chart, DrawingSize, Point, Series, draw, escape, round_above, ticks
-from rhobust.stats import share
-
-shares = st.floats(0.0, 1.0)
-
-
-@given(shares)
-def test_down_is_never_above_and_up_never_below(value):
-    # The shortest decimal of the float is what a record says: that is the number that is rounded.
-    said = Fraction(repr(value))
-    assert Fraction(format_percent(value, "down")) / 100 <= said <= Fraction(format_percent(value, "up")) / 100
-    assert said - Fraction(format_percent(value, "down")) / 100 < Fraction(1, 1000)
-    assert abs(Fraction(format_percent(value, "nearest")) / 100 - said) <= Fraction(1, 2000)
-
-
-@given(st.floats(0.0, 1e6), st.integers(0, 6))
-def test_rounded_keeps_its_digits(value, digits):
-    text = format_number(value, digits, "down")
-    assert len(text.partition(".")[2]) == digits
-    assert Fraction(text) <= Fraction(repr(value))
-
-
-def test_known_roundings():
-    assert format_percent(0.8999, "down") == "89.9"
-    assert format_percent(0.8999, "nearest") == "90.0"
-    assert format_percent(0.57, "down") == "57.0"
-    assert format_percent(1.0, "down") == "100.0"
-    assert format_confidence(0.001) == "99.9%"
-    assert format_confidence(0.5) == "50%"
-
-
-@pytest.mark.parametrize(("k", "n"), [(-1, 3), (4, 3), (0, 0)])
-def test_a_share_must_be_possible(k, n):
-    with pytest.raises(ValueError, match="k must be in"):
-        share(k, n)
 
 
 @given(st.floats(-1e3, 1e3), st.floats(1e-3, 1e3), st.integers(2, 12))
