@@ -22,6 +22,8 @@ CERTIFIED_RADIUS = {"mnist": 0.1, "cifar10": 0.25, "tiny-imagenet-50": 0.25}
 """The L2 radius at which certified accuracy is quoted."""
 HELD_OUT, TRAINED_ON = "cifar10-validation-part", "cifar10-training-part"
 """What records of the search for a recipe call the training images that were held out, and those that were not."""
+VARIANTS_COMMAND = "python -m reproduction variants --scale gpu"
+"""Trains the methods of `reproduction/variants.py`, which have no command line of their own."""
 WHITE_BOX = ("eot", "pgd")
 """Attacks that know the network and its noise; AutoAttack was run on fewer images, the paper's attack is weaker."""
 METHOD = {key: key for key in ("sigma", "gamma", "eps", "rho", "inner", "steps", "draws")} | {
@@ -105,8 +107,7 @@ def row(run: Path, records: str) -> dict[str, str]:
     weights = read_json(run / FINGERPRINT)["model_hash"] if (run / FINGERPRINT).exists() else file_hash(run / WEIGHTS)
     told = {column: _plain(settings["method"].get(key)) for column, key in METHOD.items()}
     told |= {key: _plain(settings[key]) for key in TRAINING}
-    # A method of the experiments' own has no command line: the module that trains it is named.
-    command = train_command(config) or ("python -m reproduction.changes" if "nal-changes" in records else "")
+    command = train_command(config) or (VARIANTS_COMMAND if "nal-variants" in records else "")
     named = run.name if run.name.startswith(config.run_id) else config.run_id
     found = {
         "name": named,
@@ -178,7 +179,7 @@ TITLES = {
     "records/cifar10.tar.xz": "CIFAR-10: the main comparison, seeds and variations",
     "records/mnist.tar.xz": "MNIST: three seeds per method and penalty",
     "records/mnist-small.tar.xz": "MNIST on a laptop: Figures 1a and 1c of the paper",
-    "records/nal-changes.tar.xz": "CIFAR-10: changes of NAL that were tried",
+    "records/nal-variants.tar.xz": "CIFAR-10: variants of NAL that were tried",
     "records/recipe-search.tar.xz": "CIFAR-10: search for a training recipe, on held-out training images",
     "records/tiny-imagenet-50.tar.xz": "Tiny ImageNet, 50 classes",
     "pretrained/mnist-nal": "A network with its weights",

@@ -59,7 +59,7 @@ def audit_command(arguments: Sequence[str]) -> int:
                 count += 1
                 for problem in audit["problems"]:
                     failed += 1
-                    print(f"{found.told(path)}: {problem}")
+                    print(f"{found.original(path)}: {problem}")
         print(f"{archive.name}: {count} records of certificates recomputed")
     return 1 if failed else 0
 

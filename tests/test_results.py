@@ -12,6 +12,7 @@ import torch
 
 from reproduction import variant_tables
 from reproduction.plots import draw, to_bytes
+from reproduction.render import comma_separated, markdown
 from reproduction.runner import OURS, VARIANTS, Store, documents, place, plan
 from reproduction.scales import SCALES
 from rhobust.cli import parse
@@ -123,7 +124,7 @@ def test_four_steps_are_as_strong_as_twenty_of_foolbox():
 DRAWN = (
     ("gpu", GPU, tuple(OURS)),
     ("small", SMALL, ("fig1a", "fig1c")),
-    ("gpu", ("nal-changes",), tuple(VARIANTS)),
+    ("gpu", ("nal-variants",), tuple(VARIANTS)),
 )
 """Scale, archives and names of the published tables and figures."""
 NUMBERS = json.loads((ROOT / "tests" / "golden" / "published_numbers.json").read_text())
@@ -148,7 +149,16 @@ def runs(published):
 
 def test_the_tables_in_the_results_are_what_the_records_give(made):
     for name, document in made.items():
-        assert read_json(place(name, RESULTS)) == document, f"{name} is stale: results/README.md says how to draw it"
+        path, stale = place(name, RESULTS), f"{name} is stale: results/README.md says how to draw it"
+        assert read_json(path) == document, stale
+        if not name.startswith("fig"):
+            assert path.with_suffix(".csv").read_bytes() == comma_separated(document).encode(), stale
+            assert path.with_suffix(".md").read_bytes() == markdown(document).encode(), stale
+
+
+def test_nothing_else_is_published_as_a_table_or_figure(made):
+    found = {path.stem for folder in ("tables", "figures") for path in (RESULTS / folder).iterdir()}
+    assert found == made.keys() | {"recipe-search"}
 
 
 def digest(document):
@@ -225,7 +235,7 @@ def test_every_training_and_evaluation_says_what_it_took(runs):
 
 def test_every_run_of_a_variant_is_one_that_the_table_asks_for(published):
     asked = {config.run_id: config.epochs for config in variant_tables.runs().values()}
-    for folder in (published("nal-changes") / "runs").iterdir():
+    for folder in (published("nal-variants") / "runs").iterdir():
         assert len(read_rows(folder / "metrics.jsonl")) == asked.pop(folder.name.removesuffix("-b"))
         assert read_json(folder / "environment.json")["device"] == "cuda"
     assert not asked
