@@ -1,4 +1,4 @@
-"""Benchmarks: ratios against the textbook way and against peers, measured in one run on one machine.
+"""Benchmarks: ratios against the reference implementation and against peers, measured in one run on one machine.
 
 A new benchmark is one file with a function that measures and one that makes its table, and one line in `BENCHMARKS`.
 """

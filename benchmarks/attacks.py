@@ -12,9 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from benchmarks.benchmark import Setting, Table
-from benchmarks.peers import generators_kept
-from benchmarks.textbook import textbook_network
+from benchmarks.benchmark import Setting, Table, generators_kept
+from benchmarks.reference import reference_network
 from rhobust.attacks import PGD, AnyAttack
 from rhobust.data import Dataset, load, to_unit
 from rhobust.evaluation import Attack, Target, run
@@ -30,7 +29,7 @@ IMAGES = 256
 STEPS = 20
 """Gradients that the others take at each radius."""
 ATTACK = PGD(steps=4)
-"""Ours: two ascents of four gradients at each radius, on what still stands, from where the smaller radius ended."""
+"""Ours: two ascents of four gradients per radius on robust examples, from the end points of the smaller radius."""
 ROUNDS = 2
 """Everything is timed this often, in turn; the shortest time counts."""
 Sweep = Callable[[nn.Module, Tensor, Tensor], list[float]]
@@ -41,8 +40,8 @@ def bench_attacks(setting: Setting) -> dict[str, Any]:
     """Time the robust accuracy of 256 images at seven L2 radii: our sweep, and PGD of 20 steps by other packages.
 
     The network is the paper's CNN after a hundred steps under noise on MNIST, or a smaller one on digits where MNIST is
-    not at hand. The others get the same network; foolbox is timed a second time on one of torch's own layers. A
-    package that is not installed is left out. Our default attack, which takes five times the steps, stands last.
+    not available. The others get the same network; foolbox is timed a second time on one of torch's own layers. A
+    package that is not installed is left out. Our default attack, which takes five times the steps, comes last.
     """
     with progress_or_default(setting.progress) as notify:
         notify("bench attacks: train a network")
@@ -50,17 +49,17 @@ def bench_attacks(setting: Setting) -> dict[str, Any]:
         network = _network(train, setting.device)
         x = to_unit(test.images[:IMAGES]).to(setting.device)
         y = test.labels[:IMAGES].to(setting.device)
-        ways: dict[str, tuple[nn.Module, Sweep]] = {"rhobust": (network, _ours(test, setting.device, ATTACK))}
+        sweeps: dict[str, tuple[nn.Module, Sweep]] = {"rhobust": (network, _ours(test, setting.device, ATTACK))}
         if find_spec("foolbox"):
-            ways["foolbox"] = network, by_foolbox
-            ways["foolbox, torch's layers"] = textbook_network(copy.deepcopy(network)), by_foolbox
+            sweeps["foolbox"] = network, by_foolbox
+            sweeps["foolbox, torch's layers"] = reference_network(copy.deepcopy(network)), by_foolbox
         if find_spec("torchattacks"):
-            ways["torchattacks"] = network, by_torchattacks
-        ways["rhobust by default"] = network, _ours(test, setting.device, PGD())
-        times: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
+            sweeps["torchattacks"] = network, by_torchattacks
+        sweeps["rhobust by default"] = network, _ours(test, setting.device, PGD())
+        times: dict[str, list[tuple[float, float]]] = {name: [] for name in sweeps}
         curves: dict[str, list[float]] = {}
         for number in range(ROUNDS):
-            for name, (model, sweep) in ways.items():
+            for name, (model, sweep) in sweeps.items():
                 notify(f"bench attacks: {name}, round {number + 1} of {ROUNDS}")
                 with generators_kept(setting.device):
                     start, worked = time.perf_counter(), time.process_time()
@@ -82,7 +81,7 @@ def bench_attacks(setting: Setting) -> dict[str, Any]:
                 "ratio": best[name][0] / best["rhobust"][0],
                 "robust_accuracy": curves[name],
             }
-            for name in ways
+            for name in sweeps
         ],
     }
 
@@ -103,12 +102,12 @@ def attacks_table(result: dict[str, Any]) -> Table:
         columns=["robust accuracy at radius", *(f"{radius:g}" for radius in result["radii"]), "seconds", "CPU seconds"],
         rows=[
             [
-                way["name"],
-                *(f"{value:.3f}" for value in way["robust_accuracy"]),
-                f"{way['seconds']:.2f}",
-                f"{way['cpu_seconds']:.2f}",
+                row["name"],
+                *(f"{value:.3f}" for value in row["robust_accuracy"]),
+                f"{row['seconds']:.2f}",
+                f"{row['cpu_seconds']:.2f}",
             ]
-            for way in result["ways"]
+            for row in result["ways"]
         ],
         notes=notes,
     )
@@ -126,13 +125,13 @@ def by_foolbox(network: nn.Module, x: Tensor, y: Tensor) -> list[float]:
 def by_torchattacks(network: nn.Module, x: Tensor, y: Tensor) -> list[float]:
     """PGDL2 of torchattacks from the centre, radius by radius."""
     torchattacks = import_module("torchattacks")
-    standing = []
+    robust = []
     for eps in RADII:
         attack = torchattacks.PGDL2(network, eps=eps, alpha=2 * eps / STEPS, steps=STEPS, random_start=False)
-        moved = attack(x, y)
+        adversarial = attack(x, y)
         with torch.no_grad():
-            standing.append((network(moved).argmax(1) == y).float().mean().item())
-    return standing
+            robust.append((network(adversarial).argmax(1) == y).float().mean().item())
+    return robust
 
 
 def _ours(test: Dataset, device: torch.device, attack: PGD) -> Sweep:
@@ -146,7 +145,7 @@ def _ours(test: Dataset, device: torch.device, attack: PGD) -> Sweep:
 
 
 def _data(root: Path | None) -> Sequence[Dataset]:
-    """MNIST where it is at hand, else the digits that come with the package: training and test images."""
+    """MNIST if it is available, else the embedded digits: training and test images."""
     try:
         return [load("mnist", split, root=root, progress=no_progress) for split in ("train", "test")]
     except (ValueError, OSError):

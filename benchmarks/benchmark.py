@@ -1,10 +1,12 @@
-"""What a benchmark is: a function that measures, and a function that lays its result out for people."""
+"""What a benchmark is: a function that measures, and a function that formats its result."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from rhobust.progress import ProgressCallback
@@ -12,25 +14,25 @@ from rhobust.progress import ProgressCallback
 
 @dataclass(frozen=True)
 class Setting:
-    """What every benchmark is told."""
+    """What every benchmark gets."""
 
     device: torch.device
     """Where to run."""
     root: Path | None = None
-    """Where the data sets lie."""
+    """Folder of the data sets."""
     run: Path | None = None
     """A trained run, for benchmarks that compare on one."""
     limit: int | None = None
     """Test points at most."""
     draws: int | None = None
-    """Noise draws a point of a comparator; each benchmark has its own default."""
+    """Noise samples per point of a comparator; each benchmark has its own default."""
     curve: int = 0
     """Steps over which the training benchmark compares NAL's losses, fast against float32; 0 skips it."""
     progress: ProgressCallback | None = None
     """Progress callback; default: shown on stderr."""
 
     def machine(self) -> dict[str, Any]:
-        """What times depend on and no setting says."""
+        """Machine and software that the times depend on."""
         return {
             "device": torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "cpu",
             "torch": torch.__version__,
@@ -40,7 +42,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Table:
-    """A result for people: lines above, a table, lines below. The first `left` columns are words."""
+    """A formatted result: lines above, a table, lines below. The first `left` columns are words."""
 
     columns: list[str]
     rows: list[list[str]]
@@ -56,4 +58,15 @@ class Benchmark:
     run: Callable[[Setting], dict[str, Any]]
     """Measures; what it returns is the JSON document."""
     table: Callable[[dict[str, Any]], Table]
-    """Lays that document out for people."""
+    """Formats that document."""
+
+
+@contextmanager
+def generators_kept(device: torch.device) -> Iterator[None]:
+    """Restore the global random generators, which other packages use."""
+    state = np.random.get_state()  # noqa: NPY002
+    try:
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            yield
+    finally:
+        np.random.set_state(state)  # noqa: NPY002

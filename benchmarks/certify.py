@@ -1,4 +1,4 @@
-"""Certification timed: the textbook's loop, a peer's and ours, and what deciding a grid of radii saves."""
+"""Certification timed: the reference loop, a peer's and ours, and what the sequential procedure saves."""
 
 import copy
 import tempfile
@@ -13,9 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from benchmarks.benchmark import Setting, Table
-from benchmarks.peers import generators_kept
-from benchmarks.textbook import textbook_network, textbook_votes
+from benchmarks.benchmark import Setting, Table, generators_kept
+from benchmarks.reference import reference_network, reference_votes
 from rhobust.certificates import Certificate, Dtype, Fixed, Sequential, Smoothing, VoteCounter, certify_stream
 from rhobust.data import Dataset, to_unit
 from rhobust.evaluation import Target
@@ -27,9 +26,9 @@ from rhobust.training import TrainConfig, train
 
 N0, N, ALPHA = 100, 100_000, 1e-3
 STEPS = (0.0, 1.0, 2.0, 3.0)
-"""Radii of the grid, in units of sigma."""
+"""Radii of the sequential procedure, in units of sigma."""
 BATCH = 1000
-"""Rows of a forward pass in the textbook's loop and the peer's."""
+"""Rows per forward pass in the reference loop and the peer's."""
 
 
 @dataclass(frozen=True)
@@ -37,18 +36,18 @@ class Scale:
     """How much is timed on a device."""
 
     loops: int
-    """Images that the textbook's loop and the peer certify with N draws."""
+    """Images that the reference loop and the peer certify with N noise samples."""
     fixed: int
-    """Images that we do."""
+    """Images that ours certifies."""
     grid: int
-    """Images of which the grid is decided, and compared with the decisions of N draws."""
+    """Images whose radii are decided sequentially, and compared with the decisions of N noise samples."""
 
 
 SCALES = {"cuda": Scale(loops=4, fixed=64, grid=500), "cpu": Scale(loops=2, fixed=2, grid=20)}
 
 
 def bench_certify(setting: Setting) -> dict[str, Any]:
-    """Time N draws an image by the textbook's loop, by ART where it is installed, and by us; then a grid of radii.
+    """Time N noise samples per image by the reference loop, by ART if installed, and by ours; then sequential tests.
 
     All use the same network, images, sigma, alpha, n0 and n in one process. What compiles or warms up is not timed.
     """
@@ -75,7 +74,7 @@ def bench_certify(setting: Setting) -> dict[str, Any]:
             notify(f"bench certify: {name} {result['rates'][-1]['samples_per_second']:.0f} samples/s")
 
         for name, strict in _loops(device):
-            rate(name, scale.loops, _textbook_seconds(target, images[: scale.loops], strict=strict))
+            rate(name, scale.loops, _reference_seconds(target, images[: scale.loops], strict=strict))
         peer = _art_seconds(target, images[: scale.loops]) if device.type == "cpu" else None
         if peer is not None:
             rate(f"ART, batch {BATCH}", scale.loops, peer)
@@ -99,7 +98,7 @@ def certify_table(result: dict[str, Any]) -> Table:
             f"{result['network']} on {result['data']}, sigma {result['sigma']:g}, alpha {result['alpha']:g},"
             f" n {result['n']}, on {result['device']}, torch {result['torch']}"
         ],
-        columns=["certify with n draws", "samples/s", "times the textbook's"],
+        columns=["certify with n samples", "samples/s", "times the reference"],
         rows=rows,
         notes=_notes(result["decisions"]),
     )
@@ -110,10 +109,10 @@ def _notes(decisions: dict[str, Any] | None) -> list[str]:
         return ["radii are decided for a trained network only: give --run"]
     radii = " ".join(f"{radius:g}" for radius in decisions["radii"])
     return [
-        f"radii {radii} of {decisions['images']} images: {decisions['mean_draws']:.0f} draws an image,"
+        f"radii {radii} of {decisions['images']} images: {decisions['mean_draws']:.0f} noise samples per image,"
         f" {decisions['times_fewer_draws']:.1f} times fewer than n;"
-        f" {100 * decisions['same']:.2f}% decided as with n draws",
-        f"{decisions['seconds_per_image']:.4g} s an image; "
+        f" {100 * decisions['same']:.2f}% decided as with n samples",
+        f"{decisions['seconds_per_image']:.4g} s per image; "
         + ", ".join(f"{name}: {times:.1f} times longer" for name, times in decisions["times_longer"].items()),
     ]
 
@@ -136,9 +135,9 @@ def _target(setting: Setting, scratch: Path) -> Target:
 
 
 def _loops(device: torch.device) -> list[tuple[str, bool]]:
-    """The textbook's loop in strict float32 and, on a GPU, with the TF32 convolutions that torch allows."""
-    strict = [(f"textbook, float32, batch {BATCH}", True)]
-    return [*strict, (f"textbook, tf32, batch {BATCH}", False)] if device.type == "cuda" else strict
+    """The reference loop in strict float32 and, on a GPU, with the TF32 convolutions that torch allows."""
+    strict = [(f"reference, float32, batch {BATCH}", True)]
+    return [*strict, (f"reference, tf32, batch {BATCH}", False)] if device.type == "cuda" else strict
 
 
 def _arithmetics(device: torch.device) -> list[tuple[str, Dtype]]:
@@ -159,7 +158,7 @@ def _certify(counter: VoteCounter, procedure: Fixed | Sequential, images: int) -
 
 
 def _decisions(counter: VoteCounter, images: int, rates: list[dict[str, Any]], device: torch.device) -> dict[str, Any]:
-    """Decide the radii of many images by the grid, and compare with what N draws decide."""
+    """Decide the radii of many images sequentially, and compare with what N noise samples decide."""
     radii = tuple(step * counter.smoothing.sigma for step in STEPS)
     found: list[Certificate] = []
     seconds = _seconds(lambda: found.extend(_certify(counter, Sequential(radii, N0, N), images)), device) / images
@@ -182,20 +181,20 @@ def _decisions(counter: VoteCounter, images: int, rates: list[dict[str, Any]], d
 
 
 def _rounded_down(certificate: Certificate, radii: tuple[float, ...]) -> tuple[int | None, float]:
-    """What a radius says about a grid of radii: the class, and the largest of them that it reaches."""
+    """What a certified radius says about some radii: the class, and the largest of them that it reaches."""
     reached = [radius for radius in radii if certificate.prediction is not None and certificate.radius >= radius]
     return (certificate.prediction, reached[-1]) if reached else (None, 0.0)
 
 
-def _textbook_seconds(target: Target, images: Tensor, *, strict: bool) -> float:
+def _reference_seconds(target: Target, images: Tensor, *, strict: bool) -> float:
     device = images.device
-    model = textbook_network(copy.deepcopy(target.model)).eval()
+    model = reference_network(copy.deepcopy(target.model)).eval()
     rng = stream(0, "bench", device=device)
 
     def certify(n: int) -> None:
         for image in images:
             for draws in (N0, n):
-                textbook_votes(
+                reference_votes(
                     model,
                     to_unit(image),
                     sigma=target.smoothing_sigma(),
@@ -215,13 +214,13 @@ def _textbook_seconds(target: Target, images: Tensor, *, strict: bool) -> float:
 
 
 def _art_seconds(target: Target, images: Tensor) -> float | None:
-    """Seconds of ART's randomised smoothing; None where it is not installed."""
+    """Seconds of ART's randomised smoothing; None if it is not installed."""
     try:
         art = import_module("art.estimators.certification.randomized_smoothing")
     except ImportError:
         return None
     smoothed = art.PyTorchRandomizedSmoothing(
-        model=textbook_network(copy.deepcopy(target.model)).eval(),
+        model=reference_network(copy.deepcopy(target.model)).eval(),
         loss=nn.CrossEntropyLoss(),
         input_shape=target.data.shape,
         nb_classes=target.data.num_classes,

@@ -1,4 +1,4 @@
-"""The distributional certificate: what its bound costs, and what its few draws are worth against many."""
+"""The distributional certificate: what its bound costs, and a few noise samples per point against many."""
 
 import time
 import tracemalloc
@@ -20,20 +20,20 @@ POINTS = (10_000, 100_000, 1_000_000)
 EPS = tuple(step / 10 for step in range(21))
 """Sizes of the shift in units of sigma."""
 MANY = {"cpu": 500, "cuda": 10_000}
-"""Draws a point of the comparator where none are given."""
+"""Noise samples per point of the comparator; default."""
 FEW = {"cpu": 200, "cuda": None}
-"""Test points where no limit is given; None for all."""
+"""Default number of test points; None for all."""
 LEVELS = (1e-2, 1e-3, 1e-4)
 """Levels of the comparator's intervals. They share its alpha, so that the best of them may be taken at each eps."""
 BLOCK = 250
 
 
 def bench_shift(setting: Setting) -> dict[str, Any]:
-    """Time the bound for up to a million points, and compare few draws with many on a trained run.
+    """Time the bound for up to a million points, and compare few noise samples with many on a trained run.
 
     Without a run only the bound is timed: from counts that are there already, for a whole curve over eps. With one, the
-    test points get 20 draws each for our certificate and thousands for Clopper-Pearson's, in one process; both are
-    statements about the population at the same alpha.
+    test points get 20 noise samples each for our certificate and thousands for Clopper-Pearson's, in one process; both
+    are statements about the population at the same alpha.
     """
     with progress_or_default(setting.progress) as notify:
         bound = []
@@ -71,9 +71,9 @@ def _against_intervals(setting: Setting, folder: Path, notify: ProgressCallback)
     eps = [sigma * size for size in EPS if size <= 1]
     rho = np.square(eps)
     many = setting.draws or MANY[setting.device.type]
-    ways: dict[str, dict[str, Any]] = {}
+    compared: dict[str, dict[str, Any]] = {}
     for name, draws, seed in (("ours", DRAWS, 0), ("intervals", many, 1)):
-        errors, seconds = _votes(target, indices, draws, seed, f"bench shift, {draws} draws", notify)
+        errors, seconds = _votes(target, indices, draws, seed, f"bench shift, {draws} samples", notify)
         dimension = target.data.images[0].numel()
         kind = noise_kind(target.data.images)
         level = corrected_alpha(ALPHA, sigma=sigma, dimension=dimension, draws=draws * len(indices), noise=kind)
@@ -84,7 +84,7 @@ def _against_intervals(setting: Setting, folder: Path, notify: ProgressCallback)
             share = level / len(LEVELS)
             tried = [population_loss_intervals(errors, draws, rho, sigma, share, interval_alpha=a) for a in LEVELS]
             loss = np.min(np.stack([np.asarray(one) for one in tried]), axis=0)
-        ways[name] = {
+        compared[name] = {
             "draws": draws,
             "forward_passes": draws * len(indices),
             "seconds": seconds,
@@ -92,7 +92,7 @@ def _against_intervals(setting: Setting, folder: Path, notify: ProgressCallback)
             "accuracy_under_noise": float(1 - errors.mean() / draws),
             "certified_accuracy": np.maximum(0.0, 1 - np.asarray(loss)).tolist(),
         }
-    ours, intervals = (np.array(ways[name]["certified_accuracy"]) for name in ("ours", "intervals"))
+    ours, intervals = (np.array(compared[name]["certified_accuracy"]) for name in ("ours", "intervals"))
     small = np.array(eps) <= sigma / 2 + 1e-12
     return {
         "name": target.name,
@@ -100,8 +100,8 @@ def _against_intervals(setting: Setting, folder: Path, notify: ProgressCallback)
         "sigma": sigma,
         "points": len(indices),
         "eps": eps,
-        **ways,
-        "passes_ratio": ways["intervals"]["forward_passes"] / ways["ours"]["forward_passes"],
+        **compared,
+        "passes_ratio": compared["intervals"]["forward_passes"] / compared["ours"]["forward_passes"],
         "never_less_up_to_half_sigma": bool(np.all(ours[small] >= intervals[small])),
     }
 
@@ -109,7 +109,7 @@ def _against_intervals(setting: Setting, folder: Path, notify: ProgressCallback)
 def _votes(
     target: Target, indices: list[int], draws: int, seed: int, task: str, notify: ProgressCallback
 ) -> tuple[np.ndarray, float]:
-    """Wrong votes of each point, and the seconds they took after a warm-up."""
+    """Errors of each point, and the seconds they took after a warm-up."""
     images, labels = (part.to(target.device) for part in (target.data.images, target.data.labels))
 
     def count(block: list[int], number: int) -> np.ndarray:
@@ -128,13 +128,13 @@ def shift_table(result: dict[str, Any]) -> Table:
     """The benchmark's result for people."""
     curve = len(result["eps_in_sigma"])
     heading = [
-        f"bound for {one['points']:,} points, {curve} eps, {result['draws']} draws: {one['seconds']:.2f} s"
+        f"bound for {one['points']:,} points, {curve} eps, {result['draws']} noise samples: {one['seconds']:.2f} s"
         f" ({one['cpu_seconds']:.2f} s of the CPU), {one['peak_mib']:.0f} MiB"
         for one in result["bound"]
     ]
     run = result["run"]
     if run is None:
-        return Table(heading=heading, columns=["give a trained run with --run to compare draws"], rows=[])
+        return Table(heading=heading, columns=["give a trained run with --run to compare noise samples"], rows=[])
     ours, intervals = run["ours"], run["intervals"]
     rows = [
         [f"{eps:.4g}", format_number(a, 4, "down"), format_number(b, 4, "down")]
@@ -142,7 +142,7 @@ def shift_table(result: dict[str, Any]) -> Table:
     ]
     return Table(
         heading=[*heading, f"{run['name']}, sigma {run['sigma']:g}, {run['points']:,} test points, on {run['device']}"],
-        columns=["eps", f"certified, {ours['draws']} draws", f"Clopper-Pearson, {intervals['draws']:,} draws"],
+        columns=["eps", f"certified, {ours['draws']} samples", f"Clopper-Pearson, {intervals['draws']:,} samples"],
         rows=rows,
         notes=[
             f"forward passes {ours['forward_passes']:,} against {intervals['forward_passes']:,}"

@@ -1,4 +1,4 @@
-"""Training steps against the textbook way, in one process."""
+"""Training steps against the reference implementation, in one process."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.benchmark import Setting, Table
-from benchmarks.textbook import textbook_loss, textbook_network
+from benchmarks.reference import reference_loss, reference_network
 from rhobust.methods import ERM, NAL, STN, TRADES, WRM, AdversarialTraining, AnyMethod, Gaussian, SmoothAdv
 from rhobust.models import build_model
 from rhobust.noise import BatchNoise, stream
@@ -32,18 +32,18 @@ class Scale:
     model: str
     shape: tuple[int, int, int]
     batch: int
-    textbook_steps: int
+    reference_steps: int
     our_steps: int
 
 
 SCALES = {
-    "cuda": Scale("resnet18", (3, 32, 32), 128, textbook_steps=8, our_steps=40),
-    "cpu": Scale("cnn", (1, 28, 28), 64, textbook_steps=9, our_steps=9),
+    "cuda": Scale("resnet18", (3, 32, 32), 128, reference_steps=8, our_steps=40),
+    "cpu": Scale("cnn", (1, 28, 28), 64, reference_steps=9, our_steps=9),
 }
 
 
 def bench_training(setting: Setting) -> dict[str, Any]:
-    """Time one training step of each method, ours against the textbook's, and measure the machine's ceiling."""
+    """Time a training step of each method, ours against the reference, and measure the machine's ceiling."""
     device, curve = setting.device, setting.curve
     scale = SCALES[device.type]
     ceiling = matmul_rate(device)
@@ -87,7 +87,7 @@ def training_table(result: dict[str, Any]) -> Table:
             f"{result['model']}, {shape}, batch {result['batch']}, on {result['device']}",
             f"matrix product ceiling {result['matmul_tflops']:.3g} TFLOP/s, torch {result['torch']}",
         ],
-        columns=["method", "textbook ms", "ours ms", "times faster", "images/s", "TFLOP/s", "of ceiling", "GiB"],
+        columns=["method", "reference ms", "ours ms", "times faster", "images/s", "TFLOP/s", "of ceiling", "GiB"],
         rows=rows,
         notes=[
             f"NAL loss, {name}: {' '.join(f'{loss:.4f}' for loss in losses[:: max(1, len(losses) // 10)])}"
@@ -97,7 +97,7 @@ def training_table(result: dict[str, Any]) -> Table:
 
 
 def matmul_rate(device: torch.device) -> float:
-    """Operations a second of a large matrix product: bf16 on a GPU, float32 on a CPU."""
+    """Operations per second of a large matrix product: bf16 on a GPU, float32 on a CPU."""
     size, dtype = (8192, torch.bfloat16) if device.type == "cuda" else (2048, torch.float32)
     generator = stream(0, "matmul", device=device)
     a, b = (torch.randn(size, size, generator=generator, device=device).to(dtype) for _ in range(2))
@@ -117,12 +117,12 @@ def loss_curves(method: NAL, scale: Scale, device: torch.device, steps: int) -> 
 
 def _compare(method: Any, scale: Scale, device: torch.device, ceiling: float) -> dict[str, Any]:
     x, y, share = _batches(scale, device, 1)[0]
-    textbook = _textbook_step(method, scale, device, x, y)
+    reference = _reference_step(method, scale, device, x, y)
     strict = relaxed = None
     if device.type == "cuda":
         with _strict_float32():
-            strict = _seconds(textbook, device, repeats=scale.textbook_steps)
-        relaxed = _seconds(textbook, device, repeats=scale.textbook_steps)
+            strict = _seconds(reference, device, repeats=scale.reference_steps)
+        relaxed = _seconds(reference, device, repeats=scale.reference_steps)
     before = _memory(device)
     step = _our_step(method, scale, device, fast=True)
     start = time.perf_counter()
@@ -132,7 +132,7 @@ def _compare(method: Any, scale: Scale, device: torch.device, ceiling: float) ->
         seconds = _seconds(lambda: step(x, y, share), device, repeats=scale.our_steps)
     else:
         # On a CPU both in turn: other work on the same cores slows both.
-        strict, seconds = _seconds_in_turn((textbook, lambda: step(x, y, share)), repeats=scale.our_steps)
+        strict, seconds = _seconds_in_turn((reference, lambda: step(x, y, share)), repeats=scale.our_steps)
     _, passes = update_cost(method)
     work = passes * scale.batch * _forward_operations(scale, device)
     return {
@@ -149,13 +149,13 @@ def _compare(method: Any, scale: Scale, device: torch.device, ceiling: float) ->
     }
 
 
-def _textbook_step(method: Any, scale: Scale, device: torch.device, x: Tensor, y: Tensor) -> Callable[[], None]:
+def _reference_step(method: Any, scale: Scale, device: torch.device, x: Tensor, y: Tensor) -> Callable[[], None]:
     model, optimizer, noise = _parts(scale, device, fast=False)
-    textbook_network(model).train()
+    reference_network(model).train()
 
     def step() -> None:
         optimizer.zero_grad(set_to_none=True)
-        textbook_loss(method, model, x, y, noise).backward()
+        reference_loss(method, model, x, y, noise).backward()
         optimizer.step()
 
     return step
@@ -179,7 +179,7 @@ def _forward_operations(scale: Scale, device: torch.device) -> int:
 
 
 class _strict_float32:  # noqa: N801 - reads as a statement
-    """Float32 convolutions without TF32, as the textbook's arithmetic has it."""
+    """Float32 convolutions without TF32, as in the reference implementation."""
 
     def __enter__(self) -> None:
         self.before = torch.backends.cudnn.allow_tf32

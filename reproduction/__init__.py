@@ -1,4 +1,4 @@
-"""The paper that rhobust grew out of: its settings and printed numbers, and the way to each of its tables and figures.
+"""Reproduction of the paper: its settings and reported numbers, its tables and figures, and our own experiments.
 
 Yang et al., Certified Distributional Robustness on Smoothed Classifiers, arXiv 2010.10987.
 """

@@ -32,7 +32,7 @@ def pack(out: Path, archive: Path) -> list[str]:
 
     Args:
         out: The reproduction: its run folders are in `runs`.
-        archive: NAME.tar.xz; the archives beside it decide which names are taken.
+        archive: NAME.tar.xz; the other archives of its folder decide which names are taken.
     """
     if not archive.name.endswith(ENDING):
         raise ValueError(f"an archive's name must end with {ENDING}, got {archive.name}")

@@ -10,6 +10,7 @@ import numpy as np
 
 from reproduction.metrics import Number, Outcomes, Reader, curve, matched, number, per_image, seconds
 from reproduction.specs import (
+    AnySpec,
     CostTable,
     Curve,
     Differences,
@@ -20,7 +21,6 @@ from reproduction.specs import (
     Pair,
     ParetoTable,
     Seeds,
-    Spec,
     Table,
     costs,
 )
@@ -54,7 +54,7 @@ class Question:
 
 Answers = Mapping[Question, Answer]
 """What each question found, with the record it comes from, or the fault."""
-_READ = {
+_READ: dict[type, Callable[[Metric, Reader], Any]] = {
     Table: number,
     Matrix: number,
     Figure: curve,
@@ -64,7 +64,7 @@ _READ = {
 }
 
 
-def questions(spec: Spec) -> tuple[Question, ...]:
+def questions(spec: AnySpec) -> tuple[Question, ...]:
     """All that is to be read for a table or figure."""
     return tuple(Question(_READ[type(spec)], metric) for metric in spec.metrics)
 
@@ -94,7 +94,7 @@ def _answer(question: Question, reader: Reader | Gap, place: str) -> Answer:
     return {**found, "record": place, "warnings": warnings}
 
 
-def fill(spec: Spec, found: Answers) -> dict[str, Any]:
+def fill(spec: AnySpec, found: Answers) -> dict[str, Any]:
     """The document of a table or figure; a number that cannot be read is left out and says why."""
     match spec:
         case Table():
@@ -119,8 +119,6 @@ def fill(spec: Spec, found: Answers) -> dict[str, Any]:
         case Matrix():
             cells = [[found[Question(number, metric)] for metric in row] for row in spec.rows]
             body = {"x": spec.x, "y": spec.y, "names": list(spec.names), "cells": cells}
-        case _:
-            raise ValueError(f"a table or figure must be of a known kind, got {type(spec).__name__}")
     document = {"name": spec.name, "title": spec.title, **body, "notes": list(spec.notes)}
     # Through JSON and back: what is drawn is what is written.
     return json.loads(json.dumps(document, allow_nan=False))

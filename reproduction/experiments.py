@@ -4,6 +4,7 @@ Every table and figure takes them from here, so that equal work is shared.
 """
 
 from dataclasses import replace
+from typing import Any
 
 from reproduction.scales import Scale, Surrogate
 from reproduction.settings import ATTACK_STEPS, BATCH_SIZE, DRAWS, GAMMA, STEPS, Setup
@@ -147,7 +148,7 @@ def autoattack(scale: Scale, run: TrainConfig, radii: tuple[float, ...]) -> Job:
     return Job(run, attack, run.sigma)
 
 
-def attacked_otherwise(job: Job, **changes: object) -> Job:
+def attacked_otherwise(job: Job, **changes: Any) -> Job:
     """The same attack with other settings: radii, limit, probe."""
     assert isinstance(job.evaluation, Attack)
     return replace(job, evaluation=replace(job.evaluation, **changes))
@@ -187,7 +188,7 @@ def noise_of(run: TrainConfig) -> float:
     return run.sigma
 
 
-def _certify(scale: Scale, run: TrainConfig, **options: object) -> Job:
+def _certify(scale: Scale, run: TrainConfig, **options: Any) -> Job:
     # stride None spreads the images evenly over the test set.
     certify = Certify(n=scale.draws, alpha=ALPHA, limit=scale.certified, stride=None, **options)
     return Job(run, certify, noise_of(run))

@@ -40,7 +40,7 @@ CURVES_GAMMAS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 _BOUNDS: tuple[tuple[str, str, Dash], ...] = (
     ("certified (upper bound)", "worst-case loss: certified", "solid"),
     ("the paper's estimate", "worst-case loss: estimate", "dashed"),
-    ("attained (lower bound)", "worst-case loss: lower", "dotted"),
+    ("primal lower bound", "worst-case loss: lower", "dotted"),
 )
 _SOLVERS: tuple[tuple[str, Dash], ...] = (("NAL", "solid"), (OURS, "dashed"))
 TRANSFER = ("NAL", OURS, "SmoothAdv", "TRADES")

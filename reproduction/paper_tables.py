@@ -124,8 +124,9 @@ def protocol_variants(scale: Scale) -> Table:
     reported, lines = TABLES["table-sigma"], []
     if surrogate := scale.surrogate(CIFAR_R):
         run = run_of(scale, surrogate, "NAL")
-        predictors = (("base", 1), ("smoothed", 1), ("smoothed", scale.votes))
-        for sees, gradient, (predictor, votes) in product(("base", "draw"), ("normalised", "raw"), predictors):
+        predictors: tuple[tuple[Any, int], ...] = (("base", 1), ("smoothed", 1), ("smoothed", scale.votes))
+        gradients: tuple[tuple[Any, Any], ...] = tuple(product(("base", "draw"), ("normalised", "raw")))
+        for (sees, gradient), (predictor, votes) in product(gradients, predictors):
             attack = Attack(
                 attack=PaperPGD(sees=sees, gradient=gradient),
                 radii=RADII,

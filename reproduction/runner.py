@@ -15,7 +15,7 @@ from reproduction.metrics import Reader
 from reproduction.plots import draw, to_bytes
 from reproduction.render import comma_separated, markdown
 from reproduction.scales import Scale
-from reproduction.specs import CostTable, Figure, Job, Matrix, Spec, Table
+from reproduction.specs import AnySpec, CostTable, Figure, Job, Matrix, Table
 from rhobust.data import load
 from rhobust.evaluation import Certify, Target, Untargeted, find_record, run
 from rhobust.measurements import read_finished
@@ -42,7 +42,7 @@ def table_cost(scale: Scale) -> CostTable:
     return CostTable("table-cost", "compute cost of the tables", tables, notes)
 
 
-PAPER: dict[str, Callable[[Scale], Spec]] = {
+PAPER: dict[str, Callable[[Scale], AnySpec]] = {
     "table1": paper_tables.table1,
     "table2": paper_tables.table2,
     "table-pgd100": paper_tables.table_pgd100,
@@ -65,7 +65,7 @@ PAPER: dict[str, Callable[[Scale], Spec]] = {
     "corollary": claims.corollary,
 }
 """Every table, figure and checked claim of the paper, by its name on the command line."""
-OURS: dict[str, Callable[[Scale], Spec]] = {
+OURS: dict[str, Callable[[Scale], AnySpec]] = {
     "table-main": main_experiment.table_main,
     "table-pairs": main_experiment.table_pairs,
     "table-autoattack": main_experiment.table_autoattack,
@@ -84,16 +84,17 @@ OURS: dict[str, Callable[[Scale], Spec]] = {
     "table-cost": table_cost,
 }
 """Tables and figures that the paper does not have."""
-VARIANTS: dict[str, Callable[[Scale], Spec]] = {
+VARIANTS: dict[str, Callable[[Scale], AnySpec]] = {
     "table-variants": variant_tables.table_variants,
     "table-variants-pairs": variant_tables.table_variants_pairs,
     "table-variants-pareto": variant_tables.table_variants_pareto,
     "table-variants-onecycle": variant_tables.table_variants_onecycle,
 }
-"""Variants of NAL that were tried, and the protocol of the paper under every reading of its text."""
+"""Variants of NAL that were tried."""
 GROUPS = {"all": PAPER, "ours": OURS, "variants": VARIANTS}
 """Words for many names: the tables and figures of the paper, our own, and the variants of NAL."""
 SPECS = PAPER | OURS | VARIANTS | {"protocol-variants": paper_tables.protocol_variants}
+"""Everything that has a name; the variants of the paper's protocol are in no group."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ class Plan:
     """What is to be made, and the jobs and runs behind it, each once."""
 
     scale: Scale
-    specs: tuple[Spec, ...]
+    specs: tuple[AnySpec, ...]
     jobs: tuple[Job, ...]
     runs: tuple[TrainConfig, ...]
 
@@ -266,7 +267,7 @@ def reproduce(
     return Outcome(tuple(files), tuple(found))
 
 
-def documents(plan: Plan, store: Store, end: float = -math.inf) -> Iterator[tuple[Spec, dict[str, Any]]]:
+def documents(plan: Plan, store: Store, end: float = -math.inf) -> Iterator[tuple[AnySpec, dict[str, Any]]]:
     """Each table and figure of a plan with its numbers, as soon as they are there; a record is read once.
 
     Args:
@@ -318,7 +319,7 @@ def _result(job: Job, store: Store, diverged: dict[TrainConfig, Gap], end: float
         return Gap(" ".join(str(error).split()), absent=isinstance(error, AbsentError))
 
 
-def write(spec: Spec, document: dict[str, Any], out: Path) -> list[Path]:
+def write(spec: AnySpec, document: dict[str, Any], out: Path) -> list[Path]:
     """Write a document and what people look at: Markdown and CSV of a table, SVG and PDF of a figure."""
     if isinstance(spec, Figure | Matrix):
         figure = draw(document)

@@ -50,12 +50,12 @@ class Metric:
     """Of an attack only the first so many images, those of another attack; None for all."""
 
 
+@dataclass(frozen=True)
 class Spec(ABC):
     """A table or figure before it is filled."""
 
     name: str
     title: str
-    notes: tuple[str, ...]
 
     @property
     @abstractmethod
@@ -101,8 +101,6 @@ class Line:
 class Table(Spec):
     """A table of numbers."""
 
-    name: str
-    title: str
     keys: tuple[str, ...]
     """Titles of the columns that name a row."""
     sources: tuple[str, ...]
@@ -154,8 +152,6 @@ class Panel:
 class Figure(Spec):
     """A figure of panels."""
 
-    name: str
-    title: str
     panels: tuple[Panel, ...]
     columns: int
     """Panels side by side."""
@@ -172,8 +168,6 @@ class Figure(Spec):
 class Matrix(Spec):
     """A heat map: one number per pair of models."""
 
-    name: str
-    title: str
     x: str
     y: str
     names: tuple[str, ...]
@@ -192,8 +186,6 @@ class Matrix(Spec):
 class ParetoTable(Spec):
     """Baselines against a family of our networks, each at the baseline's natural accuracy."""
 
-    name: str
-    title: str
     family: str
     """Name of the family."""
     members: tuple[tuple[str, Metric], ...]
@@ -222,8 +214,6 @@ class Pair:
 class Differences(Spec):
     """A table of paired differences between networks, image by image."""
 
-    name: str
-    title: str
     keys: tuple[str, ...]
     """Titles of the columns that name a row."""
     lines: tuple[tuple[tuple[str, ...], tuple[Pair, ...]], ...]
@@ -241,8 +231,6 @@ class Differences(Spec):
 class CostTable(Spec):
     """Compute cost of tables, from the seconds in finished records."""
 
-    name: str
-    title: str
     tables: tuple[Table, ...]
     notes: tuple[str, ...] = ()
 
@@ -250,6 +238,9 @@ class CostTable(Spec):
     def metrics(self) -> tuple[Metric, ...]:
         """The seconds of every training and evaluation, each once."""
         return tuple(dict.fromkeys(metric for table in self.tables for metric in costs(table)))
+
+
+AnySpec = Table | Figure | Matrix | ParetoTable | Differences | CostTable
 
 
 def costs(table: Table) -> tuple[Metric, ...]:

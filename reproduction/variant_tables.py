@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from reproduction.main_experiment import WHITE_BOX
 from reproduction.scales import Scale
@@ -34,7 +35,7 @@ GAMMA = 0.5
 """NAL's penalty unless a row names another."""
 MEMBERS = ("NAL", "NAL, gamma 1", "NAL, gamma 0.25", "NAL, gamma 0.15")
 """NAL without a change, at four gammas."""
-ONE_CYCLE = {"schedule": "onecycle", "lr": 2e-3}
+ONE_CYCLE: dict[str, Any] = {"schedule": "onecycle", "lr": 2e-3}
 """The learning rate rises from zero to twice that of the other rows, and falls again."""
 CYCLED = (
     *("PGD", "TRADES", "SmoothAdv", "NAL", "NAL, gamma 0.25"),
@@ -52,11 +53,11 @@ SKIP = 2000
 
 def runs(data: str = "cifar10", model: str = "resnet18") -> dict[str, TrainConfig]:
     """Every row's run; the ones without a change first."""
-    options = {"sigma": SIGMA, "gamma": GAMMA, "steps": STEPS, "draws": DRAWS}
+    options: dict[str, Any] = {"sigma": SIGMA, "gamma": GAMMA, "steps": STEPS, "draws": DRAWS}
     base = NAL(**options)
-    certified = {"sigma": CERTIFIED_SIGMA, "steps": STEPS, "draws": DRAWS}
+    certified: dict[str, Any] = {"sigma": CERTIFIED_SIGMA, "steps": STEPS, "draws": DRAWS}
     noisy = NAL(**certified, gamma=1.0)
-    methods = {
+    methods: dict[str, Any] = {
         "PGD": AdversarialTraining(eps=EPS),
         "TRADES": TRADES(eps=EPS),
         "SmoothAdv": SmoothAdv(sigma=SIGMA, eps=EPS, steps=STEPS, draws=DRAWS),

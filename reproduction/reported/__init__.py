@@ -1,6 +1,6 @@
 """Every number that the paper reports in a table, where the table is, and its known defects.
 
-The numbers are in one CSV file per table beside this module and nowhere else; `tables.toml` says what each table is,
+The numbers are in one CSV file per table in this folder and nowhere else; `tables.toml` says what each table is,
 and `defects.toml` what is wrong with it or left open by it.
 """
 

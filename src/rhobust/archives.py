@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO, cast
 
 ENDING = ".tar.xz"
 """How the names of archives end."""
@@ -90,7 +91,10 @@ def unpack(archive: Path, folder: Path, run: str | None = None) -> list[Path]:
     """
     runs: dict[str, Path] = {}
     try:
-        with lzma.open(archive) as raw, tarfile.open(fileobj=_Limited(raw, archive), mode="r|") as tar:
+        with (
+            lzma.open(archive) as raw,
+            tarfile.open(fileobj=cast("IO[bytes]", _Limited(raw, archive)), mode="r|") as tar,
+        ):
             for number, member in enumerate(tar, start=1):
                 if number > MOST:
                     raise ValueError(f"{archive} must hold at most {MOST:,} files, got more")

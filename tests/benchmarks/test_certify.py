@@ -6,7 +6,7 @@ import torch
 
 from benchmarks import Setting, certify
 from benchmarks.certify import bench_certify, certify_table
-from benchmarks.textbook import textbook_votes
+from benchmarks.reference import reference_votes
 from rhobust.certificates import Smoothing, count_votes
 from rhobust.cli import run
 from rhobust.data import to_unit
@@ -23,10 +23,10 @@ def folder(tmp_path_factory):
     return out
 
 
-def test_the_textbook_counts_the_same_votes(half_space, grey_images):
+def test_the_reference_counts_the_same_votes(half_space, grey_images):
     # 3000 votes each of a probability near 0.7: the difference has a deviation of 0.012.
     image = grey_images.images[21]
-    theirs = textbook_votes(
+    theirs = reference_votes(
         half_space, to_unit(image), sigma=0.25, n=3000, batch=1000, num_classes=2, rng=torch.Generator().manual_seed(0)
     )
     ours = count_votes(half_space, image[None], Smoothing(0.25, 2), indices=[0], draws=3000, purpose="bench")[0]
@@ -39,7 +39,7 @@ def test_the_document_and_its_table(folder, monkeypatch):
     monkeypatch.setitem(certify.SCALES, "cpu", certify.Scale(loops=1, fixed=1, grid=8))
     monkeypatch.setattr(certify, "_art_seconds", lambda target, images: 2.0)
     result = bench_certify(Setting(torch.device("cpu"), run=folder, progress=no_progress))
-    names = ["textbook, float32, batch 1000", "ART, batch 1000", "ours, float32"]
+    names = ["reference, float32, batch 1000", "ART, batch 1000", "ours, float32"]
     assert [rate["name"] for rate in result["rates"]] == names
     assert result["rates"][1]["samples_per_second"] == pytest.approx(1600 / 2.0)
     decisions = result["decisions"]

@@ -103,14 +103,14 @@ def test_the_full_scale_is_the_paper():
 
 
 @pytest.mark.parametrize("name", [name for name in TABLES if name in PAPER and name != "table1"])
-def test_every_printed_number_has_its_cell(name):
+def test_every_reported_number_has_its_cell(name):
     table = SPECS[name](SCALES["full"])
     assert isinstance(table, Table)
     assert {cell.column for line in table.lines for cell in line.cells} == set(TABLES[name].columns)
     both = [(line.keys, cell) for line in table.lines for cell in line.cells if OURS not in line.keys]
     shown = [cell.reported for _, cell in both if cell.reported is not None]
-    printed = [TABLES[name].accuracy(row, column) for row in TABLES[name].rows for column in TABLES[name].columns]
-    assert sorted(shown) == sorted(printed)
+    reported = [TABLES[name].accuracy(row, column) for row in TABLES[name].rows for column in TABLES[name].columns]
+    assert sorted(shown) == sorted(reported)
 
 
 def test_a_cell_is_read_where_the_paper_attacks():

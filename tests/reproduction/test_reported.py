@@ -3,7 +3,7 @@
 The sums were taken once from the paper's own source, cell by cell, by a script that shares nothing with the package.
 After a change of a table, write the page anew:
 
-    python tests/reproduction/test_printed.py
+    PYTHONPATH=. python tests/reproduction/test_reported.py
 """
 
 from decimal import Decimal

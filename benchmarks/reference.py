@@ -1,6 +1,6 @@
-"""The training methods as a textbook writes them: one noise draw at a time, weights with gradients throughout.
+"""Reference (naive) implementation of the training methods: one noise sample at a time, weights with gradients.
 
-What the benchmark compares with. Float32, the network in training mode everywhere, nothing batched, frozen or
+What the benchmarks compare with. Float32, the network in training mode everywhere, nothing batched, frozen or
 compiled; the losses are those of `rhobust.methods`.
 """
 
@@ -14,24 +14,24 @@ from rhobust.models.fused import ConvNorm, InputConv, WholeConv
 from rhobust.noise import Noise
 
 
-def textbook_network(model: nn.Module) -> nn.Module:
+def reference_network(model: nn.Module) -> nn.Module:
     """The same network from torch's own layers in their default layout, with the same weights."""
     for name, child in model.named_children():
         if isinstance(child, ConvNorm):
-            setattr(model, name, _TextbookConv(child))
+            setattr(model, name, _ReferenceConv(child))
         elif isinstance(child, InputConv | WholeConv):
             sizes = child.in_channels, child.out_channels, child.kernel_size, child.stride, child.padding
             plain = nn.utils.skip_init(nn.Conv2d, *sizes)
             plain.load_state_dict(child.state_dict())
             setattr(model, name, plain.to(child.weight.device))
         else:
-            textbook_network(child)
+            reference_network(child)
     for parameter in model.parameters():
         parameter.data = parameter.data.contiguous()
     return model
 
 
-class _TextbookConv(nn.Module):
+class _ReferenceConv(nn.Module):
     """Convolution, batch norm, sum and activation one after the other."""
 
     def __init__(self, source: ConvNorm) -> None:
@@ -45,7 +45,7 @@ class _TextbookConv(nn.Module):
         return y if self.activation is None else self.activation(y)
 
 
-def textbook_votes(
+def reference_votes(
     model: nn.Module, image: Tensor, *, sigma: float, n: int, batch: int, num_classes: int, rng: torch.Generator
 ) -> np.ndarray:
     """Votes under noise as Cohen et al.'s code counts them: copies of one image, a loop over answers on the host."""
@@ -61,7 +61,7 @@ def textbook_votes(
     return counts
 
 
-def textbook_loss(
+def reference_loss(
     method: NAL | AdversarialTraining | SmoothAdv | TRADES | WRM, model: nn.Module, x: Tensor, y: Tensor, rng: Noise
 ) -> Tensor:
     """The loss of a batch by the plain loop of each method."""
@@ -120,8 +120,8 @@ def _pgd(method: AdversarialTraining, model: nn.Module, x0: Tensor, y: Tensor) -
     return x
 
 
-def _kl(clean: Tensor, moved: Tensor) -> Tensor:
-    return F.kl_div(moved.log_softmax(1), clean.softmax(1), reduction="sum")
+def _kl(clean: Tensor, adversarial: Tensor) -> Tensor:
+    return F.kl_div(adversarial.log_softmax(1), clean.softmax(1), reduction="sum")
 
 
 def _trades(method: TRADES, model: nn.Module, x0: Tensor, y: Tensor, rng: Noise) -> Tensor:
