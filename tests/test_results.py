@@ -17,7 +17,6 @@ from reproduction.runner import OURS, VARIANTS, Store, documents, place, plan
 from reproduction.scales import SCALES
 from rhobust.cli import parse
 from rhobust.commands import train
-from rhobust.formatting import format_number
 from rhobust.measurements import CERTIFIED, ROBUST, contradictions, measurements
 from rhobust.records import read_head, read_json, read_record, read_rows, record_paths
 from rhobust.training import open_run
@@ -61,10 +60,8 @@ def test_the_epochs_and_the_curve_are_the_records():
     assert max(means[6:]) < 0.002
 
 
-def test_the_sharper_bound_is_its_record(shift):
+def test_few_noise_samples_certify_more_up_to_half_of_sigma(shift):
     curve = {point["eps"]: point["certified_accuracy"] for point in shift.summary["curve"]}
-    shown = [format_number(curve[eps], 4, "down") for eps in (0.0, 0.05, 0.1)]
-    assert f"the same network certifies {shown[0]} at 0, {shown[1]} at sigma / 2 and {shown[2]} at sigma" in PAGE
     run = record("shift-passes-h200.json")["run"]
     intervals = dict(zip((round(eps, 9) for eps in run["eps"]), run["intervals"]["certified_accuracy"], strict=True))
     assert all(curve[eps] >= intervals[eps] for eps in (0.0, 0.01, 0.02, 0.03, 0.04, 0.05))
@@ -116,9 +113,6 @@ def test_four_steps_are_as_strong_as_twenty_of_foolbox():
     for row in document["standing_on_other_networks"]:
         assert f"`{row['method']}`" in PAGE
         assert all(a <= b for a, b in zip(row["rhobust"], row["foolbox"], strict=True))
-    shared = {row["name"]: row["seconds"] for row in document["while_the_cores_were_shared"]}
-    ratios = [shared[name] / shared["rhobust"] for name in ("foolbox", "foolbox, torch's layers")]
-    assert f"gave ratios of {ratios[0]:.1f} and {ratios[1]:.1f} for foolbox" in PAGE
 
 
 DRAWN = (
