@@ -44,7 +44,7 @@ from rhobust.measurements.reader import predicted_by as predicted_by
 from rhobust.measurements.reader import read_finished as read_finished
 from rhobust.measurements.soundness import FEW as FEW
 from rhobust.measurements.soundness import GAIN as GAIN
-from rhobust.measurements.soundness import certified_but_broken as certified_but_broken
+from rhobust.measurements.soundness import certified_but_misclassified as certified_but_misclassified
 from rhobust.measurements.soundness import contradictions as contradictions
 from rhobust.measurements.soundness import most_missed as most_missed
 from rhobust.measurements.soundness import stronger_attacks as stronger_attacks

@@ -64,7 +64,7 @@ def unresolved(records: Sequence[Record]) -> list[str]:
     ]
 
 
-def certified_but_broken(certificate: Record, attack: Record, radius: float) -> int:
+def certified_but_misclassified(certificate: Record, attack: Record, radius: float) -> int:
     """How many examples an attack misclassifies within their certified radius; 0 where the two are not comparable.
 
     Single ones may come from the attack's own vote or from the certificate's alpha.

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from rhobust.formatting import format_confidence, format_distance, format_percent
-from rhobust.measurements import ALL_AT_ONCE, UNDER_NOISE, Measurement, Status, certified_but_broken
+from rhobust.measurements import ALL_AT_ONCE, UNDER_NOISE, Measurement, Status, certified_but_misclassified
 from rhobust.report.runs import COSTS, ONE, PageRecord, PageRun, ShiftCurve, method_name
 from rhobust.report.tables import close_votes, shown_interval, shown_percent
 
@@ -240,7 +240,8 @@ def _robust(run: PageRun, at: Headline, certificate: PageRecord | None) -> KeyNu
         detail = "not attacked at this radius" if run.of("attack") else "not attacked"
         return KeyNumber("Under attack", None, "–", None, (detail,))
     warnings = list(attack.warnings)
-    if certificate is not None and (inside := certified_but_broken(certificate.record, attack.record, at.radius)):
+    inside = certificate and certified_but_misclassified(certificate.record, attack.record, at.radius)
+    if inside:
         examples = "1 misclassified example is" if inside == 1 else f"{inside} misclassified examples are"
         warnings.append(f"{examples} certified at this radius: the attack’s vote or the certificate is wrong there.")
     what = attack.attack_name if attack.majority else f"{attack.predictor_name}, {attack.attack_name}"
