@@ -7,6 +7,7 @@ Guarantee: opening an archive that somebody sent writes only inside a new tempor
 `LARGEST` bytes and `MOST` files. Links, devices, absolute names and names that lead upwards are refused.
 """
 
+import io
 import lzma
 import re
 import shutil
@@ -123,14 +124,16 @@ def _place(archive: Path, member: tarfile.TarInfo) -> tuple[str, str]:
     return parts[1], parts[2]
 
 
-class _Limited:
+class _Limited(io.BufferedIOBase):
     """A file that refuses to give more than `LARGEST` bytes, so that a small archive cannot fill the disk."""
 
     def __init__(self, file: lzma.LZMAFile, archive: Path) -> None:
+        super().__init__()
         self._file, self._archive, self._left = file, archive, LARGEST
 
-    def read(self, size: int) -> bytes:
-        content = self._file.read(min(size, self._left + 1))
+    def read(self, size: int | None = -1, /) -> bytes:
+        wanted = self._left + 1 if size is None or size < 0 else min(size, self._left + 1)
+        content = self._file.read(wanted)
         self._left -= len(content)
         if self._left < 0:
             raise ValueError(f"{self._archive} must hold at most {LARGEST:,} bytes unpacked, got more")
