@@ -1,4 +1,4 @@
-"""One row per published network: what it is, how it is trained, where its records lie, and its headline numbers.
+"""One row per published network: what it is, how it is trained, where its records are, and its headline numbers.
 
 Every number is counted from the records (`rhobust.measurements`), none is written by hand.
 """
@@ -100,19 +100,19 @@ def row(run: Path, records: str) -> dict[str, str]:
 
     Args:
         run: The folder.
-        records: Where it is published, told from the folder of results.
+        records: Where it is published, relative to the folder of results.
     """
     config, settings = open_run(run).config, read_json(run / "config.json")
     environment = read_json(run / ENVIRONMENT)
     weights = read_json(run / FINGERPRINT)["model_hash"] if (run / FINGERPRINT).exists() else file_hash(run / WEIGHTS)
-    told = {column: _plain(settings["method"].get(key)) for column, key in METHOD.items()}
-    told |= {key: _plain(settings[key]) for key in TRAINING}
+    cells = {column: _plain(settings["method"].get(key)) for column, key in METHOD.items()}
+    cells |= {key: _plain(settings[key]) for key in TRAINING}
     command = train_command(config) or (VARIANTS_COMMAND if "nal-variants" in records else "")
     named = run.name if run.name.startswith(config.run_id) else config.run_id
     found = {
         "name": named,
         "method": settings["method"]["kind"].rpartition(":")[2].lower(),
-        **told,
+        **cells,
         "weights": weights,
         "records": records,
         "device": environment.get("device_name") or environment["device"],
@@ -124,27 +124,27 @@ def row(run: Path, records: str) -> dict[str, str]:
 
 def _headline(run: Path, settings: Row) -> dict[str, str]:
     """Natural accuracy, accuracy under the white-box attack and certified accuracy, each with its images."""
-    told: dict[str, str] = {}
+    cells: dict[str, str] = {}
     radius, certified_radius = RADIUS.get(settings["data"]), CERTIFIED_RADIUS.get(settings["data"])
     attacks = {path: read_head(path)["settings"] for path in record_paths(run, "attack")}
     attacks = {path: header for path, header in attacks.items() if _own_attack(header, settings)}
     if attacks:
-        # A white-box attack speaks before the paper's, and of equals the one on the most images.
+        # A white-box attack comes before the paper's attack, and the one on the most images first.
         images = {path: (_white_box(header), header["limit"] or math.inf) for path, header in attacks.items()}
         record = read_finished(max(images, key=images.__getitem__))
         robust = _at(record, ROBUST)
-        told |= {"natural": _shown(robust[0.0]), "attacked": str(robust[0.0].n)}
+        cells |= {"natural": _shown(robust[0.0]), "attacked": str(robust[0.0].n)}
         if _white_box(record.settings) and radius in robust:
-            told |= {"radius": f"{radius:g}", "white_box": _shown(robust[radius])}
+            cells |= {"radius": f"{radius:g}", "white_box": _shown(robust[radius])}
     certificates = [read_finished(path) for path in record_paths(run, "certify-[!s]*")]
     for record in sorted(certificates, key=_telling):
         proved = _at(record, CERTIFIED)
         if certified_radius in proved and record.settings["data"] != TRAINED_ON:
-            told["certified_on"] = f"{record.settings['data']} {record.settings['split']}"
-            told |= {"certified_radius": f"{certified_radius:g}", "certified": _shown(proved[certified_radius])}
-            told |= {"certified_0": _shown(proved.get(0.0)), "certified_images": str(proved[certified_radius].n)}
+            cells["certified_on"] = f"{record.settings['data']} {record.settings['split']}"
+            cells |= {"certified_radius": f"{certified_radius:g}", "certified": _shown(proved[certified_radius])}
+            cells |= {"certified_0": _shown(proved.get(0.0)), "certified_images": str(proved[certified_radius].n)}
             break
-    return told
+    return cells
 
 
 def _telling(record: Record) -> tuple[bool, bool]:
