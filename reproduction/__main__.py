@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from reproduction.archive import unpacked
-from reproduction.runner import GROUPS, SPECS, Plan, Store, plan, reproduce
+from reproduction.runner import GROUPS, SPECS, VARIANTS, Plan, Store, plan, reproduce
 from reproduction.scales import SCALES
 from reproduction.specs import Job
 from reproduction.tools import TOOLS, Parser
@@ -79,7 +79,10 @@ def _run(given: argparse.Namespace) -> dict[str, Any]:
     chosen = plan(given.names, scale)
     if not chosen.specs:
         raise ValueError(f"{' '.join(given.names)} must have a data set at the scale {given.scale}, but has none")
-    out = given.out or Path("reproduced") / given.scale
+    apart = {spec.name in VARIANTS for spec in chosen.specs}
+    if len(apart) == 2:
+        raise ValueError("variants must be made in a call and a folder of their own: they attack other test images")
+    out = given.out or Path("reproduced") / (f"{given.scale}-variants" if apart == {True} else given.scale)
     store = Store(out, resolve_device(given.device), given.root, no_progress if given.quiet else None)
     if given.plan:
         return count(chosen, store)

@@ -25,7 +25,7 @@ class Job:
     split: Literal["test", "train"] = "test"
     """The images that are evaluated."""
     skip: int = 0
-    """Leave out so many leading test images, those that other tables attack."""
+    """Leave out so many leading test images, those that other tables attack; such jobs need a folder of their own."""
 
     @property
     def runs(self) -> tuple[TrainConfig, ...]:

@@ -54,6 +54,7 @@ def test_what_is_there_is_drawn_and_what_is_missing_is_told(tmp_path, capsys):
         (["table3"], "names must be of all, ours, variants, table1, table2"),
         ([], "names must be of all, ours"),
         (["fig1d", "--scale", "small"], "fig1d must have a data set at the scale small, but has none"),
+        (["ours", "variants", "--scale", "gpu"], "variants must be made in a call and a folder of their own"),
         (["all", "--plan", "--draw-only"], "--plan and --draw-only must not be given together"),
         (["all", "--plan", "--records", "there"], "--plan and --records must not be given together"),
         (["table1", "--records", "nowhere.tar.xz"], "nowhere.tar.xz must exist, but there is no such file"),

@@ -4,7 +4,9 @@ import json
 from dataclasses import replace
 
 import pytest
+import torch
 
+from reproduction import runner
 from reproduction.specs import Job
 from rhobust.attacks import EOT, PGD
 from rhobust.evaluation import Ascent, Attack, Certify, CertifyShift, WorstCaseCurves
@@ -59,3 +61,16 @@ def test_images_that_other_tables_attack_are_left_out(store):
     assert len(rest) == len(whole) - 100
     assert bool((rest.images[0] == whole.images[100]).all())
     assert store.target(replace(job, split="train")).data.split == "train"
+
+
+def test_on_a_gpu_certificates_are_of_the_compiled_bf16_network(store, monkeypatch):
+    on_gpu = replace(store, device=torch.device("cuda"))
+    seen = []
+    monkeypatch.setattr(runner, "train", lambda *_, **__: None)
+    monkeypatch.setattr(runner, "run", lambda evaluation, target, **_: seen.append(evaluation))
+    monkeypatch.setattr(type(store), "target", lambda *_: None)
+    for kind in ("certify", "certify-shift"):
+        on_gpu.perform(Job(RUN, replace(EVALUATIONS[kind], seed=7), 0.25))
+    certify, shift = seen
+    assert (certify.dtype, certify.compiled) == ("bfloat16", True)
+    assert shift == replace(EVALUATIONS["certify-shift"], seed=7)
