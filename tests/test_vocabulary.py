@@ -61,7 +61,7 @@ PLAIN = "|".join(
     ]
 )
 """Phrases of the source in which a word has its plain meaning, and keys of records."""
-TREES = ("src/rhobust",)
+TREES = ("src/rhobust", "reproduction", "benchmarks")
 
 
 def prose(page):
