@@ -1,7 +1,7 @@
 """Evaluations: frozen dataclasses that are their settings, from the command line to the header of a record.
 
-A field of an evaluation is an option of its command, an entry of the record's header, an axis of a sweep, and part of
-what identifies the record. Adding an option is one field and its use; adding an evaluation is one subclass.
+A field of an evaluation is an option of its command, an entry of the record's header, and part of what identifies the
+record. Adding an option is one field and its use; adding an evaluation is one subclass.
 """
 
 import dataclasses
@@ -159,13 +159,11 @@ def _describes(settings: Row, evaluation: Evaluation) -> bool:
         theirs = type(evaluation).from_settings(settings)
     except (ValueError, KeyError, TypeError):
         return False  # a header of another version, or of another program
-    return all(
-        _equal(getattr(evaluation, one.name), getattr(theirs, one.name), auto=bool(one.metadata.get("auto")))
-        for one in dataclasses.fields(evaluation)
-    )
+    return _equal(evaluation, theirs)
 
 
-def _equal(wanted: object, found: object, *, auto: bool) -> bool:
+def _equal(wanted: object, found: object, *, auto: bool = False) -> bool:
+    """Whether two settings are equal, field by field; None equals any value in a field that is left to the target."""
     if wanted is None and auto:
         return True
     if dataclasses.is_dataclass(wanted) and type(wanted) is type(found):
