@@ -48,6 +48,22 @@ def check_declared(settings: "DataclassInstance") -> None:
             raise ValueError(f"{field.name} must be {' or '.join(map(str, required))}, got {_describe_value(value)}")
 
 
+def check_at_least(least: int, settings: "DataclassInstance", *names: str) -> None:
+    """Raise if one of these fields is below `least`; None passes."""
+    for name in names:
+        value = getattr(settings, name)
+        if value is not None and not value >= least:
+            raise ValueError(f"{name} must be >= {least}, got {value}")
+
+
+def check_positive(settings: "DataclassInstance", *names: str) -> None:
+    """Raise if one of these fields is not > 0; None passes."""
+    for name in names:
+        value = getattr(settings, name)
+        if value is not None and not value > 0:
+            raise ValueError(f"{name} must be > 0, got {value}")
+
+
 def check_count(name: str, value: int) -> None:
     """Raise unless value is an integer >= 1."""
     if not _fits(value, int):

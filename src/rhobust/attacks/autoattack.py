@@ -13,7 +13,7 @@ from rhobust.attacks.base import AttackMethod, Norm, normalise, pad_batch
 from rhobust.attacks.gradient import margin, smoothed_logits
 from rhobust.models.inference import frozen
 from rhobust.noise import DrawnNoise, Noise, stream
-from rhobust.settings import check_declared
+from rhobust.settings import check_at_least, check_declared
 
 _LOG = logging.getLogger(__name__)
 # DLR has a zero gradient at examples that are misclassified by far: pyautoattack's warning about it is not useful.
@@ -54,9 +54,7 @@ class AutoAttack(AttackMethod):
 
     def __post_init__(self) -> None:
         check_declared(self)
-        for name in ("steps", "draws", "queries"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be >= 1, got {getattr(self, name)}")
+        check_at_least(1, self, "steps", "draws", "queries")
 
     @property
     def attacks_smoothed(self) -> bool:

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from rhobust.attacks.base import AttackMethod, Gradient, Norm, projected_step, random_point
 from rhobust.models.inference import CompiledCopy, StepRule, frozen
 from rhobust.noise import Noise, noisy_copies
-from rhobust.settings import check_declared
+from rhobust.settings import check_at_least, check_declared, check_positive
 
 Objective = Callable[[Tensor], Tensor]
 """From inputs `(n, ...)` to one value per example, `(n,)`."""
@@ -129,12 +129,9 @@ class GradientAttack(AttackMethod):
 
     def __post_init__(self) -> None:
         check_declared(self)
-        if self.steps < 1:
-            raise ValueError(f"steps must be >= 1, got {self.steps}")
-        if not self.relative_step > 0:
-            raise ValueError(f"relative_step must be > 0, got {self.relative_step}")
-        if self.restarts < 0:
-            raise ValueError(f"restarts must be >= 0, got {self.restarts}")
+        check_at_least(1, self, "steps")
+        check_positive(self, "relative_step")
+        check_at_least(0, self, "restarts")
 
     @abstractmethod
     def objective(self, model: nn.Module, y: Tensor, *, sigma: float | None, rng: Noise) -> Objective:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from rhobust.attacks.base import AttackMethod, Gradient
 from rhobust.attacks.gradient import GradientAttack, Objective, base_loss, smoothed_loss
 from rhobust.noise import Noise
-from rhobust.settings import check_declared
+from rhobust.settings import check_at_least, check_declared
 
 Sees = Literal["base", "draw"]
 
@@ -34,8 +34,7 @@ class EOT(GradientAttack):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.draws < 1:
-            raise ValueError(f"draws must be >= 1, got {self.draws}")
+        check_at_least(1, self, "draws")
 
     @property
     def attacks_smoothed(self) -> bool:

@@ -17,7 +17,7 @@ from rhobust.certificates.spec import NoiseKind, Smoothing, arithmetic
 from rhobust.formatting import format_confidence, format_distance, format_number, format_percent, format_setting
 from rhobust.models.inference import frozen
 from rhobust.noise import stream_key
-from rhobust.settings import AUTO, check_count, check_declared
+from rhobust.settings import AUTO, check_at_least, check_count, check_declared
 
 Classifier = Literal["randomised", "k-vote", "majority"]
 LossName = Literal["0-1", "cross-entropy"]
@@ -65,8 +65,7 @@ class ShiftClaim:
         check_declared(self)
         if self.votes is not None and self.classifier != "k-vote":
             raise ValueError(f"votes must be left out for the {self.classifier} classifier, got {self.votes}")
-        if self.votes is not None and self.votes < 1:
-            raise ValueError(f"votes must be >= 1, got {self.votes}")
+        check_at_least(1, self, "votes")
         if self.loss == "cross-entropy" and self.classifier != "randomised":
             raise ValueError(f"loss must be 0-1 for the {self.classifier} classifier, got cross-entropy")
         if self.loss == "0-1" and self.bound is not None:

@@ -6,7 +6,7 @@ Guarantee of each: the certified radius is false with probability at most alpha.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Literal, Protocol
+from typing import ClassVar, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from rhobust.bounds import certified_radius, clopper_pearson
 from rhobust.bounds.sequential import RadiusTest, Whole, draws_for_tolerance, looks
 from rhobust.bounds.validation import Array
 from rhobust.certificates.sampling import CHUNK
-from rhobust.settings import check_declared, sizes
+from rhobust.settings import check_declared, check_positive, sizes
 
 
 @dataclass(frozen=True)
@@ -74,28 +74,7 @@ class Plan(Protocol):
         ...
 
 
-class Procedure(Protocol):
-    """A certification procedure: a frozen dataclass of its settings."""
-
-    name: ClassVar[str]
-    """Its name in Python and on the command line; record files use `records.PROCEDURE_ON_DISK`."""
-
-    @property
-    def n0(self) -> int:
-        """Noise samples that select the class."""
-        ...
-
-    @property
-    def n(self) -> int:
-        """Noise samples that count its votes, at most."""
-        ...
-
-    def plan(self, sigma: float, level: float) -> Plan:
-        """The test at a noise level, with probability `level` of a false claim."""
-        ...
-
-
-def check_procedure(procedure: Any) -> None:
+def check_procedure(procedure: "AnyProcedure") -> None:
     """Raise unless n >= n0 >= 1."""
     check_declared(procedure)
     if procedure.n0 < 1 or procedure.n < procedure.n0:
@@ -250,8 +229,7 @@ class TwoStage:
 
     def __post_init__(self) -> None:
         check_procedure(self)
-        if not self.tolerance > 0:
-            raise ValueError(f"tolerance must be > 0, got {self.tolerance}")
+        check_positive(self, "tolerance")
 
     def plan(self, sigma: float, level: float) -> "TwoStagePlan":
         return TwoStagePlan(sigma, level, self.n, self.n0, self.tolerance)

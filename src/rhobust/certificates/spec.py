@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from rhobust.noise import LEVELS, grid_deviation
-from rhobust.settings import check_declared
+from rhobust.settings import check_at_least, check_declared
 
 NoiseKind = Literal["grid", "float"]
 Dtype = Literal["float32", "tf32", "bfloat16", "float16"]
@@ -41,8 +41,7 @@ class Smoothing:
         check_declared(self)
         if not 0 < self.sigma < math.inf:
             raise ValueError(f"sigma must be > 0 and finite, got {self.sigma}")
-        if self.num_classes < 2:
-            raise ValueError(f"num_classes must be >= 2, got {self.num_classes}")
+        check_at_least(2, self, "num_classes")
 
     @classmethod
     def for_images(

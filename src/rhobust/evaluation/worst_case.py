@@ -33,7 +33,7 @@ from rhobust.evaluation.target import Target
 from rhobust.noise import LEVELS, ExampleNoise
 from rhobust.progress import ProgressCallback
 from rhobust.records import Row
-from rhobust.settings import AUTO, check_declared
+from rhobust.settings import AUTO, check_at_least, check_declared
 
 WRM_FACTORS = (0.55, 1.0, 4.0)
 """Penalties of WRM in units of the network's smoothness: above one half its inner problem is concave."""
@@ -55,9 +55,7 @@ class Ascent:
         if len(self.gammas) == 0 or not all(0 < gamma < math.inf for gamma in self.gammas):
             shown = " ".join(f"{gamma:g}" for gamma in self.gammas)
             raise ValueError(f"gammas must be > 0 and finite, at least one, got {shown or 'none'}")
-        for name in ("steps", "inner_draws"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be >= 1, got {getattr(self, name)}")
+        check_at_least(1, self, "steps", "inner_draws")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from rhobust.attacks import PGD
 from rhobust.methods.base import Loss, squared_distance
 from rhobust.noise import Noise
-from rhobust.settings import check_declared
+from rhobust.settings import check_at_least, check_declared, check_positive
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,8 @@ class AdversarialTraining:
 
     def __post_init__(self) -> None:
         check_declared(self)
-        for name in ("eps", "relative_step"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be > 0, got {getattr(self, name)}")
-        if self.steps < 1:
-            raise ValueError(f"steps must be >= 1, got {self.steps}")
+        check_positive(self, "eps", "relative_step")
+        check_at_least(1, self, "steps")
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> Loss:
         attack = PGD(steps=self.steps, schedule="constant", relative_step=self.relative_step)

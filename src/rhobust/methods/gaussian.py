@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from rhobust.methods.base import Loss
 from rhobust.noise import Noise, noisy_copies
-from rhobust.settings import check_declared
+from rhobust.settings import check_at_least, check_declared, check_positive
 
 
 @dataclass(frozen=True)
@@ -22,10 +22,8 @@ class Gaussian:
 
     def __post_init__(self) -> None:
         check_declared(self)
-        if not self.sigma > 0:
-            raise ValueError(f"sigma must be > 0, got {self.sigma}")
-        if self.draws < 1:
-            raise ValueError(f"draws must be >= 1, got {self.draws}")
+        check_positive(self, "sigma")
+        check_at_least(1, self, "draws")
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> Loss:
         copies = noisy_copies(x, self.sigma, self.draws, rng)

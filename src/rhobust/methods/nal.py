@@ -12,7 +12,7 @@ from rhobust.attacks.gradient import ascend, compile_step, label_losses
 from rhobust.methods.base import Loss, best_iterate, consistency_loss, penalised_step, squared_distance
 from rhobust.models.inference import frozen
 from rhobust.noise import Noise
-from rhobust.settings import OMIT_IF_DEFAULT, check_declared
+from rhobust.settings import OMIT_IF_DEFAULT, check_at_least, check_declared, check_positive
 
 
 @dataclass(frozen=True)
@@ -40,18 +40,11 @@ class NAL:
 
     def __post_init__(self) -> None:
         check_declared(self)
-        for name in ("sigma", "gamma"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be > 0, got {getattr(self, name)}")
-        for name in ("steps", "draws"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be >= 1, got {getattr(self, name)}")
-        if self.step_size is not None and not self.step_size > 0:
-            raise ValueError(f"step_size must be > 0, got {self.step_size}")
+        check_positive(self, "sigma", "gamma", "step_size")
+        check_at_least(1, self, "steps", "draws")
         if self.step_size is not None and self.inner == "search":
             raise ValueError(f"step_size must be None for the inner solver search, got {self.step_size}")
-        if not self.agreement >= 0:
-            raise ValueError(f"agreement must be >= 0, got {self.agreement}")
+        check_at_least(0, self, "agreement")
         if self.agreement and self.draws < 2:
             raise ValueError(f"draws must be >= 2 for consistency regularization, got {self.draws}")
 

@@ -11,7 +11,7 @@ from rhobust.attacks.gradient import ascend, compile_step, smoothed_loss
 from rhobust.methods.base import Loss, squared_distance
 from rhobust.models.inference import frozen
 from rhobust.noise import DrawnNoise, Noise, noisy_copies
-from rhobust.settings import check_declared
+from rhobust.settings import check_at_least, check_declared, check_positive
 
 
 @dataclass(frozen=True)
@@ -36,12 +36,8 @@ class SmoothAdv:
 
     def __post_init__(self) -> None:
         check_declared(self)
-        for name in ("sigma", "eps", "relative_step"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be > 0, got {getattr(self, name)}")
-        for name in ("steps", "draws"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be >= 1, got {getattr(self, name)}")
+        check_positive(self, "sigma", "eps", "relative_step")
+        check_at_least(1, self, "steps", "draws")
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> Loss:
         drawn = DrawnNoise(rng.normal(x, self.draws))

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from rhobust.methods.base import Loss
 from rhobust.noise import Noise, noisy_copies
-from rhobust.settings import check_declared
+from rhobust.settings import check_declared, check_positive
 
 
 @dataclass(frozen=True)
@@ -22,9 +22,7 @@ class STN:
 
     def __post_init__(self) -> None:
         check_declared(self)
-        for name in ("sigma", "weight"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be > 0, got {getattr(self, name)}")
+        check_positive(self, "sigma", "weight")
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> Loss:
         # One forward pass for both halves, so that batch norm statistics are those of the mixture.

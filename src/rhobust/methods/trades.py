@@ -11,7 +11,7 @@ from rhobust.attacks.gradient import ascend, compile_step
 from rhobust.methods.base import Loss, squared_distance
 from rhobust.models.inference import frozen
 from rhobust.noise import Noise
-from rhobust.settings import check_declared
+from rhobust.settings import check_at_least, check_declared, check_positive
 
 _START = 1e-3
 """Standard deviation of the random start: at the input the divergence has zero gradient."""
@@ -36,11 +36,8 @@ class TRADES:
 
     def __post_init__(self) -> None:
         check_declared(self)
-        for name in ("eps", "beta", "relative_step"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be > 0, got {getattr(self, name)}")
-        if self.steps < 1:
-            raise ValueError(f"steps must be >= 1, got {self.steps}")
+        check_positive(self, "eps", "beta", "relative_step")
+        check_at_least(1, self, "steps")
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> Loss:
         with frozen(model) as network:

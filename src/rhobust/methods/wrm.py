@@ -9,7 +9,7 @@ from rhobust.attacks.gradient import ascend, label_losses
 from rhobust.methods.base import Loss, penalised_step, squared_distance
 from rhobust.models.inference import frozen
 from rhobust.noise import Noise
-from rhobust.settings import check_declared
+from rhobust.settings import check_at_least, check_declared, check_positive
 
 
 @dataclass(frozen=True)
@@ -23,10 +23,8 @@ class WRM:
 
     def __post_init__(self) -> None:
         check_declared(self)
-        if not self.gamma > 0:
-            raise ValueError(f"gamma must be > 0, got {self.gamma}")
-        if self.steps < 1:
-            raise ValueError(f"steps must be >= 1, got {self.steps}")
+        check_positive(self, "gamma")
+        check_at_least(1, self, "steps")
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> Loss:
         with frozen(model) as network:

@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 from rhobust.methods import AnyMethod
 from rhobust.models import MODELS, Activation, check_model_name
 from rhobust.records import settings_hash
-from rhobust.settings import check_declared, from_json, kind_of, to_json
+from rhobust.settings import check_at_least, check_declared, check_positive, from_json, kind_of, to_json
 
 _STRENGTH = ("sigma", "gamma", "eps", "rho")
 """Hyper-parameters in a run's name: noise, penalty, radius, budget."""
@@ -61,18 +61,9 @@ class TrainConfig:
         if is_dataclass(self.method):
             check_declared(self.method)
         check_model_name(self.model)
-        for name in ("epochs", "batch_size"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be >= 1, got {getattr(self, name)}")
-        if not self.lr > 0:
-            raise ValueError(f"lr must be > 0, got {self.lr}")
-        for name in ("weight_decay", "validation", "seed"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must be >= 0, got {getattr(self, name)}")
-        for name in ("clip", "measure_eps"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise ValueError(f"{name} must be > 0, got {value}")
+        check_at_least(1, self, "epochs", "batch_size")
+        check_at_least(0, self, "weight_decay", "validation", "seed")
+        check_positive(self, "lr", "clip", "measure_eps")
         for name in ("label_smoothing", "average"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must be in [0, 1), got {getattr(self, name)}")
