@@ -11,39 +11,20 @@ import hashlib
 import json
 import math
 import os
-import platform
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from rhobust.lock import one_writer
 
 Row = dict[str, Any]
 PLAIN, COMPRESSED = ".jsonl", ".jsonl.gz"
 """How the names of record files end."""
 _TAIL = 65_536
 """Bytes at the end of a record in which its last line is looked for."""
-_HELD: set[Path] = set()
-"""Locks that this process holds."""
-
-PROCEDURE_ON_DISK = {"fixed": "cohen", "sequential": "grid", "two-stage": "two-stage"}
-"""Certification procedures and what record files call them, in the header and in the file's name."""
-KEYS_ON_DISK = {
-    "procedure": "way",
-    "estimator": "way",
-    "baselines": "beside",
-    "predictor": "scored",
-    "fast": "climbed",
-}
-"""Settings that record files call otherwise; no evaluation has two settings with one name on disk."""
-VALUES_ON_DISK: dict[str, dict[Any, Any]] = {
-    "procedure": PROCEDURE_ON_DISK,
-    "fast": {True: "bfloat16", False: None},
-}
-"""Values of settings that record files call otherwise."""
-OMITTED_ON_DISK = ("climbed", "tolerance")
-"""Names on disk that a header leaves out where they are None."""
 
 
 @dataclass(frozen=True)
@@ -295,37 +276,10 @@ class RecordWriter:
         """What the file holds now; with a summary that is not written yet, what it is going to hold."""
         return Record(self.path, self.kind, self.settings, self.rows, self.summary if summary is None else summary)
 
-    @contextmanager
-    def locked(self, wanted: bool = True) -> Iterator[None]:
-        """Keep other processes from writing this record; of several processes of one evaluation the first one asks.
-
-        The lock is a file that names its owner. One whose owner is gone from this machine is taken over.
-
-        Raises:
-            ValueError: Another process is writing the record.
-        """
-        if not wanted:
-            yield
-            return
-        lock = self.path.with_name(f"{self.path.name.removesuffix(COMPRESSED).removesuffix(PLAIN)}.lock")
-        lock.parent.mkdir(parents=True, exist_ok=True)
-        owner = {"host": platform.node(), "process": os.getpid()}
-        if not _create(lock, owner):
-            holder = _holder(lock)
-            if holder is not None and not (holder.get("host") == owner["host"] and _gone(holder.get("process"), lock)):
-                raise ValueError(
-                    f"{self.path} must have one writer, but process {holder.get('process')} on {holder.get('host')} is"
-                    f" writing it: wait for it, or delete {lock.name} if it is gone"
-                )
-            lock.unlink(missing_ok=True)
-            if not _create(lock, owner):
-                raise ValueError(f"{self.path} must have one writer, but another process is writing it: wait for it")
-        _HELD.add(lock)
-        try:
-            yield
-        finally:
-            _HELD.discard(lock)
-            lock.unlink(missing_ok=True)
+    def locked(self, wanted: bool = True) -> AbstractContextManager[None]:
+        """Keep other processes from writing this record; of several processes of one evaluation the first one asks."""
+        name = self.path.name.removesuffix(COMPRESSED).removesuffix(PLAIN)
+        return one_writer(self.path, name) if wanted else nullcontext()
 
     def _write(self, text: str) -> None:
         if not self._begun:
@@ -335,40 +289,6 @@ class RecordWriter:
             file.write(text.encode())
             file.flush()
             os.fsync(file.fileno())
-
-
-def _create(lock: Path, owner: Row) -> bool:
-    """Create the lock file, unless there is one."""
-    try:
-        with lock.open("x") as file:
-            json.dump(owner, file)
-    except FileExistsError:
-        return False
-    return True
-
-
-def _holder(lock: Path) -> Row | None:
-    """Who holds a lock; None where it was given back in the meantime, or names nobody."""
-    try:
-        found = json.loads(lock.read_text())
-    except (OSError, ValueError):
-        return None
-    return found if isinstance(found, dict) else None
-
-
-def _gone(process: object, lock: Path) -> bool:
-    """Whether the owner of a lock, a process of this machine, has ended."""
-    if not isinstance(process, int):
-        return True
-    if process == os.getpid():
-        return lock not in _HELD  # an earlier process had the same number, as in a container that was started again
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        return False
-    return False
 
 
 def _number(value: Any) -> int | float:

@@ -9,9 +9,9 @@ import pytest
 from report.folders import change_summary, write_attack, write_certificate, write_run
 from rhobust.records import RecordWriter
 from rhobust.report.gather import gather
+from rhobust.report.labels import method_name, unbroken
 from rhobust.report.overview import entry, headline
 from rhobust.report.page import render
-from rhobust.report.runs import method_name, unbroken
 
 
 def test_a_model_is_quoted_where_it_has_something_proved(tmp_path):

@@ -14,20 +14,29 @@ from typing import Annotated, Any, ClassVar, Self, get_args, get_origin
 from rhobust.attacks import AnyAttack
 from rhobust.evaluation.target import Target
 from rhobust.progress import ProgressCallback
-from rhobust.records import (
-    KEYS_ON_DISK,
-    OMITTED_ON_DISK,
-    VALUES_ON_DISK,
-    Record,
-    Row,
-    is_finished,
-    read_head,
-    record_paths,
-)
+from rhobust.records import Record, Row, is_finished, read_head, record_paths
 from rhobust.settings import AUTO, check_declared, from_json, to_json
 
 BLOCK = 100
 """Examples between two writes of a record, unless an evaluation says otherwise: what an interruption can cost."""
+
+PROCEDURE_ON_DISK = {"fixed": "cohen", "sequential": "grid", "two-stage": "two-stage"}
+"""Certification procedures and what record files call them, in the header and in the file's name."""
+_KEYS_ON_DISK = {
+    "procedure": "way",
+    "estimator": "way",
+    "baselines": "beside",
+    "predictor": "scored",
+    "fast": "climbed",
+}
+"""Settings that record files call otherwise; no evaluation has two settings with one name on disk."""
+_VALUES_ON_DISK: dict[str, dict[Any, Any]] = {
+    "procedure": PROCEDURE_ON_DISK,
+    "fast": {True: "bfloat16", False: None},
+}
+"""Values of settings that record files call otherwise."""
+_OMITTED_ON_DISK = ("climbed", "tolerance")
+"""Names on disk that a header leaves out where they are None."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,10 +189,10 @@ def on_disk(evaluation: Evaluation) -> Row:
     for name, value in to_json(evaluation, AnyAttack).items():
         nested = isinstance(value, dict) and "kind" not in value
         for one, inner in value.items() if nested else [(name, value)]:
-            key = KEYS_ON_DISK.get(one, one)
-            known = VALUES_ON_DISK.get(one, {})
+            key = _KEYS_ON_DISK.get(one, one)
+            known = _VALUES_ON_DISK.get(one, {})
             shown = known.get(inner, inner) if known else inner
-            if shown is not None or key not in OMITTED_ON_DISK:
+            if shown is not None or key not in _OMITTED_ON_DISK:
                 row[key] = shown
     return row
 
@@ -192,12 +201,12 @@ def _structure(cls: type, settings: Row) -> Any:
     """A dataclass from those keys of a header that are its fields; what a header does not say takes its default."""
     document: Row = {}
     for one in dataclasses.fields(cls):
-        key = KEYS_ON_DISK.get(one.name, one.name)
+        key = _KEYS_ON_DISK.get(one.name, one.name)
         declared = get_args(one.type)[0] if get_origin(one.type) is Annotated else one.type
         if dataclasses.is_dataclass(declared) and isinstance(declared, type):
             document[one.name] = to_json(_structure(declared, settings))
-        elif key in settings or key in OMITTED_ON_DISK:
+        elif key in settings or key in _OMITTED_ON_DISK:
             value = settings.get(key)
-            known = {theirs: ours for ours, theirs in VALUES_ON_DISK.get(one.name, {}).items()}
+            known = {theirs: ours for ours, theirs in _VALUES_ON_DISK.get(one.name, {}).items()}
             document[one.name] = known.get(value, value) if known else value
     return from_json(cls, document, "the header of a record", AnyAttack)

@@ -24,12 +24,12 @@ from rhobust.certificates import (
     scope_of_validity,
 )
 from rhobust.evaluation.attack import RADII, check_increasing
-from rhobust.evaluation.base import Evaluation
+from rhobust.evaluation.base import PROCEDURE_ON_DISK, Evaluation
 from rhobust.evaluation.target import Target
 from rhobust.formatting import format_confidence, format_distance, format_duration, format_percent
 from rhobust.measurements import certified_at_least, certified_curve, right_class
 from rhobust.progress import ProgressCallback
-from rhobust.records import PROCEDURE_ON_DISK, Row
+from rhobust.records import Row
 from rhobust.settings import AUTO
 
 OTHERS: dict[str, Callable[..., object]] = {"cohen": certified_radius, "lecuyer": lecuyer_radius, "li": li_radius}

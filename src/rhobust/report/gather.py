@@ -6,8 +6,9 @@ from pathlib import Path
 
 from rhobust.measurements import READERS, measurements
 from rhobust.records import Record, Row, read_json, read_record, read_rows, record_paths
+from rhobust.report.labels import with_names
 from rhobust.report.pictures import read_examples
-from rhobust.report.runs import PageRecord, PageRun, with_names
+from rhobust.report.runs import PageRecord, PageRun
 
 ELSEWHERE = ("match", "curvature", "counterexample")
 """Records of the paper's claims: they say nothing of robustness, and the reproduction shows them."""

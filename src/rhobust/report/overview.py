@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 
 from rhobust.formatting import format_confidence, format_distance, format_percent
 from rhobust.measurements import ALL_AT_ONCE, UNDER_NOISE, Measurement, Status, certified_but_misclassified
-from rhobust.report.runs import COSTS, ONE, PageRecord, PageRun, ShiftCurve, method_name
+from rhobust.report.labels import method_name
+from rhobust.report.runs import COSTS, ONE, PageRecord, PageRun, ShiftCurve
 from rhobust.report.tables import close_votes, shown_interval, shown_percent
 
 

@@ -15,10 +15,12 @@ from rhobust.records import Row, write_whole
 from rhobust.report.chart import COLOURS, colour, markers
 from rhobust.report.figures import LineKind, figures
 from rhobust.report.gather import Gathered, gather
+from rhobust.report.labels import method_name, unbroken
 from rhobust.report.overview import Headline, entry, headline, quoted_certificate, strongest
 from rhobust.report.pictures import galleries
-from rhobust.report.runs import PageRun, method_name, unbroken
-from rhobust.report.tables import DifferenceTable, TableRow, difference_tables, table_rows, transfer_tables
+from rhobust.report.runs import PageRun
+from rhobust.report.tables import DifferenceTable, TableRow, difference_tables, table_rows
+from rhobust.report.transfer import transfer_tables
 from rhobust.version import VERSION
 
 
