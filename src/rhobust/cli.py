@@ -71,7 +71,9 @@ def run(arguments: Sequence[str]) -> int:
         else:
             command.show(result)
         sys.stdout.flush()
-        if failure := _failure(command, result):
+        # Why a result, though it was computed and shown, must not be used; None for nearly all.
+        failure = command.failure(result) if hasattr(command, "failure") else None
+        if failure:
             sys.stderr.write(f"rhobust: {failure}\n")
             return 1
     except BrokenPipeError:
@@ -88,11 +90,6 @@ def run(arguments: Sequence[str]) -> int:
         sys.stderr.write(f"rhobust: interrupted; {again} goes on where it stopped\n")
         return 130
     return 0
-
-
-def _failure(command: Any, result: Any) -> str | None:
-    """Why a result, though it was computed and shown, must not be used; None for nearly all."""
-    return command.failure(result) if hasattr(command, "failure") else None
 
 
 def parse(command: Any, name: str, arguments: list[str]) -> Any:

@@ -70,11 +70,9 @@ class MeasuredShift:
         """The bounds in words, rounded up."""
         cap = format_number(self.cap, 4, "down")
         return (
-            f"With probability {format_confidence(self.alpha)} over image pairs, the change moves images by a root"
-            " mean "
-            f"square of at most {format_number(self.eps_capped, 4, 'up')} if distances above {cap} count as {cap},"
-            " and of at "
-            f"most {format_number(self.eps_upper, 4, 'up')} in any case."
+            f"With probability {format_confidence(self.alpha)} over image pairs, the change moves images by a root mean"
+            f" square of at most {format_number(self.eps_capped, 4, 'up')} if distances above {cap} count as {cap},"
+            f" and of at most {format_number(self.eps_upper, 4, 'up')} in any case."
         )
 
 
@@ -160,10 +158,9 @@ class MeasuredCertificate:
     def statement(self) -> str:
         """The guarantee in words, rounded down."""
         return (
-            f"With probability {format_confidence(self.alpha)} over image pairs, test points and noise, the"
-            " classifier that "
-            f"takes one noisy vote (sigma {format_setting(self.sigma)}) is right at least "
-            f"{format_percent(self.certified_accuracy, 'down')}% of the time after the change, and after every"
+            f"With probability {format_confidence(self.alpha)} over image pairs, test points and noise, the classifier"
+            f" that takes one noisy vote (sigma {format_setting(self.sigma)}) is right at least"
+            f" {format_percent(self.certified_accuracy, 'down')}% of the time after the change, and after every"
             " other change that moves images no further (no larger share of them beyond any distance)."
             f"{scope_of_validity(self.noise)}"
         )

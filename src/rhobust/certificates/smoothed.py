@@ -202,15 +202,9 @@ class SmoothedClassifier(nn.Module):
         check_module(model)
         Smoothing(sigma, num_classes)
         check_count("draws", draws)
-        self.model, self.sigma, self.num_classes, self.draws, self.seed = (
-            model,
-            sigma,
-            num_classes,
-            draws,
-            seed,
-        )
+        self.model, self.sigma, self.num_classes = model, sigma, num_classes
+        self.draws, self.seed, self.dtype, self.compiled = draws, seed, dtype, compiled
         self.training = model.training
-        self.dtype, self.compiled = dtype, compiled
         self._noise: dict[torch.device, BatchNoise] = {}
 
     def extra_repr(self) -> str:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Annotated, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, Self
 
 import numpy as np
 from tyro.conf import arg
@@ -27,6 +27,9 @@ from rhobust.evaluation.target import Target
 from rhobust.progress import ProgressCallback
 from rhobust.records import Row
 from rhobust.settings import AUTO
+
+if TYPE_CHECKING:
+    from rhobust.evaluation.worst_case import WorstCaseCurves
 
 COLUMNS = {"errors": "errors", "rounded_losses": "dithered", "losses": "loss", "uppers": "upper"}
 """Fields of the vote counts and their names in a row."""
@@ -72,15 +75,7 @@ class CertifyShift(Evaluation):
 
     def procedure(self, target: Target) -> ShiftProcedure:
         """How the test points are sampled, and what is certified from the counts."""
-        return shift_procedure(
-            target,
-            self.claim,
-            points=len(self.examples(target)),
-            draws=self.draws,
-            alpha=self.alpha,
-            dtype=self.dtype,
-            seed=self.seed,
-        )
+        return shift_procedure(self, self.claim, target)
 
     def derived(self, target: Target) -> Row:
         return {
@@ -135,19 +130,24 @@ class CertifyShift(Evaluation):
         return {**summary, "warnings": target.sigma_warnings()}
 
 
-def shift_procedure(
-    target: Target, claim: ShiftClaim, *, points: int, draws: int, alpha: float, dtype: Dtype | None, seed: int
-) -> ShiftProcedure:
+def shift_procedure(evaluation: "CertifyShift | WorstCaseCurves", claim: ShiftClaim, target: Target) -> ShiftProcedure:
     """How a target's test data is sampled for a shift certificate."""
     data = target.data
     smoothing = Smoothing(
         target.smoothing_sigma(),
         data.num_classes,
         noise=noise_kind(data.images),
-        seed=seed,
-        dtype=dtype or native_dtype(target.device),
+        seed=evaluation.seed,
+        dtype=evaluation.dtype or native_dtype(target.device),
     )
-    return ShiftProcedure(claim, smoothing, points=points, dimension=math.prod(data.shape), draws=draws, alpha=alpha)
+    return ShiftProcedure(
+        claim,
+        smoothing,
+        points=len(evaluation.examples(target)),
+        dimension=math.prod(data.shape),
+        draws=evaluation.draws,
+        alpha=evaluation.alpha,
+    )
 
 
 def check_target(target: Target, smoothing: Smoothing) -> None:

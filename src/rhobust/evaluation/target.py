@@ -1,6 +1,5 @@
 """What is evaluated: a network, its smoothing noise, its test data, and the folder for the records."""
 
-import hashlib
 import math
 import shutil
 import tempfile
@@ -16,12 +15,12 @@ from torch import nn
 from rhobust.certificates import Smoothing, VoteCounter, native_dtype
 from rhobust.data import Dataset, Pairs, load
 from rhobust.models import load_factory_model
-from rhobust.models.fused import EvalCopy
+from rhobust.models.fused import FastCopy
 from rhobust.models.inference import check_module, frozen, output_width
 from rhobust.progress import ProgressCallback
 from rhobust.records import Row, read_json, write_json
 from rhobust.runtime import describe_environment, resolve_device
-from rhobust.training.run import CONFIG, ENVIRONMENT, file_hash, fill_weights, open_run
+from rhobust.training.run import CONFIG, ENVIRONMENT, Run, file_hash, fill_weights, open_run, weights_fingerprint
 from rhobust.version import VERSION
 
 T = TypeVar("T")
@@ -119,10 +118,15 @@ class Target:
             raise ValueError(
                 f"{test.name} must hold images of shape {wanted}, which {folder} was trained for, got {found}"
             )
+        sigma = run.config.sigma if sigma is None else sigma
+        return cls._of_run(run, model, _in_classes_of(test, run.classes, run.folder), sigma, device)
+
+    @classmethod
+    def _of_run(cls, run: Run, model: nn.Module, data: Dataset, sigma: float | None, device: torch.device) -> Self:
         return cls(
             model,
-            _in_classes_of(test, run.classes, run.folder),
-            sigma=run.config.sigma if sigma is None else sigma,
+            data,
+            sigma=sigma,
             name=run.config.run_id,
             folder=run.folder,
             device=device,
@@ -203,16 +207,8 @@ class Target:
         """
         if not isinstance(source, Target):
             run = open_run(source)
-            source = Target(
-                run.load_model(self.device),
-                self.data,
-                sigma=self.sigma if run.config.sigma is None else run.config.sigma,
-                name=run.config.run_id,
-                folder=run.folder,
-                device=self.device,
-                model_hash=run.model_hash,
-                factory=run.config.factory,
-            )
+            sigma = self.sigma if run.config.sigma is None else run.config.sigma
+            source = Target._of_run(run, run.load_model(self.device), self.data, sigma, self.device)
         return self._with(source=source)
 
     def with_predictors(self, predictors: Sequence["Target"]) -> "Target":
@@ -279,7 +275,7 @@ class Target:
 
         return self.once(("counter", smoothing), make)
 
-    def fast_copy(self) -> "FastCopy":
+    def fast_copy(self) -> FastCopy:
         """The evaluation copy of the network in bf16, made once."""
         return self.once("fast copy", lambda: FastCopy(self.model))
 
@@ -336,31 +332,6 @@ class Untargeted:
 
     def check_unchanged(self) -> None:
         """There is nothing that could have changed."""
-
-
-class FastCopy(nn.Module):
-    """Evaluation copy of a network in bf16, without gradients in the weights; inputs and logits are float32.
-
-    bf16 has the range of float32, so that small gradients do not vanish, and three digits, enough for a direction.
-    """
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.network = EvalCopy(model, torch.bfloat16).network
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        with torch.autocast(x.device.type, torch.bfloat16):
-            return self.network(x).float()
-
-
-def weights_fingerprint(model: nn.Module) -> str:
-    """Sixteen hex digits that name a module's parameters and buffers: equal weights, equal name, on any device."""
-    digest = hashlib.sha256()
-    for name, tensor in sorted(model.state_dict().items()):
-        content = tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(content.data)
-    return digest.hexdigest()[:16]
 
 
 def _differ(here: list[list[float]], there: list[list[float]]) -> bool:

@@ -113,16 +113,7 @@ class WorstCaseCurves(Evaluation):
 
     def procedure(self, target: Target) -> ShiftProcedure:
         """How the test points are sampled."""
-        claim = ShiftClaim(loss=self.loss, bound=self.bound)
-        return shift_procedure(
-            target,
-            claim,
-            points=len(self.examples(target)),
-            draws=self.draws,
-            alpha=self.alpha,
-            dtype=self.dtype,
-            seed=self.seed,
-        )
+        return shift_procedure(self, ShiftClaim(loss=self.loss, bound=self.bound), target)
 
     def derived(self, target: Target) -> Row:
         procedure = self.procedure(target)

@@ -47,12 +47,7 @@ def read_finished(path: Path | str) -> Record:
         ValueError: It is missing, damaged, unfinished or changed: one line that says so.
     """
     record = read_record(path)
-    _check_intact(record)
-    if record.summary is None:
-        raise ValueError(
-            f"{path} must be finished, but it has {len(record.rows)} rows and no summary: the same command again"
-            " finishes it"
-        )
+    _check_intact(record, unfinished=())
     return record
 
 
@@ -72,14 +67,9 @@ def measurements(record: Record, radii: Sequence[float] | None = None) -> list[M
     """
     if record.kind not in READERS:
         raise ValueError(f"{record.path} must be a record of {', '.join(READERS)}, got {record.kind!r}")
-    _check_intact(record)
+    _check_intact(record, unfinished=UNFINISHED)
     if not isinstance(record.settings, dict):
         raise ValueError(f"settings must be a JSON object, got {type(record.settings).__name__}")
-    if record.summary is None and record.kind not in UNFINISHED:
-        raise ValueError(
-            f"{record.path} must be finished, but it has {len(record.rows)} rows and no summary: the same command again"
-            " finishes it"
-        )
     if record.summary is not None and not isinstance(record.summary, dict):
         raise ValueError(f"summary must be a JSON object, got {type(record.summary).__name__}")
     if not record.rows:
@@ -101,9 +91,15 @@ def predicted_by(record: Record, target: str) -> Record:
     return replace(record, kind="attack", rows=rows, summary=summary)
 
 
-def _check_intact(record: Record) -> None:
+def _check_intact(record: Record, unfinished: Sequence[str]) -> None:
+    """Refuse a record that was changed, or that is unfinished and not of these kinds."""
     if not record.intact:
         raise ValueError(f"{record.path} must be as it was written, but it was changed: delete it to evaluate it again")
+    if record.summary is None and record.kind not in unfinished:
+        raise ValueError(
+            f"{record.path} must be finished, but it has {len(record.rows)} rows and no summary: the same command again"
+            " finishes it"
+        )
 
 
 def _attack(record: Record, _: Sequence[float] | None) -> Iterator[Measurement]:

@@ -215,6 +215,16 @@ def file_hash(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()[:16]
 
 
+def weights_fingerprint(model: nn.Module) -> str:
+    """Sixteen hex digits that name a module's parameters and buffers: equal weights, equal name, on any device."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        content = tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(content.data)
+    return digest.hexdigest()[:16]
+
+
 def save_checkpoint(
     run: Run,
     model: nn.Module,
