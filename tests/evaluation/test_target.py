@@ -21,7 +21,7 @@ from rhobust.evaluation import (
     run,
     transfer_matrix,
 )
-from rhobust.evaluation.target import ANSWERS
+from rhobust.evaluation.answers import ANSWERS
 from rhobust.methods import ERM
 from rhobust.progress import no_progress
 from rhobust.training import TrainConfig, train

@@ -14,9 +14,10 @@ from torch import nn
 
 from rhobust.certificates import Smoothing, VoteCounter, native_dtype
 from rhobust.data import Dataset, Pairs, load
+from rhobust.evaluation.answers import check_answers
 from rhobust.models import load_factory_model
 from rhobust.models.fused import FastCopy
-from rhobust.models.inference import check_module, frozen, output_width
+from rhobust.models.inference import check_module, output_width
 from rhobust.progress import ProgressCallback
 from rhobust.records import Row, read_json, write_json
 from rhobust.runtime import describe_environment, resolve_device
@@ -25,12 +26,8 @@ from rhobust.version import VERSION
 
 T = TypeVar("T")
 
-ANSWERS = "answers.json"
-"""File that ties a folder to one network of the user's own: its logits at fixed images."""
 WHERE_IT_IS = torch.device("meta")
 """Stands for the device that holds a network's weights."""
-TOLERANCE = 0.01
-"""Largest difference of logits, relative to the largest one, that devices and versions of torch explain."""
 
 
 class _TemporaryFolder:
@@ -280,41 +277,11 @@ class Target:
         return self.once("fast copy", lambda: FastCopy(self.model))
 
     def check_unchanged(self) -> None:
-        """Refuse a folder whose records are of a network that answers otherwise than this one.
-
-        A record is found by its settings and by the fingerprint of the weights. A change of the user's code leaves both
-        unchanged, and would be answered with the certificate of another network. So the folder keeps the logits of the
-        user's own network at fixed images.
-        """
-        if self.factory is None:
-            return
-        path, shape = self.folder / ANSWERS, "x".join(map(str, self.data.shape))
-        known = read_json(path) if path.exists() else {"model_hash": self.model_hash, "logits": {}}
-        here, there = self._fixed_logits(), known["logits"].get(shape)
-        changed = here is not None and there is not None and _differ(here, there)
-        if known["model_hash"] != self.model_hash or changed:
-            raise ValueError(
-                f"{self.folder} must hold records of one network, but {self.name} answers otherwise than the one that"
-                f" they are about: its code or its weights were changed; choose another folder, or remove the records"
-                f" and {ANSWERS}"
+        """Refuse a folder whose records are of a network of the user's own that answers otherwise than this one."""
+        if self.factory is not None:
+            check_answers(
+                self.folder, self.model, self.data.shape, self.device, name=self.name, model_hash=self.model_hash
             )
-        if shape not in known["logits"]:
-            known["logits"][shape] = here
-            self.folder.mkdir(parents=True, exist_ok=True)
-            write_json(path, known)
-
-    def _fixed_logits(self) -> list[list[float]] | None:
-        """Logits at images that never change; None where they are not finite, or change from call to call.
-
-        Noise leaves [0, 1], so what a network does to such inputs, for example a clamp, must show: two of the images
-        are inside, two go beyond on either side.
-        """
-        ramp = torch.linspace(0, 1, math.prod(self.data.shape))
-        inside = torch.stack([ramp, ramp * 7 % 1])
-        images = torch.cat([inside, 3 * inside - 1]).view(4, *self.data.shape).to(self.device)
-        with torch.no_grad(), frozen(self.model) as model:
-            once, again = (model(images).double().cpu() for _ in range(2))
-        return once.tolist() if once.isfinite().all() and torch.equal(once, again) else None
 
 
 @dataclass(frozen=True)
@@ -332,11 +299,6 @@ class Untargeted:
 
     def check_unchanged(self) -> None:
         """There is nothing that could have changed."""
-
-
-def _differ(here: list[list[float]], there: list[list[float]]) -> bool:
-    ours, theirs = torch.tensor(here), torch.tensor(there)
-    return ours.shape != theirs.shape or bool((ours - theirs).abs().max() > TOLERANCE * theirs.abs().max())
 
 
 def _in_classes_of(data: Dataset, classes: tuple[str, ...], folder: Path) -> Dataset:
