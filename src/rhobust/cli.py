@@ -77,7 +77,7 @@ def run(arguments: Sequence[str]) -> int:
             sys.stderr.write(f"rhobust: {failure}\n")
             return 1
     except BrokenPipeError:
-        # Whoever reads (`| head`) has seen enough. Nothing may be left to write when the interpreter ends.
+        # The reader (`| head`) closed the pipe. Nothing may be left to write when the interpreter ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return GONE
     except (ValueError, OSError, FloatingPointError) as error:

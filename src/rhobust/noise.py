@@ -7,7 +7,7 @@ same noise for every order, batch size, number of processes and point of resumpt
 import hashlib
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Protocol
 
@@ -24,6 +24,8 @@ _COARSE = 16
 """Leading bits that determine nearly every sample by one table look-up."""
 _WORD = 2**32 - 1
 """Mask of a 32-bit word."""
+_AMBIGUOUS = np.iinfo(np.int16).min
+"""In the coarse table: the leading bits do not determine the sample."""
 
 
 def stream_key(seed: int, *path: str | int) -> int:
@@ -48,7 +50,9 @@ def normal_block(key: int, shape: Sequence[int], device: torch.device | str = "c
     if torch.device(device).type == "cpu":
         generator = np.random.Generator(np.random.SFC64(np.random.SeedSequence(key)))
         return torch.from_numpy(generator.standard_normal(tuple(shape), dtype=np.float32))
-    return torch.randn(tuple(shape), generator=_device_generator(key, device), device=device)
+    # CUDA's Philox generator uses all 64 bits of its seed.
+    generator = torch.Generator(device=device).manual_seed(key % 2**63)
+    return torch.randn(tuple(shape), generator=generator, device=device)
 
 
 def grid_block(key: int, shape: Sequence[int], sigma: float, device: torch.device | str = "cpu") -> Tensor:
@@ -62,7 +66,7 @@ def grid_block(key: int, shape: Sequence[int], sigma: float, device: torch.devic
     if torch.device(device).type == "cpu":
         raw = np.random.SFC64(np.random.SeedSequence(key)).random_raw(int(np.prod(tuple(shape))))
         k = table.coarse.take((raw >> np.uint64(64 - _COARSE)).view(np.int64))
-        open_cells = np.flatnonzero(k == table.ambiguous)
+        open_cells = np.flatnonzero(k == _AMBIGUOUS)
         k[open_cells] = table.search(raw[open_cells] >> np.uint64(64 - _BITS))
         return torch.from_numpy(k.reshape(tuple(shape)))
     rows = torch.arange(shape[0], device=device)
@@ -193,8 +197,7 @@ class _GridTable:
     thresholds: np.ndarray
     """uint64: round(2^62 Phi((k + 1/2) / (255 sigma))) for k = first, first + 1, ..."""
     coarse: np.ndarray
-    """int16: the sample for each value of the leading bits, or `ambiguous` if a threshold is inside the cell."""
-    ambiguous: int
+    """int16: the sample for each value of the leading bits, or `_AMBIGUOUS` if a threshold is inside the cell."""
 
     def search(self, uniform: np.ndarray) -> np.ndarray:
         return (np.searchsorted(self.thresholds, uniform, side="right") + self.first).astype(np.int16)
@@ -210,13 +213,8 @@ def _grid_table(sigma: float) -> _GridTable:
         upper = [int(mpmath.nint(mpmath.ncdf((k + 0.5) / scale) * 2**_BITS)) for k in range(last)]
     # Phi(-t) = 1 - Phi(t) makes the table and the distribution symmetric.
     thresholds = np.array([2**_BITS - value for value in reversed(upper)] + upper, dtype=np.uint64)
-    table = _GridTable(-last, thresholds, np.empty(0, np.int16), np.iinfo(np.int16).min)
+    table = _GridTable(-last, thresholds, np.empty(0, np.int16))
     cells = np.arange(2**_COARSE, dtype=np.uint64) << np.uint64(_BITS - _COARSE)
     low, high = table.search(cells), table.search(cells + np.uint64(2 ** (_BITS - _COARSE) - 1))
-    coarse = np.where(low == high, low, table.ambiguous).astype(np.int16)
-    return _GridTable(table.first, thresholds, coarse, table.ambiguous)
-
-
-def _device_generator(key: int, device: torch.device | str) -> torch.Generator:
-    # CUDA's Philox generator uses all 64 bits of its seed.
-    return torch.Generator(device=device).manual_seed(key % 2**63)
+    coarse = np.where(low == high, low, _AMBIGUOUS).astype(np.int16)
+    return replace(table, coarse=coarse)

@@ -185,7 +185,7 @@ def _last_line(content: bytes) -> int:
 
 
 def _digest(before: bytes, summary: Row) -> str:
-    """Names a record's header and rows, as they lie on the disk, and its summary."""
+    """Names a record's header and rows, byte by byte, and its summary."""
     return hashlib.sha256(before + json.dumps(summary).encode()).hexdigest()[:16]
 
 

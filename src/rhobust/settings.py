@@ -80,6 +80,18 @@ def check_number(name: str, value: float) -> None:
         raise ValueError(f"{name} must be finite, got {value}")
 
 
+def check_positive_number(name: str, value: float) -> None:
+    """Raise unless value is > 0 and finite."""
+    if not 0 < value < math.inf:
+        raise ValueError(f"{name} must be > 0 and finite, got {value}")
+
+
+def check_level(alpha: float) -> None:
+    """Raise unless alpha is in (0, 1)."""
+    if not 0 < alpha < 1:
+        raise ValueError(f"alpha must be in (0, 1), got {alpha}")
+
+
 def sizes(name: str, values: Iterable[float]) -> tuple[float, ...]:
     """Radii or shift sizes as floats; raises unless they are a list of finite numbers >= 0."""
     try:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from rhobust.data import check_images, check_labels, class_numbers
 from rhobust.models.inference import StepRule, output_width
 from rhobust.noise import ExampleNoise, Noise
+from rhobust.settings import check_positive_number
 
 Norm = Literal["l2", "linf"]
 """Norm of the perturbation."""
@@ -53,8 +54,8 @@ class AttackMethod(ABC):
         """
         if not 0 <= eps < math.inf:
             raise ValueError(f"eps must be >= 0 and finite, got {eps}")
-        if sigma is not None and not 0 < sigma < math.inf:
-            raise ValueError(f"sigma must be > 0 and finite, got {sigma}")
+        if sigma is not None:
+            check_positive_number("sigma", sigma)
         check_images(x)
         if not x.is_floating_point():
             raise ValueError(

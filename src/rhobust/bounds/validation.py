@@ -26,6 +26,12 @@ def _as_floats(name: str, value: ArrayLike) -> Array:
         raise ValueError(f"{name} must be a number or an array of numbers, got {value!r}") from None
 
 
+def _one(name: str, array: Array) -> float:
+    if array.ndim:
+        raise ValueError(f"{name} must be one number, got an array of shape {array.shape}")
+    return float(array)
+
+
 def unit_interval(name: str, value: ArrayLike) -> Array:
     """Return `value` as an array of numbers in [0, 1]."""
     array = _as_floats(name, value)
@@ -40,10 +46,7 @@ def open_interval(name: str, value: ArrayLike) -> Array:
 
 def level(name: str, value: float) -> float:
     """Return one significance level in (0, 1)."""
-    array = open_interval(name, value)
-    if array.ndim:
-        raise ValueError(f"{name} must be one number, got an array of shape {array.shape}")
-    return float(array)
+    return _one(name, open_interval(name, value))
 
 
 def positive(name: str, value: ArrayLike) -> Array:
@@ -60,10 +63,7 @@ def nonnegative(name: str, value: ArrayLike) -> Array:
 
 def one_positive(name: str, value: float) -> float:
     """Return one finite positive number."""
-    array = positive(name, value)
-    if array.ndim:
-        raise ValueError(f"{name} must be one number, got an array of shape {array.shape}")
-    return float(array)
+    return _one(name, positive(name, value))
 
 
 def counts(name: str, value: ArrayLike, *, least: int = 0) -> Array:
@@ -75,10 +75,7 @@ def counts(name: str, value: ArrayLike, *, least: int = 0) -> Array:
 
 def one_count(name: str, value: int, *, least: int = 0) -> int:
     """Return one whole number, `least` or more."""
-    array = counts(name, value, least=least)
-    if array.ndim:
-        raise ValueError(f"{name} must be one number, got an array of shape {array.shape}")
-    return int(array)
+    return int(_one(name, counts(name, value, least=least)))
 
 
 def points(name: str, value: ArrayLike) -> Array:

@@ -17,7 +17,7 @@ from rhobust.certificates.spec import NoiseKind, Smoothing, arithmetic
 from rhobust.formatting import format_confidence, format_distance, format_number, format_percent, format_setting
 from rhobust.models.inference import frozen
 from rhobust.noise import stream_key
-from rhobust.settings import AUTO, check_at_least, check_count, check_declared
+from rhobust.settings import AUTO, check_at_least, check_count, check_declared, check_positive_number
 
 Classifier = Literal["randomised", "k-vote", "majority"]
 LossName = Literal["0-1", "cross-entropy"]
@@ -70,8 +70,8 @@ class ShiftClaim:
             raise ValueError(f"loss must be 0-1 for the {self.classifier} classifier, got cross-entropy")
         if self.loss == "0-1" and self.bound is not None:
             raise ValueError(f"bound must be left out for the 0-1 loss, got {self.bound}")
-        if self.bound is not None and not 0 < self.bound < math.inf:
-            raise ValueError(f"bound must be > 0 and finite, got {self.bound}")
+        if self.bound is not None:
+            check_positive_number("bound", self.bound)
 
     @property
     def votes_per_answer(self) -> int | None:

@@ -14,6 +14,7 @@ from rhobust.certificates.spec import Dtype, NoiseKind, Smoothing, corrected_alp
 from rhobust.data import check_images, class_numbers, pair_distances
 from rhobust.formatting import format_confidence, format_number, format_percent, format_setting
 from rhobust.noise import LEVELS
+from rhobust.settings import check_level
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +53,7 @@ class MeasuredShift:
             dimension: Numbers per image; no distance exceeds its square root.
             alpha: Probability that a bound is false.
         """
-        if not 0 < alpha < 1:
-            raise ValueError(f"alpha must be in (0, 1), got {alpha}")
+        check_level(alpha)
         upper = eps_upper(distances, math.sqrt(dimension), alpha, least=1 / LEVELS)
         return cls(
             eps=math.sqrt(float(np.mean(distances**2))),
@@ -136,8 +136,7 @@ class MeasuredCertificate:
             seed: Random seed of the votes.
             noise: Kind of noise.
         """
-        if not 0 < alpha < 1:
-            raise ValueError(f"alpha must be in (0, 1), got {alpha}")
+        check_level(alpha)
         level = corrected_alpha(alpha, sigma=sigma, dimension=dimension, draws=draws * len(errors), noise=noise)
         found = measured_loss(errors, draws, distances, sigma, level, least=1 / LEVELS, most=math.sqrt(dimension))
         return cls(

@@ -24,7 +24,7 @@ from rhobust.certificates.spec import Dtype, NoiseKind, Smoothing, corrected_alp
 from rhobust.data import check_images, check_labels, class_numbers
 from rhobust.formatting import format_setting
 from rhobust.models.inference import output_width
-from rhobust.settings import check_declared, sizes
+from rhobust.settings import check_declared, check_level, sizes
 
 PURPOSE = "shift"
 """Purpose of the noise streams of this certificate."""
@@ -117,8 +117,7 @@ class ShiftProcedure:
 
     def __post_init__(self) -> None:
         check_declared(self)
-        if not 0 < self.alpha < 1:
-            raise ValueError(f"alpha must be in (0, 1), got {self.alpha}")
+        check_level(self.alpha)
 
     def level(self, rounds: int = 1) -> float:
         """Alpha after the sampler's correction for this many rounds of `draws` samples at all points."""

@@ -16,7 +16,7 @@ from rhobust.certificates.spec import Dtype, NoiseKind, Smoothing, corrected_alp
 from rhobust.data import as_float, check_images
 from rhobust.models.inference import check_module, output_width
 from rhobust.noise import BatchNoise, stream
-from rhobust.settings import check_count
+from rhobust.settings import check_count, check_level
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +104,7 @@ def certify_stream(
 
 def certification_plan(procedure: AnyProcedure, smoothing: Smoothing, *, dimension: int, alpha: float) -> Plan:
     """The procedure at alpha after the sampler's correction for the n samples that carry the proof."""
-    if not 0 < alpha < 1:
-        raise ValueError(f"alpha must be in (0, 1), got {alpha}")
+    check_level(alpha)
     level = corrected_alpha(alpha, sigma=smoothing.sigma, dimension=dimension, draws=procedure.n, noise=smoothing.noise)
     return procedure.plan(smoothing.sigma, level)
 
@@ -155,8 +154,7 @@ def predict_inputs(
 
     Guarantee: with probability at most alpha a prediction is given that is not the class most probable under noise.
     """
-    if not 0 < alpha < 1:
-        raise ValueError(f"alpha must be in (0, 1), got {alpha}")
+    check_level(alpha)
     check_count("n", n)
     level = corrected_alpha(alpha, sigma=smoothing.sigma, dimension=images[0].numel(), draws=n, noise=smoothing.noise)
     counts = count_votes(model, images, smoothing, indices=indices, draws=n, purpose="predict").cpu()

@@ -1,6 +1,5 @@
 """Specification of a smoothed classifier: its noise and the arithmetic of its network."""
 
-import math
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ import torch
 from torch import Tensor
 
 from rhobust.noise import LEVELS, grid_deviation
-from rhobust.settings import check_at_least, check_declared
+from rhobust.settings import check_at_least, check_declared, check_positive_number
 
 NoiseKind = Literal["grid", "float"]
 Dtype = Literal["float32", "tf32", "bfloat16", "float16"]
@@ -39,8 +38,7 @@ class Smoothing:
 
     def __post_init__(self) -> None:
         check_declared(self)
-        if not 0 < self.sigma < math.inf:
-            raise ValueError(f"sigma must be > 0 and finite, got {self.sigma}")
+        check_positive_number("sigma", self.sigma)
         check_at_least(2, self, "num_classes")
 
     @classmethod

@@ -20,6 +20,7 @@ from rhobust.certificates.claim import BoundedLoss, sample_losses
 from rhobust.certificates.spec import Smoothing, native_dtype
 from rhobust.data import as_float, check_images, check_labels, class_numbers
 from rhobust.methods import NAL, WRM
+from rhobust.methods.base import squared_distance
 from rhobust.models.inference import frozen, output_width
 from rhobust.noise import ExampleNoise, Noise, normal_block, stream_key
 
@@ -83,7 +84,7 @@ def robust_surrogate(
         def value(point: Tensor, noise: Tensor) -> Tensor:
             copies = (point + noise).flatten(0, 1)
             losses = evaluated_loss(frozen_model(copies), torch.cat([y] * len(noise))).view(len(noise), len(y)).mean(0)
-            return losses - gamma * (point - x).flatten(1).square().sum(1)
+            return losses - gamma * squared_distance(point, x)
 
         def drawn() -> Tensor:
             return x.new_zeros(1, *x.shape) if sigma is None else sigma * rng.normal(x, draws)

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from rhobust.data import as_float, check_images, class_numbers
 from rhobust.methods import WRM
+from rhobust.methods.base import squared_distance
 from rhobust.models.build import Normalised
 from rhobust.models.fused import ConvNorm
 from rhobust.models.inference import frozen
@@ -127,8 +128,6 @@ def wrm_surrogate(
     network, start = copy.deepcopy(model).double(), x.double()
     with frozen(network) as frozen_model:
         point = WRM(gamma, steps).maximise(frozen_model, start, y).requires_grad_()
-        value = F.cross_entropy(frozen_model(point), y, reduction="none") - gamma * (point - start).flatten(
-            1
-        ).square().sum(1)
+        value = F.cross_entropy(frozen_model(point), y, reduction="none") - gamma * squared_distance(point, start)
         (gradient,) = torch.autograd.grad(value.sum(), point)
     return (value + gradient.flatten(1).square().sum(1) / (2 * modulus)).detach().cpu().numpy()

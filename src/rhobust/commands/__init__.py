@@ -1,4 +1,4 @@
-"""One command a file: a frozen dataclass of its options that runs and shows its result.
+"""One command per file: a frozen dataclass of its options that runs and shows its result.
 
 Each module names its dataclass `COMMAND`. `run` returns what `--json` prints; `show` prints it for people.
 """

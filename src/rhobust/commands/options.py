@@ -45,6 +45,6 @@ def print_table(columns: list[str], rows: list[list[str]], *, left: int = 1) -> 
 
 
 def print_warnings(warnings: Iterable[str]) -> None:
-    """Print reasons not to trust a result, one a line."""
+    """Print reasons not to trust a result, one per line."""
     for warning in warnings:
         print(f"warning: {warning}")

@@ -9,13 +9,13 @@ from rhobust.commands.options import Common, CommonOptions, print_table, record_
 from rhobust.evaluation import Attack, Certify, CertifyShift, Evaluation, Target
 from rhobust.evaluation import run as evaluate
 from rhobust.formatting import format_number
+from rhobust.measurements.comparison import RADII
 from rhobust.methods import ERM, NAL, AnyMethod, Gaussian
 from rhobust.report import write_report
 from rhobust.settings import kind_of
 from rhobust.training import TrainConfig, resolve_device, train
 
 SIGMA = 0.25
-RADII = (0.0, 0.25, 0.5, 0.75, 1.0)
 EPS = tuple(step / 20 for step in range(11))
 METHODS: tuple[AnyMethod, ...] = (ERM(), Gaussian(sigma=SIGMA), NAL(sigma=SIGMA, gamma=1.0, draws=2))
 ATTACKS: tuple[AnyAttack, ...] = (PGD(), EOT(steps=10))

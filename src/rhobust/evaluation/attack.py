@@ -17,13 +17,12 @@ from rhobust.evaluation.diagnostics import Attacked, diagnose, first_broken, spr
 from rhobust.evaluation.sweep import BLOCKS, Predictor, PredictorName, first_breaks, norm_of, sweep
 from rhobust.evaluation.target import Target
 from rhobust.measurements import VOTE_LEVEL, contradictions, robust_curve, stronger_attacks, unresolved
+from rhobust.measurements.comparison import RADII
 from rhobust.models.inference import frozen, output_width
 from rhobust.progress import ProgressCallback
 from rhobust.records import Record, Row, finished_records, write_whole
 from rhobust.settings import AUTO, check_count, kind_of, sizes
 
-RADII = (0.0, 0.25, 0.5, 0.75, 1.0)
-"""Default radii of attacks and certificates."""
 PICTURES = 6
 """Largest number of adversarial examples that are kept as pictures."""
 

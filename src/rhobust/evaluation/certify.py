@@ -23,11 +23,12 @@ from rhobust.certificates import (
     native_dtype,
     scope_of_validity,
 )
-from rhobust.evaluation.attack import RADII, check_increasing
+from rhobust.evaluation.attack import check_increasing
 from rhobust.evaluation.base import PROCEDURE_ON_DISK, Evaluation
 from rhobust.evaluation.target import Target
 from rhobust.formatting import format_confidence, format_distance, format_duration, format_percent
 from rhobust.measurements import certified_at_least, certified_curve, right_class
+from rhobust.measurements.comparison import RADII
 from rhobust.progress import ProgressCallback
 from rhobust.records import Row
 from rhobust.settings import AUTO

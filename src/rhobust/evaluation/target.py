@@ -1,6 +1,5 @@
 """What is evaluated: a network, its smoothing noise, its test data, and the folder for the records."""
 
-import math
 import shutil
 import tempfile
 import weakref
@@ -21,6 +20,7 @@ from rhobust.models.inference import check_module, output_width
 from rhobust.progress import ProgressCallback
 from rhobust.records import Row, read_json, write_json
 from rhobust.runtime import describe_environment, resolve_device
+from rhobust.settings import check_positive_number
 from rhobust.training.run import CONFIG, ENVIRONMENT, Run, file_hash, fill_weights, open_run, weights_fingerprint
 from rhobust.version import VERSION
 
@@ -75,8 +75,8 @@ class Target:
 
     def __post_init__(self) -> None:
         check_module(self.model)
-        if self.sigma is not None and not 0 < self.sigma < math.inf:
-            raise ValueError(f"sigma must be > 0 and finite, got {self.sigma}")
+        if self.sigma is not None:
+            check_positive_number("sigma", self.sigma)
         set_field = object.__setattr__
         if self.device == WHERE_IT_IS:
             tensors = [*self.model.parameters(), *self.model.buffers()]

@@ -19,7 +19,7 @@ COMPARABLE = {
 }
 """Settings that two records of a kind must share to be compared image by image; the noise sigma may differ."""
 RADII = (0.0, 0.25, 0.5, 0.75, 1.0)
-"""Where a certificate that knows every radius is shown by default."""
+"""Default radii of attacks and certificates, and where a certificate that knows every radius is compared."""
 
 _QUANTITIES = {"certify": CERTIFIED, "attack": ROBUST}
 

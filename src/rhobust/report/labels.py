@@ -40,9 +40,9 @@ def unbroken(label: str) -> str:
 
 
 def with_names(runs: Sequence[PageRun]) -> tuple[PageRun, ...]:
-    """The runs with labels that people can read: a name that a user gave stays, a name with a hash gives way.
+    """The runs with readable labels: a name that a user gave is kept, a name with a hash is replaced.
 
-    In its place is the method with its main settings. Models that have these in common differ by the other settings in
+    The new label is the method with its main settings. Models that have these in common differ by the other settings in
     which they differ, and by the hash where they differ in none.
     """
     hashes = [_name_hash(run) for run in runs]

@@ -41,7 +41,7 @@ def write_report(runs: Sequence[Path | str], out: Path | str, *, title: str = "R
     The page is self-contained: it needs no internet access. The same records give the same bytes.
 
     Args:
-        runs: PageRun folders, in the order they are shown.
+        runs: Run folders, in the order they are shown.
         out: The HTML file to write; its folder is made if it is missing.
         title: The page's heading.
 

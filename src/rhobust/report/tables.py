@@ -140,7 +140,7 @@ def _of_attack(_: PageRun, record: PageRecord, __: Mapping[str, str]) -> Numbers
 def _of_certificate(run: PageRun, record: PageRecord, _: Mapping[str, str]) -> Numbers:
     attacked = {radius for attack in run.of("attack") if attack.norm == "l2" for radius in attack.accuracy}
     found = measurements(record.record, sorted({0.0, *record.listed, *attacked}))
-    # From the first radius on where nothing is certified there is nothing for good: that is said once.
+    # Beyond the first radius where nothing is certified, nothing is certified: only the first one is shown.
     empty = [one.at for one in found if one.quantity == CERTIFIED and one.value == 0][1:]
     names = {CERTIFIED: "Certified accuracy", ALL_AT_ONCE: "Certified accuracy, all examples at once"}
     for number in found:
@@ -214,7 +214,7 @@ class DifferenceTable:
     runs: tuple[int, ...]
     """Their places on the page."""
     cells: tuple[tuple[DifferenceCell | None, ...], ...]
-    """Row by row; nothing where a model meets itself. No rows at all where there are too many models."""
+    """Row by row; None on the diagonal. No rows if there are too many models."""
 
 
 def difference_tables(
