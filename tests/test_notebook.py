@@ -55,7 +55,7 @@ def test_data_is_found_by_its_name(tmp_path):
 
 def test_records_are_made_read_and_checked_by_their_names(run, tmp_path):
     folder = str(shutil.copytree(run.folder, tmp_path / "run"))
-    target = evaluation.Target.from_folder(folder, device="cpu", root="nowhere")
+    target = evaluation.Target.from_run(folder, device="cpu", root="nowhere")
     assert (target.folder, target.device) == (Path(folder), torch.device("cpu"))
     radii = np.array([0, 0.25])
     for seed in np.arange(2):

@@ -139,7 +139,7 @@ def test_numbered_classes_may_leave_some_of_the_networks_out(mine, tmp_path):
 
 def test_a_folder_of_records_stands_for_its_network(mine, tmp_path):
     first = own_target(tmp_path, mine([0, 2]))
-    again = Target.from_folder(tmp_path / "records", device=CPU, sigma=0.5)
+    again = Target.from_run(tmp_path / "records", device=CPU, sigma=0.5)
     assert (again.name, again.model_hash, again.sigma) == (first.name, first.model_hash, 0.5)
     config = (tmp_path / "records" / "config.json").read_text()
     with pytest.raises(ValueError, match="one network"):

@@ -10,7 +10,6 @@ import tyro
 from rhobust.commands.options import Common, CommonOptions, record_document
 from rhobust.evaluation import Evaluation, Target, run
 from rhobust.records import Record
-from rhobust.runtime import resolve_device
 
 FLAT = tyro.conf.arg(name="")
 """Marks options without a prefix of their own on the command line."""
@@ -26,6 +25,17 @@ class DataOptions:
     """Test data; default: the run's own."""
     root: Path | None = None
     """Folder of the data sets; default: $RHOBUST_DATA, else a cache folder."""
+
+    def load(self, folder: Path, common: Common) -> Target:
+        """The network of a run folder, or the user's own that a folder of records is about."""
+        return Target.from_run(
+            folder,
+            device=common.device,
+            sigma=self.sigma,
+            data=self.data,
+            root=self.root,
+            progress=common.progress,
+        )
 
 
 @dataclass(frozen=True)
@@ -46,7 +56,7 @@ class TargetOptions(DataOptions):
         if self.run is not None:
             if self.model or self.weights or self.out:
                 raise ValueError("a run folder must be given alone, but --model, --weights or --out was given with it")
-            return target_from_folder(self.run, self, common)
+            return self.load(self.run, common)
         if self.model is None or self.weights is None or self.data is None or self.out is None:
             missing = [name for name in ("model", "weights", "data", "out") if getattr(self, name) is None]
             raise ValueError(
@@ -58,7 +68,7 @@ class TargetOptions(DataOptions):
             self.weights,
             data=self.data,
             folder=self.out,
-            device=resolve_device(common.device),
+            device=common.device,
             sigma=self.sigma,
             root=self.root,
             progress=common.progress,
@@ -88,19 +98,7 @@ class RunsOptions(DataOptions):
         """Load the networks and their test data."""
         if not self.runs:
             raise ValueError("at least one run folder must be given, got none")
-        return [target_from_folder(folder, self, common) for folder in self.runs]
-
-
-def target_from_folder(folder: Path, options: DataOptions, common: Common) -> Target:
-    """The network of a run folder, or the user's own that a folder of records is about."""
-    return Target.from_folder(
-        folder,
-        device=resolve_device(common.device),
-        sigma=options.sigma,
-        data=options.data,
-        root=options.root,
-        progress=common.progress,
-    )
+        return [self.load(folder, common) for folder in self.runs]
 
 
 def evaluation_command(

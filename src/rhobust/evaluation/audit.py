@@ -88,7 +88,7 @@ def audit_record(
                 )
             sigma = record.settings["sigma"]
             surrogate = None if share else _without_weights(record)
-            target = surrogate or Target.from_folder(
+            target = surrogate or Target.from_run(
                 path.parent, device=device, sigma=sigma, data=data, root=root, progress=progress
             )
             known = {"model_hash", "data", "split", "sigma"}

@@ -42,8 +42,8 @@ class _TemporaryFolder:
 class Target:
     """A network with everything an evaluation needs; a module and a data set are enough.
 
-    Run folders (`Target.from_run`), folders of records (`Target.from_folder`) and weights with the code that builds
-    the network (`Target.from_weights`) are ways to make one.
+    `Target.from_run` makes one of a run folder, `Target.from_weights` one of weights and the code that builds the
+    network.
     """
 
     model: nn.Module
@@ -106,7 +106,14 @@ class Target:
         root: Path | str | None = None,
         progress: ProgressCallback | None = None,
     ) -> Self:
-        """The network of a run folder, with the noise and the test data of its training unless others are given."""
+        """The network of a run folder, with the noise and the test data of its training unless others are given.
+
+        The folder may also be one of `from_weights`: its config names the user's own network.
+        """
+        folder = Path(folder)
+        if (config := _own_config(folder)) is not None:
+            test = load(data or config["data"], "test", root=root, progress=progress)
+            return cls._own(config["model"], Path(config["weights"]), test, folder, resolve_device(device), sigma)
         run, device = open_run(folder), resolve_device(device)
         model = run.load_model(device)
         test = load(data or run.config.data, "test", root=root, progress=progress)
@@ -131,25 +138,6 @@ class Target:
             trained_sigma=run.config.sigma,
             factory=run.config.factory,
         )
-
-    @classmethod
-    def from_folder(
-        cls,
-        folder: Path | str,
-        *,
-        device: torch.device | str = "auto",
-        sigma: float | None = None,
-        data: str | None = None,
-        root: Path | str | None = None,
-        progress: ProgressCallback | None = None,
-    ) -> Self:
-        """The network that a folder of records is about: that of the run, or the user's own that its config names."""
-        folder = Path(folder)
-        config = _own_config(folder)
-        if config is None:
-            return cls.from_run(folder, device=device, sigma=sigma, data=data, root=root, progress=progress)
-        test = load(data or config["data"], "test", root=root, progress=progress)
-        return cls._own(config["model"], Path(config["weights"]), test, folder, resolve_device(device), sigma)
 
     @classmethod
     def from_weights(
