@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from rhobust.commands.options import print_table, print_warnings
+from rhobust.commands.options import print_table
 from rhobust.commands.target import AttackTargetOptions, evaluation_command
 from rhobust.evaluation import Attack
 from rhobust.formatting import format_interval
@@ -11,7 +11,7 @@ from rhobust.records import Record, finished_records
 
 
 def show(result: dict[str, Any]) -> None:
-    """Print robust accuracy over radii, and reasons to distrust it."""
+    """Print robust accuracy over radii."""
     curve = result["summary"]["robust_accuracy"]
     voted = "undecided" in curve[0]
     rows = [
@@ -21,8 +21,6 @@ def show(result: dict[str, Any]) -> None:
     ]
     columns = ["radius", "robust accuracy", "95% interval", "n"]
     print_table(columns + (["votes not significant", "if all were decided"] if voted else []), rows)
-    print_warnings(result["summary"]["warnings"])
-    print(result["record"])
 
 
 def contradicting(record: Record, _: AttackTargetOptions) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rhobust.commands.options import print_table, print_warnings
+from rhobust.commands.options import print_table
 from rhobust.commands.target import TargetOptions, evaluation_command
 from rhobust.evaluation import Certify
 from rhobust.formatting import format_distance, format_number
@@ -36,8 +36,6 @@ def show(result: dict[str, Any]) -> None:
     if summary["deduction"] is not None:
         deduction = format_number(summary["deduction"], 4, "up")
         print(f"for images between the 8-bit levels subtract {deduction} from a radius")
-    print_warnings(summary["warnings"])
-    print(result["record"])
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from rhobust.commands.options import print_table, print_warnings
+from rhobust.commands.options import print_table
 from rhobust.commands.target import evaluation_command
 from rhobust.evaluation import CertifyShift
 from rhobust.formatting import format_distance, format_number
@@ -23,8 +23,6 @@ def show(result: dict[str, Any]) -> None:
     measured = summary["accuracy_under_noise"] if accuracy else summary["loss_under_noise"]
     print(f"measured under noise {measured:.3f} ({summary['points']} points)")
     print(summary["statement"])
-    print_warnings(summary.get("warnings", []))
-    print(result["record"])
 
 
 COMMAND = evaluation_command(CertifyShift, show)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from rhobust.commands.options import print_table, print_warnings
+from rhobust.commands.options import print_table
 from rhobust.commands.target import evaluation_command
 from rhobust.evaluation import WorstCaseCurves
 from rhobust.formatting import format_distance, format_number
@@ -25,8 +25,6 @@ def show(result: dict[str, Any]) -> None:
     loss = result["settings"]["loss"]
     print(f"{loss} of one noisy prediction, {summary['points']} points; the estimate is not a bound")
     print(summary["statement"])
-    print_warnings(summary.get("warnings", []))
-    print(result["record"])
 
 
 COMMAND = evaluation_command(WorstCaseCurves, show)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from rhobust.commands.options import Common, CommonOptions, record_document
+from rhobust.commands.options import Common, CommonOptions, print_warnings, record_document
 from rhobust.evaluation import Evaluation, Target, run
 from rhobust.records import Record
 
@@ -113,7 +113,7 @@ def evaluation_command(
 
     Args:
         evaluation: The evaluation; each of its fields is an option, and its docstring is the command's help.
-        show: Prints the result for people.
+        show: Prints the result for people; its warnings and the record's path follow.
         target: Options that say which network is evaluated.
         after: What the result gains from the record and the target's options, each time the command is run.
         failure: Why a result, though it was computed and shown, must not be used; None for nearly all.
@@ -123,7 +123,12 @@ def evaluation_command(
         record = run(self.evaluation, self.target.target(self.common), progress=self.common.progress)
         return {**record_document(record), **({} if after is None else after(record, self.target))}
 
-    members: dict[str, Any] = {"run": run_command, "show": lambda self, result: show(result)}
+    def show_result(self: Any, result: dict[str, Any]) -> None:
+        show(result)
+        print_warnings(result["summary"].get("warnings", []))
+        print(result["record"])
+
+    members: dict[str, Any] = {"run": run_command, "show": show_result}
     members["failure"] = lambda self, result: None if failure is None else failure(result)
     command = make_dataclass(
         f"{evaluation.__name__}Command",
