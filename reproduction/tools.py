@@ -8,11 +8,10 @@ from typing import NoReturn
 from reproduction.archive import pack
 from reproduction.index import write_index
 from rhobust.archives import ENDING, opened
-from rhobust.evaluation import audit_record
+from rhobust.evaluation import audit_file
+from rhobust.evaluation.audit import AUDITED
 from rhobust.progress import no_progress
-from rhobust.records import read_head, record_paths
-
-AUDITED = ("certify", "certify-shift")
+from rhobust.records import record_paths
 
 
 class Parser(argparse.ArgumentParser):
@@ -52,11 +51,9 @@ def audit_command(arguments: Sequence[str]) -> int:
     for archive in archives:
         count = 0
         with opened([archive]) as found:
-            for path in (path for run in found.paths for path in record_paths(run, "certify*")):
-                if read_head(path).get("kind") not in AUDITED:
-                    continue
-                audit = audit_record(path, device="cpu", share=0, progress=no_progress)
-                count += 1
+            for path in (path for run in found.paths for path in record_paths(run)):
+                audit = audit_file(path, device="cpu", share=0, progress=no_progress)
+                count += audit["kind"] in AUDITED
                 for problem in audit["problems"]:
                     failed += 1
                     print(f"{found.original(path)}: {problem}")

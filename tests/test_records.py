@@ -51,10 +51,14 @@ def test_a_change_after_the_end_can_be_told(tmp_path, old, new, intact):
     assert read_record(writer.path).intact is intact
 
 
-def test_a_record_without_a_digest_is_believed(tmp_path):
+def test_a_record_of_another_program_has_no_digest(tmp_path):
     path = tmp_path / "x.jsonl"
     path.write_text('{"kind": "a", "settings": {}}\n{"index": 0}\n{"summary": {"n": 1}}\n')
-    assert read_record(path).intact
+    record = read_record(path)
+    assert (record.intact, record.digest) == (True, None)
+    # A digest by another name is a digest that was changed.
+    path.write_text(path.read_text().replace("}}", '}, "digesu": "0123456789abcdef"}'))
+    assert not read_record(path).intact
 
 
 def test_the_name_is_decided_by_the_settings(tmp_path):

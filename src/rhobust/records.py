@@ -14,7 +14,7 @@ import os
 import zlib
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,10 @@ PLAIN, COMPRESSED = ".jsonl", ".jsonl.gz"
 """How the names of record files end."""
 _TAIL = 65_536
 """Bytes at the end of a record in which its last line is looked for."""
+
+
+class DamagedRecordError(ValueError):
+    """A file that looks like a record and cannot be read as one."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,8 @@ class Record:
     """What the rows add up to; None while the evaluation is unfinished."""
     intact: bool = True
     """Whether the file is as its writer finished it; False where it was changed afterwards."""
+    digest: str | None = field(default=None, compare=False)
+    """The digest in its end line; None where it is unfinished, or where another program wrote it."""
 
 
 def settings_hash(settings: Mapping[str, Any]) -> str:
@@ -87,12 +93,24 @@ def _rows(path: Path, content: bytes) -> list[Row]:
     for number, line in enumerate(lines[:-1], start=1):
         try:
             row = json.loads(line)
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            raise ValueError(f"{path}, line {number} must be a JSON object, but it is damaged: {error}") from None
+        except (ValueError, RecursionError) as error:
+            raise DamagedRecordError(
+                f"{path}, line {number} must be a JSON object, but it is damaged: {error}"
+            ) from None
         if not isinstance(row, dict):
-            raise ValueError(f"{path}, line {number} must be a JSON object, got {type(row).__name__}")
+            raise DamagedRecordError(f"{path}, line {number} must be a JSON object, got {type(row).__name__}")
         rows.append(row)
+    if _is_object(lines[-1][:-1]):
+        # A kill leaves a part of a line, never a whole one and something else in place of its end.
+        raise DamagedRecordError(f"{path} must end with a newline, but that was changed")
     return rows
+
+
+def _is_object(text: bytes) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def record_paths(folder: Path | str, kind: str = "*") -> list[Path]:
@@ -129,9 +147,11 @@ def finished_records(folder: Path | str, kind: str) -> list[Record]:
 def read_head(path: Path) -> Row:
     """The first line of a record file, plain or compressed, without the rest; nothing where it cannot be read."""
     try:
+        if not path.is_file():
+            return {}
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             head = json.loads(file.readline())
-    except (OSError, EOFError, zlib.error, ValueError):
+    except (OSError, EOFError, zlib.error, ValueError, RecursionError):
         return {}
     return head if isinstance(head, dict) else {}
 
@@ -154,19 +174,25 @@ def is_finished(path: Path) -> bool:
 def _record(path: Path, content: bytes) -> Record:
     lines = _rows(path, content)
     if not lines or "kind" not in lines[0] or "settings" not in lines[0]:
-        raise ValueError(f"{path} must start with a header line (kind and settings), but it has none")
-    rows, summary, intact = lines[1:], None, True
-    if rows and "summary" in rows[-1]:
+        raise DamagedRecordError(f"{path} must start with a header line (kind and settings), but it has none")
+    rows, summary, intact, digest = lines[1:], None, True, None
+    if rows and ("summary" in rows[-1] or "digest" in rows[-1]):
         end = rows.pop()
-        summary = end["summary"]
-        # Records of other programs have no digest: nothing is known of them.
-        intact = end.get("digest") in (None, _digest(content[: _last_line(content)], summary))
+        if "summary" not in end:
+            raise DamagedRecordError(f"{path} must have a summary in its last line, but that was changed")
+        summary, last = end["summary"], _last_line(content)
+        # Records of other programs have a summary alone: nothing is known of them.
+        if end.keys() != {"summary"}:
+            digest = str(end.get("digest", ""))
+            intact = content[last:] == end_line(content[:last], summary).encode()
     if any("summary" in row for row in rows):
-        raise ValueError(f"{path} must end after its summary line, but more lines follow it")
-    return Record(path, lines[0]["kind"], lines[0]["settings"], rows, summary, intact)
+        raise DamagedRecordError(f"{path} must end after its summary line, but more lines follow it")
+    return Record(path, lines[0]["kind"], lines[0]["settings"], rows, summary, intact, digest)
 
 
 def _content(path: Path) -> bytes:
+    if path.exists() and not path.is_file():
+        raise DamagedRecordError(f"{path} must be a regular file, but it is none")
     try:
         content = path.read_bytes()
     except FileNotFoundError:
@@ -176,7 +202,7 @@ def _content(path: Path) -> bytes:
     try:
         return gzip.decompress(content)
     except (OSError, EOFError, zlib.error) as error:
-        raise ValueError(f"{path} must be a compressed record, but it is damaged: {error}") from None
+        raise DamagedRecordError(f"{path} must be a compressed record, but it is damaged: {error}") from None
 
 
 def _last_line(content: bytes) -> int:
@@ -184,9 +210,13 @@ def _last_line(content: bytes) -> int:
     return content.rfind(b"\n", 0, content.rfind(b"\n")) + 1
 
 
-def _digest(before: bytes, summary: Row) -> str:
-    """Names a record's header and rows, byte by byte, and its summary."""
-    return hashlib.sha256(before + json.dumps(summary).encode()).hexdigest()[:16]
+def end_line(before: bytes, summary: Row) -> str:
+    """The end line of a record: its summary, and a digest of that and of the lines before it, as they lie on the disk.
+
+    A changed byte anywhere in a finished record shows. The digest has no key: whoever forges a record can compute it.
+    """
+    digest = hashlib.sha256(before + json.dumps(summary).encode()).hexdigest()[:16]
+    return json.dumps({"summary": summary, "digest": digest}) + "\n"
 
 
 class RecordWriter:
@@ -268,8 +298,8 @@ class RecordWriter:
     def finish(self, summary: Row) -> None:
         """Add the end line; the file is complete from then on, and a later change shows in its digest."""
         self._write("")
-        end = {"summary": summary, "digest": _digest(self.path.read_bytes(), summary)}
-        self._write(json.dumps(end, allow_nan=False) + "\n")
+        json.dumps(summary, allow_nan=False)  # refuses what JSON has no word for
+        self._write(end_line(self.path.read_bytes(), summary))
         self.summary = summary
 
     def record(self, summary: Row | None = None) -> Record:

@@ -1,5 +1,6 @@
 """Confidence bounds: oracles, coverage, and the contradiction test."""
 
+import itertools
 import math
 
 import numpy as np
@@ -15,7 +16,9 @@ from rhobust.bounds import (
     contradictions_by_chance,
     dkw_margin,
     failure_quantile,
+    missed_by_sample,
     rejects_label,
+    smallest_found,
     survival_upper,
 )
 
@@ -250,3 +253,27 @@ def test_no_more_examples_than_chance_explains():
 
 def test_of_none_none_are_refuted():
     assert contradictions_by_chance(0, 0.001, 5) == 0
+
+
+@pytest.mark.parametrize("n", range(1, 9))
+def test_what_a_sample_misses_by_listing_all_samples(n):
+    for forged, drawn in itertools.product(range(n + 1), repeat=2):
+        samples = list(itertools.combinations(range(n), drawn))
+        missed = sum(all(row >= forged for row in sample) for sample in samples)
+        assert missed_by_sample(n, forged, drawn) == pytest.approx(missed / len(samples), abs=1e-15)
+    for drawn, delta in itertools.product(range(n + 1), (0.01, 0.1, 0.5)):
+        found = [forged for forged in range(n + 1) if missed_by_sample(n, forged, drawn) <= delta]
+        assert smallest_found(n, drawn, delta) == (found[0] if drawn else None)
+
+
+def test_the_audit_of_ten_thousand_rows():
+    forged = smallest_found(10_000, 500, 0.01)
+    assert missed_by_sample(10_000, forged, 500) <= 0.01 < missed_by_sample(10_000, forged - 1, 500)
+    assert missed_by_sample(10_000, forged, 500) == pytest.approx(stats.hypergeom.pmf(0, 10_000, forged, 500))
+    assert forged == 90
+
+
+@pytest.mark.parametrize(("forged", "drawn"), [(11, 1), (1, 11)])
+def test_no_more_rows_than_there_are(forged, drawn):
+    with pytest.raises(ValueError, match="forged and drawn must be <= n"):
+        missed_by_sample(10, forged, drawn)

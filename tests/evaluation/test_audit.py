@@ -4,16 +4,21 @@ import json
 import re
 import shutil
 
+import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
+from rhobust.bounds import clopper_pearson, smallest_found
+from rhobust.certificates import certification_plan
 from rhobust.cli import run
 from rhobust.evaluation import audit_record
+from rhobust.evaluation.audit import MISSED, _choose, _smoothing
+from rhobust.evaluation.base import evaluation_of
 from rhobust.evaluation.certify import certified_summary
 from rhobust.progress import no_progress
-from rhobust.records import COMPRESSED, compress, settings_hash
+from rhobust.records import COMPRESSED, compress, end_line, read_record, settings_hash
 from rhobust.training import write_fingerprint
 
 CPU = torch.device("cpu")
@@ -37,6 +42,13 @@ def record_of(folder, way):
     return path
 
 
+def forge(path, lines):
+    """Write a record's lines as a forger does who knows how digests are made; without a summary it is unfinished."""
+    ended = "summary" in lines[-1]
+    before = "".join(json.dumps(line) + "\n" for line in (lines[:-1] if ended else lines))
+    path.write_text(before + (end_line(before.encode(), lines[-1]["summary"]) if ended else ""))
+
+
 @pytest.fixture
 def tampered(folder):
     """A record changed by a function of its lines, put back afterwards."""
@@ -47,7 +59,7 @@ def tampered(folder):
         kept[path] = path.read_bytes()
         lines = [json.loads(line) for line in path.read_text().splitlines()]
         alter(lines)
-        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        forge(path, lines)
         return path
 
     yield change
@@ -191,6 +203,77 @@ def test_counts_from_other_noise_are_found_by_drawing_again(tampered, folder):
     assert "sampled again" in audit(path)["problems"][0]
 
 
+def test_forged_counts_cannot_be_hidden_from_an_unknown_seed(tampered, folder):
+    # Every row but those that seed 0 looks at is forged, with a digest to match.
+    path = record_of(folder, "cohen")
+    known = {row["index"] for row in _choose(read_record(path).rows, 0.1, 0)}
+
+    def forged(lines):
+        settings = lines[0]["settings"]
+        best = clopper_pearson(1000, 1000, settings["alpha"], "lower")
+        plan = certification_plan(
+            evaluation_of("certify", settings).certification(),
+            _smoothing(settings),
+            dimension=settings["dimension"],
+            alpha=settings["alpha"],
+        )
+        claims = plan.claims(np.array([1000]), np.array([1000]), np.array([0]))
+        assert claims.p_lower[0] == pytest.approx(best, abs=1e-6)
+        for row in lines[1:-1]:
+            if row["index"] not in known:
+                row |= {"count": 1000, "top": 100, "selected": row["label"], "prediction": row["label"]}
+                row |= {"radius": float(claims.radius[0]), "p_lower": float(claims.p_lower[0])}
+        lines[-1]["summary"] |= certified_summary(lines[1:-1], settings)
+
+    before = path.read_bytes()
+    path = tampered("cohen", forged)
+    assert path.read_bytes() != before
+    assert audit(path, share=0.1, seed=0)["problems"] == []
+    found = [audit(path, share=0.1) for _ in range(8)]
+    assert len({one["seed"] for one in found}) == 8
+    assert any(one["problems"] for one in found)
+    again = audit(path, share=0.1, seed=found[0]["seed"])
+    assert again == found[0]
+
+
+def test_the_verdict_says_what_it_would_miss(folder, capsys):
+    found = audit(record_of(folder, "cohen"), share=0.1)
+    assert (found["redrawn"], found["found_from"]) == (2, smallest_found(12, 2, MISSED))
+    assert audit(record_of(folder, "cohen"), share=0.0)["found_from"] is None
+    assert run(["audit", str(folder), "--share", "0.1", "--seed", "7", "--quiet"]) == 0
+    shown = capsys.readouterr().out
+    assert "2 of 12" in shown
+    assert f"{100 * found['found_from'] / 12:.1f}"[:-1] in shown
+    assert "chosen by seed 7" in shown
+    assert "missed all of them with probability at most 1%" in shown
+    assert run(["audit", str(folder), "--share", "0", "--quiet"]) == 0
+    assert "forged counts would not be noticed" in capsys.readouterr().out
+
+
+def test_a_record_without_a_digest_is_a_problem(folder, tmp_path):
+    path = tmp_path / record_of(folder, "cohen").name
+    *lines, end = record_of(folder, "cohen").read_text().splitlines()
+    path.write_text("\n".join([*lines, json.dumps({"summary": json.loads(end)["summary"]})]) + "\n")
+    assert audit(path, share=0.0)["problems"] == [
+        "it has no digest: another program wrote it, or the digest was removed"
+    ]
+
+
+def test_what_cannot_be_read_fails_the_audit_of_its_folder(folder, tmp_path, capsys):
+    for way in PROCEDURES:
+        shutil.copyfile(record_of(folder, way), tmp_path / record_of(folder, way).name)
+    path = tmp_path / record_of(folder, "grid").name
+    path.write_bytes(path.read_bytes()[1:])
+    (tmp_path / "attack-x-00000000.jsonl").write_text('{"kind": "attack", "settings": {}}\n{"index": 0}\n')
+    assert run(["audit", str(tmp_path), "--share", "0", "--quiet", "--json"]) == 1
+    audits = json.loads(capsys.readouterr().out)["audits"]
+    assert [len(one["problems"]) for one in audits] == [1, 0, 1, 0]
+    assert "not that of the file's name" in audits[0]["problems"][0]
+    assert "it cannot be read" in audits[2]["problems"][0]
+    assert run(["audit", str(path), "--share", "0", "--quiet"]) == 1
+    assert f"{path.name}: it cannot be read" in capsys.readouterr().out
+
+
 def test_other_weights_are_found(folder):
     weights = folder / "model.safetensors"
     kept = weights.read_bytes()
@@ -243,8 +326,7 @@ def test_a_bound_for_distributions_that_was_changed_is_found(shifts):
     def after(change):
         lines = [json.loads(line) for line in kept.splitlines()]
         change(lines)
-        lines[-1].pop("digest")
-        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        forge(path, lines)
         return audit(path)["problems"]
 
     def higher(lines):
@@ -298,8 +380,7 @@ def test_without_weights_a_changed_record_or_another_network_is_found(shifts, pu
 
     def after(bound):
         lines[-1]["summary"]["curve"][1]["certified_accuracy"] = bound
-        lines[-1].pop("digest", None)
-        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        forge(path, lines)
         return audit(path, share=0.0)["problems"]
 
     assert stated > 0.01
@@ -339,7 +420,7 @@ def test_what_cannot_be_audited_is_refused(folder, tampered, tmp_path, capsys):
     path = tampered("cohen", elsewhere)
     lines = path.read_text().splitlines()
     renamed = path.with_name(f"certify-cohen-{settings_hash(json.loads(lines[0])['settings'])}.jsonl")
-    renamed.write_text(path.read_text())
+    renamed.write_bytes(path.read_bytes())
     try:
         with pytest.raises(ValueError, match="must be sampled again on a cuda, got cpu"):
             audit(renamed)
@@ -353,6 +434,7 @@ def test_what_cannot_be_audited_is_refused(folder, tampered, tmp_path, capsys):
     other.write_text('{"kind": "certify", "settings": {"way": "cohen"}}\n{"index": 0}\n')
     with pytest.raises(ValueError, match="must hold the settings and rows of certify"):
         audit(other)
+    other.unlink()
     for arguments, message in [
         (["audit", str(tmp_path)], "records must name a record of certify or certify-shift, or a folder with one"),
         (["audit", str(folder), "--share", "2"], "share must be in [0, 1], got 2"),

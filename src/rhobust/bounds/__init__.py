@@ -18,8 +18,10 @@ from rhobust.bounds.confidence import clopper_pearson as clopper_pearson
 from rhobust.bounds.confidence import contradictions_by_chance as contradictions_by_chance
 from rhobust.bounds.confidence import dkw_margin as dkw_margin
 from rhobust.bounds.confidence import failure_quantile as failure_quantile
+from rhobust.bounds.confidence import missed_by_sample as missed_by_sample
 from rhobust.bounds.confidence import rejects_label as rejects_label
 from rhobust.bounds.confidence import shuffle as shuffle
+from rhobust.bounds.confidence import smallest_found as smallest_found
 from rhobust.bounds.confidence import survival_upper as survival_upper
 from rhobust.bounds.measured_shift import EpsUpper as EpsUpper
 from rhobust.bounds.measured_shift import MeasuredLoss as MeasuredLoss

@@ -1,6 +1,7 @@
 """Confidence bounds for proportions, means and distributions; the test that an attack contradicts certificates."""
 
 import math
+from fractions import Fraction
 from functools import cache
 from typing import Literal, TypeAlias
 
@@ -188,6 +189,58 @@ def failure_quantile(n: int, alpha: float, delta: float) -> int:
     while stats.binom.sf(k, n, alpha) > delta:
         k += 1
     return k
+
+
+def missed_by_sample(n: int, forged: int, drawn: int) -> float:
+    """Return the probability that a random sample of rows holds none of the forged ones.
+
+    Guarantee: if `drawn` of n rows are chosen at random, all choices alike and unknown to whoever forged `forged` of
+    the rows, then the sample misses all of them with this probability, which is hypergeometric:
+    C(n - forged, drawn) / C(n, drawn).
+
+    Args:
+        n: Rows.
+        forged: Forged rows among them.
+        drawn: Rows in the sample.
+    """
+    return float(_missed(*_sample(n, forged, drawn)))
+
+
+def smallest_found(n: int, drawn: int, delta: float) -> int | None:
+    """Return the smallest number of forged rows of which a random sample misses all with probability at most delta.
+
+    Guarantee: if at least so many of n rows are forged, a sample of `drawn` rows (`missed_by_sample`) holds one of them
+    with probability at least 1 - delta. Computed exactly, in rational numbers. None if nothing is drawn.
+
+    Args:
+        n: Rows, at least 1.
+        drawn: Rows in the sample.
+        delta: Probability of missing all of the forged rows.
+
+    Example:
+        >>> smallest_found(200, 10, 0.01)
+        73
+    """
+    n, _, drawn = _sample(one_count("n", n, least=1), 0, drawn)
+    most = Fraction(level("delta", delta))
+    if drawn == 0:
+        return None
+    low, high = 0, n - drawn + 1  # of none all are missed; of so many one is always in the sample
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if _missed(n, middle, drawn) <= most else (middle, high)
+    return high
+
+
+def _sample(n: int, forged: int, drawn: int) -> tuple[int, int, int]:
+    n, forged, drawn = (one_count(name, value) for name, value in (("n", n), ("forged", forged), ("drawn", drawn)))
+    if max(forged, drawn) > n:
+        raise ValueError(f"forged and drawn must be <= n, got {forged} and {drawn} of {n}")
+    return n, forged, drawn
+
+
+def _missed(n: int, forged: int, drawn: int) -> Fraction:
+    return Fraction(math.comb(n - forged, drawn), math.comb(n, drawn))
 
 
 @cache

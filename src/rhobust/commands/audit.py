@@ -8,9 +8,10 @@ import tyro
 
 from rhobust.archives import opened
 from rhobust.commands.options import Common, CommonOptions, print_table
-from rhobust.evaluation import audit_record
-from rhobust.evaluation.audit import AUDITED
-from rhobust.records import read_head, record_paths
+from rhobust.evaluation import audit_file
+from rhobust.evaluation.audit import AUDITED, MISSED, audit_seed
+from rhobust.formatting import format_percent
+from rhobust.records import record_paths
 from rhobust.training import resolve_device
 
 
@@ -26,41 +27,55 @@ class Audit:
     """Test data; default: that of the run."""
     root: Path | None = None
     """Folder of the data sets; default: $RHOBUST_DATA, else a cache folder."""
-    seed: int = 0
-    """Chooses the examples that are sampled again."""
+    seed: int | None = None
+    """Chooses the images that are sampled again; default: from the operating system, so that nobody can know them
+    beforehand. The result names it."""
     common: CommonOptions = Common()
 
     def run(self) -> dict[str, Any]:
         device = resolve_device(self.common.device)
+        seed = audit_seed() if self.seed is None else self.seed
         with opened(self.records) as found:
             audits = [
-                audit_record(
+                audit | {"record": str(found.original(Path(audit["record"])))}
+                for path in found.paths
+                for audit in _audits(
                     path,
                     device=device,
                     share=self.share,
-                    seed=self.seed,
+                    seed=seed,
                     data=self.data,
                     root=self.root,
                     progress=self.common.progress,
                 )
-                | {"record": str(found.original(path))}
-                for path in _files(found.paths)
             ]
-        return {"audits": audits}
+        if not audits:
+            raise ValueError(f"records must name a record of {' or '.join(AUDITED)}, or a folder with one, got none")
+        return {"seed": seed, "audits": audits}
 
     def show(self, result: dict[str, Any]) -> None:
         names = _names(result["audits"])
         rows = [
             [
                 name,
-                "FAILED" if audit["problems"] else "confirmed",
+                _verdict(audit),
                 str(audit["examples"]),
-                str(audit["redrawn"]),
+                f"{audit['redrawn']} of {audit['examples']}",
                 str(audit["draws"]),
+                _share(audit),
             ]
             for name, audit in zip(names, result["audits"], strict=True)
         ]
-        print_table(["record", "audit", "images recomputed", "images sampled again", "noise samples"], rows, left=2)
+        columns = ["record", "audit", "images recomputed", "sampled again", "noise samples", "forged share found"]
+        print_table(columns, rows, left=2)
+        if any(audit["redrawn"] for audit in result["audits"]):
+            print(
+                f"\nSampled again were images chosen by seed {result['seed']} (--seed repeats it). If at least the"
+                f" forged share in the last column of a record's counts were forged, this would have missed all of them"
+                f" with probability at most {MISSED:.0%}."
+            )
+        else:
+            print("\nNo image was sampled again: forged counts would not be noticed.")
         for name, audit in zip(names, result["audits"], strict=True):
             for problem in audit["problems"]:
                 print(f"{name}: {problem}")
@@ -72,17 +87,27 @@ class Audit:
         return f"the audit failed for {', '.join(failed)}" if failed else None
 
 
-def _files(paths: list[Path]) -> list[Path]:
-    """The records to audit: files as they are given, and all in folders."""
-    found = []
-    for path in paths:
-        if path.is_dir():
-            found += [file for file in record_paths(path, "certify") if read_head(file).get("kind") in AUDITED]
-        else:
-            found.append(path)
-    if not found:
-        raise ValueError(f"records must name a record of {' or '.join(AUDITED)}, or a folder with one, got none")
-    return found
+def _audits(path: Path, **options: Any) -> list[dict[str, Any]]:
+    """The audits of a file, or of all records in a folder; of other kinds those with a problem."""
+    folder = path.is_dir()
+    audits = [audit_file(file, **options) for file in (record_paths(path) if folder else [path])]
+    for audit in audits:
+        if not folder and audit["kind"] not in AUDITED and not audit["problems"]:
+            raise ValueError(f"{path} must be a record of {' or '.join(AUDITED)}, got one of {audit['kind']}")
+    return [audit for audit in audits if audit["kind"] in AUDITED or audit["problems"]]
+
+
+def _verdict(audit: dict[str, Any]) -> str:
+    if audit["problems"]:
+        return "FAILED"
+    return "confirmed" if audit["finished"] else "confirmed, unfinished"
+
+
+def _share(audit: dict[str, Any]) -> str:
+    """The smallest forged share of a record that is found but for the probability `MISSED`, rounded up."""
+    if audit["found_from"] is None:
+        return "–"
+    return f"{format_percent(audit['found_from'] / audit['examples'], 'up')}%"
 
 
 def _names(audits: list[dict[str, Any]]) -> list[str]:

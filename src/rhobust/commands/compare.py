@@ -12,7 +12,7 @@ from rhobust.archives import opened
 from rhobust.commands.options import Common, CommonOptions, print_table
 from rhobust.formatting import format_interval, format_number
 from rhobust.measurements import comparison, is_record, partners, read_compared, write_tsv
-from rhobust.records import Record, Row, read_record
+from rhobust.records import Record, Row
 from rhobust.settings import sizes
 
 _NONE = "–"
@@ -47,7 +47,7 @@ class Compare:
             if self.tsv is not None:
                 if len(found.paths) != 1 or not is_record(found.paths[0]):
                     raise ValueError(f"--tsv must come with one record, got {len(found.paths)} files")
-                write_tsv(read_record(found.paths[0]), self.tsv)
+                write_tsv(read_compared(found.paths[0]), self.tsv)
             comparisons = [comparison(group, radii) for group in _groups(found.paths)]
             for one in (one for compared in comparisons for one in compared["files"]):
                 one["file"] = str(found.original(Path(one["file"])))

@@ -2,6 +2,7 @@
 
 from rhobust.evaluation.attack import Attack as Attack
 from rhobust.evaluation.attack import check_increasing as check_increasing
+from rhobust.evaluation.audit import audit_file as audit_file
 from rhobust.evaluation.audit import audit_record as audit_record
 from rhobust.evaluation.base import EVALUATIONS as EVALUATIONS
 from rhobust.evaluation.base import Evaluation as Evaluation

@@ -1,6 +1,7 @@
 """Check what a record certifies: every number again from its counts, and the noise of some examples drawn again."""
 
 import math
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from rhobust.bounds import smallest_found
 from rhobust.certificates import (
     NoiseKind,
     Smoothing,
@@ -24,7 +26,7 @@ from rhobust.evaluation.shift import CertifyShift
 from rhobust.evaluation.target import Target
 from rhobust.measurements import same
 from rhobust.progress import ProgressCallback, ProgressEvent, no_progress, progress_or_default
-from rhobust.records import COMPRESSED, PLAIN, Record, Row, read_record, settings_hash
+from rhobust.records import COMPRESSED, PLAIN, DamagedRecordError, Record, Row, read_record, settings_hash
 from rhobust.runtime import resolve_device
 from rhobust.training.run import FINGERPRINT, open_run
 
@@ -32,6 +34,8 @@ AUDITED = ("certify", "certify-shift")
 """Kinds of records that can be audited."""
 SLACK = 1e-4
 """By how much the certified accuracy under shift may be stated lower than the counts prove."""
+MISSED = 0.01
+"""Probability with which an audit may miss every forged row; it says how many rows must be forged for that."""
 BLOCK = 100
 """Points of a shift certificate that are drawn again together."""
 
@@ -41,24 +45,29 @@ def audit_record(
     *,
     device: torch.device | str,
     share: float = 0.05,
-    seed: int = 0,
+    seed: int | None = None,
     data: str | None = None,
     root: Path | str | None = None,
     progress: ProgressCallback | None = None,
 ) -> Row:
     """Audit one record of `certify` or `certify-shift`.
 
-    Every radius is computed again from its counts, and the summary, or the bound for distributions, from the rows.
-    Then a share of the examples, chosen by the seed, is sampled again with the recorded noise: the network, whose
-    weights and data must be those of the record, has to give the same counts. A bound for distributions also depends on
-    how many classes and pixels the data has: they come from the network and data, or, where records are published
-    without weights and nothing is sampled again, from the folder's fingerprint of the weights.
+    The file must be as it was written: its digest, and its header against its name. Every radius is computed again from
+    its counts, and the summary, or the bound for distributions, from the rows.
+    Then a share of the examples is sampled again with the recorded noise: the network, whose weights and data must be
+    those of the record, has to give the same counts. Nobody can know beforehand which examples: their seed comes from
+    the operating system. A bound for distributions also depends on how many classes and pixels the data has: they come
+    from the network and data, or, where records are published without weights and nothing is sampled again, from the
+    folder's fingerprint of the weights.
+
+    Guarantee: if at least `found_from` of the rows have counts that the network does not give, the audit reports one of
+    them with probability at least 1 - `MISSED` (`rhobust.bounds.smallest_found`).
 
     Args:
         path: The record; the network is that of its folder.
         device: Where to sample again; of the kind that the record names.
         share: Share of the examples that are sampled again, at least one; 0 for none.
-        seed: Chooses them.
+        seed: Chooses them; default: from the operating system. The result names it, so that an audit can be repeated.
         data: Test data; default: that of the folder's own config.
         root: Folder of the data sets.
         progress: Progress callback; default: shown on stderr.
@@ -69,17 +78,18 @@ def audit_record(
     if not 0 <= share <= 1:
         raise ValueError(f"share must be in [0, 1], got {share}")
     path, device = Path(path), resolve_device(device)
+    seed = audit_seed() if seed is None else seed
     record = read_record(path)
     if record.kind not in AUDITED:
         raise ValueError(f"{path} must be a record of {' or '.join(AUDITED)}, got one of {record.kind}")
     if not record.rows:
-        raise ValueError(f"{path} must hold at least one example, got none")
+        raise DamagedRecordError(f"{path} must hold at least one example, got none")
+    problems, redrawn = list(_digest(record)), list[Row]()
     try:
-        evaluation: Any = evaluation_of(record.kind, record.settings)
-        problems = list(_header(record))
+        evaluation = None if problems else _evaluation(record)
+        problems += _header(record)
         if isinstance(evaluation, Certify):
             problems += [*_radii(record, evaluation), *_certified(record)]
-        redrawn: list[Row] = []
         if (share or isinstance(evaluation, CertifyShift)) and not problems:
             if share and record.settings["device"] != device.type:
                 raise ValueError(
@@ -98,18 +108,64 @@ def audit_record(
                 redrawn = _choose(record.rows, share, seed)
                 check: Any = _redraw_radii if isinstance(evaluation, Certify) else _shift
                 problems += check(record, evaluation, redrawn, target, progress)
-    except (KeyError, TypeError) as error:
-        raise ValueError(
+    except (KeyError, TypeError, AttributeError) as error:
+        raise DamagedRecordError(
             f"{path} must hold the settings and rows of {record.kind}, but {error!r} is missing or wrong"
         ) from None
+    found_from = smallest_found(len(record.rows), len(redrawn), MISSED)
     return {
         "record": str(path),
+        "kind": record.kind,
         "finished": record.summary is not None,
         "examples": len(record.rows),
         "redrawn": len(redrawn),
         "draws": sum(row["n"] + record.settings["n0"] if "n" in row else row["draws"] for row in redrawn),
+        "seed": seed,
+        "found_from": found_from,
         "problems": problems,
     }
+
+
+def _evaluation(record: Record) -> Any:
+    try:
+        return evaluation_of(record.kind, record.settings)
+    except ValueError as error:
+        raise DamagedRecordError(f"{record.path} must hold the settings of {record.kind}, but {error}") from None
+
+
+def audit_seed() -> int:
+    """A seed from the operating system, which whoever made a record cannot have known."""
+    return secrets.randbelow(1 << 53)
+
+
+def audit_file(path: Path | str, **options: Any) -> Row:
+    """Audit any file that looks like a record.
+
+    What cannot be read is a problem. Of a record of another kind than `AUDITED` nothing is computed again: its digest
+    is checked, and its header against its name.
+
+    Args:
+        path: The file.
+        options: Those of `audit_record`.
+    """
+    kind, problems = "", list[str]()
+    try:
+        record = read_record(path)
+        kind = str(record.kind)
+        if kind in AUDITED:
+            return audit_record(path, **options)
+        problems = [*_digest(record), *_header(record)]
+    except (DamagedRecordError, OSError) as error:
+        problems = [f"it cannot be read: {error}"]
+    nothing = {"finished": False, "examples": 0, "redrawn": 0, "draws": 0, "seed": None, "found_from": None}
+    return {"record": str(path), "kind": kind, **nothing, "problems": problems}
+
+
+def _digest(record: Record) -> Iterator[str]:
+    if not record.intact:
+        yield "it was changed after it was finished: its digest is not that of its lines"
+    elif record.summary is not None and record.digest is None:
+        yield "it has no digest: another program wrote it, or the digest was removed"
 
 
 def _header(record: Record) -> Iterator[str]:

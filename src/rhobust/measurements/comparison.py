@@ -6,9 +6,9 @@ from typing import Any
 
 from rhobust.measurements.counting import outcomes
 from rhobust.measurements.quantities import AVERAGE_RADIUS, CERTIFIED, ROBUST, Measurement
-from rhobust.measurements.reader import measurements
+from rhobust.measurements.reader import check_unchanged, measurements
 from rhobust.measurements.tsv import read_tsv
-from rhobust.records import COMPRESSED, PLAIN, Record, Row, read_head, read_record, record_paths
+from rhobust.records import COMPRESSED, PLAIN, Record, Row, read_record, record_paths
 from rhobust.stats import Difference, mean_difference, share_difference
 
 SAME_IMAGES = ("data_fingerprint", "split")
@@ -99,7 +99,7 @@ def partners(folders: Sequence[Path]) -> list[list[Record]]:
 
     Of several such records of a folder it is the one that shares most settings. What has no partner is left out.
     """
-    heads = [{path: read_head(path) for path in record_paths(folder)} for folder in folders]
+    heads = [{path: _head(path) for path in record_paths(folder)} for folder in folders]
     found = []
     for path, head in heads[0].items():
         if head.get("kind") in COMPARABLE:
@@ -111,6 +111,15 @@ def partners(folders: Sequence[Path]) -> list[list[Record]]:
             f"{folders[0]} must hold a certificate or an attack that another folder has too, but it does not"
         )
     return found
+
+
+def _head(path: Path) -> Row:
+    """Kind and settings of a record, which must be readable and unchanged: what is damaged is never passed over."""
+    record = read_record(path)
+    check_unchanged(record)
+    if not isinstance(record.settings, dict):
+        raise ValueError(f"{path} must have a JSON object for settings, got {type(record.settings).__name__}")
+    return {"kind": record.kind, "settings": record.settings}
 
 
 def _closest(head: Row, others: Mapping[Path, Row]) -> Path | None:

@@ -91,10 +91,15 @@ def predicted_by(record: Record, target: str) -> Record:
     return replace(record, kind="attack", rows=rows, summary=summary)
 
 
-def _check_intact(record: Record, unfinished: Sequence[str]) -> None:
-    """Refuse a record that was changed, or that is unfinished and not of these kinds."""
+def check_unchanged(record: Record) -> None:
+    """Refuse a record that was changed after it was finished."""
     if not record.intact:
         raise ValueError(f"{record.path} must be as it was written, but it was changed: delete it to evaluate it again")
+
+
+def _check_intact(record: Record, unfinished: Sequence[str]) -> None:
+    """Refuse a record that was changed, or that is unfinished and not of these kinds."""
+    check_unchanged(record)
     if record.summary is None and record.kind not in unfinished:
         raise ValueError(
             f"{record.path} must be finished, but it has {len(record.rows)} rows and no summary: the same command again"

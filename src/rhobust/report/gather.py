@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rhobust.measurements import READERS, measurements
+from rhobust.measurements.reader import check_unchanged
 from rhobust.records import Record, Row, read_json, read_record, read_rows, record_paths
 from rhobust.report.labels import with_names
 from rhobust.report.pictures import read_examples
@@ -86,6 +87,7 @@ def _gather_run(folder: Path, taken: set[str]) -> PageRun:
 
 def _page_record(record: Record) -> PageRecord | None:
     """What the page shows of a record; nothing for those that are shown elsewhere."""
+    check_unchanged(record)
     if record.kind in ELSEWHERE:
         return None
     if not isinstance(record.kind, str) or record.kind not in READERS:
