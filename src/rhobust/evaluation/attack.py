@@ -14,7 +14,7 @@ from rhobust.attacks import EOT, AnyAttack, PaperPGD
 from rhobust.data import check_labels, to_unit
 from rhobust.evaluation.base import Evaluation
 from rhobust.evaluation.diagnostics import Attacked, diagnose, first_broken, spread
-from rhobust.evaluation.sweep import BLOCKS, Predictor, PredictorName, first_breaks, norm_of, sweep
+from rhobust.evaluation.sweep import BLOCKS, Predictor, PredictorName, Sweep, norm_of
 from rhobust.evaluation.target import Target
 from rhobust.measurements import VOTE_LEVEL, contradictions, robust_curve, stronger_attacks, unresolved
 from rhobust.measurements.comparison import RADII
@@ -108,17 +108,12 @@ class Attack(Evaluation):
         return BLOCKS[target.device.type]
 
     def rows(self, target: Target, examples: Sequence[int], progress: ProgressCallback) -> Iterator[Row]:
-        (rows,) = sweep(
-            target.attacked,
-            self.attack,
-            self.radii,
-            [self.classifier(target)],
-            list(examples),
-            self.seed,
-            nested=self.nested,
-            fast=bool(self.fast),
-        )
+        (rows,) = self._sweep(target, examples).over(self.radii)
         yield from rows
+
+    def _sweep(self, target: Target, examples: Sequence[int]) -> Sweep:
+        predictors, fast = [self.classifier(target)], bool(self.fast)
+        return Sweep(target.attacked, self.attack, predictors, list(examples), self.seed, nested=self.nested, fast=fast)
 
     def summarise(self, target: Target, rows: list[Row]) -> Row:
         warnings, measured = diagnose(self._attacked(target), rows, probe=self.probe)
@@ -157,16 +152,9 @@ class Attack(Evaluation):
         if not chosen:
             return
         last = max(first[index] for index in chosen)
-        made = first_breaks(
-            target.attacked,
-            self.attack,
-            [radius for radius in self.radii if radius <= last],
-            self.classifier(target),
-            chosen,
-            self.seed,
-            nested=self.nested,
-            fast=bool(self.fast),
-        )
+        again = self._sweep(target, chosen)
+        again.over([radius for radius in self.radii if radius <= last])
+        made = {chosen[position]: found for position, found in again.breaks[0].items()}
         broken = [made[index] for index in chosen if index in made and made[index][0]["radius"] == first[index]]
         if not broken:
             return

@@ -120,24 +120,7 @@ def sweep(
         fast: Take gradients of the bf16 copy of the source.
         stage: Part of the name of the noise streams: another stage of an evaluation draws fresh noise.
     """
-    return _Sweep(source, attack, predictors, block, seed, stage, nested=nested, fast=fast).over(radii)
-
-
-def first_breaks(
-    source: Target,
-    attack: AnyAttack,
-    radii: Sequence[float],
-    predictor: Predictor,
-    block: list[int],
-    seed: int,
-    *,
-    nested: bool,
-    fast: bool = False,
-) -> dict[int, tuple[Row, Tensor]]:
-    """Attack a few examples as `sweep` does: the first row of each that is not robust, and the point behind it."""
-    made = _Sweep(source, attack, [predictor], block, seed, "", nested=nested, fast=fast)
-    made.over(radii)
-    return {block[position]: found for position, found in made.breaks[0].items()}
+    return Sweep(source, attack, predictors, block, seed, stage, nested=nested, fast=fast).over(radii)
 
 
 def norm_of(attack: AnyAttack) -> Norm:
@@ -145,7 +128,9 @@ def norm_of(attack: AnyAttack) -> Norm:
     return getattr(attack, "norm", "l2")
 
 
-class _Sweep:
+class Sweep:
+    """A sweep of one block of examples; arguments as in `sweep`."""
+
     def __init__(
         self,
         source: Target,
@@ -153,7 +138,7 @@ class _Sweep:
         predictors: Sequence[Predictor],
         block: list[int],
         seed: int,
-        stage: str,
+        stage: str = "",
         *,
         nested: bool,
         fast: bool,
@@ -173,6 +158,7 @@ class _Sweep:
         """For each predictor the first row of each example that is not robust, and the point behind it."""
 
     def over(self, radii: Sequence[float]) -> list[list[Row]]:
+        """The rows of each predictor, example by example."""
         everyone = [set(range(len(self.block))) for _ in self.predictors]
         robust = everyone
         for radius in radii:
