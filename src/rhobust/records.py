@@ -33,7 +33,7 @@ class DamagedRecordError(ValueError):
 
 @dataclass(frozen=True)
 class Record:
-    """One evaluation, as it is on disk."""
+    """One evaluation on disk."""
 
     path: Path
     kind: str
@@ -206,7 +206,7 @@ def _content(path: Path) -> bytes:
 
 
 def _last_line(content: bytes) -> int:
-    """Where the last whole line begins."""
+    """Start of the last whole line."""
     return content.rfind(b"\n", 0, content.rfind(b"\n")) + 1
 
 
@@ -238,7 +238,7 @@ class RecordWriter:
         self.read()
 
     def read(self) -> None:
-        """Take up what the file holds now."""
+        """Read the file again."""
         self.rows, self.summary, self._begun = [], None, False
         content = self._held()
         if b"\n" not in content:
@@ -265,14 +265,14 @@ class RecordWriter:
         return [self.part(path.name.removeprefix(head)) for path in sorted(self.path.parent.glob(f"{head}*"))]
 
     def _held(self) -> bytes:
-        """What the file holds; nothing where there is none. Without a whole line it has no header yet."""
+        """Content of the file, empty if there is none; without a whole line it has no header yet."""
         return _content(self.path) if self.path.exists() else b""
 
     def _header(self) -> str:
         return json.dumps({"kind": self.kind, "settings": self.settings}, allow_nan=False) + "\n"
 
     def _begin(self) -> None:
-        """Put the header there, or drop the half line that a kill left."""
+        """Write the header, or drop the half line that a kill left."""
         content = self._held()
         end = content.rfind(b"\n") + 1
         if end == 0:
@@ -283,12 +283,12 @@ class RecordWriter:
                 file.truncate(end)
 
     def rewrite(self, rows: Iterable[Row]) -> None:
-        """Put these rows in the place of all rows, whole."""
+        """Replace all rows, atomically."""
         self.rows = list(rows)
         write_whole(self.path, self._header() + _lines(self.rows))
 
     def append(self, rows: Iterable[Row]) -> None:
-        """Add rows and put them on the disk before going on."""
+        """Append rows and flush them to the disk."""
         if self.summary is not None:
             raise ValueError(f"{self.path} must be unfinished to take more rows, but it has its summary")
         rows = list(rows)
