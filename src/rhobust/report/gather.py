@@ -17,7 +17,7 @@ ELSEWHERE = ("match", "curvature", "counterexample")
 
 @dataclass(frozen=True)
 class Gathered:
-    """The runs there are, in the order given, and a line for each folder that is none."""
+    """The runs, in the order given, and a line for each folder without one."""
 
     runs: tuple[PageRun, ...]
     missing: tuple[str, ...]

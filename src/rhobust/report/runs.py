@@ -19,9 +19,9 @@ from rhobust.measurements import (
 from rhobust.records import Record, Row
 
 COSTS = {"w1": "W1", "w2": "W2", "winf": "W∞"}
-"""The transport distances, as they are written."""
+"""Names of the transport distances."""
 ATTACKS = {"eot": "EOT-PGD", "pgd": "PGD", "autoattack": "AutoAttack", "paper": "Paper’s attack"}
-"""Attacks as they are written; others by their names in capitals."""
+"""Names of the attacks; others by their kinds in capitals."""
 
 
 @dataclass(frozen=True)
