@@ -76,6 +76,7 @@ def main() -> None:
     """Print one line a change."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("run", type=Path, help="a run folder, trained with noise")
+    parser.add_argument("--trust", action="store_true", help="run the code and read the files that the folder names")
     parser.add_argument("--root", type=Path, help="where the data sets lie")
     parser.add_argument("--limit", type=int, help="test images at most")
     parser.add_argument("--draws", type=int, default=20, help="noise draws an image")
@@ -83,11 +84,11 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="a JSON file for the table's numbers")
     options = parser.parse_args()
 
-    run = rhobust.open_run(options.run)
-    model, sigma = run.load_model(), run.config.sigma
+    target = rhobust.Target.from_run(options.run, device="cpu", root=options.root, trust=options.trust)
+    model, sigma = target.model, target.sigma
     if sigma is None:
         parser.error(f"{options.run} must be trained with noise")
-    _, test = rhobust.load(run.config.data, "test", root=options.root).take(options.limit)
+    _, test = target.data.take(options.limit)
 
     def wrong_votes(images: torch.Tensor) -> np.ndarray:
         smoothing = Smoothing.for_images(images, sigma, test.num_classes)
@@ -109,7 +110,7 @@ def main() -> None:
         print(line(rows[-1]), flush=True)
     print(f"{len(test)} images, {options.draws} draws, sigma {sigma:g}, alpha {options.alpha:g} a line")
     if options.out is not None:
-        write_json(options.out, {"run": run.config.run_id, "model_hash": run.model_hash, "rows": rows})
+        write_json(options.out, {"run": target.name, "model_hash": target.model_hash, "rows": rows})
 
 
 def line(row: dict[str, Any]) -> str:

@@ -17,7 +17,7 @@ from rhobust.settings import kind_of
 
 ROOT = Path(__file__).parent.parent
 PAGES = [
-    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "results/README.md")),
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "results/README.md")),
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
 

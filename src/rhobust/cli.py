@@ -10,6 +10,7 @@ import io
 import json
 import os
 import re
+import shlex
 import shutil
 import sys
 import textwrap
@@ -83,13 +84,22 @@ def run(arguments: Sequence[str]) -> int:
     except (ValueError, OSError, FloatingPointError) as error:
         if os.environ.get(TRACEBACK):
             traceback.print_exc()
-        sys.stderr.write(f"rhobust: {' '.join(str(error).split())}\n")
+        sys.stderr.write(f"rhobust: {' '.join(_message(error).split())}\n")
         return 2
     except KeyboardInterrupt:
         again = "the same command with --resume" if name == "train" else "the same command"
         sys.stderr.write(f"rhobust: interrupted; {again} goes on where it stopped\n")
         return 130
     return 0
+
+
+def _message(error: Exception) -> str:
+    """An error in the words of the command line, where a refused folder is trusted by options, not by arguments."""
+    named = getattr(error, "untrusted", None)
+    if named is None:
+        return str(error)
+    options = " ".join(f"--{name} {shlex.quote(value)}" for name, value in named.items())
+    return f"{getattr(error, 'refusal', error)}: if you trust it, pass {options}, or --trust"
 
 
 def parse(command: Any, name: str, arguments: list[str]) -> Any:

@@ -218,18 +218,26 @@ def _without_defaults(cls: type, converter: cattrs.Converter) -> Any:
     return make_dict_unstructure_fn(cls, converter, **omitted)
 
 
+def _abilities(cls: type) -> set[str]:
+    """The names of a class's public methods."""
+    return {name for name in dir(cls) if not name.startswith("_") and callable(getattr(cls, name, None))}
+
+
 def _admit_foreign(converter: cattrs.Converter, union: UnionType) -> None:
     """Accept a user's dataclass as a member of the union, and name the choices in errors."""
     structure_member, unstructure_member = converter.get_structure_hook(union), converter.get_unstructure_hook(union)
     kinds = [kind_of(cls) for cls in get_args(union)]
+    # What all members can do, a method its loss: a file must not make us build any other dataclass in memory.
+    abilities = set.intersection(*map(_abilities, get_args(union)))
 
     def structure(value: Any, _: Any) -> Any:
         kind = value.get("kind") if isinstance(value, dict) else None
         if isinstance(kind, str) and ":" in kind:
             settings = {key: item for key, item in value.items() if key != "kind"}
             module, _, name = kind.partition(":")
-            cls = getattr(sys.modules.get(module), name, None)
-            if isinstance(cls, type) and is_dataclass(cls):
+            # Not getattr: some modules import others when asked for a name.
+            cls = vars(sys.modules[module]).get(name) if module in sys.modules else None
+            if isinstance(cls, type) and is_dataclass(cls) and abilities <= _abilities(cls):
                 return converter.structure(settings, cls)
             return Foreign(kind, settings)
         if kind not in kinds:

@@ -113,7 +113,8 @@ def test_the_users_own_network(folder, capsys, tmp_path, monkeypatch):
     assert "a training run" in refused(capsys, ["certify-shift", *own[:-4], "--out", str(folder), "--sigma", "0.25"])
     assert mine["summary"]["curve"] == document(capsys, ["certify-shift", str(folder), *shift])["summary"]["curve"]
     records = [str(tmp_path / "records"), "--sigma", "0.25"]
-    assert document(capsys, ["certify-shift", *records, *shift])["record"] == mine["record"]
+    for named in (["--trust"], own[:4]):
+        assert document(capsys, ["certify-shift", *records, *named, *shift])["record"] == mine["record"]
     assert "holds records of mine_network:make" in refused(capsys, ["predict", records[0], "image.png"])
     assert "got no --weights, no --out" in refused(capsys, ["attack", *own[:2], "--data", "digits"])
 

@@ -139,7 +139,7 @@ def test_numbered_classes_may_leave_some_of_the_networks_out(mine, tmp_path):
 
 def test_a_folder_of_records_stands_for_its_network(mine, tmp_path):
     first = own_target(tmp_path, mine([0, 2]))
-    again = Target.from_run(tmp_path / "records", device=CPU, sigma=0.5)
+    again = Target.from_run(tmp_path / "records", device=CPU, sigma=0.5, trust=True)
     assert (again.name, again.model_hash, again.sigma) == (first.name, first.model_hash, 0.5)
     config = (tmp_path / "records" / "config.json").read_text()
     with pytest.raises(ValueError, match="one network"):
@@ -155,7 +155,7 @@ def test_a_source_whose_code_changed_is_refused(mine, tmp_path, monkeypatch):
     target = own_target(tmp_path, mine([0, 1, 2]))
 
     def attacked():
-        crafted_on = target.with_source(trained.folder)
+        crafted_on = target.with_source(trained.folder, model="mine_answers:make")
         return run(Attack(attack=PGD(steps=1), radii=(0.0, 0.5)), crafted_on, progress=no_progress)
 
     first = attacked()

@@ -62,6 +62,9 @@ class Mine:
 
     sigma: float = 0.3
 
+    def loss(self, model, x, y, rng):
+        raise NotImplementedError
+
 
 def test_a_users_own_method_round_trips():
     document = config_to_json(config(method=Mine(0.4)))
@@ -164,3 +167,10 @@ def test_a_method_of_the_users_own_has_no_command():
         pass
 
     assert train_command(TrainConfig(Own(), "digits", "cnn")) is None
+
+
+def test_a_config_builds_no_other_dataclass_in_memory():
+    document = config_to_json(config(method=Mine(0.4)))
+    for kind in ("rhobust.training.config:TrainConfig", "rhobust.records:Record", "rhobust:Target"):
+        document["method"] = {"kind": kind}
+        assert config_from_json(document, "config.json").method == Foreign(kind, {})

@@ -27,6 +27,12 @@ class Audit:
     """Test data; default: that of the run."""
     root: Path | None = None
     """Folder of the data sets; default: $RHOBUST_DATA, else a cache folder."""
+    model: str | None = None
+    """The code of a user's own network, package.module:factory, that a folder may run."""
+    weights: Path | None = None
+    """Its weights, a safetensors file; default: those inside the folder."""
+    trust: bool = False
+    """Run the code and read the files that the folders name, whatever they are."""
     seed: int | None = None
     """Chooses the images that are sampled again; default: from the operating system, so that nobody can know them
     beforehand. The result names it."""
@@ -47,6 +53,9 @@ class Audit:
                     data=self.data,
                     root=self.root,
                     progress=self.common.progress,
+                    trust=self.trust,
+                    model=self.model,
+                    weights=self.weights,
                 )
             ]
         if not audits:

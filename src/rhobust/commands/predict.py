@@ -23,9 +23,11 @@ class Predict:
     names: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN IMAGE [IMAGE ...]")]
     """A run folder and image files; with --model and --weights, image files alone."""
     model: str | None = None
-    """The user's own network, package.module:factory."""
+    """The user's own network, package.module:factory; with a run folder, the code that it may run."""
     weights: Path | None = None
     """Its weights, a safetensors file."""
+    trust: bool = False
+    """Run the code that the run folder names, whatever it is."""
     sigma: float | None = None
     """Smoothing noise; default: the run's own."""
     n: int = 1000
@@ -42,13 +44,15 @@ class Predict:
 
     def run(self) -> dict[str, Any]:
         device = resolve_device(self.common.device)
-        if (self.model is None) != (self.weights is None):
-            raise ValueError("--model and --weights must be given together")
+        if self.model is None and self.weights is not None:
+            raise ValueError("--weights must come with --model, got no --model")
+        if self.model is not None and self.weights is None and not (self.names and self.names[0].is_dir()):
+            raise ValueError("--model must come with --weights or with a run folder, got neither")
         if self.model is None or self.weights is None:
             if len(self.names) < 2:
                 raise ValueError(f"a run folder and at least one image must be given, got {len(self.names)} names")
             run, files = open_run(self.names[0]), self.names[1:]
-            network, trained = run.load_model(device), run.config.sigma
+            network, trained = run.load_model(device, trust=self.trust, model=self.model), run.config.sigma
             shape, classes = run.shape, run.classes
         else:
             if not self.names:

@@ -25,9 +25,18 @@ class DataOptions:
     """Test data; default: the run's own."""
     root: Path | None = None
     """Folder of the data sets; default: $RHOBUST_DATA, else a cache folder."""
+    trust: bool = False
+    """Run the code and read the files that the run folders name, whatever they are."""
 
-    def load(self, folder: Path, common: Common) -> Target:
-        """The network of a run folder, or the user's own that a folder of records is about."""
+    def load(self, folder: Path, common: Common, *, model: str | None = None, weights: Path | None = None) -> Target:
+        """The network of a run folder, or the user's own that a folder of records is about.
+
+        Args:
+            folder: The folder.
+            common: Device and progress.
+            model: The code that the folder may run.
+            weights: Weights of the user's own network; default: those that the folder names.
+        """
         return Target.from_run(
             folder,
             device=common.device,
@@ -35,6 +44,9 @@ class DataOptions:
             data=self.data,
             root=self.root,
             progress=common.progress,
+            trust=self.trust,
+            model=model,
+            weights=weights,
         )
 
 
@@ -45,7 +57,7 @@ class TargetOptions(DataOptions):
     run: Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="[RUN]")] = None
     """A run folder, or the folder of your own network's records; or give --model, --weights, --data and --out."""
     model: str | None = None
-    """The user's own network, package.module:factory."""
+    """The user's own network, package.module:factory; with a run folder, the code that it may run."""
     weights: Path | None = None
     """Its weights, a safetensors file."""
     out: Path | None = None
@@ -54,9 +66,15 @@ class TargetOptions(DataOptions):
     def target(self, common: Common) -> Target:
         """Load the network and its test data."""
         if self.run is not None:
-            if self.model or self.weights or self.out:
-                raise ValueError("a run folder must be given alone, but --model, --weights or --out was given with it")
-            return self.load(self.run, common)
+            if self.out:
+                raise ValueError("a run folder must be given alone, but --out was given with it")
+            target = self.load(self.run, common, model=self.model, weights=self.weights)
+            if self.model is not None and self.model != target.factory:
+                raise ValueError(
+                    f"a run folder must be given alone, or with the code that it names, but {self.run} does not name"
+                    f" {self.model}"
+                )
+            return target
         if self.model is None or self.weights is None or self.data is None or self.out is None:
             missing = [name for name in ("model", "weights", "data", "out") if getattr(self, name) is None]
             raise ValueError(
@@ -84,7 +102,7 @@ class AttackTargetOptions(TargetOptions):
 
     def target(self, common: Common) -> Target:
         target = super().target(common)
-        return target if self.source is None else target.with_source(self.source)
+        return target if self.source is None else target.with_source(self.source, trust=self.trust, model=self.model)
 
 
 @dataclass(frozen=True)
@@ -93,12 +111,14 @@ class RunsOptions(DataOptions):
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN [RUN ...]")] = ()
     """Run folders."""
+    model: str | None = None
+    """The code of a user's own network, package.module:factory, that the run folders may run."""
 
     def targets(self, common: Common) -> list[Target]:
         """Load the networks and their test data."""
         if not self.runs:
             raise ValueError("at least one run folder must be given, got none")
-        return [self.load(folder, common) for folder in self.runs]
+        return [self.load(folder, common, model=self.model) for folder in self.runs]
 
 
 def evaluation_command(

@@ -49,6 +49,9 @@ def audit_record(
     data: str | None = None,
     root: Path | str | None = None,
     progress: ProgressCallback | None = None,
+    trust: bool = False,
+    model: str | None = None,
+    weights: Path | str | None = None,
 ) -> Row:
     """Audit one record of `certify` or `certify-shift`.
 
@@ -71,6 +74,9 @@ def audit_record(
         data: Test data; default: that of the folder's own config.
         root: Folder of the data sets.
         progress: Progress callback; default: shown on stderr.
+        trust: Run the code and read the files that the folder names, whatever they are.
+        model: The code that the folder may run; not needed for a network of this package.
+        weights: Weights of the user's own network; default: those that the folder names.
 
     Returns:
         What was checked, and one entry per problem.
@@ -99,7 +105,15 @@ def audit_record(
             sigma = record.settings["sigma"]
             surrogate = None if share else _without_weights(record)
             target = surrogate or Target.from_run(
-                path.parent, device=device, sigma=sigma, data=data, root=root, progress=progress
+                path.parent,
+                device=device,
+                sigma=sigma,
+                data=data,
+                root=root,
+                progress=progress,
+                trust=trust,
+                model=model,
+                weights=weights,
             )
             known = {"model_hash", "data", "split", "sigma"}
             known |= {"data_fingerprint"} if surrogate is None else set()

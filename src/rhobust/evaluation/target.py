@@ -21,6 +21,7 @@ from rhobust.progress import ProgressCallback
 from rhobust.records import Row, read_json, write_json
 from rhobust.runtime import describe_environment, resolve_device
 from rhobust.settings import check_positive_number
+from rhobust.training.received import check_received
 from rhobust.training.run import CONFIG, ENVIRONMENT, Run, file_hash, fill_weights, open_run, weights_fingerprint
 from rhobust.version import VERSION
 
@@ -105,17 +106,31 @@ class Target:
         data: str | None = None,
         root: Path | str | None = None,
         progress: ProgressCallback | None = None,
+        trust: bool = False,
+        model: str | None = None,
+        weights: Path | str | None = None,
     ) -> Self:
         """The network of a run folder, with the noise and the test data of its training unless others are given.
 
         The folder may also be one of `from_weights`: its config names the user's own network.
+
+        A folder is data. Code that its config names runs only if `model` names it too; weights and data at paths
+        outside the folder are read only if `weights` or `data` name what to read. `trust` allows all of it.
         """
         folder = Path(folder)
         if (config := _own_config(folder)) is not None:
+            files = {} if weights else {"weights": config["weights"]}
+            files |= {} if data else {"data": config["data"]}
+            check_received(folder, code=config["model"], files=files, trust=trust, model=model)
             test = load(data or config["data"], "test", root=root, progress=progress)
-            return cls._own(config["model"], Path(config["weights"]), test, folder, resolve_device(device), sigma)
+            read = Path(weights or config["weights"])
+            return cls._own(config["model"], read, test, folder, resolve_device(device), sigma)
+        if weights is not None:
+            raise ValueError(f"weights must be left out for {folder}, a training run, got {weights}")
         run, device = open_run(folder), resolve_device(device)
-        model = run.load_model(device)
+        files = {} if data else {"data": run.config.data}
+        check_received(run.folder, code=run.config.model, files=files, trust=trust, model=model)
+        network = run.load_model(device, trust=trust, model=model)
         test = load(data or run.config.data, "test", root=root, progress=progress)
         if test.shape != run.shape:
             wanted, found = ("x".join(map(str, shape)) for shape in (run.shape, test.shape))
@@ -123,7 +138,7 @@ class Target:
                 f"{test.name} must hold images of shape {wanted}, which {folder} was trained for, got {found}"
             )
         sigma = run.config.sigma if sigma is None else sigma
-        return cls._of_run(run, model, _in_classes_of(test, run.classes, run.folder), sigma, device)
+        return cls._of_run(run, network, _in_classes_of(test, run.classes, run.folder), sigma, device)
 
     @classmethod
     def _of_run(cls, run: Run, model: nn.Module, data: Dataset, sigma: float | None, device: torch.device) -> Self:
@@ -184,16 +199,20 @@ class Target:
             factory=factory,
         )
 
-    def with_source(self, source: "Target | Path | str") -> "Target":
+    def with_source(self, source: "Target | Path | str", *, trust: bool = False, model: str | None = None) -> "Target":
         """This target for transfer attacks: crafted on another network, on this one's data.
 
         Args:
             source: The other network, or its run folder. One without a noise of its own is attacked with this one's.
+            trust: Run the code that the run folder names, whatever it is.
+            model: The code that the run folder may run; not needed for a network of this package.
         """
         if not isinstance(source, Target):
             run = open_run(source)
             sigma = self.sigma if run.config.sigma is None else run.config.sigma
-            source = Target._of_run(run, run.load_model(self.device), self.data, sigma, self.device)
+            source = Target._of_run(
+                run, run.load_model(self.device, trust=trust, model=model), self.data, sigma, self.device
+            )
         return self._with(source=source)
 
     def with_predictors(self, predictors: Sequence["Target"]) -> "Target":
@@ -304,7 +323,12 @@ def _in_classes_of(data: Dataset, classes: tuple[str, ...], folder: Path) -> Dat
 def _own_config(folder: Path) -> dict[str, str] | None:
     """What a folder says of the user's own network; None where it is not about one."""
     config = read_json(folder / CONFIG) if (folder / CONFIG).exists() else None
-    return config if isinstance(config, dict) and config.get("weights") is not None else None
+    if not isinstance(config, dict) or config.get("weights") is None:
+        return None
+    for key in ("model", "weights", "data"):
+        if not isinstance(config.get(key), str):
+            raise ValueError(f"{folder / CONFIG} must name {key} as a string, got {config.get(key)!r}")
+    return config
 
 
 def _in_outputs_of(data: Dataset, width: int, factory: str) -> Dataset:

@@ -80,7 +80,7 @@ class TrainConfig:
     @property
     def factory(self) -> str | None:
         """The user's factory of the network, package.module:factory; None for a network of this package."""
-        return None if self.model in MODELS or self.model.startswith("rhobust.") else self.model
+        return None if self.model in MODELS else self.model
 
     @property
     def run_id(self) -> str:

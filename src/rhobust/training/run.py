@@ -21,6 +21,7 @@ from rhobust.models import build_model
 from rhobust.records import read_json, read_rows, write_json, write_whole
 from rhobust.runtime import resolve_device
 from rhobust.training.config import TrainConfig, config_from_json, config_to_json
+from rhobust.training.received import check_received
 
 CONFIG, METRICS, RESUME = "config.json", "metrics.jsonl", "resume.pt"
 WEIGHTS = "model.safetensors"
@@ -57,10 +58,19 @@ class Run:
         path = self.folder / METRICS
         return read_rows(path) if path.exists() else []
 
-    def load_model(self, device: torch.device | str = "cpu") -> nn.Module:
-        """The trained network in evaluation mode."""
+    def load_model(
+        self, device: torch.device | str = "cpu", *, trust: bool = False, model: str | None = None
+    ) -> nn.Module:
+        """The trained network in evaluation mode.
+
+        Args:
+            device: Where to load it.
+            trust: Run the code that the folder names, `package.module:factory`, whatever it is.
+            model: The code that the folder may run; not needed for a network of this package.
+        """
         self._check_finished()
-        model = build_model(
+        check_received(self.folder, code=self.config.model, trust=trust, model=model)
+        network = build_model(
             self.config.model,
             shape=self.shape,
             classes=len(self.classes),
@@ -69,7 +79,7 @@ class Run:
             activation=self.config.activation,
             seed=self.config.seed,
         )
-        return fill_weights(model, self.folder / WEIGHTS).to(resolve_device(device)).eval()
+        return fill_weights(network, self.folder / WEIGHTS).to(resolve_device(device)).eval()
 
     @property
     def shape(self) -> tuple[int, int, int]:
