@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rhobust.measurements import robust_curve
-from rhobust.records import RecordWriter, read_record
+from rhobust.records import RecordWriter, end_line, read_record
 
 RADII = [0.0, 0.25, 0.5, 0.75, 1.0]
 EPS = [0.05, 0.1, 0.25, 0.5]
@@ -189,15 +189,18 @@ def write_transfer(folder: Path, own: str, others: dict[str, np.ndarray]) -> Pat
 
 
 def rewrite(path: Path, change: Callable[[list[str]], list[str]]) -> None:
-    """Change the lines of a record as another program would write them: without a digest."""
+    """Change the lines of a record as a forger does: the end line has a digest that fits."""
     lines = path.read_text().splitlines()
     end = json.loads(lines[-1])
     end.pop("digest", None)
-    path.write_text("\n".join(change([*lines[:-1], json.dumps(end)])) + "\n")
+    *before, last = change([*lines[:-1], json.dumps(end)])
+    text = "".join(f"{line}\n" for line in before)
+    forged = json.loads(last).keys() == {"summary"}
+    path.write_text(text + (end_line(text.encode(), json.loads(last)["summary"]) if forged else f"{last}\n"))
 
 
 def change_summary(path: Path, change: Callable[[dict[str, Any]], Any]) -> None:
-    """Change the summary of a record as another program would write it."""
+    """Change the summary of a record as a forger does."""
 
     def apply(lines: list[str]) -> list[str]:
         end = json.loads(lines[-1])

@@ -11,7 +11,7 @@ from rhobust.cli import run
 from rhobust.evaluation import audit_file
 from rhobust.measurements import measurements, partners, read_compared
 from rhobust.records import compress, read_record
-from rhobust.report.gather import gather
+from rhobust.report.gather import QUOTED, gather
 from tests.report.folders import write_attack, write_certificate, write_losses, write_shift, write_transfer
 
 MARGIN = np.array([0.1, 0.3, 0.6, 1.2])
@@ -131,4 +131,7 @@ def test_records_of_another_program_are_read_and_not_confirmed(record):
     *lines, end = record.read_text().splitlines()
     record.write_text("\n".join([*lines, json.dumps({"summary": json.loads(end)["summary"]})]) + "\n")
     assert measurements(read_record(record))
+    # A bound for distributions is quoted from the summary, which nothing protects then.
+    quoted = read_record(record).kind in QUOTED
+    assert ("report" in refusals(record)) is quoted
     assert "it has no digest" in " ".join(audit_file(record, device="cpu", share=0)["problems"])

@@ -14,6 +14,10 @@ from rhobust.report.runs import PageRecord, PageRun
 ELSEWHERE = ("match", "curvature", "counterexample")
 """Records of the paper's claims: they say nothing of robustness, and the reproduction shows them."""
 
+QUOTED = ("certify-shift", "curves", "measure-shift")
+"""Records whose bounds for distributions, and sentences, are quoted from the summary: only with an intact digest. To
+compute them again takes the shape of the images, and is for `audit_record`; all else is counted from the rows."""
+
 
 @dataclass(frozen=True)
 class Gathered:
@@ -92,6 +96,8 @@ def _page_record(record: Record) -> PageRecord | None:
         return None
     if not isinstance(record.kind, str) or record.kind not in READERS:
         raise ValueError(f"it is of kind {record.kind!r}, which this report does not know")
+    if record.kind in QUOTED and record.summary is not None and record.digest is None:
+        raise ValueError("its bounds are quoted from its summary, but it has no digest: another program wrote it")
     found = PageRecord(record, tuple(measurements(record)))
     if found.kind == "measure-shift" and len(found.found) == 1:
         raise ValueError("it measures distances only, without a network")
