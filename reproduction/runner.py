@@ -154,8 +154,15 @@ class Store:
             return Untargeted(self.out / CLAIMS)
         key = (job.run, job.sigma, job.split, job.skip)
         if self._target is None or self._target[0] != key:
+            # The plan names the network and its data itself, so the folder may use them.
             target = Target.from_run(
-                self.folder(job.run), device=self.device, sigma=job.sigma, root=self.root, progress=self.progress
+                self.folder(job.run),
+                device=self.device,
+                sigma=job.sigma,
+                data=job.run.data,
+                root=self.root,
+                progress=self.progress,
+                model=job.run.model,
             )
             if job.split == "train":
                 target = replace(target, data=load(target.data.name, "train", root=self.root, progress=self.progress))
@@ -164,7 +171,9 @@ class Store:
                 target = replace(target, data=target.data.select(torch.arange(min(job.skip, images // 2), images)))
             self._target = (key, target)
         target = self._target[1]
-        return target if job.source is None else target.with_source(self.folder(job.source))
+        if job.source is None:
+            return target
+        return target.with_source(self.folder(job.source), model=job.source.model)
 
     def find(self, job: Job) -> Path | None:
         """Where the record of a job is, finished or not; None if there is none."""
