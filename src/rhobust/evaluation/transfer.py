@@ -60,7 +60,7 @@ class Transfer(Evaluation):
             raise ValueError(f"a transfer attack needs at least two runs, got {len(everyone)}")
         if len({one.model_hash for one in everyone}) < len(everyone):
             raise ValueError("the runs of a transfer attack must have different weights, but two have the same")
-        if len({one.data.fingerprint() for one in everyone}) > 1:
+        if len({one.identity()["data_fingerprint"] for one in everyone}) > 1:
             raise ValueError("the runs of a transfer attack must have the same test data: name it as data for all")
         self.predictors(target)
         check_networks(target, target)
