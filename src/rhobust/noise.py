@@ -16,10 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-LEVELS = 255
-"""Steps of the pixel grid: the values of an 8-bit image are k / 255."""
-_BITS = 62
-"""Resolution of the integer sampler's uniform variable."""
+from rhobust.bounds.sampler import BITS as _BITS
+from rhobust.bounds.sampler import LEVELS, grid_reach
+from rhobust.bounds.sampler import grid_deviation as grid_deviation
+
 _COARSE = 16
 """Leading bits that determine nearly every sample by one table look-up."""
 _WORD = 2**32 - 1
@@ -132,12 +132,6 @@ def grid_values(sigma: float, device: torch.device | str) -> Tensor:
     return (torch.arange(first, LEVELS - first + 1).float() / LEVELS).to(device)
 
 
-def grid_deviation(sigma: float) -> float:
-    """Upper bound of the total variation distance between `grid_block` and its distribution, per coordinate."""
-    # Each threshold has an error of at most half a unit of 2^-62; the two tails beyond the table have less than a unit.
-    return (len(_grid_table(sigma).thresholds) + 2) * 2.0**-_BITS
-
-
 class Noise(Protocol):
     """A source of standard normal noise for a batch of examples."""
 
@@ -205,9 +199,7 @@ class _GridTable:
 
 @lru_cache(maxsize=32)
 def _grid_table(sigma: float) -> _GridTable:
-    if not 0 < sigma <= 10:
-        raise ValueError(f"sigma must be in (0, 10] for noise on the pixel grid, got {sigma}")
-    last = int(9.2 * LEVELS * sigma) + 1  # Phi(-9.2) < 2^-65: beyond the sampler's resolution
+    last = grid_reach(sigma)
     with mpmath.workdps(40):
         scale = LEVELS * mpmath.mpf(float(sigma))  # mpmath does not accept numpy's float32
         upper = [int(mpmath.nint(mpmath.ncdf((k + 0.5) / scale) * 2**_BITS)) for k in range(last)]

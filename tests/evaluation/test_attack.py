@@ -130,7 +130,7 @@ def test_a_shift_record_says_that_the_network_was_trained_with_other_noise(targe
 
 
 def test_certificates_beside_pay_for_the_sampler_too(target, monkeypatch):
-    monkeypatch.setattr("rhobust.certificates.spec.grid_deviation", lambda sigma: 1e-6)
+    monkeypatch.setattr("rhobust.bounds.sampler.grid_deviation", lambda sigma: 1e-6)
     levels = []
     monkeypatch.setattr(
         "rhobust.evaluation.shift.baseline_certificates", lambda *_, level, **__: levels.append(level) or []

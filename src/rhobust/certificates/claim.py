@@ -1,118 +1,20 @@
-"""What a shift certificate claims: classifier, loss, distance and estimator; and bounded losses."""
+"""Bounded losses, and their samples under noise."""
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Literal, Protocol
+from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rhobust.bounds import Cost
 from rhobust.certificates.sampling import VoteCounter
 from rhobust.certificates.schedule import UniformSchedule, check_names
-from rhobust.certificates.spec import NoiseKind, Smoothing, arithmetic
-from rhobust.formatting import format_confidence, format_distance, format_number, format_percent, format_setting
+from rhobust.certificates.spec import Smoothing, arithmetic
 from rhobust.models.inference import frozen
 from rhobust.noise import stream_key
-from rhobust.settings import AUTO, check_at_least, check_count, check_declared, check_positive_number
-
-Classifier = Literal["randomised", "k-vote", "majority"]
-LossName = Literal["0-1", "cross-entropy"]
-Estimator = Literal["majorant", "intervals", "sample"]
-
-DEFAULT_VOTES = 3
-"""Default votes of the k-vote classifier: a compromise between its error and its certificate."""
-
-_DISTANCE = {"w1": "W1", "w2": "W2", "winf": "W-infinity"}
-
-_HOLDS = {
-    "grid": " Holds for 8-bit images.",
-    "float": " Holds for ideal Gaussian draws and exact addition: float32 has neither.",
-}
-
-
-def scope_of_validity(noise: NoiseKind) -> str:
-    """Last sentence of a statement: the inputs, or the idealised noise, for which it is proved."""
-    return _HOLDS[noise]
-
-
-@dataclass(frozen=True)
-class ShiftClaim:
-    """What is claimed for every distribution within a transport distance of the data's distribution.
-
-    With probability at least 1 - alpha: sup { E_P loss : W_cost(P, P0) <= eps } is at most the certified loss.
-    """
-
-    classifier: Classifier = "randomised"
-    """randomised: one noisy vote; k-vote: the majority of a few fresh votes, a tie is an error; majority: the class
-    most probable under noise."""
-    votes: int | None = None
-    """Votes of the k-vote classifier; default: 3."""
-    loss: LossName = "0-1"
-    """0-1: the claim is about accuracy; cross-entropy: about the mean cross-entropy under noise, clipped at bound."""
-    bound: float | None = field(default=None, metadata=AUTO)
-    """Where the cross-entropy is clipped, part of the claim; default: log(classes), the loss of a uniform guess."""
-    cost: Cost = "w2"
-    """Transport distance from the data's distribution: w1, w2 or winf."""
-    estimator: Estimator = "majorant"
-    """majorant: the population, from few noise samples per point; intervals: the population, from a confidence interval
-    per point; sample: the test points themselves."""
-
-    def __post_init__(self) -> None:
-        check_declared(self)
-        if self.votes is not None and self.classifier != "k-vote":
-            raise ValueError(f"votes must be left out for the {self.classifier} classifier, got {self.votes}")
-        check_at_least(1, self, "votes")
-        if self.loss == "cross-entropy" and self.classifier != "randomised":
-            raise ValueError(f"loss must be 0-1 for the {self.classifier} classifier, got cross-entropy")
-        if self.loss == "0-1" and self.bound is not None:
-            raise ValueError(f"bound must be left out for the 0-1 loss, got {self.bound}")
-        if self.bound is not None:
-            check_positive_number("bound", self.bound)
-
-    @property
-    def votes_per_answer(self) -> int | None:
-        """Fresh votes per answer; None for the class most probable under noise."""
-        return {"randomised": 1, "k-vote": self.votes or DEFAULT_VOTES, "majority": None}[self.classifier]
-
-    @property
-    def loss_bound(self) -> float:
-        """M, the largest loss. Raises if the default bound of the cross-entropy was not resolved."""
-        if self.loss == "0-1":
-            return 1.0
-        if self.bound is None:
-            raise ValueError("bound must be resolved before a loss is certified, got None")
-        return self.bound
-
-    def resolve(self, num_classes: int) -> "ShiftClaim":
-        """The claim with its default bound filled in, which depends on the number of classes."""
-        if self.loss == "0-1" or self.bound is not None:
-            return self
-        return replace(self, bound=math.log(num_classes))
-
-    def in_words(self, value: float, *, eps: float, alpha: float, sigma: float, points: int, noise: NoiseKind) -> str:
-        """The guarantee at one eps as a sentence: an accuracy is rounded down, a loss up."""
-        over = "the noise" if self.estimator == "sample" else "test points and noise"
-        of = f"these {points} test points" if self.estimator == "sample" else "the data's"
-        who = {
-            "randomised": "the classifier that takes one noisy vote",
-            "k-vote": f"the classifier that takes the majority of {self.votes_per_answer} noisy votes",
-            "majority": "the classifier that answers the class most probable under noise",
-        }[self.classifier]
-        if self.loss == "0-1":
-            what = (
-                f"{who} (sigma {format_setting(sigma)}) is right at least {format_percent(value, 'down')}% of the time"
-            )
-        else:
-            answer = f"the mean cross-entropy of one noisy answer (sigma {format_setting(sigma)})"
-            what = f"{answer}, clipped at {format_setting(self.loss_bound)}, is at most {format_number(value, 4, 'up')}"
-        return (
-            f"With probability {format_confidence(alpha)} over {over}, for every distribution within "
-            f"{_DISTANCE[self.cost]} distance {format_distance(eps)} of {of}, {what}.{scope_of_validity(noise)}"
-        )
+from rhobust.settings import check_count
 
 
 class BoundedLoss(Protocol):

@@ -28,9 +28,8 @@ from rhobust.noise import (
     normal_block,
     stream_key,
 )
+from rhobust.proofs.procedures import CHUNK
 
-CHUNK = 128
-"""Noise samples of an example that share a stream; part of the noise's name, so it never changes."""
 ROWS = {"cpu": 256, "cuda": 8192}
 """Rows of a forward pass: one fixed shape, so that an example's votes do not depend on what it is batched with."""
 PIXELS = 3 * 32 * 32

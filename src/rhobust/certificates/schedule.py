@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rhobust.certificates.procedures import Plan
-from rhobust.certificates.sampling import CHUNK, PendingVotes, SampleBlock, VoteCounter, next_block
+from rhobust.certificates.sampling import PendingVotes, SampleBlock, VoteCounter, next_block
 from rhobust.certificates.spec import Smoothing
+from rhobust.proofs.procedures import CHUNK, Plan
 from rhobust.settings import check_count
 
 AHEAD = {"cpu": 0, "cuda": 2}

@@ -1,4 +1,4 @@
-"""Certificates for every distribution within a Wasserstein radius, and baselines from the same counts."""
+"""Certificates for every distribution within a Wasserstein radius: counting votes at the test points."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,93 +6,19 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor, nn
 
-from rhobust.bounds import (
-    Cost,
-    betting_upper,
-    kumar_loss,
-    population_loss,
-    population_loss_intervals,
-    population_loss_uppers,
-    randomized_counts,
-    sample_loss,
-    worst_case_loss,
-)
-from rhobust.certificates.claim import Classifier, ClippedCrossEntropy, ShiftClaim, rounding_noise, sample_losses
+from rhobust.bounds import betting_upper, randomized_counts
+from rhobust.certificates.claim import ClippedCrossEntropy, rounding_noise, sample_losses
 from rhobust.certificates.sampling import PROBES, VoteCounter, check_batch_independence
 from rhobust.certificates.schedule import count_votes
-from rhobust.certificates.spec import Dtype, NoiseKind, Smoothing, corrected_alpha
+from rhobust.certificates.spec import Dtype, Smoothing
 from rhobust.data import check_images, check_labels, class_numbers
-from rhobust.formatting import format_setting
 from rhobust.models.inference import output_width
+from rhobust.proofs.claim import ShiftClaim
+from rhobust.proofs.shift import INTERVAL_ALPHA, ShiftCertificate, ShiftProof, VoteCounts
 from rhobust.settings import check_declared, check_level, sizes
 
 PURPOSE = "shift"
 """Purpose of the noise streams of this certificate."""
-INTERVAL_ALPHA = 1e-3
-"""Level of each point's interval for the estimator "intervals"; it is added to the bound, so it is fixed beforehand."""
-
-
-@dataclass(frozen=True, slots=True)
-class VoteCounts:
-    """What the noise samples at each point gave."""
-
-    errors: np.ndarray
-    """Wrong votes per point."""
-    rounded_losses: np.ndarray | None = None
-    """Samples per point whose soft loss was rounded to 1, each with probability loss / bound (randomized rounding)."""
-    losses: np.ndarray | None = None
-    """Mean soft loss per point."""
-    uppers: np.ndarray | None = None
-    """Upper confidence bound of soft loss / bound, per point."""
-
-
-@dataclass(frozen=True, slots=True)
-class ShiftCertificate:
-    """Certified accuracy, or loss, against the size of a shift.
-
-    Guarantee: with probability at least 1 - alpha, for every eps at once,
-    sup { E_P loss : W(P, P0) <= eps } <= certified_loss, where P0 is the distribution of the test points, the ground
-    cost is the L2 distance on inputs and labels are fixed. The claim says which classifier, loss and W are meant.
-    """
-
-    claim: ShiftClaim
-    """Classifier, loss, distance and estimator."""
-    eps: tuple[float, ...]
-    """Sizes of the shift."""
-    certified_loss: tuple[float, ...]
-    """Upper bound of the expected loss at each eps; for the 0-1 loss, of the error."""
-    accuracy_under_noise: float
-    """Measured share of correct votes: an estimate, not a bound."""
-    loss_under_noise: float
-    """Measured mean loss of one noisy prediction: an estimate, not a bound."""
-    points: int
-    """Test points."""
-    draws: int
-    """Noise samples per point."""
-    alpha: float
-    """Probability that the statement is false."""
-    sigma: float
-    """Standard deviation of the smoothing noise."""
-    noise: NoiseKind
-    """"grid": exact integer noise; "float": float32 noise, for ideal Gaussian noise only."""
-    seed: int
-    """Random seed."""
-
-    @property
-    def certified_accuracy(self) -> tuple[float, ...]:
-        """Lower bound of the accuracy at each eps; only for the 0-1 loss."""
-        if self.claim.loss != "0-1":
-            raise ValueError(f"certified_accuracy must come from the 0-1 loss, got {self.claim.loss}")
-        return tuple(max(0.0, 1 - loss) for loss in self.certified_loss)
-
-    def statement(self, eps: float) -> str:
-        """The guarantee at one eps, in words, rounded to the safe side."""
-        if eps not in self.eps:
-            raise ValueError(f"eps must be one of {', '.join(map(format_setting, self.eps))}, got {eps}")
-        value = (self.certified_accuracy if self.claim.loss == "0-1" else self.certified_loss)[self.eps.index(eps)]
-        return self.claim.in_words(
-            value, eps=eps, alpha=self.alpha, sigma=self.sigma, points=self.points, noise=self.noise
-        )
 
 
 @dataclass(frozen=True)
@@ -119,15 +45,24 @@ class ShiftProcedure:
         check_declared(self)
         check_level(self.alpha)
 
+    @property
+    def proof(self) -> ShiftProof:
+        """What the counts prove."""
+        smoothing = self.smoothing
+        return ShiftProof(
+            self.claim,
+            smoothing.sigma,
+            smoothing.noise,
+            points=self.points,
+            dimension=self.dimension,
+            draws=self.draws,
+            alpha=self.alpha,
+            seed=smoothing.seed,
+        )
+
     def level(self, rounds: int = 1) -> float:
         """Alpha after the sampler's correction for this many rounds of `draws` samples at all points."""
-        return corrected_alpha(
-            self.alpha,
-            sigma=self.smoothing.sigma,
-            dimension=self.dimension,
-            draws=rounds * self.draws * self.points,
-            noise=self.smoothing.noise,
-        )
+        return self.proof.level(rounds)
 
     def sample(self, model: nn.Module, x: Tensor, y: Tensor, *, indices: Sequence[int]) -> VoteCounts:
         """Count votes at some of the points; the counts of a point do not depend on the others.
@@ -156,53 +91,7 @@ class ShiftProcedure:
 
     def certify(self, counts: VoteCounts, eps: Sequence[float]) -> ShiftCertificate:
         """The certificate from the counts at all points, for these sizes of the shift."""
-        eps = sizes("eps", eps)
-        if len(counts.errors) != self.points:
-            raise ValueError(f"counts must be those of all {self.points} points, got {len(counts.errors)}")
-        claim, smoothing, draws = self.claim, self.smoothing, self.draws
-        rho = np.square(np.asarray(eps, dtype=float))
-        soft = claim.loss != "0-1"
-        mean = counts.losses.mean() if soft and counts.losses is not None else counts.errors.mean() / draws
-        worst = (_soft_loss if soft else _error)(counts, claim, draws, rho, smoothing.sigma, self.level())
-        return ShiftCertificate(
-            claim=claim,
-            eps=eps,
-            certified_loss=tuple(worst.tolist()),
-            accuracy_under_noise=float(1 - counts.errors.mean() / draws),
-            loss_under_noise=float(mean),
-            points=self.points,
-            draws=draws,
-            alpha=self.alpha,
-            sigma=smoothing.sigma,
-            noise=smoothing.noise,
-            seed=smoothing.seed,
-        )
-
-
-def _error(
-    counts: VoteCounts, claim: ShiftClaim, draws: int, rho: np.ndarray, sigma: float, level: float
-) -> np.ndarray:
-    bounds = {"majorant": population_loss, "intervals": population_loss_intervals, "sample": sample_loss}
-    votes = claim.votes_per_answer
-    worst = bounds[claim.estimator](counts.errors, draws, rho, sigma, level, cost=claim.cost, votes=votes)
-    return np.atleast_1d(worst)
-
-
-def _soft_loss(
-    counts: VoteCounts, claim: ShiftClaim, draws: int, rho: np.ndarray, sigma: float, level: float
-) -> np.ndarray:
-    if claim.estimator == "majorant":
-        assert counts.rounded_losses is not None
-        worst = population_loss(counts.rounded_losses, draws, rho, sigma, level, cost=claim.cost)
-    else:
-        assert counts.uppers is not None
-        if claim.estimator == "intervals":
-            worst = population_loss_uppers(
-                counts.uppers, rho, sigma, level, cost=claim.cost, interval_alpha=INTERVAL_ALPHA
-            )
-        else:
-            worst = worst_case_loss(counts.uppers, rho, sigma, cost=claim.cost)
-    return claim.loss_bound * np.atleast_1d(worst)
+        return self.proof.certify(counts, eps)
 
 
 def certify_shift(
@@ -263,48 +152,3 @@ def count_errors(
 def infer_num_classes(model: nn.Module, x: Tensor) -> int:
     """Number of classes of a network that is evaluated on float32 inputs, as it is under noise."""
     return output_width(model, x[:1].float() if x.is_floating_point() else x)
-
-
-@dataclass(frozen=True, slots=True)
-class BaselineCertificate:
-    """A baseline from the same votes; it holds with probability 1 - alpha on its own, not jointly with the others."""
-
-    name: str
-    """"kumar": Kumar et al., 2022; "ours": this package's bound for another distance; "cohen": the share of inputs
-    whose radius (Cohen et al., 2019) exceeds eps, for the population."""
-    classifier: Classifier
-    cost: Cost
-    certified_accuracy: tuple[float, ...]
-    """Lower bound of the accuracy at each eps."""
-
-
-def baseline_certificates(
-    errors: np.ndarray, *, draws: int, eps: Sequence[float], sigma: float, level: float
-) -> tuple[BaselineCertificate, ...]:
-    """Other bounds from the same wrong votes, all of them about the population.
-
-    A distribution within W-infinity distance eps perturbs every input by at most eps, so the accuracy of the majority
-    vote under it is at least the share of inputs with a certified radius above eps: Cohen's certified accuracy.
-
-    Args:
-        errors: Wrong votes of each point.
-        draws: Votes per point.
-        eps: Sizes of the shift.
-        sigma: Standard deviation of the smoothing noise.
-        level: Probability that one of them is false, after the sampler's correction; each on its own.
-    """
-    rho = np.square(np.asarray(eps, dtype=float))
-
-    def certificate(name: str, classifier: Classifier, cost: Cost, loss: object) -> BaselineCertificate:
-        accuracy = np.maximum(0.0, 1 - np.atleast_1d(np.asarray(loss, dtype=float)))
-        return BaselineCertificate(name, classifier, cost, tuple(accuracy.tolist()))
-
-    def ours(cost: Cost, votes: int | None = 1) -> object:
-        return population_loss(errors, draws, rho, sigma, level, cost=cost, votes=votes)
-
-    return (
-        certificate("ours", "randomised", "w1", ours("w1")),
-        certificate("kumar", "randomised", "w1", kumar_loss(errors, draws, rho, sigma, level)),
-        certificate("ours", "randomised", "winf", ours("winf")),
-        certificate("cohen", "majority", "winf", ours("winf", None)),
-    )

@@ -9,13 +9,14 @@ from scipy.stats import binomtest
 from torch import Tensor, nn
 
 from rhobust.attacks.gradient import smoothed_logits
-from rhobust.certificates.procedures import AnyProcedure, Plan, choose_procedure
+from rhobust.bounds.sampler import NoiseKind, corrected_alpha
 from rhobust.certificates.sampling import VoteCounter, check_batch_independence
 from rhobust.certificates.schedule import AdaptiveSchedule, InputState, check_names, count_votes, run_schedule
-from rhobust.certificates.spec import Dtype, NoiseKind, Smoothing, corrected_alpha
+from rhobust.certificates.spec import Dtype, Smoothing
 from rhobust.data import as_float, check_images
 from rhobust.models.inference import check_module, output_width
 from rhobust.noise import BatchNoise, stream
+from rhobust.proofs.procedures import AnyProcedure, Plan, choose_procedure
 from rhobust.settings import check_count, check_level
 
 

@@ -8,10 +8,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from rhobust.noise import LEVELS, grid_deviation
+from rhobust.bounds.sampler import LEVELS, NoiseKind
 from rhobust.settings import check_at_least, check_declared, check_positive_number
 
-NoiseKind = Literal["grid", "float"]
 Dtype = Literal["float32", "tf32", "bfloat16", "float16"]
 
 
@@ -68,28 +67,6 @@ def noise_kind(images: Tensor) -> NoiseKind:
         return "float"
     on_grid = ((images * LEVELS).round() / LEVELS == images) & (images >= 0) & (images <= 1)
     return "grid" if bool(on_grid.all()) else "float"
-
-
-def corrected_alpha(alpha: float, *, sigma: float, dimension: int, draws: int, noise: NoiseKind) -> float:
-    """Alpha after the sampler's correction: alpha - draws * dimension * delta(sigma).
-
-    delta is the total variation distance between the integer sampler and its exact law, per number. A statement that
-    is false with probability at most the corrected alpha under exact noise is false with probability at most alpha
-    under the sampler. Float noise is not corrected: its certificate holds for ideal Gaussian noise only, and says so.
-
-    Args:
-        alpha: Probability that the statement may be false.
-        sigma: Standard deviation of the noise.
-        dimension: Numbers per input.
-        draws: Noise samples that the statement depends on.
-        noise: "grid" or "float".
-    """
-    if noise == "float":
-        return alpha
-    left = alpha - draws * dimension * grid_deviation(sigma)
-    if not left > 0:
-        raise ValueError(f"alpha must exceed the sampler's deviation {alpha - left:.3g}, got {alpha}")
-    return left
 
 
 def native_dtype(device: torch.device) -> Dtype:

@@ -24,7 +24,6 @@ from rhobust.certificates import (
     sample_losses,
     wrm_surrogate,
 )
-from rhobust.certificates.claim import LossName
 from rhobust.data import to_unit
 from rhobust.evaluation.attack import check_increasing
 from rhobust.evaluation.base import Evaluation
@@ -32,6 +31,7 @@ from rhobust.evaluation.shift import check_target, shift_procedure
 from rhobust.evaluation.target import Target
 from rhobust.noise import LEVELS, ExampleNoise
 from rhobust.progress import ProgressCallback
+from rhobust.proofs.claim import LossName
 from rhobust.records import Row
 from rhobust.settings import AUTO, check_at_least, check_declared
 

@@ -14,8 +14,10 @@ from numpy.typing import NDArray
 from rhobust.bounds import certified_radius, clopper_pearson
 from rhobust.bounds.sequential import RadiusTest, Whole, draws_for_tolerance, looks
 from rhobust.bounds.validation import Array
-from rhobust.certificates.sampling import CHUNK
 from rhobust.settings import check_declared, check_positive, sizes
+
+CHUNK = 128
+"""Noise samples of an example that share a stream; part of the noise's name, so it never changes."""
 
 
 @dataclass(frozen=True)
