@@ -1,4 +1,4 @@
-"""A measured shift, from distances and counts: how far a change perturbs images, and the accuracy certified after it."""
+"""A measured shift, from distances and counts: how far a change perturbs images, and what is certified after it."""
 
 import math
 from dataclasses import dataclass
