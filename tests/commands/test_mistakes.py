@@ -9,7 +9,7 @@ import pytest
 from safetensors.torch import save_file
 
 from commands.conftest import SMALL, document, refused, train
-from rhobust.models import load_factory_model
+from rhobust.models import load_model
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_a_network_that_does_not_fit_is_one_line(body, message, capsys, tmp_path
     monkeypatch.delitem(sys.modules, "misfit", raising=False)
     importlib.invalidate_caches()
     with contextlib.suppress(ValueError):
-        save_file(load_factory_model("misfit:make").state_dict(), "weights.safetensors")
+        save_file(load_model("misfit:make").state_dict(), "weights.safetensors")
     options = ["--model", "misfit:make", "--weights", "weights.safetensors", "--data", "digits", "--out", "records"]
     for command in ("certify-shift", "certify", "attack"):
         assert message in refused(capsys, [command, *options, "--sigma", "0.25", *SMALL])

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from rhobust.certificates import Dtype, Smoothing, VoteCounter, check_batch_independence, native_dtype, predict_inputs
 from rhobust.commands.options import Common, CommonOptions, print_table, print_warnings
 from rhobust.data import read_image
-from rhobust.models import load_factory_model
+from rhobust.models import load_model
 from rhobust.models.inference import output_width
-from rhobust.training import fill_weights, open_run, resolve_device
+from rhobust.training import open_run, resolve_device
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Predict:
             if not self.names:
                 raise ValueError("at least one image must be given, got none")
             files, trained, shape, classes = self.names, None, None, None
-            network = fill_weights(load_factory_model(self.model), self.weights).to(device).eval()
+            network = load_model(self.model, self.weights).to(device)
         sigma = trained if self.sigma is None else self.sigma
         if sigma is None:
             raise ValueError("the network has no training noise on record: pass --sigma")

@@ -14,7 +14,7 @@ from torch import nn
 from rhobust.certificates import Smoothing, VoteCounter, native_dtype
 from rhobust.data import Dataset, Pairs, load
 from rhobust.evaluation.answers import check_answers
-from rhobust.models import load_factory_model
+from rhobust.models import load_model
 from rhobust.models.fused import FastCopy
 from rhobust.models.inference import check_module, output_width
 from rhobust.progress import ProgressCallback
@@ -22,7 +22,7 @@ from rhobust.records import Row, read_json, write_json
 from rhobust.runtime import describe_environment, resolve_device
 from rhobust.settings import check_positive_number
 from rhobust.training.received import check_received
-from rhobust.training.run import CONFIG, ENVIRONMENT, Run, file_hash, fill_weights, open_run, weights_fingerprint
+from rhobust.training.run import CONFIG, ENVIRONMENT, Run, file_hash, open_run, weights_fingerprint
 from rhobust.version import VERSION
 
 T = TypeVar("T")
@@ -186,7 +186,7 @@ class Target:
     def _own(
         cls, factory: str, weights: Path, test: Dataset, folder: Path, device: torch.device, sigma: float | None
     ) -> Self:
-        model = fill_weights(load_factory_model(factory, test.num_classes), weights).to(device).eval()
+        model = load_model(factory, weights, num_classes=test.num_classes).to(device)
         data = _in_outputs_of(test, output_width(model, test.images[:1].to(device)), factory)
         return cls(
             model,

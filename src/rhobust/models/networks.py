@@ -1,12 +1,34 @@
-"""Network architectures: the paper's CNN, ResNet-18 and VGG-16."""
+"""Network architectures: the paper's CNN, ResNet-18 and VGG-16, and the normalisation in front of them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from rhobust.models.fused import ConvNorm, InputConv, Residual, WholeConv
 
 _STAGES = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))
+
+
+class Normalised(nn.Module):
+    """A network with its input normalisation: takes inputs in [0, 1]; mean and deviation are saved with the weights."""
+
+    mean: Tensor
+    deviation: Tensor
+
+    def __init__(self, network: nn.Module, mean: Sequence[float], deviation: Sequence[float]) -> None:
+        super().__init__()
+        self.network = network
+        for name, values in (("mean", mean), ("deviation", deviation)):
+            self.register_buffer(name, torch.as_tensor(values, dtype=torch.float32).clone().view(1, -1, 1, 1))
+        if self.mean.shape != self.deviation.shape or not (self.deviation > 0).all():
+            raise ValueError(
+                "mean and deviation must hold one number per channel, deviations > 0, got"
+                f" {self.mean.flatten().tolist()} and {self.deviation.flatten().tolist()}"
+            )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.network((x - self.mean) / self.deviation)
 
 
 def cnn(channels: int, height: int, width: int, classes: int, activation: Callable[[], nn.Module]) -> nn.Module:

@@ -15,6 +15,5 @@ from rhobust.training.run import FINGERPRINT as FINGERPRINT
 from rhobust.training.run import WEIGHTS as WEIGHTS
 from rhobust.training.run import Run as Run
 from rhobust.training.run import file_hash as file_hash
-from rhobust.training.run import fill_weights as fill_weights
 from rhobust.training.run import open_run as open_run
 from rhobust.training.run import write_fingerprint as write_fingerprint

@@ -13,11 +13,11 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from rhobust.data import Dataset
-from rhobust.models import build_model
+from rhobust.models import build_model, fill_weights
 from rhobust.records import read_json, read_rows, write_json, write_whole
 from rhobust.runtime import resolve_device
 from rhobust.training.config import TrainConfig, config_from_json, config_to_json
@@ -197,26 +197,6 @@ def write_fingerprint(folder: Path, to: Path) -> None:
     if fingerprint.exists() and read_json(fingerprint) != document:
         raise ValueError(f"{to} must hold records of the same weights as {folder}, but it holds those of others")
     write_json(fingerprint, document)
-
-
-def fill_weights(model: nn.Module, path: Path | str) -> nn.Module:
-    """Load a safetensors file into a network; names and shapes must agree."""
-    path = Path(path)
-    weights_metadata(path)
-    saved, wanted = load_file(path), model.state_dict()
-    missing, strange = sorted(wanted.keys() - saved.keys()), sorted(saved.keys() - wanted.keys())
-    if missing or strange:
-        lacks, has = (
-            f"{names[0]} and {len(names) - 1} more" if names[1:] else "".join(names) or "nothing else"
-            for names in (missing, strange)
-        )
-        raise ValueError(f"{path} must hold the tensors of the network by name, but it lacks {lacks}, and has {has}")
-    try:
-        model.load_state_dict(saved)
-    except RuntimeError as error:
-        first = str(error).splitlines()[-1].strip()
-        raise ValueError(f"{path} must fit the network, but {first}") from None
-    return model
 
 
 def file_hash(path: Path) -> str:

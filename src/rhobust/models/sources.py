@@ -1,0 +1,212 @@
+"""Models as people have them: one call from a name to a network that takes images in [0, 1] and returns logits."""
+
+import importlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rhobust.models.networks import Normalised
+from rhobust.models.weights import fill_weights
+
+SOURCES = {"hf": "transformers", "timm": "timm", "torchvision": "torchvision"}
+"""Prefixes of names that another package resolves, and that package."""
+FORMS = "package.module:factory, file.py:factory, hf:ID, timm:NAME or torchvision:NAME"
+"""How a network that is not of this package is named."""
+
+
+Normalisation = tuple[Sequence[float], Sequence[float]]
+"""Mean and deviation per channel."""
+
+
+class TakeLogits(nn.Module):
+    """A network whose output holds the logits under that name, as in `transformers`: returns the logits."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.network(x).logits
+
+
+def load_model(
+    name: str,
+    weights: Path | str | None = None,
+    *,
+    num_classes: int | None = None,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+) -> nn.Module:
+    """A network by name, in evaluation mode, from images in [0, 1] to logits.
+
+    Nothing but what is named is executed: weights are never unpickled as code, and code that a hub repository brings
+    is never run.
+
+    Args:
+        name: `package.module:factory`, `file.py:factory`, `hf:ID` (a hub id or a folder of `transformers`),
+            `timm:NAME` or `torchvision:NAME`.
+        weights: A safetensors file or one of torch.save; default: what the factory or the hub loads itself.
+        num_classes: Number of classes, for factories that take one.
+        mean: Mean per channel that the network subtracts from images in [0, 1]; default: what the hub says of the
+            model, and no normalisation for a factory.
+        std: Deviation per channel by which it divides.
+
+    Raises:
+        ValueError: It cannot be built or filled; the line says why.
+    """
+    if (mean is None) != (std is None):
+        raise ValueError("mean and std must be given together, got one of them")
+    offered = {} if num_classes is None else {"num_classes": num_classes}
+    # Factories initialise weights from torch's global generator: its state is restored afterwards.
+    with torch.random.fork_rng(devices=[]):
+        network, found = build_network(name, pretrained=weights is None, **offered)
+    if weights is not None:
+        fill_weights(network.network if isinstance(network, TakeLogits) else network, weights)
+    if mean is not None and std is not None:
+        found = (mean, std)
+    return (network if found is None else Normalised(network, *found)).eval()
+
+
+def build_network(name: str, *, pretrained: bool, **offered: Any) -> tuple[nn.Module, Normalisation | None]:
+    """The network that a name stands for, and the normalisation that its package says it was trained with.
+
+    Args:
+        name: As in `load_model`.
+        pretrained: Whether a hub loads its weights too.
+        offered: Arguments of the user's factory, `num_classes` among them.
+    """
+    scheme, _, rest = name.partition(":")
+    if not scheme or not rest:
+        raise ValueError(f"model must have the form {FORMS}, got {name}")
+    hubs = {"hf": _from_transformers, "timm": _from_timm, "torchvision": _from_torchvision}
+    if scheme in hubs:
+        return hubs[scheme](rest, offered.get("num_classes"), pretrained)
+    return from_factory(name, **offered), None
+
+
+def _from_transformers(name: str, num_classes: int | None, pretrained: bool) -> tuple[nn.Module, Normalisation | None]:
+    """An image classifier of a hub id or a folder. Only configs and weights are read: repositories' code never runs."""
+    transformers = _package("hf")
+    transformers.utils.logging.disable_progress_bar()
+    auto = transformers.AutoModelForImageClassification
+    sized = {} if num_classes is None else {"num_labels": num_classes}
+    if pretrained:
+        network = _built(f"hf:{name}", lambda: auto.from_pretrained(name, trust_remote_code=False))
+    else:
+        config = _built(
+            f"hf:{name}", lambda: transformers.AutoConfig.from_pretrained(name, trust_remote_code=False, **sized)
+        )
+        network = _built(f"hf:{name}", lambda: auto.from_config(config, trust_remote_code=False))
+    try:
+        settings = transformers.ImageProcessingMixin.get_image_processor_dict(name)[0]
+    except Exception:  # a folder without a preprocessor, in whatever way the hub says so
+        settings = {}
+    mean, std = settings.get("image_mean"), settings.get("image_std")
+    wanted = settings.get("do_normalize", True) and mean is not None and std is not None
+    return TakeLogits(network), (mean, std) if wanted else None
+
+
+def _from_timm(name: str, num_classes: int | None, pretrained: bool) -> tuple[nn.Module, Normalisation | None]:
+    timm = _package("timm")
+    sized = {} if num_classes is None or pretrained else {"num_classes": num_classes}
+    network = _built(f"timm:{name}", lambda: timm.create_model(name, pretrained=pretrained, **sized))
+    known = getattr(network, "pretrained_cfg", None) or {}
+    return network, (known["mean"], known["std"]) if "mean" in known and "std" in known else None
+
+
+def _from_torchvision(name: str, num_classes: int | None, pretrained: bool) -> tuple[nn.Module, Normalisation | None]:
+    _package("torchvision")
+    models = importlib.import_module("torchvision.models")
+    if pretrained:
+        network = _built(f"torchvision:{name}", lambda: models.get_model(name, weights="DEFAULT"))
+    else:
+        sized = {} if num_classes is None else {"num_classes": num_classes}
+        network = _built(f"torchvision:{name}", lambda: models.get_model(name, **sized))
+    transforms = models.get_model_weights(name).DEFAULT.transforms()
+    mean, std = getattr(transforms, "mean", None), getattr(transforms, "std", None)
+    return network, None if mean is None or std is None else (mean, std)
+
+
+def from_factory(name: str, **offered: object) -> nn.Module:
+    """The network that a user's function or class builds.
+
+    Args:
+        name: `package.module:factory` or `file.py:factory`.
+        offered: Arguments that are passed if the function takes them by name, or takes any.
+    """
+    place, _, attribute = name.rpartition(":")
+    if not place or not attribute:
+        raise ValueError(f"model must have the form {FORMS}, got {name}")
+    module = _module_of_file(Path(place), name) if place.endswith(".py") else _module(place, name)
+    factory = getattr(module, attribute, None)
+    if not callable(factory):
+        raise ValueError(f"model {name}: {place} must define a function or class {attribute}, but it does not")
+    try:
+        parameters = inspect.signature(factory).parameters
+    except (TypeError, ValueError):  # built-ins without a signature
+        parameters = {}
+    passed = {key: value for key, value in offered.items() if key in parameters}
+    # A function that takes any keyword usually hands them on: the number of classes is worth a try.
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()) and "num_classes" in offered:
+        wider = {**passed, "num_classes": offered["num_classes"]}
+        with suppress(TypeError):
+            return _checked(_built(name, lambda: factory(**wider), keep=TypeError), name)
+    return _checked(_built(name, lambda: factory(**passed)), name)
+
+
+def _checked(network: object, name: str) -> nn.Module:
+    if not isinstance(network, nn.Module):
+        raise ValueError(f"model {name} must return a torch.nn.Module, got {type(network).__name__}")
+    return network
+
+
+def _module(place: str, name: str) -> Any:
+    """A module by name; the current folder, which is not on the path of an installed command, is searched first."""
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    return _built(name, lambda: importlib.import_module(place), what="be importable")
+
+
+def _module_of_file(path: Path, name: str) -> Any:
+    """A module by its file; its neighbours can be imported by it."""
+    if not path.is_file():
+        raise ValueError(f"model {name} must name a file, but there is no {path}")
+    spec = importlib.util.spec_from_file_location(path.stem, path.resolve())
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    folder = str(path.resolve().parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    sys.modules.setdefault(path.stem, module)  # classes of the module find themselves
+    loader = spec.loader
+    _built(name, lambda: loader.exec_module(module), what="be importable")
+    return module
+
+
+def _built(name: str, make: Any, what: str = "build a network", keep: type[Exception] | tuple[()] = ()) -> Any:
+    """What a foreign function returns; any error of it but those to keep becomes one line."""
+    try:
+        return make()
+    except keep:
+        raise
+    except Exception as error:  # any error of the user's or the hub's code
+        reason = (str(error).strip().splitlines() or ["it says no more"])[0]
+        raise ValueError(f"model {name} must {what}, but {type(error).__name__}: {reason}") from error
+
+
+def _package(scheme: str) -> Any:
+    """The package that resolves names of a scheme."""
+    package = SOURCES[scheme]
+    try:
+        return importlib.import_module(package)
+    except ImportError as error:
+        raise ValueError(f"{scheme}: models need the package {package}: pip install 'rhobust[hub]' ({error})") from None

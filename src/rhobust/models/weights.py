@@ -1,0 +1,167 @@
+"""Weights files as people have them: safetensors, or what torch.save wrote, under whatever prefix.
+
+Guarantee: no pickle is executed (`weights_only`), and a network is filled only if every one of its tensors was found.
+"""
+
+import pickle
+import re
+import zipfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
+
+NESTED = ("state_dict", "model_state_dict", "model", "net", "network", "module", "params", "weights")
+"""Keys under which checkpoints keep the weights, the usual ones first."""
+COUNTERS = "num_batches_tracked"
+"""Buffers of batch normalisation that no evaluation reads; old checkpoints lack them."""
+
+
+def read_weights(path: Path | str) -> dict[str, Tensor]:
+    """The tensors of a weights file by name, on the CPU.
+
+    Args:
+        path: A safetensors file, or a file of torch.save: a state dict, or a checkpoint that holds one.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise ValueError(f"{path} must be a weights file, but there is no such file")
+    with path.open("rb") as file:
+        head = file.read(9)
+    if zipfile.is_zipfile(path) or head[:1] == b"\x80":
+        return _state_dict(_read_torch(path), path)
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118, it is no mapping
+    except (SafetensorError, OSError) as error:
+        raise ValueError(f"{path} must be a safetensors file or one of torch.save, but {error}") from None
+
+
+def _read_torch(path: Path) -> Any:
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            if any("/code/" in name for name in archive.namelist()):
+                raise ValueError(
+                    f"{path} must hold weights, but it is a TorchScript program: torch.jit.load it yourself and pass"
+                    " the module, or save its state_dict()"
+                )
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        found = re.search(r"GLOBAL ([\w.]+) was not an allowed global", str(error))
+        what = f"a pickled {found.group(1)}" if found else "pickled objects"
+        raise ValueError(
+            f"{path} must hold weights only, but it holds {what}, and loading that would run code: where you trust it,"
+            " load it with torch.load(FILE, weights_only=False) and save torch.save(model.state_dict(), NEW)"
+        ) from None
+    except (RuntimeError, OSError, EOFError, ValueError, KeyError, AttributeError) as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ValueError(f"{path} must be a file of torch.save, but {reason}") from None
+
+
+def _state_dict(document: Any, path: Path) -> dict[str, Tensor]:
+    """The state dict in a checkpoint: the document, or what lies under one of the usual keys."""
+    if not isinstance(document, Mapping):
+        raise ValueError(f"{path} must hold a state dict, but it holds a {type(document).__name__}")
+    tensors = {str(name): value for name, value in document.items() if isinstance(value, Tensor)}
+    if tensors and len(tensors) == len(document):
+        return tensors
+    nested = {str(name): value for name, value in document.items() if isinstance(value, Mapping) and value}
+    for name in NESTED:
+        if name in nested:
+            return _state_dict(nested[name], path)
+    holding = [name for name, value in nested.items() if _holds_tensors(value)]
+    if len(holding) == 1 and not tensors:
+        return _state_dict(nested[holding[0]], path)
+    if tensors and not holding:
+        return tensors
+    raise ValueError(
+        f"{path} must hold one state dict, by itself or under {', '.join(NESTED)}, but its keys are"
+        f" {', '.join(map(str, list(document)[:8]))}"
+    )
+
+
+def _holds_tensors(value: Mapping[Any, Any]) -> bool:
+    return any(isinstance(tensor, Tensor) for tensor in value.values())
+
+
+def fill_weights(model: nn.Module, path: Path | str) -> nn.Module:
+    """Load a weights file into a network; every tensor must be there, under some prefix, in its shape.
+
+    Prefixes that a wrapper added (`module.`, `_orig_mod.`, `model.`, ...) or that the network adds are found: the saved
+    names without one prefix must be the network's names without another.
+    """
+    path = Path(path)
+    saved, wanted = read_weights(path), model.state_dict()
+    found = match_names(saved, wanted)
+    if found is None:
+        missing, strange = sorted(wanted.keys() - saved.keys()), sorted(saved.keys() - wanted.keys())
+        raise ValueError(
+            f"{path} must hold the tensors of the network by name, but it lacks {_some(missing)}, and has"
+            f" {_some(strange)}{_hint(missing)}"
+        )
+    for name, source in found.items():
+        if saved[source].shape != wanted[name].shape:
+            raise ValueError(
+                f"{path} must fit the network, but {source} has the shape {tuple(saved[source].shape)} and the network"
+                f" wants {tuple(wanted[name].shape)}: is it another architecture, or another number of classes?"
+            )
+    filled = {name: saved[found[name]] if name in found else tensor for name, tensor in wanted.items()}
+    model.load_state_dict(filled)
+    return model
+
+
+def match_names(saved: Iterable[str], wanted: Iterable[str]) -> dict[str, str] | None:
+    """For each name of a network the name in a file that stands for it, up to one prefix on either side.
+
+    Counters of batch normalisation may be missing. Saved names outside the prefix (a loss, a teacher) are left out;
+    under the prefix all must be wanted. None if the names do not agree.
+    """
+    plain = {name.replace("_orig_mod.", ""): name for name in saved}
+    names = list(wanted)
+    needed = [name for name in names if not name.endswith(COUNTERS)]
+    if not needed:
+        return None if plain else {}
+    best: dict[str, str] | None = None
+    for theirs, ours in _prefixes(plain, needed):
+        if not all(name.startswith(ours) for name in needed):
+            continue
+        renamed = {name: theirs + name.removeprefix(ours) for name in names}
+        if not all(renamed[name] in plain for name in needed):
+            continue
+        under = {name for name in plain if name.startswith(theirs) and not name.endswith(COUNTERS)}
+        if under != {renamed[name] for name in needed}:
+            continue
+        found = {name: plain[source] for name, source in renamed.items() if source in plain}
+        if best is not None and best != found:
+            return None  # two networks in the file fit, for example a student and a teacher
+        best = found
+    return best
+
+
+def _prefixes(saved: Iterable[str], wanted: list[str]) -> set[tuple[str, str]]:
+    """Pairs of prefixes, the file's and the network's, that make some saved name the network's first one."""
+    first = wanted[0].split(".")
+    pairs = set()
+    for name in saved:
+        parts = name.split(".")
+        common = 0
+        while common < min(len(parts), len(first)) and parts[-1 - common] == first[-1 - common]:
+            common += 1
+            theirs, ours = parts[: len(parts) - common], first[: len(first) - common]
+            pairs.add(("".join(f"{part}." for part in theirs), "".join(f"{part}." for part in ours)))
+    return pairs
+
+
+def _some(names: list[str]) -> str:
+    return f"{names[0]} and {len(names) - 1} more" if names[1:] else "".join(names) or "nothing else"
+
+
+def _hint(missing: list[str]) -> str:
+    """What to do where only the constants of a normalisation are missing."""
+    if missing and all(re.search(r"(^|\.)(mean|std|deviation)$", name) for name in missing):
+        return ": take the network without its normalisation, and pass mean and std"
+    return ""
