@@ -176,7 +176,7 @@ def _module(place: str, name: str) -> Any:
 
 
 def _module_of_file(path: Path, name: str) -> Any:
-    """A module by its file; its neighbours can be imported by it."""
+    """A module by its file; it can import other files of its folder."""
     if not path.is_file():
         raise ValueError(f"model {name} must name a file, but there is no {path}")
     spec = importlib.util.spec_from_file_location(path.stem, path.resolve())

@@ -3,11 +3,11 @@
 Guarantee: no pickle is executed (`weights_only`), and a network is filled only if every one of its tensors was found.
 """
 
-import pickle
 import re
 import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -50,12 +50,12 @@ def _read_torch(path: Path) -> Any:
                 )
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
+    except UnpicklingError as error:
         found = re.search(r"GLOBAL ([\w.]+) was not an allowed global", str(error))
         what = f"a pickled {found.group(1)}" if found else "pickled objects"
         raise ValueError(
-            f"{path} must hold weights only, but it holds {what}, and loading that would run code: where you trust it,"
-            " load it with torch.load(FILE, weights_only=False) and save torch.save(model.state_dict(), NEW)"
+            f"{path} must hold weights only, but it holds {what}, and loading that would run code: if you trust it, load"
+            " it in Python yourself, and torch.save(model.state_dict(), FILE) writes the weights alone"
         ) from None
     except (RuntimeError, OSError, EOFError, ValueError, KeyError, AttributeError) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
