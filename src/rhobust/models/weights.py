@@ -54,8 +54,8 @@ def _read_torch(path: Path) -> Any:
         found = re.search(r"GLOBAL ([\w.]+) was not an allowed global", str(error))
         what = f"a pickled {found.group(1)}" if found else "pickled objects"
         raise ValueError(
-            f"{path} must hold weights only, but it holds {what}, and loading that would run code: if you trust it, load"
-            " it in Python yourself, and torch.save(model.state_dict(), FILE) writes the weights alone"
+            f"{path} must hold weights only, but it holds {what}, and loading that would run code: if you trust it,"
+            " load it in Python yourself, and torch.save(model.state_dict(), FILE) writes the weights alone"
         ) from None
     except (RuntimeError, OSError, EOFError, ValueError, KeyError, AttributeError) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
