@@ -16,7 +16,8 @@ from pathlib import Path
 
 from reproduction.runner import CLAIMS
 from rhobust.archives import ENDING, unpack
-from rhobust.records import is_finished, read_json, record_paths, write_whole
+from rhobust.files import read_json, write_whole
+from rhobust.records import is_finished, record_paths
 from rhobust.training import open_run, write_fingerprint
 
 WEIGHTS, FINGERPRINT = "model.safetensors", "weights.json"

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from rhobust.archives import ENDING, opened
+from rhobust.files import read_json, write_whole
 from rhobust.formatting import format_number
 from rhobust.measurements import CERTIFIED, ROBUST, Measurement, measurements, read_finished
-from rhobust.records import Record, Row, read_head, read_json, record_paths, write_whole
+from rhobust.records import Record, Row, read_head, record_paths
 from rhobust.training import ENVIRONMENT, FINGERPRINT, WEIGHTS, file_hash, open_run, train_command
 
 RADIUS = {"mnist": 0.84, "cifar10": 0.92, "tiny-imagenet-50": 0.93}

@@ -18,9 +18,10 @@ from reproduction.scales import Scale
 from reproduction.specs import AnySpec, CostTable, Figure, Job, Matrix, Table
 from rhobust.data import load
 from rhobust.evaluation import Certify, Target, Untargeted, find_record, run
+from rhobust.files import write_json, write_whole
 from rhobust.measurements import read_finished
 from rhobust.progress import ProgressCallback
-from rhobust.records import Record, is_finished, write_json, write_whole
+from rhobust.records import Record, is_finished
 from rhobust.training import Run, TrainConfig, train
 
 CLAIMS = "claims"

@@ -4,9 +4,10 @@ import csv
 from pathlib import Path
 
 from reproduction.runner import place
+from rhobust.files import read_json
 from rhobust.formatting import format_number
 from rhobust.measurements import ROBUST, outcomes
-from rhobust.records import read_json, read_record
+from rhobust.records import read_record
 from rhobust.stats import share_difference
 
 RESULTS = Path(__file__).parent.parent / "results"

@@ -1,21 +1,12 @@
 import json
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rhobust.records import (
-    RecordWriter,
-    compress,
-    read_head,
-    read_json,
-    read_record,
-    read_rows,
-    settings_hash,
-    write_json,
-    write_whole,
-)
+from rhobust import records
+from rhobust.files import read_file, read_json, write_json, write_whole
+from rhobust.records import RecordWriter, compress, read_head, read_record, read_rows, settings_hash
 
 
 def test_a_finished_record_reads_back(tmp_path):
@@ -159,8 +150,8 @@ def test_looking_at_a_record_writes_nothing(tmp_path):
 def test_a_record_is_read_once(tmp_path, monkeypatch):
     writer = RecordWriter(tmp_path, "attack", "pgd", {"seed": 1})
     writer.append([{"index": 0}])
-    read, paths = Path.read_bytes, []
-    monkeypatch.setattr(Path, "read_bytes", lambda path: paths.append(path) or read(path))
+    paths = []
+    monkeypatch.setattr(records, "read_file", lambda path, **how: paths.append(path) or read_file(path, **how))
     assert RecordWriter(tmp_path, "attack", "pgd", {"seed": 1}).rows == [{"index": 0}]
     assert paths == [writer.path]
 

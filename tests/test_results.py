@@ -17,8 +17,9 @@ from reproduction.runner import OURS, VARIANTS, Store, documents, place, plan
 from reproduction.scales import SCALES
 from rhobust.cli import parse
 from rhobust.commands import train
+from rhobust.files import read_json
 from rhobust.measurements import CERTIFIED, ROBUST, contradictions, measurements
-from rhobust.records import read_head, read_json, read_record, read_rows, record_paths
+from rhobust.records import read_head, read_record, read_rows, record_paths
 from rhobust.training import open_run
 
 ROOT = Path(__file__).parent.parent

@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, cast
 
+from rhobust.files import open_regular
+
 ENDING = ".tar.xz"
 """How the names of archives end."""
 LARGEST = 2 << 30
@@ -93,7 +95,8 @@ def unpack(archive: Path, folder: Path, run: str | None = None) -> list[Path]:
     runs: dict[str, Path] = {}
     try:
         with (
-            lzma.open(archive) as raw,
+            open_regular(archive) as packed,
+            lzma.open(packed) as raw,
             tarfile.open(fileobj=cast("IO[bytes]", _Limited(raw, archive)), mode="r|") as tar,
         ):
             for number, member in enumerate(tar, start=1):

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rhobust.files import naming, open_regular, parse_json, read_file, unzip, write_whole
 from rhobust.lock import one_writer
 
 Row = dict[str, Any]
@@ -25,6 +26,8 @@ PLAIN, COMPRESSED = ".jsonl", ".jsonl.gz"
 """How the names of record files end."""
 _TAIL = 65_536
 """Bytes at the end of a record in which its last line is looked for."""
+_LONGEST = 1 << 24
+"""Bytes of a header line that are read."""
 
 
 class DamagedRecordError(ValueError):
@@ -56,34 +59,9 @@ def settings_hash(settings: Mapping[str, Any]) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()[:8]
 
 
-def write_whole(path: Path, content: str | bytes) -> None:
-    """Write a file so that a reader sees the old one or the new one, never a part."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    with temporary.open("wb") as file:
-        file.write(content.encode() if isinstance(content, str) else content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-
-
-def write_json(path: Path, document: Any) -> None:
-    """Write one readable JSON document, whole; NaN and infinity are refused."""
-    write_whole(path, json.dumps(document, indent=2, allow_nan=False) + "\n")
-
-
-def read_json(path: Path) -> Any:
-    """Read one JSON document, or say in one line which file is damaged."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ValueError(f"{path} must exist, but there is no such file") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} must be a JSON document, but it is damaged: {error}") from None
-
-
 def read_rows(path: Path) -> list[Row]:
     """Read JSON lines; a last line cut off by a kill is left out, any other damage is refused."""
-    return _rows(path, path.read_bytes())
+    return _rows(path, read_file(path, own=True))
 
 
 def _rows(path: Path, content: bytes) -> list[Row]:
@@ -92,8 +70,8 @@ def _rows(path: Path, content: bytes) -> list[Row]:
     rows = []
     for number, line in enumerate(lines[:-1], start=1):
         try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
+            row = parse_json(line)
+        except ValueError as error:
             raise DamagedRecordError(
                 f"{path}, line {number} must be a JSON object, but it is damaged: {error}"
             ) from None
@@ -108,8 +86,8 @@ def _rows(path: Path, content: bytes) -> list[Row]:
 
 def _is_object(text: bytes) -> bool:
     try:
-        return isinstance(json.loads(text), dict)
-    except (ValueError, RecursionError):
+        return isinstance(parse_json(text), dict)
+    except ValueError:
         return False
 
 
@@ -147,11 +125,9 @@ def finished_records(folder: Path | str, kind: str) -> list[Record]:
 def read_head(path: Path) -> Row:
     """The first line of a record file, plain or compressed, without the rest; nothing where it cannot be read."""
     try:
-        if not path.is_file():
-            return {}
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            head = json.loads(file.readline())
-    except (OSError, EOFError, zlib.error, ValueError, RecursionError):
+        with open_regular(path, own=True) as raw:
+            head = parse_json((gzip.GzipFile(fileobj=raw) if path.suffix == ".gz" else raw).readline(_LONGEST))
+    except (OSError, EOFError, zlib.error, ValueError):
         return {}
     return head if isinstance(head, dict) else {}
 
@@ -160,13 +136,13 @@ def is_finished(path: Path) -> bool:
     """Whether a record has its end line, by its last bytes; only finished ones are compressed."""
     if path.name.endswith(COMPRESSED):
         return True
-    with path.open("rb") as file:
+    with open_regular(path, own=True) as file:
         file.seek(0, 2)
         file.seek(max(0, file.tell() - _TAIL))
         lines = file.read().split(b"\n")
     try:
-        last = json.loads(lines[-2]) if len(lines) > 1 else None
-    except (json.JSONDecodeError, UnicodeDecodeError):
+        last = parse_json(lines[-2]) if len(lines) > 1 else None
+    except ValueError:
         return False
     return isinstance(last, dict) and "summary" in last
 
@@ -191,18 +167,13 @@ def _record(path: Path, content: bytes) -> Record:
 
 
 def _content(path: Path) -> bytes:
-    if path.exists() and not path.is_file():
-        raise DamagedRecordError(f"{path} must be a regular file, but it is none")
     try:
-        content = path.read_bytes()
+        content = read_file(path, own=True)
+        return unzip(content, path) if path.suffix == ".gz" else content
     except FileNotFoundError:
         raise ValueError(f"{path} must exist, but there is no such file") from None
-    if path.suffix != ".gz":
-        return content
-    try:
-        return gzip.decompress(content)
-    except (OSError, EOFError, zlib.error) as error:
-        raise DamagedRecordError(f"{path} must be a compressed record, but it is damaged: {error}") from None
+    except ValueError as error:
+        raise DamagedRecordError(str(error)) from None
 
 
 def _last_line(content: bytes) -> int:
@@ -315,7 +286,7 @@ class RecordWriter:
         if not self._begun:
             self._begin()
             self._begun = True
-        with self.path.open("ab") as file:
+        with naming(self.path), self.path.open("ab") as file:
             file.write(text.encode())
             file.flush()
             os.fsync(file.fileno())

@@ -61,5 +61,5 @@ def test_a_compressed_record_is_found_again_and_a_folder_is_none(tmp_path):
     assert is_finished(packed)
     assert RecordWriter(tmp_path, "attack", "", {"seed": 0}).summary == {"n": 1}
     (tmp_path / "folder.jsonl").mkdir()
-    with pytest.raises(ValueError, match="must be a regular file, but it is none"):
+    with pytest.raises(ValueError, match="must be a regular file, but it is a folder"):
         read_record(tmp_path / "folder.jsonl")

@@ -9,7 +9,8 @@ import pytest
 from reproduction.archive import pack, unpacked
 from reproduction.runner import plan, reproduce
 from rhobust.archives import opened
-from rhobust.records import read_json, record_paths
+from rhobust.files import read_json
+from rhobust.records import record_paths
 from rhobust.training import open_run
 from tests.reproduction.conftest import store_in
 

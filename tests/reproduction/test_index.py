@@ -8,7 +8,7 @@ import pytest
 
 from reproduction.index import COLUMNS, TITLES, page, row, write_search
 from rhobust.archives import ENDING
-from rhobust.records import read_json
+from rhobust.files import read_json
 
 RESULTS = Path(__file__).parents[2] / "results"
 ARCHIVES = sorted((RESULTS / "records").glob(f"*{ENDING}"))

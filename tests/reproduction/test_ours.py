@@ -15,7 +15,8 @@ from reproduction.runner import OURS, place, plan, reproduce
 from reproduction.scales import SCALES
 from reproduction.specs import Job, Seeds
 from rhobust.attacks import PaperPGD
-from rhobust.records import read_json, read_rows
+from rhobust.files import read_json
+from rhobust.records import read_rows
 from tests.reproduction.conftest import store_in
 
 NAMES = ["fig-pareto", "fig-summary"]

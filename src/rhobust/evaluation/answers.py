@@ -6,8 +6,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from rhobust.files import read_json, write_json
 from rhobust.models.inference import frozen
-from rhobust.records import read_json, write_json
 
 ANSWERS = "answers.json"
 """File that ties a folder to one network of the user's own: its logits at fixed images."""

@@ -16,11 +16,12 @@ from rhobust.evaluation.base import Evaluation
 from rhobust.evaluation.diagnostics import Attacked, diagnose, first_broken, spread
 from rhobust.evaluation.sweep import BLOCKS, Predictor, PredictorName, Sweep, norm_of
 from rhobust.evaluation.target import Target
+from rhobust.files import write_whole
 from rhobust.measurements import VOTE_LEVEL, contradictions, robust_curve, stronger_attacks, unresolved
 from rhobust.measurements.comparison import RADII
 from rhobust.models.inference import frozen, output_width
 from rhobust.progress import ProgressCallback
-from rhobust.records import Record, Row, finished_records, write_whole
+from rhobust.records import Record, Row, finished_records
 from rhobust.settings import AUTO, check_count, kind_of, sizes
 
 PICTURES = 6

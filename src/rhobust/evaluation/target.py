@@ -14,11 +14,12 @@ from torch import nn
 from rhobust.certificates import Smoothing, VoteCounter, native_dtype
 from rhobust.data import Dataset, Pairs, load
 from rhobust.evaluation.answers import check_answers
+from rhobust.files import read_json, write_json
 from rhobust.models import load_model
 from rhobust.models.fused import FastCopy
 from rhobust.models.inference import check_module, output_width
 from rhobust.progress import ProgressCallback
-from rhobust.records import Row, read_json, write_json
+from rhobust.records import Row
 from rhobust.runtime import describe_environment, resolve_device
 from rhobust.settings import check_positive_number
 from rhobust.training.received import check_received

@@ -3,8 +3,9 @@
 from datetime import timedelta
 from pathlib import Path
 
+from rhobust.files import write_whole
 from rhobust.formatting import format_number
-from rhobust.records import Record, Row, write_whole
+from rhobust.records import Record, Row
 
 COLUMNS = ("idx", "label", "predict", "radius", "correct", "time")
 DIGITS = 6

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rhobust.files import read_json
 from rhobust.measurements import READERS, measurements
 from rhobust.measurements.reader import check_unchanged
-from rhobust.records import Record, Row, read_json, read_record, read_rows, record_paths
+from rhobust.records import Record, Row, read_record, read_rows, record_paths
 from rhobust.report.labels import with_names
 from rhobust.report.pictures import read_examples
 from rhobust.report.runs import PageRecord, PageRun

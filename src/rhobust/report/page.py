@@ -11,7 +11,8 @@ from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 
-from rhobust.records import Row, write_whole
+from rhobust.files import write_whole
+from rhobust.records import Row
 from rhobust.report.chart import COLOURS, colour, markers
 from rhobust.report.figures import LineKind, figures
 from rhobust.report.gather import Gathered, gather

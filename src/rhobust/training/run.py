@@ -17,8 +17,9 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from rhobust.data import Dataset
+from rhobust.files import check_regular, open_regular, parse_json, read_json, write_json, write_whole
 from rhobust.models import build_model, fill_weights
-from rhobust.records import read_json, read_rows, write_json, write_whole
+from rhobust.records import read_rows
 from rhobust.runtime import resolve_device
 from rhobust.training.config import TrainConfig, config_from_json, config_to_json
 from rhobust.training.received import check_received
@@ -30,6 +31,8 @@ ENVIRONMENT = "environment.json"
 """File of a run's versions, device and command."""
 FINGERPRINT = "weights.json"
 """Weights fingerprint and metadata, published in place of the weights."""
+WIDEST = 100_000
+"""Channels, height and width that a weights file may claim for the images of its network."""
 
 
 @dataclass(frozen=True)
@@ -84,26 +87,41 @@ class Run:
     @property
     def shape(self) -> tuple[int, int, int]:
         """Channels, height and width of the network's images."""
-        channels, height, width = self._metadata("shape")
+        shape = self._metadata("shape")
+        if not isinstance(shape, list) or len(shape) != 3 or not all(type(n) is int and 0 < n <= WIDEST for n in shape):
+            self._refuse("shape", f"three whole numbers from 1 to {WIDEST:,}", shape)
+        channels, height, width = shape
         return channels, height, width
 
     @property
     def classes(self) -> tuple[str, ...]:
         """The names of the network's classes."""
-        return tuple(self._metadata("classes"))
+        classes = self._metadata("classes")
+        if not isinstance(classes, list) or not classes or not all(isinstance(name, str) for name in classes):
+            self._refuse("classes", "a list of names", classes)
+        return tuple(classes)
+
+    @property
+    def _description(self) -> Path:
+        """The file that says what the network was trained for."""
+        return self.folder / (FINGERPRINT if self.published else WEIGHTS)
+
+    def _refuse(self, key: str, wanted: str, got: object) -> None:
+        raise ValueError(f"{self._description} must hold for {key} {wanted}, got {str(got)[:100]}")
 
     def _metadata(self, key: str) -> Any:
-        path = self.folder / (FINGERPRINT if self.published else WEIGHTS)
+        path = self._description
         if not self.published:
             self._check_finished()
         description = read_json(path) if self.published else weights_metadata(path)
-        if key not in description:
+        if not isinstance(description, dict) or key not in description:
             raise ValueError(f"{path} must hold the {key} of its training data, but does not")
         return description[key]
 
     def _check_finished(self) -> None:
         if not self.finished:
             raise ValueError(f"{self.folder} must hold a finished run, but {WEIGHTS} is missing: train it with resume")
+        check_regular(self.folder / WEIGHTS, own=True)
 
 
 def open_run(folder: Path | str) -> Run:
@@ -178,16 +196,24 @@ def save_weights(path: Path, model: nn.Module, data: Dataset, config: TrainConfi
 def weights_metadata(path: Path) -> dict[str, Any]:
     """The metadata of a weights file; empty for a file that rhobust did not write."""
     try:
+        check_regular(path)
         with safe_open(path, framework="pt") as file:
-            return json.loads((file.metadata() or {}).get("rhobust", "{}"))
+            description = (file.metadata() or {}).get("rhobust", "{}")
     except FileNotFoundError:
         raise ValueError(f"{path} must exist, but there is no such file") from None
-    except (SafetensorError, json.JSONDecodeError, OSError) as error:
+    except (SafetensorError, OSError) as error:
         reason = "torch.save wrote it" if zipfile.is_zipfile(path) else error
         raise ValueError(
             f"{path} must be a safetensors file, but {reason}; load it into your network, and"
             " safetensors.torch.save_file(model.state_dict(), FILE) writes one"
         ) from None
+    try:
+        document = parse_json(description)
+    except ValueError as error:
+        raise ValueError(f"{path} must have JSON for its metadata, but it is damaged: {error}") from None
+    if not isinstance(document, dict):
+        raise ValueError(f"{path} must have a JSON object for its metadata, got {type(document).__name__}")
+    return document
 
 
 def write_fingerprint(folder: Path, to: Path) -> None:
@@ -201,7 +227,7 @@ def write_fingerprint(folder: Path, to: Path) -> None:
 
 def file_hash(path: Path) -> str:
     """Sixteen hex digits of a file's SHA-256."""
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()[:16]
 
 
@@ -239,7 +265,12 @@ def load_checkpoint(path: Path, device: torch.device) -> dict[str, Any] | None:
     """The last checkpoint, or None; nothing in the file is executed."""
     if not path.exists():
         return None
+    check_regular(path, own=True)
     try:
         return torch.load(path, map_location=device, weights_only=True)
     except Exception as error:
-        raise ValueError(f"{path} must be a checkpoint of this run, but {str(error).splitlines()[0]}") from None
+        raise ValueError(f"{path} must be a checkpoint of this run, but {_first_line(error)}") from None
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)
