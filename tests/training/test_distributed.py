@@ -23,6 +23,8 @@ CONFIG = TrainConfig(
     batch_size=151,
     optimizer="sgd",
     lr=0.02,
+    weight_perturbation=0.01,
+    cutmix=0.5,
 )
 
 
@@ -30,7 +32,7 @@ def test_two_processes_give_the_losses_of_one(tmp_path):
     alone = train(CONFIG, tmp_path / "one", device=torch.device("cpu"), progress=no_progress)
     method = ["--method.sigma", "0.25", "--method.gamma", "2.0", "--method.steps", "2", "--method.draws", "2"]
     settings = ["--data", "digits", "--model", "cnn-small", "--epochs", "2", "--batch-size", "151"]
-    settings += ["--optimizer", "sgd", "--lr", "0.02"]
+    settings += ["--optimizer", "sgd", "--lr", "0.02", "--weight-perturbation", "0.01", "--cutmix", "0.5"]
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "rhobust"]
     command += ["train", "method:nal", *method, *settings, "--out", str(tmp_path / "two"), "--quiet", "--json"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}

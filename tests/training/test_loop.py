@@ -318,6 +318,53 @@ def test_a_smoothed_label_is_spread_evenly_over_all_classes(tmp_path):
     assert torch.allclose(soft, torch.full((20, 10), 0.02).scatter(1, hard[:, None], 0.82))
 
 
+def test_mixed_labels_are_smoothed_and_named_by_the_epoch(tmp_path):
+    data = load("digits", "train").select(torch.arange(100))
+    config = replace(CONFIG, cutmix=1.0, label_smoothing=0.2)
+    trainer = Trainer.start(Run(tmp_path, config), data, data, CPU, Processes())
+    (x, y, _), (again, _, _), (other, _, _) = (next(trainer.batches(epoch)) for epoch in (1, 1, 2))
+    assert torch.equal(x, again)
+    assert not torch.equal(x, other)
+    assert torch.allclose(y.sum(1), torch.ones(100))
+    assert y.min().item() == pytest.approx(0.02)
+    assert ((y > 0.021).sum(1) == 2).float().mean() > 0.5
+
+
+FACTORY = """
+from torch import nn
+
+def make():
+    return nn.Sequential(nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(288, 10))
+"""
+
+
+def test_averaged_weights_are_saved_with_their_own_batch_norm_statistics(tmp_path, monkeypatch):
+    (tmp_path / "with_norm.py").write_text(FACTORY)
+    monkeypatch.syspath_prepend(tmp_path)
+    config = replace(
+        CONFIG,
+        model="with_norm:make",
+        average=0.98,
+        lr=0.05,
+        schedule="constant",
+        epochs=1,
+        batch_size=50,
+        augment=False,
+    )
+    run = train(config, tmp_path / "mean", device=CPU, progress=no_progress)
+    last = train(replace(config, average=0.0), tmp_path / "last", device=CPU, progress=no_progress)
+    # The average is only looked at: the weights in training do not depend on it.
+    assert [row["loss"] for row in run.metrics()] == [row["loss"] for row in last.metrics()]
+    model = run.load_model(CPU, model="with_norm:make")
+    saved = model[1].running_mean.clone()
+    images = load("digits", "train").images / 255
+    noisy = images + 0.2 * torch.randn(images.shape, generator=stream(0, "test"))
+    expected = model[0](noisy).mean((0, 2, 3))
+    scale = model[1].running_var.sqrt()
+    assert ((saved - expected) / scale).abs().max() < 0.02
+    assert clean_accuracy(model, load("digits", "train")) == pytest.approx(run.metrics()[-1]["accuracy"], abs=1e-9)
+
+
 def test_of_epochs_that_are_equally_good_the_first_is_kept(tmp_path):
     fitting = load("digits", "train").select(torch.arange(100))
     run = Run(tmp_path, replace(CONFIG, validation=1, keep="best-clean"))
@@ -355,6 +402,8 @@ def test_a_method_with_noise_is_measured_under_noise(half_space, grey_images):
         ({"clip": 0.0}, "clip must be > 0"),
         ({"label_smoothing": 1.0}, r"label_smoothing must be in \[0, 1\)"),
         ({"average": -0.1}, r"average must be in \[0, 1\)"),
+        ({"weight_perturbation": -0.1}, r"weight_perturbation must be in \[0, 1\)"),
+        ({"cutmix": 1.5}, r"cutmix must be in \[0, 1\]"),
     ],
 )
 def test_bad_options_are_refused(change, message):

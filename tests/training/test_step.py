@@ -71,6 +71,22 @@ def test_the_seed_decides_the_run_and_every_replay_draws_fresh_noise():
     assert len(losses(still, data).unique()) == 4
 
 
+def test_a_perturbed_step_is_captured_and_its_running_statistics_are_those_of_the_weights():
+    method, data = NAL(agreement=4.0), batches(6)
+    fast, slow = make(method, fast=True), make(method, fast=False)
+    still = make(method, fast=True)
+    for step, size in ((fast, 0.01), (slow, 0.01), (still, 0.0)):
+        step.perturbation = size
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="the training step could not be")
+        found = losses(fast, data)
+    assert fast.graph is not None
+    assert torch.allclose(found, losses(slow, data), rtol=0.1)
+    assert not torch.equal(found[1:], losses(still, data)[1:])
+    tracked = {int(value) for name, value in fast.model.named_buffers() if name.endswith("num_batches_tracked")}
+    assert tracked == {6}
+
+
 def test_odd_batches_train_too():
     step = make(ERM(), fast=True)
     (x, y, share), *_ = batches(1)

@@ -14,6 +14,7 @@ from rhobust.data.dataset import epoch_batches as epoch_batches
 from rhobust.data.dataset import to_unit as to_unit
 from rhobust.data.images import SUFFIXES as SUFFIXES
 from rhobust.data.images import read_image as read_image
+from rhobust.data.mixing import cutmix as cutmix
 from rhobust.data.pairs import Pairs as Pairs
 from rhobust.data.pairs import load_pairs as load_pairs
 from rhobust.data.pairs import pair_distances as pair_distances

@@ -6,8 +6,10 @@ A new method is one file with such a dataclass and one more member of `AnyMethod
 from rhobust.methods.adversarial import AdversarialTraining as AdversarialTraining
 from rhobust.methods.base import Loss as Loss
 from rhobust.methods.base import Method as Method
+from rhobust.methods.base import RepeatableLoss as RepeatableLoss
 from rhobust.methods.base import consistency_loss as consistency_loss
 from rhobust.methods.base import penalised_step as penalised_step
+from rhobust.methods.base import repeatable as repeatable
 from rhobust.methods.base import squared_distance as squared_distance
 from rhobust.methods.budget import gamma_of as gamma_of
 from rhobust.methods.budget import rho_of as rho_of

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rhobust.attacks import PGD
-from rhobust.methods.base import Loss, squared_distance
+from rhobust.methods.base import Loss, repeatable, squared_distance
 from rhobust.noise import Noise
 from rhobust.settings import check_at_least, check_declared, check_positive
 
@@ -37,4 +37,4 @@ class AdversarialTraining:
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> Loss:
         attack = PGD(steps=self.steps, schedule="constant", relative_step=self.relative_step)
         worst = attack.ascend_from(model, x, y, eps=self.eps, sigma=None, rng=rng, start=x)
-        return Loss(F.cross_entropy(model(worst), y), squared_distance(worst, x))
+        return repeatable(lambda: Loss(F.cross_entropy(model(worst), y), squared_distance(worst, x)))

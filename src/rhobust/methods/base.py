@@ -1,5 +1,6 @@
 """Loss protocol of training methods, penalised step, best-iterate inner maximisation, consistency regularization."""
 
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 import torch
@@ -22,6 +23,24 @@ class Loss(NamedTuple):
     """Squared distance of each adversarial example from its input, `(n,)`; zeros without an inner maximisation."""
 
 
+class RepeatableLoss(Loss):
+    """A loss that can be computed again for other weights: at the same adversarial examples, under the same noise."""
+
+    again: Callable[[], Loss]
+    """The loss of the network's current weights."""
+
+
+def repeatable(loss: Callable[[], Loss]) -> RepeatableLoss:
+    """Compute a loss of the network's weights, and keep the function for weights that change.
+
+    Args:
+        loss: The loss, with the inner maximisation and all noise already done.
+    """
+    found = RepeatableLoss(*loss())
+    found.again = loss
+    return found
+
+
 class Method(Protocol):
     """A frozen dataclass of hyper-parameters that turns a batch into a loss.
 
@@ -29,7 +48,7 @@ class Method(Protocol):
     """
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> Loss:
-        """The loss of a batch.
+        """The loss of a batch; adversarial weight perturbation needs a `RepeatableLoss`.
 
         Args:
             model: The network in training mode, from inputs in [0, 1] to logits.

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rhobust.methods.base import Loss
+from rhobust.methods.base import Loss, repeatable
 from rhobust.noise import Noise, noisy_copies
 from rhobust.settings import check_at_least, check_declared, check_positive
 
@@ -27,4 +27,5 @@ class Gaussian:
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> Loss:
         copies = noisy_copies(x, self.sigma, self.draws, rng)
-        return Loss(F.cross_entropy(model(copies), torch.cat([y] * self.draws)), x.new_zeros(len(x)))
+        labels = torch.cat([y] * self.draws)
+        return repeatable(lambda: Loss(F.cross_entropy(model(copies), labels), x.new_zeros(len(x))))

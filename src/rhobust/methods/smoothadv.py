@@ -1,6 +1,6 @@
 """Adversarial training of the smoothed classifier (Salman et al.)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
@@ -8,10 +8,10 @@ from torch.nn import functional as F
 
 from rhobust.attacks.base import l2_step
 from rhobust.attacks.gradient import ascend, compile_step, smoothed_loss
-from rhobust.methods.base import Loss, squared_distance
+from rhobust.methods.base import Loss, consistency_loss, repeatable, squared_distance
 from rhobust.models.inference import frozen
 from rhobust.noise import DrawnNoise, Noise, noisy_copies
-from rhobust.settings import check_at_least, check_declared, check_positive
+from rhobust.settings import OMIT_IF_DEFAULT, check_at_least, check_declared, check_positive
 
 
 @dataclass(frozen=True)
@@ -33,18 +33,31 @@ class SmoothAdv:
     """Noise samples per input."""
     relative_step: float = 2.0
     """Step size times the number of steps, in units of eps."""
+    agreement: float = field(default=0.0, metadata=OMIT_IF_DEFAULT)
+    """Weight of consistency regularization (Jeong and Shin) of the noisy copies."""
 
     def __post_init__(self) -> None:
         check_declared(self)
         check_positive(self, "sigma", "eps", "relative_step")
         check_at_least(1, self, "steps", "draws")
+        check_at_least(0, self, "agreement")
+        if self.agreement and self.draws < 2:
+            raise ValueError(f"draws must be >= 2 for consistency regularization, got {self.draws}")
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> Loss:
         drawn = DrawnNoise(rng.normal(x, self.draws))
         with frozen(model) as network:
             worst = self.maximise(network, x, y, drawn)
-        copies = noisy_copies(worst, self.sigma, self.draws, drawn)
-        return Loss(F.cross_entropy(model(copies), torch.cat([y] * self.draws)), squared_distance(worst, x))
+        copies, labels = noisy_copies(worst, self.sigma, self.draws, drawn), torch.cat([y] * self.draws)
+
+        def outer() -> Loss:
+            logits = model(copies)
+            value = F.cross_entropy(logits, labels)
+            if self.agreement:
+                value = value + consistency_loss(logits, self.draws, self.agreement)
+            return Loss(value, squared_distance(worst, x))
+
+        return repeatable(outer)
 
     def maximise(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> Tensor:
         """The adversarial examples of the smoothed classifier."""

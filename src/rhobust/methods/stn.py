@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rhobust.methods.base import Loss
+from rhobust.methods.base import Loss, repeatable
 from rhobust.noise import Noise, noisy_copies
 from rhobust.settings import check_declared, check_positive
 
@@ -26,6 +26,11 @@ class STN:
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> Loss:
         # One forward pass for both halves, so that batch norm statistics are those of the mixture.
-        clean, noisy = model(torch.cat([x, noisy_copies(x, self.sigma, 1, rng)])).chunk(2)
-        value = F.cross_entropy(clean, y) + self.weight * F.cross_entropy(noisy, clean.softmax(dim=1))
-        return Loss(value, x.new_zeros(len(x)))
+        both = torch.cat([x, noisy_copies(x, self.sigma, 1, rng)])
+
+        def outer() -> Loss:
+            clean, noisy = model(both).chunk(2)
+            value = F.cross_entropy(clean, y) + self.weight * F.cross_entropy(noisy, clean.softmax(dim=1))
+            return Loss(value, x.new_zeros(len(x)))
+
+        return repeatable(outer)

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from rhobust.attacks.base import l2_step
 from rhobust.attacks.gradient import ascend, compile_step
-from rhobust.methods.base import Loss, squared_distance
+from rhobust.methods.base import Loss, repeatable, squared_distance
 from rhobust.models.inference import frozen
 from rhobust.noise import Noise
 from rhobust.settings import check_at_least, check_declared, check_positive
@@ -42,10 +42,14 @@ class TRADES:
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> Loss:
         with frozen(model) as network:
             worst = self.maximise(network, x, rng)
-        # One forward pass for both halves, so that batch norm statistics are those of the mixture.
-        clean, adversarial = model(torch.cat([x, worst])).chunk(2)
-        value = F.cross_entropy(clean, y) + self.beta * divergence(clean, adversarial).mean()
-        return Loss(value, squared_distance(worst, x))
+
+        def outer() -> Loss:
+            # One forward pass for both halves, so that batch norm statistics are those of the mixture.
+            clean, adversarial = model(torch.cat([x, worst])).chunk(2)
+            value = F.cross_entropy(clean, y) + self.beta * divergence(clean, adversarial).mean()
+            return Loss(value, squared_distance(worst, x))
+
+        return repeatable(outer)
 
     def maximise(self, model: nn.Module, x: Tensor, rng: Noise) -> Tensor:
         """The maximiser of the divergence; it does not depend on the labels."""

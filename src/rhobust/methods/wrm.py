@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rhobust.attacks.gradient import ascend, label_losses
-from rhobust.methods.base import Loss, penalised_step, squared_distance
+from rhobust.methods.base import Loss, penalised_step, repeatable, squared_distance
 from rhobust.models.inference import frozen
 from rhobust.noise import Noise
 from rhobust.settings import check_at_least, check_declared, check_positive
@@ -29,7 +29,7 @@ class WRM:
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> Loss:
         with frozen(model) as network:
             worst = self.maximise(network, x, y)
-        return Loss(F.cross_entropy(model(worst), y), squared_distance(worst, x))
+        return repeatable(lambda: Loss(F.cross_entropy(model(worst), y), squared_distance(worst, x)))
 
     def maximise(self, model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
         """The inner maximiser: x0 + grad / (2 gamma), then x += (grad / (2 gamma) - (x - x0)) / sqrt(t + 2), t from 0.

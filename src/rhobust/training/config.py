@@ -1,13 +1,21 @@
 """The configuration of a training run."""
 
 import shlex
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from typing import Any, Literal, get_args
 
 from rhobust.methods import AnyMethod
 from rhobust.models import MODELS, Activation, check_model_name
 from rhobust.records import settings_hash
-from rhobust.settings import check_at_least, check_declared, check_positive, from_json, kind_of, to_json
+from rhobust.settings import (
+    OMIT_IF_DEFAULT,
+    check_at_least,
+    check_declared,
+    check_positive,
+    from_json,
+    kind_of,
+    to_json,
+)
 
 _STRENGTH = ("sigma", "gamma", "eps", "rho")
 """Hyper-parameters in a run's name: noise, penalty, radius, budget."""
@@ -43,6 +51,10 @@ class TrainConfig:
     """Label smoothing: fraction of each label spread evenly over all classes."""
     average: float = 0.0
     """Decay of the exponential moving average of the weights, which is saved in their place; 0: no averaging."""
+    weight_perturbation: float = field(default=0.0, metadata=OMIT_IF_DEFAULT)
+    """Adversarial weight perturbation (Wu et al.): size relative to the norm of each weight tensor; 0: none."""
+    cutmix: float = field(default=0.0, metadata=OMIT_IF_DEFAULT)
+    """CutMix (Yun et al.): probability that an image gets a rectangle of another one, and part of its label."""
     augment: bool = True
     """False: train on unchanged images, without the data set's random crops and flips."""
     validation: int = 0
@@ -64,9 +76,11 @@ class TrainConfig:
         check_at_least(1, self, "epochs", "batch_size")
         check_at_least(0, self, "weight_decay", "validation", "seed")
         check_positive(self, "lr", "clip", "measure_eps")
-        for name in ("label_smoothing", "average"):
+        for name in ("label_smoothing", "average", "weight_perturbation"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must be in [0, 1), got {getattr(self, name)}")
+        if not 0 <= self.cutmix <= 1:
+            raise ValueError(f"cutmix must be in [0, 1], got {self.cutmix}")
         if self.keep != "last" and not self.validation:
             raise ValueError(f"validation must be > 0 to keep the {self.keep} epoch, got {self.validation}")
         if self.keep == "best-robust" and self.measure_eps is None:
@@ -113,10 +127,10 @@ def train_command(config: TrainConfig) -> str | None:
         return None
     words = ["rhobust", "train", f"method:{kind_of(type(config.method))}"]
     for prefix, part in (("method.", config.method), ("", config)):
-        for field in fields(part):
-            value = getattr(part, field.name)
-            name = prefix + field.name.replace("_", "-")
-            if field.name == "method" or (field.default is not MISSING and value == field.default):
+        for declared in fields(part):
+            value = getattr(part, declared.name)
+            name = prefix + declared.name.replace("_", "-")
+            if declared.name == "method" or (declared.default is not MISSING and value == declared.default):
                 continue
             words += [f"--no-{name}"] if value is False else [f"--{name}", str(value)]
     return shlex.join(words)

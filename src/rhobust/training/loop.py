@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rhobust.attacks import EOT, PGD
-from rhobust.data import Dataset, augment, channel_statistics, epoch_batches, load, to_unit
+from rhobust.data import Dataset, augment, channel_statistics, cutmix, epoch_batches, load, to_unit
 from rhobust.methods import WRM
 from rhobust.models import build_model
 from rhobust.models.inference import frozen, output_width
@@ -46,6 +47,9 @@ CHECKPOINT_SHARE = 0.01
 """Largest fraction of the time spent on checkpoints; an epoch that was not saved is repeated after a kill."""
 MEASURED = 2000
 """Training images on which accuracy is measured if no validation images are held out."""
+STATISTICS = 50
+"""Batches that renew the batch norm statistics of averaged weights; at torch's momentum of 0.1 the old ones keep a
+weight of 0.005."""
 
 
 @torch.no_grad()
@@ -183,7 +187,7 @@ class Trainer:
                 )
         optimizer = make_optimizer(config, model, device)
         noise = ShardNoise(BatchNoise(stream(config.seed, "noise", device=device)), processes)
-        parts = (model, config.method, optimizer, noise, processes, config.clip)
+        parts = (model, config.method, optimizer, noise, processes, config.clip, config.weight_perturbation)
         step = TrainingStep(*parts)
         if config.fast and device.type == "cuda":
             step = CompiledStep(*parts, size=len(processes.rows(torch.arange(config.batch_size))))
@@ -219,7 +223,7 @@ class Trainer:
         row = {
             "epoch": number,
             "loss": loss,
-            **self._measure(),
+            **self._measure(number),
             "distance_rms": math.sqrt(square),
             "seconds": seconds,
             "images_per_second": len(self.fitting) / seconds,
@@ -241,34 +245,39 @@ class Trainer:
         self.saved_at = time.perf_counter()
         self.saving_seconds = self.saved_at - start
 
-    def batches(self, epoch: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """This process's rows of each batch, and their fraction of it."""
+    def batches(self, epoch: int, *purpose: str) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """This process's rows of each batch, and their fraction of it; another purpose has streams of its own."""
         config, device = self.run.config, self.fitting.images.device
-        order = stream(config.seed, "order", epoch)
-        crops = stream(config.seed, "augment", epoch, device=device)
-        self.noise.whole.generator.manual_seed(stream_key(config.seed, "noise", epoch) % 2**63)
+        order = stream(config.seed, "order", *purpose, epoch)
+        crops = stream(config.seed, "augment", *purpose, epoch, device=device)
+        mixing = stream(config.seed, "cutmix", *purpose, epoch, device=device)
+        self.noise.whole.generator.manual_seed(stream_key(config.seed, "noise", *purpose, epoch) % 2**63)
         for indices in epoch_batches(len(self.fitting), config.batch_size, rng=order, device=device):
             images = self.fitting.images[indices]
             if config.augment:
                 images = augment(images, crop=self.fitting.crop, flip=self.fitting.flip, rng=crops)
-            rows = self.processes.rows(torch.arange(len(indices), device=device))
-            y = self.fitting.labels[indices][rows]
+            y, classes = self.fitting.labels[indices], self.fitting.num_classes
+            if config.cutmix:
+                images, y = cutmix(images, y, classes=classes, probability=config.cutmix, rng=mixing)
             if config.label_smoothing:
-                y = F.one_hot(y, self.fitting.num_classes) * (1 - config.label_smoothing)
-                y = y + config.label_smoothing / self.fitting.num_classes
+                y = y if config.cutmix else F.one_hot(y, classes)
+                y = y * (1 - config.label_smoothing) + config.label_smoothing / classes
+            rows = self.processes.rows(torch.arange(len(indices), device=device))
             self.noise.batch = len(indices)
-            yield to_unit(images[rows]), y, torch.tensor(len(rows) / len(indices), device=device)
+            yield to_unit(images[rows]), y[rows], torch.tensor(len(rows) / len(indices), device=device)
 
     def deployed(self) -> dict[str, Tensor]:
         """The weights that would be saved now."""
         return self.average if self.run.config.average else self.model.state_dict()
 
-    def _measure(self) -> dict[str, Any]:
+    def _measure(self, epoch: int) -> dict[str, Any]:
         """Measure the weights that would be saved, then restore those in training."""
         config = self.run.config
-        training = _copy(self.model) if config.average else {}
+        training = self.step.state() if config.average else None
         if training:
             self.model.load_state_dict(self.average)
+            if epoch == config.epochs or config.keep != "last":
+                self._renew_statistics(epoch)
         row: dict[str, Any] = {
             "accuracy": clean_accuracy(self.model, self.measured),
             "accuracy_on": "validation" if config.validation else "training",
@@ -278,8 +287,21 @@ class Trainer:
                 self.model, self.measured, config.measure_eps, config.sigma, config.seed
             )
         if training:
-            self.model.load_state_dict(training)
+            self.step.restore(training)
         return row
+
+    def _renew_statistics(self, epoch: int) -> None:
+        """Give the averaged weights, which are in the network, their own batch norm statistics.
+
+        An average of statistics belongs to no weights. These come from training steps with learning rate zero.
+        """
+        if not any(isinstance(module, nn.modules.batchnorm._NormBase) for module in self.model.modules()):
+            return
+        set_learning_rate(self.optimizer, 0.0)
+        passes = (self.batches(epoch, f"statistics {number}") for number in range(STATISTICS))
+        for x, y, share in islice(chain.from_iterable(passes), STATISTICS):
+            self.step(x, y, share)
+        self.average = _copy(self.model)
 
     def is_best(self, row: dict[str, Any]) -> bool:
         """Whether an epoch is better than all before, by the accuracy that `keep` names."""

@@ -3,21 +3,23 @@
 import math
 import warnings
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 
 from rhobust.attacks.gradient import label_losses
-from rhobust.methods import Loss, Method
+from rhobust.methods import Loss, Method, RepeatableLoss
 from rhobust.models.fused import ConvNorm, EvalCopy
 from rhobust.models.inference import CompiledCopy, WithEvalCopy
 from rhobust.noise import BatchNoise, Noise
 from rhobust.training.config import TrainConfig
 from rhobust.training.distributed import Processes, ShardNoise
+from rhobust.training.perturbation import perturbed
 
 WARM_UP = 3
 """Steps before the capture, for compilation, choice of algorithms and allocation; their updates are undone."""
@@ -36,6 +38,8 @@ class TrainingStep:
     processes: Processes
     clip: float | None
     """Largest gradient norm; None: no clipping."""
+    perturbation: float = 0.0
+    """Relative size of the adversarial weight perturbation; 0: none."""
 
     def __call__(self, x: torch.Tensor, y: torch.Tensor, share: torch.Tensor) -> Loss:
         """Update the weights once.
@@ -47,16 +51,78 @@ class TrainingStep:
         """
         self.optimizer.zero_grad(set_to_none=True)
         loss = _check_loss(self.loss(x, y))
-        (loss.value * share).backward()
-        self.processes.add_gradients(self.model)
+        self._differentiate(loss, share)
+        if self.perturbation:
+            if not isinstance(loss, RepeatableLoss):
+                raise ValueError("the method's loss must be a rhobust.methods.RepeatableLoss to perturb the weights")
+            with perturbed(self.model, self.perturbation):
+                self.optimizer.zero_grad(set_to_none=True)
+                with self.arithmetic():
+                    again = loss.again()
+                self._differentiate(again, share)
         if self.clip is not None:
             clip_grad_norm_(self.model.parameters(), self.clip)
         self.optimizer.step()
         return Loss(loss.value.detach(), loss.squared_distance.detach())
 
+    def _differentiate(self, loss: Loss, share: torch.Tensor) -> None:
+        """The gradients of the whole batch's loss."""
+        (loss.value * share).backward()
+        self.processes.add_gradients(self.model)
+
     def loss(self, x: torch.Tensor, y: torch.Tensor) -> Loss:
         """The method's loss of a batch."""
-        return self.method.loss(self.model, x, y, self.noise)
+        with self.arithmetic():
+            return self.method.loss(self.network(x), x, y, self.noise)
+
+    def network(self, x: torch.Tensor) -> nn.Module:
+        """The form of the network for these inputs."""
+        return self.model
+
+    def arithmetic(self) -> AbstractContextManager:
+        """The precision of forward passes."""
+        return nullcontext()
+
+    def state(self) -> "StepState":
+        """Copies of everything that a step changes."""
+        weights = {name: tensor.detach().clone() for name, tensor in self.model.state_dict().items()}
+        moments = {key: value.clone() for key, value in self._moments()}
+        return StepState(weights, moments, self._generator().get_state())
+
+    def restore(self, kept: "StepState") -> None:
+        """Undo all steps since `state`, in place: a CUDA graph uses these addresses."""
+        with torch.no_grad():
+            for name, tensor in self.model.state_dict().items():
+                tensor.copy_(kept.weights[name])
+            for key, value in self._moments():
+                # An optimizer that had not stepped has no tensors yet; they start at zero.
+                value.copy_(kept.moments[key]) if key in kept.moments else value.zero_()
+        self._generator().set_state(kept.noise)
+
+    def _moments(self) -> list[tuple[tuple[Tensor, str], Tensor]]:
+        return [
+            ((parameter, name), value)
+            for parameter, state in self.optimizer.state.items()
+            for name, value in state.items()
+            if isinstance(value, Tensor)
+        ]
+
+    def _generator(self) -> torch.Generator:
+        whole = self.noise.whole if isinstance(self.noise, ShardNoise) else self.noise
+        if not isinstance(whole, BatchNoise):
+            raise ValueError(f"noise must come from one generator to be restored, got {type(whole).__name__}")
+        return whole.generator
+
+
+class StepState(NamedTuple):
+    """What a step changes."""
+
+    weights: dict[str, Tensor]
+    """Weights and buffers."""
+    moments: dict[tuple[Tensor, str], Tensor]
+    """The optimizer's tensors."""
+    noise: Tensor
+    """The state of the noise generator."""
 
 
 def _check_loss(loss: Loss) -> Loss:
@@ -120,12 +186,13 @@ class CompiledStep(TrainingStep):
         self.graph.replay()
         return Loss(self.outputs.value.clone(), self.outputs.squared_distance.clone())
 
-    def loss(self, x: Tensor, y: Tensor) -> Loss:
+    def network(self, x: Tensor) -> nn.Module:
         # Batches of another size run uncompiled: a second shape would cost a second compilation for one step per epoch.
-        network = self.compiled if len(x) == self.size else self.model
+        return self.compiled if len(x) == self.size else self.model
+
+    def arithmetic(self) -> AbstractContextManager:
         # The cast cache outlives a capture and would give the replay stale weights.
-        with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
-            return self.method.loss(network, x, y, self.noise)
+        return torch.autocast("cuda", torch.bfloat16, cache_enabled=False)
 
     def _prepare(self, x: Tensor, y: Tensor, share: Tensor) -> None:
         """Compile, let cuDNN try all its algorithms on these shapes, and capture what it chose."""
@@ -140,17 +207,17 @@ class CompiledStep(TrainingStep):
 
     def _compile_and_capture(self, x: Tensor, y: Tensor, share: Tensor) -> None:
         self.inputs = tuple(value.clone() for value in (x, y, share))
-        kept = self._state()
+        kept = self.state()
         try:
             self._warm_up()
         except Exception as error:
-            self._restore(kept)
+            self.restore(kept)
             self._warn("compiled", error)
             self.compiled = self.model
             try:
                 self._warm_up()
             except Exception as again:
-                self._restore(kept)
+                self.restore(kept)
                 self.capture = False
                 self._warn("captured", again)
                 return
@@ -165,9 +232,9 @@ class CompiledStep(TrainingStep):
         except Exception as error:
             self.capture = False
             _release(default, before)
-            _release(self._generator(), kept[2])
+            _release(self._generator(), kept.noise)
             self._warn("captured", error)
-        self._restore(kept)
+        self.restore(kept)
 
     def _warm_up(self) -> None:
         stream = torch.cuda.Stream()
@@ -183,37 +250,6 @@ class CompiledStep(TrainingStep):
     def _warn(self, what: str, error: Exception) -> None:
         reason = " ".join(str(error).split()[:40]) or type(error).__name__
         warnings.warn(f"the training step could not be {what} and runs slower: {reason}", stacklevel=4)
-
-    def _generator(self) -> torch.Generator:
-        whole = self.noise.whole if isinstance(self.noise, ShardNoise) else self.noise
-        if not isinstance(whole, BatchNoise):
-            raise ValueError(f"noise must come from one generator to be captured, got {type(whole).__name__}")
-        return whole.generator
-
-    def _state(self) -> tuple[dict[str, Tensor], dict[tuple[Tensor, str], Tensor], Tensor]:
-        """Copies of weights and buffers, of the optimizer's tensors, and the state of the noise generator."""
-        weights = {name: tensor.detach().clone() for name, tensor in self.model.state_dict().items()}
-        moments = {key: value.clone() for key, value in self._moments()}
-        return weights, moments, self._generator().get_state()
-
-    def _restore(self, kept: tuple[dict[str, Tensor], dict[tuple[Tensor, str], Tensor], Tensor]) -> None:
-        """Undo the warm-up in place: the graph uses these addresses."""
-        weights, moments, noise = kept
-        with torch.no_grad():
-            for name, tensor in self.model.state_dict().items():
-                tensor.copy_(weights[name])
-            for key, value in self._moments():
-                # An optimizer that has not stepped has no tensors yet; they start at zero.
-                value.copy_(moments[key]) if key in moments else value.zero_()
-        self._generator().set_state(noise)
-
-    def _moments(self) -> list[tuple[tuple[Tensor, str], Tensor]]:
-        return [
-            ((parameter, name), value)
-            for parameter, state in self.optimizer.state.items()
-            for name, value in state.items()
-            if isinstance(value, Tensor)
-        ]
 
 
 def _release(generator: torch.Generator, state: Tensor) -> None:
