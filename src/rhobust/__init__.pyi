@@ -21,6 +21,7 @@ from rhobust.certificates import certify_shift as certify_shift
 from rhobust.certificates import measure_shift as measure_shift
 from rhobust.certificates import robust_surrogate as robust_surrogate
 from rhobust.data import Dataset as Dataset
+from rhobust.data import as_dataset as as_dataset
 from rhobust.data import load as load
 from rhobust.evaluation import Attack as Attack
 from rhobust.evaluation import Certify as Certify

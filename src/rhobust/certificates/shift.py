@@ -2,16 +2,18 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from torch import Tensor, nn
 
 from rhobust.bounds import betting_upper, randomized_counts
 from rhobust.certificates.claim import ClippedCrossEntropy, rounding_noise, sample_losses
+from rhobust.certificates.inputs import labelled_inputs
 from rhobust.certificates.sampling import PROBES, VoteCounter, check_batch_independence
 from rhobust.certificates.schedule import count_votes
 from rhobust.certificates.spec import Dtype, Smoothing
-from rhobust.data import check_images, check_labels, class_numbers
+from rhobust.data import check_labels
 from rhobust.models.inference import output_width
 from rhobust.proofs.claim import ShiftClaim
 from rhobust.proofs.shift import INTERVAL_ALPHA, ShiftCertificate, ShiftProof, VoteCounts
@@ -96,8 +98,8 @@ class ShiftProcedure:
 
 def certify_shift(
     model: nn.Module,
-    x: Tensor,
-    y: Tensor,
+    x: Any,
+    y: Any = None,
     *,
     sigma: float,
     eps: Sequence[float],
@@ -114,8 +116,8 @@ def certify_shift(
 
     Args:
         model: The base network, from inputs in [0, 1] to logits.
-        x: Test inputs, uint8 or float in [0, 1].
-        y: Their labels.
+        x: Test inputs, uint8 or float in [0, 1]: a tensor (n, ...), or anything that `rhobust.as_dataset` takes.
+        y: Their labels; None where the inputs come with labels, as from a DataLoader or a folder.
         sigma: Standard deviation of the smoothing noise.
         eps: Sizes of the shift; the statement holds for all of them at once.
         draws: Noise samples per point; more are needed as eps / sigma grows.
@@ -124,8 +126,10 @@ def certify_shift(
         dtype: Arithmetic of the network; default: the device's own.
         seed: Random seed.
     """
-    check_images(x)
-    y, eps = class_numbers(y, x), sizes("eps", eps)
+    eps = sizes("eps", eps)
+    x, y = labelled_inputs(model, x, y)
+    if y is None:
+        raise ValueError(f"y must be given, one class number per input ({len(x)}), or inputs that come with labels")
     classes = infer_num_classes(model, x)
     procedure = ShiftProcedure(
         (claim or ShiftClaim()).resolve(classes),

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,10 +11,11 @@ from torch import Tensor, nn
 
 from rhobust.attacks.gradient import smoothed_logits
 from rhobust.bounds.sampler import NoiseKind, corrected_alpha
+from rhobust.certificates.inputs import network_inputs
 from rhobust.certificates.sampling import VoteCounter, check_batch_independence
 from rhobust.certificates.schedule import AdaptiveSchedule, InputState, check_names, count_votes, run_schedule
 from rhobust.certificates.spec import Dtype, Smoothing
-from rhobust.data import as_float, check_images
+from rhobust.data import as_float
 from rhobust.models.inference import check_module, output_width
 from rhobust.noise import BatchNoise, stream
 from rhobust.proofs.procedures import AnyProcedure, Plan, choose_procedure
@@ -220,18 +222,20 @@ class SmoothedClassifier(nn.Module):
             self._noise[x.device] = BatchNoise(stream(self.seed, "forward", device=x.device))
         return smoothed_logits(self.model, x, sigma=self.sigma, draws=self.draws, rng=self._noise[x.device])
 
-    def predict(self, x: Tensor, *, n: int = 1000, alpha: float = 1e-3, seed: int = 0) -> list[int | None]:
+    def predict(self, x: Any, *, n: int = 1000, alpha: float = 1e-3, seed: int = 0) -> list[int | None]:
         """Predicted class of each input by n votes, or None (abstention).
 
         Guarantee: with probability at most alpha a prediction is given that is not the class most probable under noise.
         An input must not have been made with knowledge of the seed, which with its place in x identifies the noise.
+        Inputs come in any form that `certify` takes.
         """
+        x = network_inputs(self.model, x)
         predictions = predict_inputs(self.model, x, self._smoothing(x, seed), indices=range(len(x)), n=n, alpha=alpha)
         return [prediction.prediction for prediction in predictions]
 
     def certify(
         self,
-        x: Tensor,
+        x: Any,
         *,
         n0: int | None = None,
         n: int = 100_000,
@@ -247,7 +251,8 @@ class SmoothedClassifier(nn.Module):
         knowledge of it.
 
         Args:
-            x: Inputs, uint8 or float in [0, 1].
+            x: Inputs, uint8 or float in [0, 1]: a tensor (n, ...), or anything that `rhobust.as_dataset` takes, such as
+                an array, one image, Pillow images, a DataLoader or a folder; labels are ignored.
             n0: Noise samples that select the class; default: 100, with a tolerance 500.
             n: Noise samples that count its votes, at most.
             alpha: Probability that a certificate is false.
@@ -257,11 +262,10 @@ class SmoothedClassifier(nn.Module):
         """
         if radii is not None and tolerance is not None:
             raise ValueError("radii or tolerance must be given, got both")
-        procedure = choose_procedure(radii=radii, tolerance=tolerance, n0=n0, n=n)
+        procedure, x = choose_procedure(radii=radii, tolerance=tolerance, n0=n0, n=n), network_inputs(self.model, x)
         return certify_inputs(self.model, x, self._smoothing(x, seed), procedure, indices=range(len(x)), alpha=alpha)
 
     def _smoothing(self, x: Tensor, seed: int) -> Smoothing:
-        check_images(x)
         return Smoothing.for_images(
             x, self.sigma, self.num_classes, seed=seed, dtype=self.dtype, compiled=self.compiled
         )

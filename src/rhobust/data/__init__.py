@@ -14,6 +14,11 @@ from rhobust.data.dataset import epoch_batches as epoch_batches
 from rhobust.data.dataset import to_unit as to_unit
 from rhobust.data.images import SUFFIXES as SUFFIXES
 from rhobust.data.images import read_image as read_image
+from rhobust.data.inputs import Inputs as Inputs
+from rhobust.data.inputs import Layout as Layout
+from rhobust.data.inputs import as_dataset as as_dataset
+from rhobust.data.inputs import as_inputs as as_inputs
+from rhobust.data.inputs import check_range as check_range
 from rhobust.data.mixing import cutmix as cutmix
 from rhobust.data.pairs import Pairs as Pairs
 from rhobust.data.pairs import load_pairs as load_pairs

@@ -74,7 +74,21 @@ def decode_image(content: bytes, path: Path, channels: int) -> np.ndarray:
         with _open(content) as image:
             if channels == 1 and image.mode not in _GREY_MODES:
                 raise ValueError("it is in colour, but grey is required")
-            pixels = np.array(image.convert("L" if channels == 1 else "RGB"))
+            return pixels_of(image, channels)
+
+
+def pixels_of(image: "PillowImage", channels: int | None = None) -> np.ndarray:
+    """The pixels of a Pillow image, uint8 (channels, height, width), as `decode_image` takes them from a file.
+
+    Args:
+        image: The image.
+        channels: 1 for grey, 3 for colour; default: grey for grey images.
+    """
+    if image.mode not in _GREY_MODES + _COLOUR_MODES:
+        raise ValueError(f"images must have 8 bits per channel, got Pillow's mode {image.mode}")
+    if channels is None:
+        channels = 1 if image.mode in _GREY_MODES else 3
+    pixels = np.array(image.convert("L" if channels == 1 else "RGB"))
     return pixels[None] if channels == 1 else np.ascontiguousarray(pixels.transpose(2, 0, 1))
 
 

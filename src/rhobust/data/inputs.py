@@ -1,0 +1,335 @@
+"""Images and labels as people have them: arrays, tensors, Pillow images, torch data sets, loaders, folders, names."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rhobust.data.dataset import Dataset, Split, to_unit
+from rhobust.data.images import SUFFIXES, pixels_of, read_image
+from rhobust.data.registry import load
+from rhobust.noise import LEVELS
+
+Layout = Literal["NCHW", "NHWC"]
+"""Where the channels of a batch are: before or after height and width."""
+
+_CHANNELS = (1, 3)
+_IMAGE_KEYS = ("image", "img", "images", "pixel_values", "x")
+_LABEL_KEYS = ("label", "labels", "fine_label", "y")
+_ROUNDING = 1e-6
+"""Largest distance from k / 255 that rounding in float32 explains."""
+_ACCEPTED = "an array, a tensor, Pillow images, a torch Dataset or DataLoader, a folder or the name of a data set"
+
+
+class Inputs(NamedTuple):
+    """A batch of images and what came with it."""
+
+    images: Tensor
+    """(n, channels, height, width), uint8 or float in [0, 1]."""
+    labels: Tensor | None
+    """Class numbers, int64 (n,); None if there were none."""
+    classes: tuple[str, ...] | None
+    """Names of the classes; None if unknown."""
+    name: str | None
+    """Name of the data set; None if it has none."""
+
+
+def as_dataset(
+    images: Any,
+    labels: Any = None,
+    *,
+    classes: Sequence[str] | None = None,
+    name: str | None = None,
+    split: Split = "test",
+    layout: Layout | None = None,
+    limit: int | None = None,
+) -> Dataset:
+    """A data set from images and labels in any common form.
+
+    Images are 8-bit: uint8, or floats in [0, 1] that are multiples of 1/255, which become uint8 exactly. Floats between
+    them, normalised images and floats from 0 to 255 are refused with a line that says what to pass.
+
+    Args:
+        images: An array or a tensor, (n, h, w), (n, h, w, c) or (n, c, h, w), or one image; a Pillow image; a list of
+            these; a torch Dataset of (image, label); a DataLoader; a `Dataset`; an image file; a folder, or a name
+            known to `load`.
+        labels: Class numbers or class names, one per image; None if the images come with labels.
+        classes: Names of the classes; default: what the source says, else the numbers.
+        name: Name of the data set; default: the source's own, else "images".
+        split: Which split a folder or a named data set gives, and what the result is called.
+        layout: "NCHW" or "NHWC", for batches where the shape does not say it; default: the axis with 1 or 3 channels.
+        limit: Largest number of images, the first ones; None: no limit.
+
+    >>> import numpy as np
+    >>> as_dataset(np.zeros((2, 8, 8, 3), np.uint8), ["cat", "dog"])
+    Dataset('images', 'test', 2 images of 3x8x8, 2 classes)
+    """
+    if isinstance(images, str | Path) and Path(images).suffix.lower() not in SUFFIXES:
+        if labels is not None:
+            raise ValueError(f"labels must be left out for {images}, which has its own")
+        images = load(str(images), split)
+    if isinstance(images, Dataset) and labels is None:
+        found = images if limit is None else images.take(limit)[1]
+        names = found.classes if classes is None else tuple(map(str, classes))
+        return Dataset(name or found.name, found.split, found.images, found.labels, names, found.crop, found.flip)
+    found = as_inputs(images, labels, classes=classes, layout=layout, limit=limit)
+    if found.labels is None:
+        raise ValueError("labels must be given, one class number per image, got None and images without labels")
+    known = found.classes
+    if known is None:
+        known = tuple(str(number) for number in range(max(2, int(found.labels.max()) + 1)))
+    pixels = found.images if found.images.dtype == torch.uint8 else _to_bytes(found.images)
+    return Dataset(name or found.name or "images", split, pixels, found.labels, known)
+
+
+def as_inputs(
+    images: Any,
+    labels: Any = None,
+    *,
+    classes: Sequence[str] | None = None,
+    layout: Layout | None = None,
+    limit: int | None = None,
+    subject: str = "images",
+) -> Inputs:
+    """Images, and labels where there are some, as tensors; floats between the multiples of 1/255 are kept.
+
+    Args:
+        images: As in `as_dataset`.
+        labels: As in `as_dataset`.
+        classes: As in `as_dataset`.
+        layout: As in `as_dataset`.
+        limit: As in `as_dataset`.
+        subject: What messages call the images.
+    """
+    if layout not in (None, "NCHW", "NHWC"):
+        raise ValueError(f"layout must be NCHW or NHWC, got {layout!r}")
+    if limit is not None and limit < 1:
+        raise ValueError(f"limit must be >= 1, got {limit}")
+    if isinstance(images, str | Path):
+        path = Path(images)
+        images = read_image(path) if path.suffix.lower() in SUFFIXES else load(str(images), "test")
+    own_classes, name = None, None
+    if isinstance(images, Dataset):
+        own_classes, name = images.classes, images.name
+        found, own = images.images, images.labels
+    elif isinstance(images, Tensor | np.ndarray) or _is_pillow(images):
+        found, own = _tensor(images, subject), None
+    elif isinstance(images, Mapping) or not isinstance(images, Iterable | torch.utils.data.Dataset):
+        raise ValueError(f"{subject} must be {_ACCEPTED}, got a {type(images).__name__}")
+    else:
+        own_classes = _class_names(images)
+        found, own = _collect(images, layout, limit, subject)
+    if own is not None and labels is not None:
+        raise ValueError(f"labels must be left out where {subject} come with labels, got both")
+    given = own if labels is None else labels
+    found = _batch(found, layout, subject, None if given is None else _count(given))
+    check_range(found, subject)
+    known = own_classes if classes is None else tuple(map(str, classes))
+    numbers, known = (None, known) if given is None else _class_numbers(given, len(found), known)
+    if limit is not None:
+        found, numbers = found[:limit], None if numbers is None else numbers[:limit]
+    return Inputs(found, None if numbers is None else numbers.to(found.device), known, name)
+
+
+def check_range(images: Tensor, subject: str = "images") -> None:
+    """Raise unless images are uint8 or floats in [0, 1]; the line names what the values look like.
+
+    Args:
+        images: The images.
+        subject: What the message calls them.
+    """
+    if images.dtype == torch.uint8:
+        return
+    if not images.is_floating_point():
+        kind = str(images.dtype).removeprefix("torch.")
+        raise ValueError(
+            f"{subject} must be uint8 or floating point, got {kind}: pass uint8 for values 0..255, floats for [0, 1]"
+        )
+    low, high = (float(value) for value in images.detach().aminmax())
+    if low >= 0 and high <= 1:
+        return
+    values = f"{subject} must be in [0, 1], got values from {low:.4g} to {high:.4g}"
+    if not (np.isfinite(low) and np.isfinite(high)):
+        raise ValueError(values)
+    if low < 0:
+        raise ValueError(
+            f"{values}: they look normalised; pass them in [0, 1] (without the Normalize transform) and put mean and "
+            "std into the model, as in rhobust.models.Normalised(model, mean, std)"
+        )
+    if high <= 255:
+        whole = bool((images == images.round()).all()) and high > 2
+        advice = "they look like 0..255: pass them as uint8, or divided by 255" if whole else "scale them to [0, 1]"
+        raise ValueError(f"{values}: {advice}")
+    raise ValueError(f"{values}: divide them by their largest possible value")
+
+
+def _to_bytes(images: Tensor) -> Tensor:
+    """Floats that are multiples of 1/255 as uint8; others are refused."""
+    levels = (images.double() * LEVELS).round()
+    pixels = levels.to(torch.uint8)
+    away = (to_unit(pixels).double() - images.double()).abs().amax()
+    if away > _ROUNDING:
+        raise ValueError(
+            f"images must be 8-bit, uint8 or multiples of 1/255, got values up to {float(away):.2g} away from them: "
+            "round them with (255 * images).round() as uint8, before any resizing that interpolates in floats"
+        )
+    return pixels
+
+
+def _is_pillow(value: object) -> bool:
+    """Whether a value is a Pillow image, without importing Pillow for other values."""
+    return any(base.__module__ == "PIL.Image" and base.__name__ == "Image" for base in type(value).__mro__)
+
+
+def _tensor(value: Any, subject: str) -> Tensor:
+    """One array, tensor or Pillow image as a tensor."""
+    if isinstance(value, Tensor):
+        return value
+    if _is_pillow(value):
+        return torch.from_numpy(pixels_of(value))
+    if isinstance(value, np.ndarray) and value.dtype.kind in "fiub":
+        # A copy, in the machine's byte order: an array may be read-only, or have negative strides.
+        return torch.from_numpy(np.array(value, dtype=value.dtype.newbyteorder("=")))
+    given = f"an array of {value.dtype}" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
+    raise ValueError(f"{subject} must be {_ACCEPTED}, got {given}")
+
+
+def _collect(items: Any, layout: Layout | None, limit: int | None, subject: str) -> tuple[Tensor, list[Any] | None]:
+    """Images and labels of a loader's batches, or of the items of a data set or list."""
+    batched = isinstance(items, torch.utils.data.DataLoader)
+    images: list[Tensor] = []
+    labels: list[Any] = []
+    total = 0
+    for item in _items(items):
+        image, label = _pair(item, subject)
+        one = _tensor(image, subject)
+        one = _batch(one, layout, subject, None) if batched else _image(one, layout, subject)
+        if images and one.shape[1:] != images[0].shape[1:]:
+            shapes = " and ".join("x".join(map(str, found.shape[1:])) for found in (images[0], one))
+            raise ValueError(f"{subject} must have one shape, got {shapes}; resize or convert them first")
+        if images and one.dtype != images[0].dtype:
+            raise ValueError(f"{subject} must have one type, got {images[0].dtype} and {one.dtype}")
+        if label is not None:
+            labels += list(label) if batched else [label]
+        images.append(one)
+        total += len(one)
+        if limit is not None and total >= limit:
+            break
+    if not images:
+        raise ValueError(f"{subject} must hold at least one image, got none")
+    if labels and len(labels) != total:
+        raise ValueError(f"labels must be one per image, got {len(labels)} for {total} images")
+    return torch.cat(images), labels or None
+
+
+def _items(items: Any) -> Iterator[Any]:
+    """Items of an iterable, or of a map-style data set, whose end only its length says."""
+    if isinstance(items, torch.utils.data.Dataset) and not isinstance(items, torch.utils.data.IterableDataset):
+        return (items[index] for index in range(len(items)))  # type: ignore[arg-type]
+    return iter(items)
+
+
+def _pair(item: Any, subject: str) -> tuple[Any, Any]:
+    """Image and label of an item; the label is None if there is none."""
+    if isinstance(item, Mapping):
+        image = next((key for key in _IMAGE_KEYS if key in item), None)
+        if image is None:
+            raise ValueError(f"{subject} must have a key out of {', '.join(_IMAGE_KEYS)}, got {', '.join(item)}")
+        label = next((key for key in _LABEL_KEYS if key in item), None)
+        return item[image], None if label is None else item[label]
+    if isinstance(item, tuple | list):
+        if len(item) not in (1, 2):
+            raise ValueError(f"{subject} must come as (image, label), got {len(item)} values")
+        return item[0], item[1] if len(item) == 2 else None
+    return item, None
+
+
+def _batch(images: Tensor, layout: Layout | None, subject: str, count: int | None) -> Tensor:
+    """Images as (n, channels, height, width); by the number of labels, n grey images or one in colour."""
+    if 0 in images.shape or images.ndim < 2:
+        raise ValueError(f"{subject} must be a batch of images or one image, got the shape {tuple(images.shape)}")
+    if images.ndim == 4:
+        return _channels_first(images, layout, subject)
+    if images.ndim == 3 and count is not None and count == len(images) != 1:
+        return images[:, None]
+    if images.ndim == 3 and not any(images.shape[axis] in _CHANNELS for axis in (0, 2)):
+        return images[:, None]
+    return _image(images, layout, subject)
+
+
+def _image(image: Tensor, layout: Layout | None, subject: str) -> Tensor:
+    """One image as a batch, (1, channels, height, width)."""
+    if image.ndim == 2:
+        return image[None, None]
+    if image.ndim == 4 and len(image) == 1:
+        image = image[0]
+    if image.ndim != 3:
+        raise ValueError(f"each of {subject} must be (h, w), (h, w, c) or (c, h, w), got {tuple(image.shape)}")
+    return _channels_first(image[None], layout, subject)
+
+
+def _channels_first(images: Tensor, layout: Layout | None, subject: str) -> Tensor:
+    if layout is None:
+        places = [axis for axis in (1, 3) if images.shape[axis] in _CHANNELS]
+        if len(places) != 1:
+            trouble = "either axis may be the channels" if places else "no axis has 1 or 3 channels"
+            raise ValueError(
+                f"{subject} must be (n, c, h, w) or (n, h, w, c), got {tuple(images.shape)}: {trouble}; "
+                "pass layout='NCHW' or layout='NHWC'"
+            )
+        layout = "NCHW" if places == [1] else "NHWC"
+    return images if layout == "NCHW" else images.permute(0, 3, 1, 2).contiguous()
+
+
+def _class_names(source: Any) -> tuple[str, ...] | None:
+    """Names of the classes as torchvision's and Hugging Face's data sets say them."""
+    for holder in (source, getattr(source, "dataset", None)):
+        names = getattr(holder, "classes", None)
+        features = getattr(holder, "features", None)
+        if names is None and isinstance(features, Mapping):
+            names = next((getattr(features[key], "names", None) for key in _LABEL_KEYS if key in features), None)
+        if isinstance(names, Sequence) and not isinstance(names, str) and names:
+            return tuple(map(str, names))
+    return None
+
+
+def _is_scalar(labels: Any) -> bool:
+    return isinstance(labels, str) or not hasattr(labels, "__len__") or getattr(labels, "ndim", 1) == 0
+
+
+def _count(labels: Any) -> int:
+    return 1 if _is_scalar(labels) else len(labels)
+
+
+def _class_numbers(labels: Any, count: int, classes: tuple[str, ...] | None) -> tuple[Tensor, tuple[str, ...] | None]:
+    """Labels as int64 (n,), and the names of the classes where the labels are names."""
+    if isinstance(labels, Tensor):
+        labels = labels.detach().cpu().numpy()
+    elif not isinstance(labels, np.ndarray):
+        plain = [labels] if _is_scalar(labels) else list(labels)
+        labels = np.array([one.item() if isinstance(one, Tensor) and one.numel() == 1 else one for one in plain])
+    labels = np.atleast_1d(labels)
+    if labels.dtype.kind in "US" and labels.ndim == 1:
+        names = [str(label) for label in labels]
+        known = tuple(sorted(set(names))) if classes is None else classes
+        if strange := [label for label in names if label not in known]:
+            raise ValueError(f"labels must be among the classes {_shown(known)}, got {strange[0]!r}")
+        labels, classes = np.array([known.index(label) for label in names]), known
+    if labels.ndim == 2 and labels.shape[0] == count and labels.shape[1] > 1:
+        raise ValueError(f"labels must be class numbers, got the shape {labels.shape}: pass labels.argmax(1)")
+    if labels.dtype.kind not in "iu":
+        raise ValueError(f"labels must be integers or names of classes, got {labels.dtype}")
+    labels = labels.reshape(-1) if labels.size == count else labels
+    if labels.shape != (count,):
+        raise ValueError(f"labels must be one per image, got {labels.shape} for {count} images")
+    if labels.min() < 0 or (classes is not None and labels.max() >= len(classes)):
+        most = "0, 1, 2, ..." if classes is None else f"in 0..{len(classes) - 1}"
+        raise ValueError(f"labels must be {most}, got {labels.min()} to {labels.max()}")
+    return torch.from_numpy(labels.astype(np.int64)), classes
+
+
+def _shown(names: Sequence[str]) -> str:
+    return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
