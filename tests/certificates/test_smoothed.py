@@ -170,9 +170,7 @@ def test_bad_inputs_are_refused(smoothed, x, message):
 
 
 def test_an_image_of_the_wrong_shape_is_refused_in_one_line(smoothed):
-    with pytest.raises(
-        ValueError, match=r"the network must take inputs of shape \(1, 5, 5\), but it fails: "
-    ) as refusal:
+    with pytest.raises(ValueError, match=r"the network raised RuntimeError: .* 256 inputs of shape 1x5x5") as refusal:
         smoothed.certify(torch.zeros(2, 1, 5, 5), n=100)
     assert "\n" not in str(refusal.value)
 

@@ -122,9 +122,12 @@ def test_the_users_own_network(folder, capsys, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ("return nn.Linear(64, 10)", "the network must take float32 images of shape 1x8x8, but it fails: "),
-        ("return nn.Sequential(nn.Flatten(), nn.Linear(64, 10)).half()", "must take float32 images"),
-        ("return nn.Sequential(nn.Flatten(), nn.Linear(64, 10), nn.Unflatten(1, (10, 1)))", "got (1, 10, 1) for one"),
+        ("return nn.Linear(64, 10)", "for one input of shape 1x8x8 (float32)"),
+        ("return nn.Sequential(nn.Flatten(), nn.Linear(64, 10)).half()", "for one input of shape 1x8x8 (float32)"),
+        (
+            "return nn.Sequential(nn.Flatten(), nn.Linear(64, 10), nn.Unflatten(1, (10, 1)))",
+            "got the shape (1, 10, 1)",
+        ),
         ("return nn.Sequential(nn.Flatten(), Answer(64, 10))", "logits of shape (n, classes), got a dict for one"),
         ("return nn.Sequential(nn.Flatten(), nn.Linear(64, 9))", "returns 9 logits per image, got 10 classes"),
         ("import no_such_module", "must build a network, but ModuleNotFoundError: No module named 'no_such_module'"),

@@ -107,7 +107,7 @@ def test_an_eps_out_of_reach_is_refused(half_space, grey_images):
         (lambda model, data: rho_of(model, three_classes(data), 1.0), r"labels must be in \[0, 2\), got 0 to 2"),
         (
             lambda _, data: rho_of(wrong_size(), data, 1.0),
-            "the network must take float32 images of shape 1x4x4",
+            "the network raised RuntimeError: ",
         ),
         (lambda *given: gamma_of(*given, "1"), "eps must be a number, got '1'"),
         (lambda *given: gamma_of(*given, None), "eps must be a number, got None"),

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rhobust.attacks.base import AttackMethod, Gradient, Norm, projected_step, random_point
+from rhobust.models.foreign import Foreign
 from rhobust.models.inference import CompiledCopy, StepRule, frozen
 from rhobust.noise import Noise, noisy_copies
 from rhobust.settings import check_at_least, check_declared, check_positive
@@ -42,7 +43,8 @@ def ascend(objective: Objective, start: Tensor, *, steps: int, step: StepRule) -
         x.requires_grad_()
         with torch.enable_grad():
             values = objective(x)
-        (gradient,) = torch.autograd.grad(values, x, torch.ones_like(values))
+        with Foreign("the network's gradient raised", x):
+            (gradient,) = torch.autograd.grad(values, x, torch.ones_like(values))
         x = step(x.detach(), gradient, number).detach()
     return x
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from rhobust.certificates.spec import Dtype, Smoothing, arithmetic, check_dtype, noise_kind
 from rhobust.data import to_unit
+from rhobust.models.foreign import Foreign, guard
 from rhobust.models.fused import EvalCopy
 from rhobust.models.inference import frozen
 from rhobust.noise import (
@@ -107,7 +108,7 @@ class VoteCounter:
             raise ValueError(
                 "images must be uint8, or multiples of 1/255 in [0, 1], for grid noise, got others: take float noise"
             )
-        self.model, self.smoothing, self.device = model, smoothing, images.device
+        self.model, self.smoothing, self.device = guard(model), smoothing, images.device
         self.shape = tuple(images.shape[1:])
         self.rows = batch_rows(self.device, self.shape)
         self.images = images
@@ -123,7 +124,8 @@ class VoteCounter:
         self._step: Callable[[Tensor], Tensor] = self._draw_and_vote
         self._vote_step: Callable[[Tensor, Tensor], Tensor] = self._vote
         if smoothing.compiled:
-            self.model = _fast_copy(model, smoothing.dtype)
+            with Foreign("the network must be compiled from a copy, but copying it raised"):
+                self.model = _fast_copy(model, smoothing.dtype)
             # Fixed shapes and no fallback: what was compiled is what is certified.
             self._step = torch.compile(self._step, dynamic=False)
             self._vote_step = torch.compile(self._vote_step, dynamic=False)
@@ -264,18 +266,10 @@ class VoteCounter:
         return logits
 
     def _evaluate(self, function: Callable[..., Tensor], *arguments: Tensor) -> Tensor:
-        try:
+        if not self.smoothing.compiled:
             return function(*arguments)
-        except torch.OutOfMemoryError:
-            raise ValueError(
-                f"the device must hold {self.rows} images in the network, but it is out of memory"
-            ) from None
-        except RuntimeError as error:
-            reason = str(error).strip().splitlines()[0]
-            hint = "; without compiling it may run" if self.smoothing.compiled else ""
-            raise ValueError(
-                f"the network must take inputs of shape {self.shape}, but it fails: {reason}{hint}"
-            ) from error
+        with Foreign("the network must run compiled, or not be compiled, but it raised"):
+            return function(*arguments)
 
     def _fetch(self, votes: Tensor) -> PendingVotes:
         if self.device.type == "cpu":

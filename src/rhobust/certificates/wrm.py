@@ -12,6 +12,7 @@ from rhobust.data import as_float, check_images, class_numbers
 from rhobust.methods import WRM
 from rhobust.methods.base import squared_distance
 from rhobust.models.build import Normalised
+from rhobust.models.foreign import Foreign
 from rhobust.models.fused import ConvNorm
 from rhobust.models.inference import frozen
 
@@ -125,9 +126,12 @@ def wrm_surrogate(
     modulus = 2 * gamma - smoothness
     if not modulus > 0:
         raise ValueError(f"gamma must exceed half the smoothness, {smoothness / 2:.6g}, got {gamma:.6g}")
-    network, start = copy.deepcopy(model).double(), x.double()
+    with Foreign("the network must have a copy in float64, but making it raised"):
+        network = copy.deepcopy(model).double()
+    start = x.double()
     with frozen(network) as frozen_model:
         point = WRM(gamma, steps).maximise(frozen_model, start, y).requires_grad_()
         value = F.cross_entropy(frozen_model(point), y, reduction="none") - gamma * squared_distance(point, start)
-        (gradient,) = torch.autograd.grad(value.sum(), point)
+        with Foreign("the network's gradient raised", point):
+            (gradient,) = torch.autograd.grad(value.sum(), point)
     return (value + gradient.flatten(1).square().sum(1) / (2 * modulus)).detach().cpu().numpy()

@@ -12,6 +12,7 @@ from rhobust.certificates import Dtype, Smoothing, VoteCounter, check_batch_inde
 from rhobust.commands.options import Common, CommonOptions, print_table, print_warnings
 from rhobust.data import read_image
 from rhobust.models import load_model
+from rhobust.models.foreign import for_evaluation
 from rhobust.models.inference import output_width
 from rhobust.training import open_run, resolve_device
 
@@ -58,7 +59,7 @@ class Predict:
             if not self.names:
                 raise ValueError("at least one image must be given, got none")
             files, trained, shape, classes = self.names, None, None, None
-            network = load_model(self.model, self.weights).to(device)
+            network = for_evaluation(load_model(self.model, self.weights), device)
         sigma = trained if self.sigma is None else self.sigma
         if sigma is None:
             raise ValueError("the network has no training noise on record: pass --sigma")

@@ -14,6 +14,7 @@ from rhobust.evaluation.sweep import Predictor, sweep
 from rhobust.evaluation.target import Target
 from rhobust.formatting import format_distance, format_percent
 from rhobust.measurements import FEW, GAIN, not_significant
+from rhobust.models.foreign import Foreign
 from rhobust.models.inference import frozen
 from rhobust.noise import ExampleNoise
 from rhobust.records import Row
@@ -253,5 +254,6 @@ def _without_gradient(attacked: Attacked, indices: Sequence[int]) -> tuple[int, 
     x = x[right].requires_grad_()
     with frozen(source.model) as model, torch.enable_grad():
         values = attacked.gradient_attack.objective(model, y[right], sigma=source.sigma, rng=rng)(x)
-        (gradient,) = torch.autograd.grad(values.sum(), x)
+        with Foreign("the network's gradient raised", x):
+            (gradient,) = torch.autograd.grad(values.sum(), x)
     return int((norms(gradient) < VANISHING).sum()), len(right)

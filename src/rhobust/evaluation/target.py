@@ -16,6 +16,7 @@ from rhobust.data import Dataset, Pairs, load
 from rhobust.evaluation.answers import check_answers
 from rhobust.files import read_json, write_json
 from rhobust.models import load_model
+from rhobust.models.foreign import Foreign, for_evaluation
 from rhobust.models.fused import FastCopy
 from rhobust.models.inference import check_module, output_width
 from rhobust.progress import ProgressCallback
@@ -80,12 +81,14 @@ class Target:
         if self.sigma is not None:
             check_positive_number("sigma", self.sigma)
         set_field = object.__setattr__
-        if self.device == WHERE_IT_IS:
-            tensors = [*self.model.parameters(), *self.model.buffers()]
-            set_field(self, "device", tensors[0].device if tensors else torch.device("cpu"))
-        else:
+        if self.device != WHERE_IT_IS:
             set_field(self, "device", resolve_device(self.device))
-            self.model.to(self.device)
+        with Foreign("the network must be usable, but its tensors raised"):
+            if self.device == WHERE_IT_IS:
+                tensors = [*self.model.parameters(), *self.model.buffers()]
+                set_field(self, "device", tensors[0].device if tensors else torch.device("cpu"))
+            else:
+                self.model.to(self.device)
         if not self.model_hash:
             own = f"{type(self.model).__module__}:{type(self.model).__qualname__}"
             set_field(self, "factory", self.factory or own)
@@ -187,7 +190,7 @@ class Target:
     def _own(
         cls, factory: str, weights: Path, test: Dataset, folder: Path, device: torch.device, sigma: float | None
     ) -> Self:
-        model = load_model(factory, weights, num_classes=test.num_classes).to(device)
+        model = for_evaluation(load_model(factory, weights, num_classes=test.num_classes), device)
         data = _in_outputs_of(test, output_width(model, test.images[:1].to(device)), factory)
         return cls(
             model,
@@ -282,7 +285,12 @@ class Target:
 
     def fast_copy(self) -> FastCopy:
         """The evaluation copy of the network in bf16, made once."""
-        return self.once("fast copy", lambda: FastCopy(self.model))
+
+        def make() -> FastCopy:
+            with Foreign("the network must have a copy in bfloat16, or fast be False, but making it raised"):
+                return FastCopy(self.model)
+
+        return self.once("fast copy", make)
 
     def check_unchanged(self) -> None:
         """Refuse a folder whose records are of a network of the user's own that answers otherwise than this one."""

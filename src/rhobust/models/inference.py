@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from rhobust.data import to_unit
+from rhobust.models.foreign import Foreign, Guarded, guard
 
 StepRule = Callable[[Tensor, Tensor, int], Tensor]
 """From the iterate, its gradient and the step number to the next iterate."""
@@ -40,19 +41,23 @@ class CompiledCopy(nn.Module):
 def frozen(model: nn.Module) -> Iterator[nn.Module]:
     """The model for an inner loop: evaluation mode, weights without gradients; both are restored on exit.
 
-    A model `WithEvalCopy` gives its copy instead.
+    Every call of it is checked (`Guarded`). A model `WithEvalCopy` gives its copy instead.
     """
     if isinstance(model, WithEvalCopy):
-        yield model.eval_copy()
+        eval_copy = model.eval_copy()
+        yield eval_copy if isinstance(eval_copy, CompiledCopy) else guard(eval_copy)
         return
     check_module(model)
-    modes = [(module, module.training) for module in model.modules()]
-    grads = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
-    model.eval()
-    for parameter, _ in grads:
-        parameter.requires_grad_(False)
+    modes: list[tuple[nn.Module, bool]] = []
+    grads: list[tuple[nn.Parameter, bool]] = []
     try:
-        yield model
+        with Foreign("the network cannot be put into evaluation mode:"):
+            modes += [(module, module.training) for module in model.modules()]
+            grads += [(parameter, parameter.requires_grad) for parameter in model.parameters()]
+            model.eval()
+            for parameter, _ in grads:
+                parameter.requires_grad_(False)
+        yield guard(model)
     finally:
         for module, mode in modes:
             module.training = mode
@@ -75,16 +80,6 @@ def output_width(model: nn.Module, x: Tensor) -> int:
     """
     # A copy: a network with in-place operations would change the caller's image.
     first = x[:1].clone() if x.is_floating_point() else to_unit(x[:1])
-    try:
-        with torch.no_grad(), frozen(model) as network:
-            logits = network(first)
-    except torch.OutOfMemoryError:
-        raise
-    except RuntimeError as error:
-        reason = str(error).strip().splitlines()[0]
-        shape = "x".join(map(str, first.shape[1:]))
-        raise ValueError(f"the network must take float32 images of shape {shape}, but it fails: {reason}") from error
-    if not isinstance(logits, Tensor) or logits.dim() != 2 or len(logits) != 1:
-        given = tuple(logits.shape) if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
-        raise ValueError(f"the network must return logits of shape (n, classes), got {given} for one image")
+    with torch.no_grad(), frozen(model) as network:
+        logits = network(first, compare=True) if isinstance(network, Guarded) else network(first)
     return logits.shape[1]

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from rhobust.models.foreign import Foreign, for_evaluation
 from rhobust.models.networks import Normalised
 from rhobust.models.weights import fill_weights
 
@@ -71,7 +72,7 @@ def load_model(
         fill_weights(network.network if isinstance(network, TakeLogits) else network, weights)
     if mean is not None and std is not None:
         found = (mean, std)
-    return (network if found is None else Normalised(network, *found)).eval()
+    return for_evaluation(network if found is None else Normalised(network, *found))
 
 
 def build_network(name: str, *, pretrained: bool, **offered: Any) -> tuple[nn.Module, Normalisation | None]:
@@ -145,7 +146,7 @@ def from_factory(name: str, **offered: object) -> nn.Module:
     if not place or not attribute:
         raise ValueError(f"model must have the form {FORMS}, got {name}")
     module = _module_of_file(Path(place), name) if place.endswith(".py") else _module(place, name)
-    factory = getattr(module, attribute, None)
+    factory = _built(name, lambda: getattr(module, attribute, None), what="be importable")
     if not callable(factory):
         raise ValueError(f"model {name}: {place} must define a function or class {attribute}, but it does not")
     try:
@@ -194,13 +195,12 @@ def _module_of_file(path: Path, name: str) -> Any:
 
 def _built(name: str, make: Any, what: str = "build a network", keep: type[Exception] | tuple[()] = ()) -> Any:
     """What a foreign function returns; any error of it but those to keep becomes one line."""
-    try:
-        return make()
-    except keep:
-        raise
-    except Exception as error:  # any error of the user's or the hub's code
-        reason = (str(error).strip().splitlines() or ["it says no more"])[0]
-        raise ValueError(f"model {name} must {what}, but {type(error).__name__}: {reason}") from error
+    with Foreign(f"model {name} must {what}, but"):
+        try:
+            return make()
+        except keep as error:
+            kept = error
+    raise kept
 
 
 def _package(scheme: str) -> Any:

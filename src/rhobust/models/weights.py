@@ -13,6 +13,9 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from rhobust.models.foreign import Foreign
 
 NESTED = ("state_dict", "model_state_dict", "model", "net", "network", "module", "params", "weights")
 """Keys under which checkpoints keep the weights, the usual ones first."""
@@ -95,7 +98,9 @@ def fill_weights(model: nn.Module, path: Path | str) -> nn.Module:
     names without one prefix must be the network's names without another.
     """
     path = Path(path)
-    saved, wanted = read_weights(path), model.state_dict()
+    saved = read_weights(path)
+    with Foreign("the network must have weights to fill, but it raised"):
+        wanted = model.state_dict()
     found = match_names(saved, wanted)
     if found is None:
         missing, strange = sorted(wanted.keys() - saved.keys()), sorted(saved.keys() - wanted.keys())
@@ -104,13 +109,14 @@ def fill_weights(model: nn.Module, path: Path | str) -> nn.Module:
             f" {_some(strange)}{_hint(missing)}"
         )
     for name, source in found.items():
-        if saved[source].shape != wanted[name].shape:
+        if not is_lazy(wanted[name]) and saved[source].shape != wanted[name].shape:
             raise ValueError(
                 f"{path} must fit the network, but {source} has the shape {tuple(saved[source].shape)} and the network"
                 f" wants {tuple(wanted[name].shape)}: is it another architecture, or another number of classes?"
             )
     filled = {name: saved[found[name]] if name in found else tensor for name, tensor in wanted.items()}
-    model.load_state_dict(filled)
+    with Foreign("the network must take its weights, but it raised"):
+        model.load_state_dict(filled)
     return model
 
 

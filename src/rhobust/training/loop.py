@@ -17,6 +17,7 @@ from rhobust.attacks import EOT, PGD
 from rhobust.data import Dataset, augment, channel_statistics, cutmix, epoch_batches, load, to_unit
 from rhobust.methods import WRM
 from rhobust.models import build_model
+from rhobust.models.foreign import own_inputs
 from rhobust.models.inference import frozen, output_width
 from rhobust.noise import BatchNoise, ExampleNoise, noisy_copies, stream, stream_key
 from rhobust.progress import ProgressCallback, ProgressEvent, no_progress, progress_or_default
@@ -55,9 +56,9 @@ weight of 0.005."""
 @torch.no_grad()
 def clean_accuracy(model: nn.Module, data: Dataset) -> float:
     """Accuracy of the base network."""
-    with frozen(model):
+    with frozen(model) as network:
         right = [
-            (model(to_unit(images)).argmax(1) == labels).sum()
+            (network(to_unit(images)).argmax(1) == labels).sum()
             for images, labels in zip(data.images.split(BATCH), data.labels.split(BATCH), strict=True)
         ]
     return int(torch.stack(right).sum()) / len(data)
@@ -69,9 +70,9 @@ def robust_accuracy(model: nn.Module, data: Dataset, eps: float, sigma: float | 
     noise = ExampleNoise(seed, "measure", range(len(y)))
     attack = PGD(steps=10, restarts=0) if sigma is None else EOT(steps=10, restarts=0, draws=DRAWS)
     adversarial = attack(model, images, y, eps=eps, sigma=sigma, rng=noise)
-    with frozen(model), torch.no_grad():
+    with frozen(model) as network, torch.no_grad():
         copies = adversarial if sigma is None else noisy_copies(adversarial, sigma, DRAWS, noise)
-        predictions = model(copies).softmax(1).view(-1, len(y), data.num_classes).mean(0).argmax(1)
+        predictions = network(copies).softmax(1).view(-1, len(y), data.num_classes).mean(0).argmax(1)
     return int((predictions == y).sum()) / len(y)
 
 
@@ -185,6 +186,7 @@ class Trainer:
                 raise ValueError(
                     f"{config.factory} must return a logit for each of the {fitting.num_classes} classes, got {width}"
                 )
+            own_inputs(model)
         optimizer = make_optimizer(config, model, device)
         noise = ShardNoise(BatchNoise(stream(config.seed, "noise", device=device)), processes)
         parts = (model, config.method, optimizer, noise, processes, config.clip, config.weight_perturbation)

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from rhobust.data import Dataset
 from rhobust.files import check_regular, open_regular, parse_json, read_json, write_json, write_whole
 from rhobust.models import build_model, fill_weights
+from rhobust.models.foreign import Foreign, for_evaluation
 from rhobust.records import read_rows
 from rhobust.runtime import resolve_device
 from rhobust.training.config import TrainConfig, config_from_json, config_to_json
@@ -82,7 +83,7 @@ class Run:
             activation=self.config.activation,
             seed=self.config.seed,
         )
-        return fill_weights(network, self.folder / WEIGHTS).to(resolve_device(device)).eval()
+        return for_evaluation(fill_weights(network, self.folder / WEIGHTS), resolve_device(device))
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -234,10 +235,11 @@ def file_hash(path: Path) -> str:
 def weights_fingerprint(model: nn.Module) -> str:
     """Sixteen hex digits that name a module's parameters and buffers: equal weights, equal name, on any device."""
     digest = hashlib.sha256()
-    for name, tensor in sorted(model.state_dict().items()):
-        content = tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(content.data)
+    with Foreign("the network must have weights to read, but it raised"):
+        for name, tensor in sorted(model.state_dict().items()):
+            content = tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
+            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+            digest.update(content.data)
     return digest.hexdigest()[:16]
 
 

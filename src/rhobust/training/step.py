@@ -14,6 +14,7 @@ from torch.nn.utils import clip_grad_norm_
 
 from rhobust.attacks.gradient import label_losses
 from rhobust.methods import Loss, Method, RepeatableLoss
+from rhobust.models.foreign import Foreign
 from rhobust.models.fused import ConvNorm, EvalCopy
 from rhobust.models.inference import CompiledCopy, WithEvalCopy
 from rhobust.noise import BatchNoise, Noise
@@ -50,16 +51,19 @@ class TrainingStep:
             share: This process's fraction of the whole batch, a scalar; 1 for a single process.
         """
         self.optimizer.zero_grad(set_to_none=True)
-        loss = _check_loss(self.loss(x, y))
-        self._differentiate(loss, share)
-        if self.perturbation:
-            if not isinstance(loss, RepeatableLoss):
-                raise ValueError("the method's loss must be a rhobust.methods.RepeatableLoss to perturb the weights")
-            with perturbed(self.model, self.perturbation):
-                self.optimizer.zero_grad(set_to_none=True)
-                with self.arithmetic():
-                    again = loss.again()
-                self._differentiate(again, share)
+        with Foreign("the network, or the training method, raised", x):
+            loss = _check_loss(self.loss(x, y))
+            self._differentiate(loss, share)
+            if self.perturbation:
+                if not isinstance(loss, RepeatableLoss):
+                    raise ValueError(
+                        "the method's loss must be a rhobust.methods.RepeatableLoss to perturb the weights"
+                    )
+                with perturbed(self.model, self.perturbation):
+                    self.optimizer.zero_grad(set_to_none=True)
+                    with self.arithmetic():
+                        again = loss.again()
+                    self._differentiate(again, share)
         if self.clip is not None:
             clip_grad_norm_(self.model.parameters(), self.clip)
         self.optimizer.step()

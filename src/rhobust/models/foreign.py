@@ -1,0 +1,218 @@
+"""Calls of the user's own code: every error is one line that names the place, and global settings are restored."""
+
+import sysconfig
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path
+from traceback import FrameSummary, walk_tb
+from types import TracebackType
+from typing import Any
+from weakref import ReferenceType, ref
+
+import torch
+from torch import Tensor, nn
+
+REASON = 300
+"""Characters of an error's own message that are shown."""
+LOGITS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+"""Dtypes of logits."""
+_LIBRARIES = tuple(str(Path(sysconfig.get_path(name))) for name in ("stdlib", "purelib", "platlib"))
+
+
+class NetworkError(ValueError):
+    """An error of the user's own code in one line; its cause is the error itself."""
+
+
+class Foreign:
+    """Context of a call of the user's own code, which may raise anything and change global settings.
+
+    Every exception but KeyboardInterrupt, SystemExit included, becomes a `NetworkError` of one line that names the
+    error and its place. Errors that rhobust itself raised inside pass unchanged. Torch's grad mode, default dtype,
+    default device and number of threads, and Python's warning filters are restored.
+
+    Args:
+        before: Start of the line, for example "the network raised".
+        inputs: The inputs of a network, whose number and shape end the line.
+    """
+
+    def __init__(self, before: str, inputs: Tensor | None = None) -> None:
+        self.before, self.inputs = before, inputs
+
+    def __enter__(self) -> None:
+        self.settings = _settings()
+        self.filters = warnings.filters[:]
+
+    def __exit__(self, kind: type | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        now = _settings()
+        if now != self.settings:
+            _restore(now, self.settings)
+        if warnings.filters != self.filters:
+            warnings.filters[:] = self.filters  # pyrefly: ignore[unsupported-operation]
+            with warnings.catch_warnings():
+                pass  # tells Python that the filters were changed
+        if error is None or isinstance(error, KeyboardInterrupt) or _is_ours(error, traceback):
+            return
+        after = "" if self.inputs is None else f", for {_describe(self.inputs)}"
+        if isinstance(error, torch.OutOfMemoryError):
+            # The message of torch's own is long, and its cause holds the memory.
+            raise NetworkError(f"{self.before} an error: the device is out of memory{after}") from None
+        raise NetworkError(f"{self.before} {_reason(error)}{_place(traceback)}{after}") from error
+
+
+class Guarded(nn.Module):
+    """A network whose every call is checked: errors are one line, inputs stay unchanged, outputs are logits.
+
+    The first call gets a copy of its inputs. A network that changes it works in place, and gets a copy at every call; a
+    network that does so at a later call only is refused. Nothing waits for the device, unless `compare` is set.
+
+    Args:
+        network: Any network, from inputs `(n, ...)` to logits `(n, classes)`.
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, x: Tensor, *, compare: bool = False) -> Tensor:
+        """The logits of inputs.
+
+        Args:
+            x: Inputs.
+            compare: Compare the inputs with a copy, which also shows changes that torch does not count.
+        """
+        if torch.compiler.is_compiling():
+            return self.network(x)
+        known = _known(self.network)
+        copied = x.clone() if compare or known is None or known.in_place or x.is_inference() else x
+        version = None if copied.is_inference() else copied._version
+        with Foreign("the network raised", x):
+            logits = self.network(copied)
+        changed = version is not None and copied._version != version
+        if known is None or compare:
+            known = _remember(self.network, in_place=changed or (compare and not torch.equal(copied, x)))
+        elif changed and not known.in_place:
+            raise NetworkError("the network must not change its inputs in place at some calls only, but it does")
+        check_logits(logits, x)
+        width = known.widths.setdefault(x.shape[1:], logits.shape[1])
+        if logits.shape[1] != width:
+            raise NetworkError(
+                f"the network must return {width} logits per input, as at its first call, got {logits.shape[1]}"
+            )
+        # A network may return the same memory at every call, and comparing two calls would compare it with itself.
+        return logits if logits.requires_grad else logits.clone()
+
+
+@dataclass
+class KnownNetwork:
+    """What the calls of a network showed."""
+
+    network: ReferenceType[nn.Module]
+    in_place: bool
+    """Whether it changes its inputs."""
+    widths: dict[torch.Size, int] = field(default_factory=dict)
+    """How many logits it returns, by the shape of an input."""
+
+
+_KNOWN: dict[int, KnownNetwork] = {}
+"""By the network's id: a module may compare by value, and have no hash."""
+
+
+def _known(network: nn.Module) -> KnownNetwork | None:
+    known = _KNOWN.get(id(network))
+    return known if known is not None and known.network() is network else None
+
+
+def _remember(network: nn.Module, *, in_place: bool) -> KnownNetwork:
+    key = id(network)
+    known = _KNOWN[key] = KnownNetwork(ref(network, lambda _: _KNOWN.pop(key, None)), in_place)
+    return known
+
+
+def guard(network: nn.Module) -> nn.Module:
+    """The network with every call checked."""
+    return network if isinstance(network, Guarded) else Guarded(network)
+
+
+def for_evaluation(network: nn.Module, device: torch.device | None = None) -> nn.Module:
+    """The network in evaluation mode, moved to a device if one is given."""
+    with Foreign("the network must be movable and have an evaluation mode, but it raised"):
+        if device is not None:
+            network.to(device)
+        network.eval()
+    return network
+
+
+def own_inputs(network: nn.Module) -> None:
+    """Let a network that is known to work in place have copies of its inputs at every call from now on."""
+    known = _known(network)
+    if known is not None and known.in_place:
+        network.register_forward_pre_hook(_copy_inputs)
+
+
+def _copy_inputs(_: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(one.clone() if isinstance(one, Tensor) else one for one in inputs)
+
+
+def check_logits(logits: Any, x: Tensor) -> None:
+    """Raise unless a network's output for inputs is a dense floating-point tensor of one row per input."""
+    if not isinstance(logits, Tensor) or logits.is_nested:
+        given = "a nested tensor" if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
+    elif logits.dim() != 2 or len(logits) != len(x):
+        given = f"the shape {tuple(logits.shape)}"
+    elif logits.dtype not in LOGITS:
+        given = f"the dtype {str(logits.dtype).removeprefix('torch.')}"
+    elif logits.layout != torch.strided or logits.device != x.device:
+        given = "a sparse tensor" if logits.layout != torch.strided else f"logits on the device {logits.device}"
+    else:
+        return
+    raise NetworkError(
+        f"the network must return floating-point logits of shape (n, classes), got {given} for {_describe(x)}"
+    )
+
+
+def _settings() -> tuple[Any, ...]:
+    return torch.is_grad_enabled(), torch.get_default_dtype(), torch.get_default_device(), torch.get_num_threads()
+
+
+def _restore(now: tuple[Any, ...], before: tuple[Any, ...]) -> None:
+    setters = (torch.set_grad_enabled, torch.set_default_dtype, torch.set_default_device, torch.set_num_threads)
+    for setter, is_now, was in zip(setters, now, before, strict=True):
+        if is_now != was:
+            setter(was)
+
+
+def _is_ours(error: BaseException, traceback: TracebackType | None) -> bool:
+    """Whether rhobust itself refused something, in words for the user."""
+    if not isinstance(error, ValueError | FloatingPointError):
+        return False
+    names = [frame.f_globals.get("__name__", "") for frame, _ in walk_tb(traceback)]
+    return isinstance(error, NetworkError) or names[-1].startswith("rhobust.")
+
+
+def _reason(error: BaseException) -> str:
+    """The type of an error and the first line of its message."""
+    try:
+        lines = str(error).strip().splitlines() or [""]
+    except Exception:  # a message of the user's own that fails too
+        lines = [""]
+    text = " ".join(lines[0].split())
+    shown = "".join(one if one.isprintable() else repr(one)[1:-1] for one in text[:REASON])
+    return f"{type(error).__name__}: {shown}" if shown else type(error).__name__
+
+
+def _place(traceback: TracebackType | None) -> str:
+    """The innermost line of the user's own code, or else of a library that is neither torch nor rhobust."""
+    frames = [
+        FrameSummary(frame.f_code.co_filename, line, frame.f_code.co_name, lookup_line=False)
+        for frame, line in walk_tb(traceback)
+        if frame.f_globals.get("__name__", "").partition(".")[0] not in ("torch", "rhobust", "importlib")
+        and not frame.f_code.co_filename.startswith("<frozen")
+    ]
+    own = [frame for frame in frames if not frame.filename.startswith(_LIBRARIES)] or frames
+    return f" in {Path(own[-1].filename).name}:{own[-1].lineno} ({own[-1].name})" if own else ""
+
+
+def _describe(x: Tensor) -> str:
+    dtype = str(x.dtype).removeprefix("torch.")
+    count = "one input" if len(x) == 1 else f"{len(x)} inputs"
+    return f"{count} of shape {'x'.join(map(str, x.shape[1:]))} ({dtype})"
