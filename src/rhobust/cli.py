@@ -18,6 +18,8 @@ import traceback
 from collections.abc import Iterator, Sequence
 from typing import Any, get_args
 
+from rhobust.launch import launched
+
 COMMANDS = {
     "quickstart": "train, attack and certify three models on real digits and write a report (a few minutes, CPU)",
     "data": "list, get and check data sets",
@@ -64,14 +66,14 @@ def run(arguments: Sequence[str]) -> int:
             raise ValueError(f"the command must be one of {', '.join(COMMANDS)}, got {name}")
         module = importlib.import_module(f"rhobust.commands.{name.replace('-', '_')}")
         command = parse(module.COMMAND, name, list(arguments[1:]))
+        launched()
         result = command.run()
-        if os.environ.get("RANK", "0") != "0":
-            return 0  # of several processes that torchrun started, the first one speaks
-        if command.common.json:
-            sys.stdout.write(json.dumps(result, allow_nan=False) + "\n")
-        else:
-            command.show(result)
-        sys.stdout.flush()
+        if not _follows():
+            if command.common.json:
+                sys.stdout.write(json.dumps(result, allow_nan=False) + "\n")
+            else:
+                command.show(result)
+            sys.stdout.flush()
         # Why a result, though it was computed and shown, must not be used; None for nearly all.
         failure = command.failure(result) if hasattr(command, "failure") else None
         if failure:
@@ -91,6 +93,14 @@ def run(arguments: Sequence[str]) -> int:
         sys.stderr.write(f"rhobust: interrupted; {again} goes on where it stopped\n")
         return 130
     return 0
+
+
+def _follows() -> bool:
+    """Whether this is one of several processes that met, and not the first, which speaks for them."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return False
+    return distributed.get_rank() > 0
 
 
 def _message(error: Exception) -> str:

@@ -161,7 +161,12 @@ def write_whole(path: Path, content: str | bytes) -> None:
 
 def write_json(path: Path, document: Any) -> None:
     """Write one readable JSON document, whole; NaN and infinity are refused."""
-    write_whole(path, json.dumps(document, indent=2, allow_nan=False) + "\n")
+    write_whole(path, format_json(document))
+
+
+def format_json(document: Any) -> bytes:
+    """A readable JSON document; NaN and infinity are refused."""
+    return (json.dumps(document, indent=2, allow_nan=False) + "\n").encode()
 
 
 @contextmanager

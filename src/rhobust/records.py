@@ -10,16 +10,15 @@ import gzip
 import hashlib
 import json
 import math
-import os
 import zlib
-from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rhobust.files import naming, open_regular, parse_json, read_file, unzip, write_whole
-from rhobust.lock import one_writer
+from rhobust.files import open_regular, parse_json, read_file, unzip, write_whole
+from rhobust.lock import LostError, Ownership, identity, owned
 
 Row = dict[str, Any]
 PLAIN, COMPRESSED = ".jsonl", ".jsonl.gz"
@@ -195,6 +194,10 @@ class RecordWriter:
 
     The file's name is kind, label and the hash of the settings, so the same evaluation finds its own file again.
     Nothing is written before the first row: several processes may look at a record that one of them writes.
+
+    Guarantee: rows are added by the owner of the record's lock only, and only to the file that this writer knows. If
+    another process took the lock over, or changed the file, `append`, `rewrite` and `finish` raise `LostError` and the
+    record stays as the other one left it.
     """
 
     def __init__(self, folder: Path, kind: str, label: str, settings: Row) -> None:
@@ -206,11 +209,13 @@ class RecordWriter:
         self.kind, self.settings = kind, settings
         self.rows: list[Row] = []
         self.summary: Row | None = None
+        self._owner: Ownership | None = None
         self.read()
 
     def read(self) -> None:
         """Read the file again."""
         self.rows, self.summary, self._begun = [], None, False
+        self._known = identity(self.path)
         content = self._held()
         if b"\n" not in content:
             return
@@ -226,7 +231,7 @@ class RecordWriter:
     def part(self, name: str) -> "RecordWriter":
         """A writer of a part of this record, in a file of its own that no reader takes for a whole record."""
         part = copy.copy(self)
-        part.path = self.path.with_name(f"{self.path.name}.part-{name}")
+        part.path, part._owner = self.path.with_name(f"{self.path.name}.part-{name}"), None
         part.read()
         return part
 
@@ -242,54 +247,87 @@ class RecordWriter:
     def _header(self) -> str:
         return json.dumps({"kind": self.kind, "settings": self.settings}, allow_nan=False) + "\n"
 
-    def _begin(self) -> None:
-        """Write the header, or drop the half line that a kill left."""
-        content = self._held()
-        end = content.rfind(b"\n") + 1
-        if end == 0:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(self.path, self._header())
-        elif end < len(content):
-            with self.path.open("r+b") as file:
-                file.truncate(end)
-
     def rewrite(self, rows: Iterable[Row]) -> None:
         """Replace all rows, atomically."""
-        self.rows = list(rows)
-        write_whole(self.path, self._header() + _lines(self.rows))
+        rows = list(rows)
+        with self._ownership() as owner:
+            self._put(owner, (self._header() + _lines(rows)).encode())
+        self.rows = rows
+
+    def remove(self) -> None:
+        """Remove the file, of a part whose rows were merged."""
+        with self._ownership() as owner:
+            owner.check()
+            self.path.unlink(missing_ok=True)
+        self.read()
 
     def append(self, rows: Iterable[Row]) -> None:
         """Append rows and flush them to the disk."""
         if self.summary is not None:
             raise ValueError(f"{self.path} must be unfinished to take more rows, but it has its summary")
         rows = list(rows)
-        self._write(_lines(rows))
+        text = _lines(rows)
+        with self._ownership() as owner:
+            self._write(owner, text)
         self.rows += rows
 
     def finish(self, summary: Row) -> None:
         """Add the end line; the file is complete from then on, and a later change shows in its digest."""
-        self._write("")
         json.dumps(summary, allow_nan=False)  # refuses what JSON has no word for
-        self._write(end_line(self.path.read_bytes(), summary))
+        with self._ownership() as owner:
+            self._write(owner, "")
+            self._write(owner, end_line(self.path.read_bytes(), summary))
         self.summary = summary
 
     def record(self, summary: Row | None = None) -> Record:
         """What the file holds now; with a summary that is not written yet, what it is going to hold."""
         return Record(self.path, self.kind, self.settings, self.rows, self.summary if summary is None else summary)
 
-    def locked(self, wanted: bool = True) -> AbstractContextManager[None]:
-        """Keep other processes from writing this record; of several processes of one evaluation the first one asks."""
-        name = self.path.name.removesuffix(COMPRESSED).removesuffix(PLAIN)
-        return one_writer(self.path, name) if wanted else nullcontext()
+    @contextmanager
+    def owned(self, *, wait: float = 0.0, notify: Callable[[str], None] | None = None) -> Iterator[None]:
+        """Keep other processes from writing this record, and read what they left.
 
-    def _write(self, text: str) -> None:
+        Args:
+            wait: Seconds to wait for another writer.
+            notify: Gets one line when the waiting begins.
+
+        Raises:
+            BusyError: Another process is writing it.
+        """
+        with owned(self._lock, self.path, wait=wait, notify=notify) as self._owner:
+            try:
+                self.read()
+                yield
+            finally:
+                self._owner = None
+
+    def check_owner(self) -> None:
+        """Raise `LostError` if another process took this record over."""
+        if self._owner is not None:
+            self._owner.check()
+
+    @property
+    def _lock(self) -> Path:
+        """One lock for the plain file and the compressed one; not named like a part."""
+        return self.path.with_name(f"{self.path.name.removesuffix('.gz').replace(PLAIN, '')}.lock")
+
+    def _ownership(self) -> AbstractContextManager[Ownership]:
+        return owned(self._lock, self.path) if self._owner is None else nullcontext(self._owner)
+
+    def _put(self, owner: Ownership, content: bytes) -> None:
+        """Put a whole file in the place of the one that this writer knows."""
+        if identity(self.path) != self._known:
+            raise LostError(f"{self.path} was changed by another process while this one was writing it: stopped")
+        owner.replace(self.path, content)
+        self._known, self._begun = identity(self.path), True
+
+    def _write(self, owner: Ownership, text: str) -> None:
         if not self._begun:
-            self._begin()
-            self._begun = True
-        with naming(self.path), self.path.open("ab") as file:
-            file.write(text.encode())
-            file.flush()
-            os.fsync(file.fileno())
+            # A copy of the whole lines: an earlier owner that wakes up writes to the file that was replaced.
+            content = self._held()
+            self._put(owner, content[: content.rfind(b"\n") + 1] or self._header().encode())
+        if text and self._known is not None:
+            self._known = owner.append(self.path, self._known, text.encode())
 
 
 def _number(value: Any) -> int | float:

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from rhobust.launch import launched
 from rhobust.version import VERSION
 
 
@@ -17,7 +18,7 @@ def resolve_device(device: torch.device | str) -> torch.device:
     if device == "auto":
         if not torch.cuda.is_available():
             return torch.device("cpu")
-        if "LOCAL_RANK" in os.environ:
+        if launched() and os.environ.get("LOCAL_RANK", "").isdecimal():
             torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
             return torch.device("cuda", torch.cuda.current_device())
         return torch.device("cuda")

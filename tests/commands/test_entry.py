@@ -4,6 +4,7 @@ import gzip
 
 import pytest
 
+from rhobust import launch
 from rhobust.cli import run
 from rhobust.records import RecordWriter, is_finished, read_record
 from rhobust.version import VERSION
@@ -14,10 +15,41 @@ def test_the_version_is_one_line(capsys):
     assert capsys.readouterr().out == f"rhobust {VERSION}\n"
 
 
-def test_of_several_processes_only_the_first_prints(monkeypatch, capsys):
-    monkeypatch.setenv("RANK", "1")
+@pytest.mark.parametrize(
+    "stray", [{"RANK": "1"}, {"WORLD_SIZE": "4", "MASTER_ADDR": "a"}, {"LOCAL_RANK": "x"}, {"SLURM_PROCID": "3"}]
+)
+def test_a_stray_rank_is_noticed_and_silences_nothing(monkeypatch, capsys, stray):
+    for name, value in stray.items():
+        monkeypatch.setenv(name, value)
+    launch._notice.cache_clear()
     assert run(["data", "list"]) == 0
-    assert capsys.readouterr().out == ""
+    out, err = capsys.readouterr()
+    assert "digits" in out
+    name, value = next(iter(stray.items()))
+    assert err.startswith(f"rhobust: '{name}={value}' in the environment is ignored: without ")
+    assert err.count("\n") == 1
+
+
+def test_a_single_process_of_a_launcher_is_no_stray_one(monkeypatch, capsys):
+    for name, value in launch.SINGLE.items():
+        monkeypatch.setenv(name, value)
+    assert not launch.launched()
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(("rank", "world"), [("2", "2"), ("-1", "2"), ("one", "2"), ("0", "0")])
+def test_a_rank_that_is_none_of_the_world_is_refused(monkeypatch, capsys, rank, world):
+    for name, value in {"RANK": rank, "WORLD_SIZE": world, "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}.items():
+        monkeypatch.setenv(name, value)
+    assert run(["data", "list"]) == 2
+    assert f"RANK must be a number from 0 to WORLD_SIZE - 1, got RANK='{rank}'" in capsys.readouterr().err
+
+
+def test_a_command_that_met_nobody_speaks_whatever_its_rank(monkeypatch, capsys):
+    for name, value in {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}.items():
+        monkeypatch.setenv(name, value)
+    assert run(["data", "list"]) == 0
+    assert "digits" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("asked", [True, False])

@@ -1,8 +1,6 @@
 """The walk: what a kill leaves is taken up, and several processes write the record of one."""
 
 import json
-import os
-import platform
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -14,7 +12,8 @@ from evaluation.killing import ENVIRONMENT, killed
 from rhobust.cli import run as cli
 from rhobust.evaluation import Evaluation, Untargeted, engine, run
 from rhobust.progress import no_progress
-from rhobust.records import RecordWriter, read_record
+from rhobust.records import read_record
+from rhobust.training.distributed import Processes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +60,16 @@ class Doubling:
         return run(Double(), Untargeted(self.folder), progress=no_progress)
 
 
+class Alone(Processes):
+    """One of several processes, the others of which were killed: it waits for nobody."""
+
+    def wait(self):
+        pass
+
+    def after_first(self, action):
+        pass
+
+
 @pytest.fixture
 def whole(tmp_path):
     (tmp_path / "whole").mkdir()
@@ -79,9 +88,8 @@ def test_an_example_of_which_a_row_is_missing_is_evaluated_again_with_its_block(
 def test_parts_of_killed_processes_are_taken_up_by_any_number(tmp_path, whole, monkeypatch):
     killed = Doubling(tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr(engine, "_meet", lambda world: None)
         for rank in (2, 1):
-            patch.setattr(engine, "_place", lambda rank=rank: (rank, 3))
+            patch.setattr(engine, "_join", lambda rank=rank: Alone(rank, 3))
             assert killed().summary is None
     assert killed.asked == [2, 5, 8, 1, 4, 7]
     assert sorted(path.name[-11:] for path in tmp_path.glob("*part*")) == ["part-1-of-3", "part-2-of-3"]
@@ -139,28 +147,3 @@ def test_two_processes_write_the_record_of_one(folder, uninterrupted):
     assert without_time(path) == without_time(uninterrupted)
     assert len({row["index"] for row in read_record(path).rows}) == 150
     path.unlink()
-
-
-def test_a_record_has_one_writer(tmp_path):
-    writer = RecordWriter(tmp_path, "double", "", {"seed": 0})
-    with writer.locked(), pytest.raises(ValueError, match="must have one writer, but process"), writer.locked():
-        pytest.fail("two writers")
-    with writer.locked():
-        pass
-    assert not list(tmp_path.glob("*.lock"))
-
-
-def test_the_lock_of_a_process_that_is_gone_is_taken_over(tmp_path):
-    done = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, text=True)
-    writer = RecordWriter(tmp_path, "double", "", {"seed": 0})
-    lock = tmp_path / f"{writer.path.name.removesuffix('.jsonl')}.lock"
-    for owner in (
-        {"host": platform.node(), "process": int(done.stdout)},
-        {"host": platform.node(), "process": os.getpid()},
-    ):
-        lock.write_text(json.dumps(owner))
-        with writer.locked():
-            assert json.loads(lock.read_text())["process"] == os.getpid()
-    lock.write_text(json.dumps({"host": "another machine", "process": 1}))
-    with pytest.raises(ValueError, match="process 1 on another machine is writing it"), writer.locked():
-        pytest.fail("two writers")

@@ -6,10 +6,18 @@ from typing import Annotated, Any
 
 import tyro
 
-from rhobust.commands.options import Common, CommonOptions, print_table, print_warnings, record_document
+from rhobust.commands.options import Writing, WritingOptions, print_table, print_warnings, record_document
 from rhobust.commands.target import FLAT, TargetOptions
 from rhobust.data import Pairs, load_pairs, pair_distances
-from rhobust.evaluation import MeasureDistance, MeasureShift, Untargeted, distance_summary, run
+from rhobust.evaluation import (
+    Evaluation,
+    MeasureDistance,
+    MeasureShift,
+    Target,
+    Untargeted,
+    distance_summary,
+    run,
+)
 from rhobust.formatting import format_interval, format_number
 
 
@@ -37,15 +45,14 @@ class MeasureShiftCommand:
     """Class numbers of images in arrays, an .npy file. Without labels the run's test data are certified."""
     network: Annotated[NetworkOptions, FLAT] = field(default_factory=NetworkOptions)
     evaluation: Annotated[MeasureShift, FLAT] = field(default_factory=MeasureShift)
-    common: CommonOptions = Common()
+    common: WritingOptions = Writing()
 
     def run(self) -> dict[str, Any]:
         if self.network.run is None and self.network.model is None:
             return self._distances()
         target = self.network.target(self.common)
         pairs = self._pairs(channels=target.data.shape[0])
-        record = run(self.evaluation, target.with_pairs(pairs), progress=self.common.progress)
-        return record_document(record)
+        return self._run(self.evaluation, target.with_pairs(pairs))
 
     def _distances(self) -> dict[str, Any]:
         """What needs no network: the distances alone."""
@@ -57,9 +64,12 @@ class MeasureShiftCommand:
         pairs, alpha = self._pairs(channels=None), self.evaluation.alpha
         if self.network.out is not None:
             where = Untargeted(self.network.out, pairs=pairs)
-            return record_document(run(MeasureDistance(alpha=alpha), where, progress=self.common.progress))
+            return self._run(MeasureDistance(alpha=alpha), where)
         shift = distance_summary(pair_distances(pairs.before, pairs.after), pairs, alpha)
         return {"record": None, "kind": "measure-shift", "settings": {}, "summary": {"shift": shift}}
+
+    def _run(self, evaluation: Evaluation, target: Target | Untargeted) -> dict[str, Any]:
+        return record_document(run(evaluation, target, progress=self.common.progress, wait=self.common.wait))
 
     def _pairs(self, channels: int | None) -> Pairs:
         return load_pairs(self.before, self.after, labels=self.labels, channels=channels, progress=self.common.progress)

@@ -27,7 +27,16 @@ class Common:
         return no_progress if self.quiet else None
 
 
+@dataclass(frozen=True)
+class Writing(Common):
+    """What every command takes that trains or writes records."""
+
+    wait: bool = False
+    """Wait for another process that is writing the same record or run; default: leave with one line and exit code 2."""
+
+
 CommonOptions = Annotated[Common, tyro.conf.arg(name="")]
+WritingOptions = Annotated[Writing, tyro.conf.arg(name="")]
 
 
 def record_document(record: Record) -> dict[str, Any]:

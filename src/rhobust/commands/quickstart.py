@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from rhobust.attacks import EOT, PGD, AnyAttack
-from rhobust.commands.options import Common, CommonOptions, print_table, record_document
+from rhobust.commands.options import Writing, WritingOptions, print_table, record_document
 from rhobust.evaluation import Attack, Certify, CertifyShift, Evaluation, Target
 from rhobust.evaluation import run as evaluate
 from rhobust.formatting import format_number
@@ -35,7 +35,7 @@ class Quickstart:
     """Noise samples per certificate."""
     seed: int = 0
     """Decides every random choice."""
-    common: CommonOptions = Common()
+    common: WritingOptions = Writing()
 
     def run(self) -> dict[str, Any]:
         device = resolve_device(self.common.device)
@@ -52,14 +52,15 @@ class Quickstart:
                 schedule="cosine",
                 seed=self.seed,
             )
-            run = train(config, self.out / kind_of(type(method)), device=device, resume=True, progress=progress)
+            folder = self.out / kind_of(type(method))
+            run = train(config, folder, device=device, resume=True, progress=progress, wait=self.common.wait)
             # The undefended model is smoothed with the same noise as the others, so that all meet the same tests.
             target = Target.from_run(run.folder, device=device, sigma=SIGMA)
             sample: dict[str, Any] = {"limit": self.limit, "seed": self.seed}
             evaluations: list[Evaluation] = [Attack(attack=attack, radii=RADII, **sample) for attack in ATTACKS]
             evaluations.append(Certify(procedure="fixed", radii=RADII, n=self.n, **sample))
             evaluations.append(CertifyShift(eps=EPS, draws=50, seed=self.seed))
-            records = [evaluate(evaluation, target, progress=progress) for evaluation in evaluations]
+            records = [evaluate(one, target, progress=progress, wait=self.common.wait) for one in evaluations]
             runs.append(run.folder)
             results.append({"run": str(run.folder), "records": [record_document(record) for record in records]})
         page = write_report(runs, self.out / "report.html", title="rhobust quickstart: digits")

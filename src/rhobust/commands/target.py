@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from rhobust.commands.options import Common, CommonOptions, print_warnings, record_document
+from rhobust.commands.options import Common, Writing, WritingOptions, print_warnings, record_document
 from rhobust.evaluation import Evaluation, Target, run
 from rhobust.records import Record
 
@@ -140,7 +140,8 @@ def evaluation_command(
     """
 
     def run_command(self: Any) -> dict[str, Any]:
-        record = run(self.evaluation, self.target.target(self.common), progress=self.common.progress)
+        target, common = self.target.target(self.common), self.common
+        record = run(self.evaluation, target, progress=common.progress, wait=common.wait)
         return {**record_document(record), **({} if after is None else after(record, self.target))}
 
     def show_result(self: Any, result: dict[str, Any]) -> None:
@@ -155,7 +156,7 @@ def evaluation_command(
         [
             ("target", Annotated[target, FLAT], field(default_factory=target)),
             ("evaluation", Annotated[evaluation, FLAT], field(default_factory=evaluation)),
-            ("common", CommonOptions, field(default_factory=Common)),
+            ("common", WritingOptions, field(default_factory=Writing)),
         ],
         frozen=True,
         namespace=members,

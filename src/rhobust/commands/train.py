@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from rhobust.commands.options import Common, CommonOptions
+from rhobust.commands.options import Writing, WritingOptions
 from rhobust.training import TrainConfig, resolve_device, train
 
 
@@ -21,7 +21,7 @@ class Train:
     """Folder of the data sets; default: $RHOBUST_DATA, else a cache folder."""
     resume: bool = False
     """Continue an unfinished run in the folder."""
-    common: CommonOptions = Common()
+    common: WritingOptions = Writing()
 
     def run(self) -> dict[str, Any]:
         run = train(
@@ -31,6 +31,7 @@ class Train:
             root=self.root,
             resume=self.resume,
             progress=self.common.progress,
+            wait=self.common.wait,
         )
         return {"run": str(run.folder), "id": run.config.run_id, "model_hash": run.model_hash, "metrics": run.metrics()}
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from rhobust.commands.options import Common, CommonOptions, print_table, print_warnings, record_document
+from rhobust.commands.options import Writing, WritingOptions, print_table, print_warnings, record_document
 from rhobust.commands.target import FLAT, RunsOptions
 from rhobust.evaluation import Transfer, surprising_transfers, transfer_matrix
 
@@ -14,11 +14,11 @@ class TransferCommand:
 
     networks: Annotated[RunsOptions, FLAT] = field(default_factory=RunsOptions)
     evaluation: Annotated[Transfer, FLAT] = field(default_factory=Transfer)
-    common: CommonOptions = Common()
+    common: WritingOptions = Writing()
 
     def run(self) -> dict[str, Any]:
         targets = self.networks.targets(self.common)
-        records = transfer_matrix(self.evaluation, targets, progress=self.common.progress)
+        records = transfer_matrix(self.evaluation, targets, progress=self.common.progress, wait=self.common.wait)
         return {
             "runs": [str(folder) for folder in self.networks.runs],
             "records": [record_document(record) for record in records],

@@ -1,9 +1,11 @@
 """What is evaluated: a network, its smoothing noise, its test data, and the folder for the records."""
 
+import os
 import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -13,8 +15,9 @@ from torch import nn
 
 from rhobust.certificates import Smoothing, VoteCounter, native_dtype
 from rhobust.data import Dataset, Pairs, load
-from rhobust.evaluation.answers import check_answers
+from rhobust.evaluation.answers import ANSWERS, check_answers
 from rhobust.files import read_json, write_json
+from rhobust.lock import owned
 from rhobust.models import load_model
 from rhobust.models.foreign import Foreign, for_evaluation
 from rhobust.models.fused import FastCopy
@@ -29,6 +32,8 @@ from rhobust.version import VERSION
 
 T = TypeVar("T")
 
+PATIENCE = 60.0
+"""Seconds to wait for another process that compares its network with the folder's."""
 WHERE_IT_IS = torch.device("meta")
 """Stands for the device that holds a network's weights."""
 
@@ -294,7 +299,12 @@ class Target:
 
     def check_unchanged(self) -> None:
         """Refuse a folder whose records are of a network of the user's own that answers otherwise than this one."""
-        if self.factory is not None:
+        if self.factory is None:
+            return
+        # Two processes with different networks must not both find the folder empty; one that cannot write only reads.
+        writable = not self.folder.exists() or os.access(self.folder, os.W_OK)
+        answers = self.folder / ANSWERS
+        with owned(answers.with_suffix(".lock"), answers, wait=PATIENCE) if writable else nullcontext():
             check_answers(
                 self.folder, self.model, self.data.shape, self.device, name=self.name, model_hash=self.model_hash
             )

@@ -106,7 +106,7 @@ class Transfer(Evaluation):
 
 
 def transfer_matrix(
-    evaluation: Transfer, targets: Sequence[Target], *, progress: ProgressCallback | None = None
+    evaluation: Transfer, targets: Sequence[Target], *, progress: ProgressCallback | None = None, wait: bool = False
 ) -> list[Record]:
     """Attack each network once and count the predictions of all: one record per attacked network, in its folder.
 
@@ -114,13 +114,14 @@ def transfer_matrix(
         evaluation: The attack and whose predictions count.
         targets: The networks, all with the same test data.
         progress: Progress callback; default: shown on stderr.
+        wait: If another process is writing a record, wait for it and continue from what it left.
     """
     rows = [target.with_predictors(targets) for target in targets]
     for row in rows:
         evaluation.resolve(row)  # refuse before anything is computed
     if not rows:
         raise ValueError("a transfer attack needs at least two runs, got 0")
-    return [run(evaluation, row, progress=progress) for row in rows]
+    return [run(evaluation, row, progress=progress, wait=wait) for row in rows]
 
 
 def rows_of(rows: Sequence[Row], model_hash: str) -> list[Row]:

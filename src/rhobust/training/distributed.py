@@ -1,13 +1,20 @@
 """Data-parallel training: each process takes its rows of every batch, and gradients are summed."""
 
-import os
+from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
+from functools import cache
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from rhobust.launch import launched
 from rhobust.noise import BatchNoise
+
+PATIENCE = timedelta(days=7)
+"""How long a process waits for the others; torchrun ends them all when one fails."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +58,23 @@ class Processes:
     def wait(self) -> None:
         """Wait for all processes."""
         if self.world > 1:
-            dist.barrier()
+            dist.barrier(_patient_group())
+
+    def after_first(self, action: Callable[[], Any]) -> None:
+        """Let the first process act while all wait; where it fails, all fail with the same line."""
+        failure: Exception | None = None
+        if self.first:
+            try:
+                action()
+            except Exception as error:  # raised again below
+                failure = error
+        if self.world > 1:
+            message = [None if failure is None else str(failure)]
+            dist.broadcast_object_list(message, src=0, group=_patient_group())
+            if failure is None and message[0] is not None:
+                failure = ValueError(message[0])
+        if failure is not None:
+            raise failure
 
 
 @dataclass
@@ -72,8 +95,18 @@ class ShardNoise:
 
 def join_processes(device: torch.device) -> Processes:
     """The processes started by torchrun, or a single process."""
-    if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
+    if not launched():
         return Processes()
     if not dist.is_initialized():
-        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+        try:
+            dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+        except (RuntimeError, ValueError) as error:
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            raise ValueError(f"MASTER_ADDR and MASTER_PORT must lead to the other processes, but {reason}") from None
     return Processes(dist.get_rank(), dist.get_world_size())
+
+
+@cache
+def _patient_group() -> Any:
+    """All processes, on the CPU: they only wait for each other."""
+    return dist.new_group(backend="gloo", timeout=PATIENCE)

@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from rhobust.attacks import EOT, PGD
 from rhobust.data import Dataset, augment, channel_statistics, cutmix, epoch_batches, load, to_unit
+from rhobust.lock import Ownership, owned
 from rhobust.methods import WRM
 from rhobust.models import build_model
 from rhobust.models.foreign import own_inputs
@@ -27,8 +28,8 @@ from rhobust.training.config import TrainConfig, config_to_json, train_command
 from rhobust.training.distributed import Processes, ShardNoise, join_processes
 from rhobust.training.run import (
     CONFIG,
+    LOCK,
     RESUME,
-    WEIGHTS,
     Run,
     check_folder,
     create_run_folder,
@@ -84,6 +85,7 @@ def train(
     root: Path | str | None = None,
     resume: bool = False,
     progress: ProgressCallback | None = None,
+    wait: bool = False,
 ) -> Run:
     """Train a network into a run folder; a finished run of the same config is returned unchanged.
 
@@ -92,6 +94,8 @@ def train(
     Every random choice comes from a stream named by (seed, purpose, epoch), so an epoch does not depend on
     interruptions, nor on the number of processes started by torchrun.
 
+    A run folder has one writer at a time, over all machines that share it.
+
     Args:
         config: The training configuration.
         out: The run folder.
@@ -99,38 +103,59 @@ def train(
         root: Folder of the data sets; default: $RHOBUST_DATA or the cache folder.
         resume: Continue an unfinished run in the folder.
         progress: Progress callback; default: progress bars on stderr.
+        wait: If another process is training in the folder, wait for it and use what it left.
 
     Raises:
-        ValueError: The config does not fit the data or the folder.
+        ValueError: The config does not fit the data or the folder, another process is training in it (`BusyError`), or
+            one took it over (`LostError`).
         FloatingPointError: The loss became infinite or not a number.
     """
     out, device = Path(out), resolve_device(device)
-    run = Run(out, config)
+    run, processes = Run(out, config), join_processes(device)
     if run.finished:
         check_folder(run, resume=resume)
         return run
     _check_method(config)
-    processes = join_processes(device)
-    if processes.first and (out / CONFIG).exists():
-        check_folder(run, resume=resume)
-    data = load(config.data, "train", root=root, progress=progress)
+    with ExitStack() as stack:
+        notify = stack.enter_context(progress_or_default(progress if processes.first else no_progress))
+        owners: list[Ownership] = []
+
+        def own() -> None:
+            patience = math.inf if wait else 0.0
+            owners.append(stack.enter_context(owned(out / LOCK, out, wait=patience, notify=notify)))
+            if (out / CONFIG).exists():
+                check_folder(run, resume=resume)
+
+        processes.after_first(own)
+        if not run.finished:  # another process may have finished it meanwhile
+            _train(run, device, root, processes, owners[0] if owners else None, notify)
+    processes.wait()
+    return run
+
+
+def _train(
+    run: Run,
+    device: torch.device,
+    root: Path | str | None,
+    processes: Processes,
+    owner: Ownership | None,
+    notify: ProgressCallback,
+) -> None:
+    config = run.config
+    data = load(config.data, "train", root=root, progress=notify)
     fitting, measured = split_validation(data, config)
-    trainer = Trainer.start(run, fitting.to(device), measured.to(device), device, processes)
+    trainer = Trainer.start(run, fitting.to(device), measured.to(device), device, processes, owner)
     environment = {**describe_environment(device), "command": train_command(config)}
-    folder = create_run_folder(run, environment) if processes.first else nullcontext()
-    with folder, progress_or_default(progress if processes.first else no_progress) as notify:
+    with nullcontext() if owner is None else create_run_folder(run, environment, owner):
         if isinstance(config.method, WRM) and config.activation != "elu":
             notify("warning: WRM's theory needs a smooth network; activation elu is the paper's choice")
         while len(trainer.metrics) < config.epochs:
             row = trainer.epoch()
             note = f"loss {row['loss']:.4f}  accuracy {row['accuracy']:.3f}"
             notify(ProgressEvent(f"train {config.run_id}", row["epoch"], config.epochs, "epochs", note))
-    if processes.first:
+    if owner is not None:
         trainer.model.load_state_dict(trainer.kept or trainer.deployed())
-        save_weights(run.folder / WEIGHTS, trainer.model, data, config)
-        (run.folder / RESUME).unlink(missing_ok=True)
-    processes.wait()
-    return run
+        save_weights(run, trainer.model, data, owner)
 
 
 def _check_method(config: TrainConfig) -> None:
@@ -156,6 +181,8 @@ class Trainer:
     step: TrainingStep
     noise: ShardNoise
     processes: Processes
+    owner: Ownership | None
+    """Writes the run's files; None in all processes but the first."""
     metrics: list[dict[str, Any]]
     average: dict[str, Tensor]
     """Exponential moving average of the weights; empty without one."""
@@ -166,7 +193,13 @@ class Trainer:
 
     @classmethod
     def start(
-        cls, run: Run, fitting: Dataset, measured: Dataset, device: torch.device, processes: Processes
+        cls,
+        run: Run,
+        fitting: Dataset,
+        measured: Dataset,
+        device: torch.device,
+        processes: Processes,
+        owner: Ownership | None = None,
     ) -> "Trainer":
         """Build everything, and load the last checkpoint if there is one."""
         config = run.config
@@ -193,7 +226,7 @@ class Trainer:
         step = TrainingStep(*parts)
         if config.fast and device.type == "cuda":
             step = CompiledStep(*parts, size=len(processes.rows(torch.arange(config.batch_size))))
-        trainer = cls(run, fitting, measured, model, optimizer, step, noise, processes, [], {}, {})
+        trainer = cls(run, fitting, measured, model, optimizer, step, noise, processes, owner, [], {}, {})
         if config.average:
             trainer.average = _copy(model)
         saved = load_checkpoint(run.folder / RESUME, device)
@@ -233,17 +266,17 @@ class Trainer:
         if config.keep != "last" and self.is_best(row):
             self.kept = {name: tensor.clone() for name, tensor in self.deployed().items()}
         self.metrics.append(row)
-        if self.processes.first:
-            save_metrics(self.run, self.metrics)
-            self._checkpoint()
+        if self.owner is not None:
+            save_metrics(self.run, self.metrics, self.owner)
+            self._checkpoint(self.owner)
         return row
 
-    def _checkpoint(self) -> None:
+    def _checkpoint(self, owner: Ownership) -> None:
         """Save a checkpoint, unless saving took more than its fraction of the time recently."""
         start = time.perf_counter()
         if start - self.saved_at < self.saving_seconds / CHECKPOINT_SHARE:
             return
-        save_checkpoint(self.run, self.model, self.optimizer, self.average, self.kept, self.metrics)
+        save_checkpoint(self.run, self.model, self.optimizer, self.average, self.kept, self.metrics, owner)
         self.saved_at = time.perf_counter()
         self.saving_seconds = self.saved_at - start
 

@@ -5,7 +5,7 @@ import io
 import json
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +17,8 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from rhobust.data import Dataset
-from rhobust.files import check_regular, open_regular, parse_json, read_json, write_json, write_whole
+from rhobust.files import check_regular, format_json, open_regular, parse_json, read_json, write_json
+from rhobust.lock import LostError, Ownership
 from rhobust.models import build_model, fill_weights
 from rhobust.models.foreign import Foreign, for_evaluation
 from rhobust.records import read_rows
@@ -26,6 +27,8 @@ from rhobust.training.config import TrainConfig, config_from_json, config_to_jso
 from rhobust.training.received import check_received
 
 CONFIG, METRICS, RESUME = "config.json", "metrics.jsonl", "resume.pt"
+LOCK = "train.lock"
+"""Lock of the training that writes a run folder."""
 WEIGHTS = "model.safetensors"
 """File of a run's weights."""
 ENVIRONMENT = "environment.json"
@@ -159,30 +162,30 @@ def check_folder(run: Run, *, resume: bool) -> None:
 
 
 @contextmanager
-def create_run_folder(run: Run, environment: dict[str, Any]) -> Iterator[None]:
-    """Create a run folder, or use an existing one; a new one is removed on failure before the first epoch is saved."""
+def create_run_folder(run: Run, environment: dict[str, Any], owner: Ownership) -> Iterator[None]:
+    """Begin a run in its folder, or use the one that is there; a failure before the first epoch is saved undoes it."""
     if (run.folder / CONFIG).exists():
         yield
         return
-    there = run.folder.exists()
-    run.folder.mkdir(parents=True, exist_ok=True)
     try:
-        write_json(run.folder / ENVIRONMENT, environment)
+        owner.replace(run.folder / ENVIRONMENT, format_json(environment))
         # The config is written last: a folder with a config is complete.
-        write_json(run.folder / CONFIG, {"rhobust": environment["rhobust"], **config_to_json(run.config)})
+        config = {"rhobust": environment["rhobust"], **config_to_json(run.config)}
+        owner.replace(run.folder / CONFIG, format_json(config))
         yield
+    except LostError:
+        raise  # the files are another process's
     except BaseException:
         if not (run.folder / METRICS).exists():
+            owner.check()
             for name in (CONFIG, ENVIRONMENT):
                 (run.folder / name).unlink(missing_ok=True)
-            if not there:
-                with suppress(OSError):  # it holds other files
-                    run.folder.rmdir()
         raise
 
 
-def save_weights(path: Path, model: nn.Module, data: Dataset, config: TrainConfig) -> None:
-    """Write the weights and the metadata needed to rebuild the network, atomically."""
+def save_weights(run: Run, model: nn.Module, data: Dataset, owner: Ownership) -> None:
+    """Write the weights and the metadata needed to rebuild the network, atomically: the run is finished."""
+    config = run.config
     description = {
         "model": config.model,
         "activation": config.activation,
@@ -191,7 +194,8 @@ def save_weights(path: Path, model: nn.Module, data: Dataset, config: TrainConfi
         "sigma": config.sigma,
     }
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
-    write_whole(path, save(tensors, metadata={"rhobust": json.dumps(description)}))
+    owner.replace(run.folder / WEIGHTS, save(tensors, metadata={"rhobust": json.dumps(description)}))
+    (run.folder / RESUME).unlink(missing_ok=True)
 
 
 def weights_metadata(path: Path) -> dict[str, Any]:
@@ -250,17 +254,18 @@ def save_checkpoint(
     average: dict[str, Tensor],
     kept: dict[str, Tensor],
     metrics: list[dict[str, Any]],
+    owner: Ownership,
 ) -> None:
     """Write a checkpoint, atomically."""
     buffer = io.BytesIO()
     state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "metrics": metrics}
     torch.save({**state, "average": average, "kept": kept}, buffer)
-    write_whole(run.folder / RESUME, buffer.getvalue())
+    owner.replace(run.folder / RESUME, buffer.getvalue())
 
 
-def save_metrics(run: Run, metrics: list[dict[str, Any]]) -> None:
+def save_metrics(run: Run, metrics: list[dict[str, Any]], owner: Ownership) -> None:
     """Write the metrics of all epochs so far, atomically."""
-    write_whole(run.folder / METRICS, "".join(json.dumps(row) + "\n" for row in metrics))
+    owner.replace(run.folder / METRICS, "".join(json.dumps(row) + "\n" for row in metrics).encode())
 
 
 def load_checkpoint(path: Path, device: torch.device) -> dict[str, Any] | None:
