@@ -165,7 +165,11 @@ def write_json(path: Path, document: Any) -> None:
 
 
 def format_json(document: Any) -> bytes:
-    """A readable JSON document; NaN and infinity are refused."""
+    r"""A readable JSON document; NaN and infinity are refused.
+
+    >>> format_json({"seed": 0})
+    b'{\n  "seed": 0\n}\n'
+    """
     return (json.dumps(document, indent=2, allow_nan=False) + "\n").encode()
 
 
