@@ -160,6 +160,8 @@ def _record(path: Path, content: bytes) -> Record:
         if end.keys() != {"summary"}:
             digest = str(end.get("digest", ""))
             intact = content[last:] == end_line(content[:last], summary).encode()
+    if rows and rows[-1].keys() == {"void"}:
+        raise DamagedRecordError(f"{path} is void and proves nothing, delete it to evaluate again: {rows[-1]['void']}")
     if any("summary" in row for row in rows):
         raise DamagedRecordError(f"{path} must end after its summary line, but more lines follow it")
     return Record(path, lines[0]["kind"], lines[0]["settings"], rows, summary, intact, digest)
@@ -278,6 +280,11 @@ class RecordWriter:
             self._write(owner, "")
             self._write(owner, end_line(self.path.read_bytes(), summary))
         self.summary = summary
+
+    def void(self, reason: str) -> None:
+        """Add a last line after which no reader takes the rows, and no writer continues them."""
+        with self._ownership() as owner:
+            self._write(owner, _lines([{"void": reason}]))
 
     def record(self, summary: Row | None = None) -> Record:
         """What the file holds now; with a summary that is not written yet, what it is going to hold."""

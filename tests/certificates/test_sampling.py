@@ -18,9 +18,10 @@ from rhobust.certificates import (
     noise_kind,
     sample_losses,
 )
-from rhobust.certificates.sampling import BY_ROWS, CHUNK, ROWS
+from rhobust.certificates.sampling import BY_ROWS, ROWS
 from rhobust.data import to_unit
 from rhobust.noise import grid_block, normal_block, stream_key
+from rhobust.proofs.procedures import CHUNK
 
 
 def votes(model, images, indices=None, *, draws=150, sigma=0.25, noise="grid"):
@@ -136,7 +137,7 @@ class Broken(nn.Module):
 def test_nan_is_an_error_never_a_vote(grey_images):
     with pytest.raises(ValueError, match="returned NaN"):
         votes(Broken(2, float("nan")), grey_images.images)
-    with pytest.raises(ValueError, match=r"logits must have the shape \(n, 2\), got \(256, 3\)"):
+    with pytest.raises(ValueError, match=r"logits must have the shape \(256, 2\), one row per input, got \(256, 3\)"):
         votes(Broken(3, 0.0), grey_images.images)
 
 

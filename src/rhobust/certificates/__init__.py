@@ -6,10 +6,13 @@ from rhobust.certificates.claim import BoundedLoss as BoundedLoss
 from rhobust.certificates.claim import ClippedCrossEntropy as ClippedCrossEntropy
 from rhobust.certificates.claim import ZeroOne as ZeroOne
 from rhobust.certificates.claim import sample_losses as sample_losses
+from rhobust.certificates.independence import PROBES as PROBES
+from rhobust.certificates.independence import check_batch_independence as check_batch_independence
 from rhobust.certificates.measured_shift import certify_measured_shift as certify_measured_shift
 from rhobust.certificates.measured_shift import measure_shift as measure_shift
+from rhobust.certificates.repeats import BatchDependenceError as BatchDependenceError
+from rhobust.certificates.repeats import Repeats as Repeats
 from rhobust.certificates.sampling import VoteCounter as VoteCounter
-from rhobust.certificates.sampling import check_batch_independence as check_batch_independence
 from rhobust.certificates.schedule import count_votes as count_votes
 from rhobust.certificates.shift import ShiftProcedure as ShiftProcedure
 from rhobust.certificates.shift import certify_shift as certify_shift

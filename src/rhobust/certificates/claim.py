@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from rhobust.certificates.repeats import Repeats
 from rhobust.certificates.sampling import VoteCounter
 from rhobust.certificates.schedule import UniformSchedule, check_names
-from rhobust.certificates.spec import Smoothing, arithmetic
-from rhobust.models.inference import frozen
+from rhobust.certificates.spec import Smoothing
 from rhobust.noise import stream_key
 from rhobust.settings import check_count
 
@@ -73,6 +73,7 @@ def sample_losses(
     indices: Sequence[int],
     draws: int,
     purpose: str,
+    repeats: Repeats | None = None,
 ) -> SampledLosses:
     """Loss of every noise sample at every point, under the same noise that `count_votes` uses for these names.
 
@@ -85,25 +86,26 @@ def sample_losses(
         indices: The examples' names in their data set, one per row.
         draws: Noise samples per example.
         purpose: What the samples are for.
+        repeats: Inputs to evaluate again, so that a network that is no function of one input is found; default: none.
 
     Raises:
         ValueError: The network's logits are not numbers, or a loss is outside [0, bound].
+        BatchDependenceError: Inputs that were evaluated again have other logits.
     """
     check_count("draws", draws)
     check_names(indices, images)
     values: list[Tensor] = []
     wrong = torch.zeros(len(images), dtype=torch.int64, device=images.device)
     finite = torch.ones((), dtype=torch.bool, device=images.device)
-    counter = VoteCounter(model, images, smoothing)
+    counter = VoteCounter(model, images, smoothing, repeats)
     schedule = UniformSchedule(indices, draws, purpose, smoothing.num_classes)
-    with frozen(model) as frozen_model, arithmetic(smoothing.dtype, images.device):
-        while blocks := schedule.next_blocks(counter.rows):
-            sizes = torch.tensor([len(block) for block in blocks])
-            owner = torch.tensor([block.position for block in blocks]).repeat_interleave(sizes).to(images.device)
-            logits = frozen_model(counter.noisy_batch(blocks))[: len(owner)]
-            finite &= ~logits.isnan().any()
-            values.append(loss(logits, y[owner]).double())
-            wrong += torch.bincount(owner[logits.argmax(1) != y[owner]], minlength=len(images))
+    while blocks := schedule.next_blocks(counter.room):
+        sizes = torch.tensor([len(block) for block in blocks])
+        owner = torch.tensor([block.position for block in blocks]).repeat_interleave(sizes).to(images.device)
+        logits = counter.logits(blocks)
+        finite &= ~logits.isnan().any()
+        values.append(loss(logits, y[owner]).double())
+        wrong += torch.bincount(owner[logits.argmax(1) != y[owner]], minlength=len(images))
     if not finite:
         raise ValueError("logits must be numbers, but the network returned NaN: no loss was counted")
     found = torch.cat(values).view(len(images), draws).cpu().numpy()

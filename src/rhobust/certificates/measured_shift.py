@@ -2,7 +2,9 @@
 
 from torch import Tensor, nn
 
-from rhobust.certificates.sampling import PROBES, VoteCounter, check_batch_independence
+from rhobust.certificates.independence import PROBES, check_batch_independence
+from rhobust.certificates.repeats import Repeats
+from rhobust.certificates.sampling import VoteCounter
 from rhobust.certificates.shift import count_errors, infer_num_classes
 from rhobust.certificates.spec import Dtype, Smoothing, noise_kind
 from rhobust.data import check_images, class_numbers, pair_distances
@@ -41,7 +43,7 @@ def certify_measured_shift(
 
     Guarantee: `MeasuredCertificate`. The test points must be drawn independently and not used in training; the images
     before the change must be drawn independently from the same distribution, and may be the test points themselves.
-    Raises if the model is batch-dependent (e.g. BatchNorm in training mode).
+    Raises if the model is batch-dependent (e.g. BatchNorm in training mode), keeps state or draws its own noise.
 
     Args:
         model: The base network, from inputs in [0, 1] to logits.
@@ -63,9 +65,10 @@ def certify_measured_shift(
     if noise_kind(after) != noise_kind(x):
         raise ValueError(f"after must hold 8-bit values where x does, got {noise_kind(after)} and {noise_kind(x)}")
     smoothing = Smoothing.for_images(x, sigma, infer_num_classes(model, x), seed=seed, dtype=dtype)
-    check_batch_independence(VoteCounter(model, x[:PROBES], smoothing))
+    repeats = Repeats()
+    check_batch_independence(VoteCounter(model, x[:PROBES], smoothing, repeats))
     return MeasuredCertificate.from_counts(
-        count_errors(model, x, y, smoothing, indices=range(len(x)), draws=draws),
+        count_errors(model, x, y, smoothing, indices=range(len(x)), draws=draws, repeats=repeats),
         pair_distances(before, after),
         draws=draws,
         sigma=sigma,

@@ -1,4 +1,4 @@
-"""Monte Carlo votes of the base network under noise, and the check that the network is batch-independent.
+"""Monte Carlo votes of the base network under noise.
 
 A noise sample is named by (seed, purpose, index, chunk) and its place in the chunk, so no count depends on batches.
 """
@@ -6,14 +6,16 @@ A noise sample is named by (seed, purpose, index, chunk) and its place in the ch
 import copy
 import time
 import warnings
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from rhobust.certificates.blocks import ForwardPass, PendingVotes, SampleBlock
+from rhobust.certificates.repeats import Repeats
 from rhobust.certificates.spec import Dtype, Smoothing, arithmetic, check_dtype, noise_kind
 from rhobust.data import to_unit
 from rhobust.models.foreign import Foreign, guard
@@ -31,6 +33,7 @@ from rhobust.noise import (
 )
 from rhobust.proofs.procedures import CHUNK
 
+T = TypeVar("T")
 ROWS = {"cpu": 256, "cuda": 8192}
 """Rows of a forward pass: one fixed shape, so that an example's votes do not depend on what it is batched with."""
 PIXELS = 3 * 32 * 32
@@ -39,54 +42,8 @@ BY_ROWS = {"cpu": False, "cuda": True}
 """Whether grid noise is generated for all rows of a batch at once (counter-based), or stream by stream."""
 WARM_UP = 3
 """Passes before a CUDA graph capture: compilation and allocation happen in them."""
-PROBES = 16
-"""Images on which batch independence is checked."""
-TOLERANCE = {"float32": 1e-4, "tf32": 1e-2, "float16": 2e-2, "bfloat16": 1e-1}
-"""Change of a logit, relative to the largest one, that rounding can explain in each arithmetic."""
-
-
-@dataclass(frozen=True, slots=True)
-class SampleBlock:
-    """Noise samples `first` to `stop` of one chunk of one example's stream."""
-
-    position: int
-    """The image's position in the counter's images."""
-    index: int
-    """The image's name in its data set."""
-    purpose: str
-    """What the samples are for; samples of different purposes are independent."""
-    chunk: int
-    first: int
-    stop: int
-    end: int
-    """Samples of the chunk that are needed in all: this block may be cut short by the end of a batch."""
-
-    def __len__(self) -> int:
-        return self.stop - self.first
-
-
-def next_block(position: int, index: int, purpose: str, *, start: int, stop: int, room: int) -> SampleBlock:
-    """The samples from `start` on, as many as one chunk and the room in the batch allow."""
-    chunk, first = divmod(start, CHUNK)
-    end = min(CHUNK, stop - chunk * CHUNK)
-    return SampleBlock(position, index, purpose, chunk, first, min(end, first + room), end)
-
-
-@dataclass(frozen=True)
-class PendingVotes:
-    """The votes of a batch of sample blocks, possibly still being copied from the device."""
-
-    votes: Tensor
-    ready: torch.cuda.Event | None
-
-    def result(self) -> np.ndarray:
-        """Votes of each block for each class, int64 `(blocks, classes)`; waits for the device."""
-        if self.ready is not None:
-            self.ready.synchronize()
-        votes = self.votes.numpy()
-        if votes[:, -1].any():
-            raise ValueError("logits must be numbers, but the network returned NaN: no vote was counted")
-        return votes[:, :-1]
+SHARE = 128
+"""One row in so many is evaluated again in a later pass."""
 
 
 class VoteCounter:
@@ -94,15 +51,18 @@ class VoteCounter:
 
     Every forward pass has one fixed shape, in evaluation mode and in the arithmetic of the smoothing. The samples of an
     example come from the streams (seed, purpose, index, chunk), so the votes of a block do not depend on the rest of
-    its batch. Noise, network and counts stay on the device; the votes are copied to the host asynchronously.
+    its batch. Noise, network and counts stay on the device; the votes are copied to the host asynchronously. Every pass
+    must return one row of logits per input.
 
     Args:
         model: The base network, from inputs in [0, 1] to logits.
         images: uint8 or float images, `(n, ...)`, on the network's device; multiples of 1/255 for grid noise.
         smoothing: The noise and the arithmetic.
+        repeats: Inputs to evaluate again in later passes, so that a network that is no function of one input is found;
+            their rows get no vote. Default: none, for a network that may draw its own noise.
     """
 
-    def __init__(self, model: nn.Module, images: Tensor, smoothing: Smoothing) -> None:
+    def __init__(self, model: nn.Module, images: Tensor, smoothing: Smoothing, repeats: Repeats | None = None) -> None:
         check_dtype(smoothing.dtype, images.device)
         if smoothing.noise == "grid" and noise_kind(images) != "grid":
             raise ValueError(
@@ -111,6 +71,9 @@ class VoteCounter:
         self.model, self.smoothing, self.device = guard(model), smoothing, images.device
         self.shape = tuple(images.shape[1:])
         self.rows = batch_rows(self.device, self.shape)
+        self.repeats = repeats
+        self.room = self.rows if repeats is None else self.rows - max(1, self.rows // SHARE)
+        """Rows of a pass that vote; the others repeat inputs of earlier passes."""
         self.images = images
         self.graph: torch.cuda.CUDAGraph | None = None
         self._cached_noise: tuple[int, Tensor] = (-1, images[:0])
@@ -121,31 +84,23 @@ class VoteCounter:
             self.base = self.base.flatten(1)
             self.thresholds = grid_thresholds(smoothing.sigma, self.device)
             self.values = grid_values(smoothing.sigma, self.device)
-        self._step: Callable[[Tensor], Tensor] = self._draw_and_vote
-        self._vote_step: Callable[[Tensor, Tensor], Tensor] = self._vote
+        self._step: Callable[..., ForwardPass] = self._draw_and_vote if self._noise_by_rows else self._vote
         if smoothing.compiled:
             with Foreign("the network must be compiled from a copy, but copying it raised"):
                 self.model = _fast_copy(model, smoothing.dtype)
             # Fixed shapes and no fallback: what was compiled is what is certified.
             self._step = torch.compile(self._step, dynamic=False)
-            self._vote_step = torch.compile(self._vote_step, dynamic=False)
 
     def count(self, blocks: Sequence[SampleBlock]) -> PendingVotes:
-        """Generate the noise, evaluate the network and count; together the blocks may have at most `rows` samples."""
-        with torch.no_grad(), ExitStack() as stack:
-            if self.device.type == "cuda":
-                stack.enter_context(torch.cuda.device(self.device))
-            if self.graph is None:
-                stack.enter_context(frozen(self.model))
-                stack.enter_context(arithmetic(self.smoothing.dtype, self.device))
-            if self._noise_by_rows:
-                votes = self._launch(self._row_plan(blocks))
-            else:
-                owner = torch.full((self.rows,), len(blocks))
-                sizes = torch.tensor([len(block) for block in blocks])
-                owner[: int(sizes.sum())] = torch.arange(len(blocks)).repeat_interleave(sizes)
-                votes = self._evaluate(self._vote_step, self.noisy_batch(blocks), owner.to(self.device))
-            return self._fetch(votes[: len(blocks)])
+        """Generate the noise, evaluate the network and count; together the blocks may have at most `room` samples."""
+        done, compare = self._forward(blocks)
+        return self._fetch(done.votes[: len(blocks)], done.seen, compare)
+
+    def logits(self, blocks: Sequence[SampleBlock]) -> Tensor:
+        """The network's logits for the samples of the blocks, row by row."""
+        done, compare = self._forward(blocks)
+        compare(done.seen.cpu())
+        return done.logits[: sum(map(len, blocks))]
 
     def warm_up(self) -> None:
         """Compile and capture before anything is timed."""
@@ -153,14 +108,62 @@ class VoteCounter:
 
     def seconds_per_sample(self) -> float:
         """Time per noise sample, estimated from one full batch."""
-        blocks = [SampleBlock(0, 0, "warm-up", chunk, 0, CHUNK, CHUNK) for chunk in range(self.rows // CHUNK)]
+        sizes = [min(CHUNK, self.room - start) for start in range(0, self.room, CHUNK)]
+        blocks = [SampleBlock(0, 0, "warm-up", chunk, 0, size, size) for chunk, size in enumerate(sizes)]
         start = time.perf_counter()
         self.count(blocks).result()
-        return (time.perf_counter() - start) / self.rows
+        return (time.perf_counter() - start) / self.room
 
-    def logits(self, noisy: Tensor) -> Tensor:
-        """The network's logits for a batch; a failure is raised as a ValueError of one line."""
-        return self._checked(self._evaluate(self.model, noisy))
+    def plain_logits(self, batch: Tensor) -> Tensor:
+        """The network's logits for a batch of any size, in the arithmetic of the smoothing but not compiled."""
+        with torch.no_grad(), frozen(self.model), arithmetic(self.smoothing.dtype, self.device):
+            return self._checked(self._evaluate(self.model, batch), len(batch))
+
+    def certified_logits(self, blocks: Sequence[SampleBlock], order: np.ndarray, last: Tensor) -> Tensor:
+        """The logits of a whole pass, computed as in counting: compiled, and captured, where the smoothing says so.
+
+        Args:
+            blocks: Samples for all rows.
+            order: The order in which they are evaluated.
+            last: Inputs in the place of those last rows that do not vote.
+        """
+        with self._running():
+            inputs = self._inputs(blocks)
+            places = torch.from_numpy(order).to(self.device)
+            arranged = (inputs[0][:, places],) if self._noise_by_rows else (inputs[0][places], inputs[1])
+            return self._launch(*arranged, last, self._to_device(np.zeros(len(last), dtype=np.int64))).logits.clone()
+
+    @contextmanager
+    def _running(self) -> Iterator[None]:
+        with torch.no_grad(), ExitStack() as stack:
+            if self.device.type == "cuda":
+                stack.enter_context(torch.cuda.device(self.device))
+            if self.graph is None:
+                stack.enter_context(frozen(self.model))
+                stack.enter_context(arithmetic(self.smoothing.dtype, self.device))
+            yield
+
+    def _forward(self, blocks: Sequence[SampleBlock]) -> tuple[ForwardPass, Callable[[Tensor], None]]:
+        """One pass, and what its reader does with the logits of the watched and the repeated rows."""
+        repeats, spare = self.repeats, self.rows - self.room
+        with self._running():
+            if repeats is None:
+                nothing = torch.zeros(0, *self.shape, device=self.device)
+                return self._launch(
+                    *self._inputs(blocks), nothing, self._to_device(np.zeros(0, dtype=np.int64))
+                ), _ignore
+            chosen = repeats.choose()
+            again = torch.zeros(spare, *self.shape, device=self.device) if chosen is None else chosen.inputs
+            places = self._to_device(repeats.places(sum(map(len, blocks)), spare))
+            done = self._launch(*self._inputs(blocks), again, places)
+            watched = repeats.watch(done.watched.clone(), chosen)
+
+        def compare(logits: Tensor) -> None:
+            watched.logits, later = np.split(logits.double().numpy(), 2)
+            if chosen is not None:
+                repeats.compare(chosen, later, dtype=self.smoothing.dtype, storage=logits.dtype)
+
+        return done, compare
 
     def noisy_batch(self, blocks: Sequence[SampleBlock]) -> Tensor:
         """The noisy images of the blocks, row by row, then padding."""
@@ -207,115 +210,107 @@ class VoteCounter:
         used = sum(sizes)
         plan[:, :used] = np.repeat(columns, sizes, axis=0).T
         plan[1, :used] = np.concatenate([np.arange(block.first, block.stop) for block in blocks])
-        rows = torch.from_numpy(plan)
-        return rows if self.device.type == "cpu" else rows.pin_memory().to(self.device, non_blocking=True)
+        return self._to_device(plan)
 
-    def _launch(self, plan: Tensor) -> Tensor:
-        if self.device.type == "cpu" or not self.smoothing.compiled:
-            return self._evaluate(self._step, plan)
+    def _inputs(self, blocks: Sequence[SampleBlock]) -> tuple[Tensor, ...]:
+        """What the step takes: a plan of the rows, or their noisy images and sample blocks."""
+        if self._noise_by_rows:
+            return (self._row_plan(blocks),)
+        owner = torch.full((self.rows,), len(blocks))
+        sizes = torch.tensor([len(block) for block in blocks])
+        owner[: int(sizes.sum())] = torch.arange(len(blocks)).repeat_interleave(sizes)
+        return self.noisy_batch(blocks), owner.to(self.device)
+
+    def _to_device(self, numbers: np.ndarray) -> Tensor:
+        found = torch.from_numpy(numbers)
+        return found if self.device.type == "cpu" else found.pin_memory().to(self.device, non_blocking=True)
+
+    def _launch(self, *inputs: Tensor) -> ForwardPass:
+        if not (self._noise_by_rows and self.smoothing.compiled and self.device.type == "cuda"):
+            return self._evaluate(self._step, *inputs)
         if self.graph is None:
-            self._capture(plan)
+            self._capture(inputs)
             if self.graph is None:
-                return self._evaluate(self._step, plan)
-        self.plan.copy_(plan)
+                return self._evaluate(self._step, *inputs)
+        for fixed, given in zip(self.static, inputs, strict=True):
+            fixed.copy_(given)
         self.graph.replay()
         return self.output
 
-    def _capture(self, plan: Tensor) -> None:
+    def _capture(self, inputs: tuple[Tensor, ...]) -> None:
         """Capture one whole pass in a CUDA graph: one launch, the same kernels and therefore the same votes."""
-        self.plan = plan.clone()
+        self.static = tuple(given.clone() for given in inputs)
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(WARM_UP):
-                self._evaluate(self._step, self.plan)
+                self._evaluate(self._step, *self.static)
         torch.cuda.current_stream().wait_stream(side)
         torch.cuda.synchronize()
         try:
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph):
-                self.output = self._step(self.plan)
+                self.output = self._step(*self.static)
             self.graph = graph
         except RuntimeError as error:
             reason = " ".join(str(error).split()[:40])
             warnings.warn(f"no CUDA graph could be captured, so votes are counted more slowly: {reason}", stacklevel=4)
 
-    def _draw_and_vote(self, plan: Tensor) -> Tensor:
-        return self._vote(self._noisy_rows(plan), plan[2])
+    def _draw_and_vote(self, plan: Tensor, again: Tensor, places: Tensor) -> ForwardPass:
+        return self._vote(self._noisy_rows(plan), plan[2], again, places)
 
     def _noisy_rows(self, plan: Tensor) -> Tensor:
         """The noisy images of a row plan."""
         steps = grid_steps(plan[3:].T, plan[1], self.base.shape[1], self.thresholds)
         return _channels_last(self.values[steps + self.base[plan[0]]].view(self.rows, *self.shape))
 
-    def _vote(self, noisy: Tensor, owner: Tensor) -> Tensor:
-        """Votes of each block; the last column counts NaN logits, the last row the padding."""
-        width = self.smoothing.num_classes
-        logits = self._checked(self.model(noisy))
+    def _vote(self, noisy: Tensor, owner: Tensor, again: Tensor, places: Tensor) -> ForwardPass:
+        """One pass.
+
+        Args:
+            noisy: The inputs; those in the last rows are replaced by `again`.
+            owner: The sample block of each row.
+            again: Inputs of an earlier pass, without a vote.
+            places: Rows to watch.
+        """
+        width, free = self.smoothing.num_classes, self.rows - len(again)
+        noisy[free:] = again
+        watched = noisy[places]  # a copy: the network may work in place
+        logits = self._checked(self.model(noisy), self.rows)
         predicted = torch.where(logits.isnan().any(1), width, logits.argmax(1))
         cell = owner * (width + 1) + predicted
         votes = torch.zeros((self.rows + 1) * (width + 1), dtype=torch.int64, device=self.device)
-        return votes.scatter_add(0, cell, torch.ones_like(cell)).view(-1, width + 1)
+        votes = votes.scatter_add(0, cell, torch.ones_like(cell)).view(-1, width + 1)
+        return ForwardPass(votes, logits, torch.cat([logits[places], logits[free:]]), watched)
 
-    def _checked(self, logits: Tensor) -> Tensor:
-        width = self.smoothing.num_classes
+    def _checked(self, logits: Tensor, rows: int) -> Tensor:
+        """The logits, if there is one row per input: a missing row would be answered by another one."""
+        expected = rows, self.smoothing.num_classes
         if not isinstance(logits, Tensor):
-            raise ValueError(f"logits must be a tensor of shape (n, {width}), got a {type(logits).__name__}")
-        if logits.dim() != 2 or logits.shape[1] != width:
-            raise ValueError(f"logits must have the shape (n, {width}), got {tuple(logits.shape)}")
+            raise ValueError(f"logits must be a tensor of shape {expected}, got a {type(logits).__name__}")
+        if logits.shape != expected:
+            raise ValueError(f"logits must have the shape {expected}, one row per input, got {tuple(logits.shape)}")
         return logits
 
-    def _evaluate(self, function: Callable[..., Tensor], *arguments: Tensor) -> Tensor:
+    def _evaluate(self, function: Callable[..., T], *arguments: Tensor) -> T:
         if not self.smoothing.compiled:
             return function(*arguments)
         with Foreign("the network must run compiled, or not be compiled, but it raised"):
             return function(*arguments)
 
-    def _fetch(self, votes: Tensor) -> PendingVotes:
+    def _fetch(self, votes: Tensor, seen: Tensor, compare: Callable[[Tensor], None]) -> PendingVotes:
         if self.device.type == "cpu":
-            return PendingVotes(votes, None)
-        copied = torch.empty(votes.shape, dtype=votes.dtype, pin_memory=True)
-        copied.copy_(votes, non_blocking=True)
+            return PendingVotes(votes, seen, compare, None)
+        host_votes, host_seen = (torch.empty(one.shape, dtype=one.dtype, pin_memory=True) for one in (votes, seen))
+        host_votes.copy_(votes, non_blocking=True)
+        host_seen.copy_(seen, non_blocking=True)
         ready = torch.cuda.Event()
         ready.record()
-        return PendingVotes(copied, ready)
+        return PendingVotes(host_votes, host_seen, compare, ready)
 
 
-def check_batch_independence(counter: VoteCounter) -> list[str]:
-    """Check batch independence: evaluate the same noisy inputs in different batches and positions, compare the logits.
-
-    A certificate is about a function of one input; votes of a batch-dependent network prove nothing about it.
-
-    Returns:
-        A warning if the logits differ by no more than rounding can explain; none if they do not differ.
-
-    Raises:
-        ValueError: They differ by more, so the network is batch-dependent or random.
-    """
-    probes = range(min(PROBES, len(counter.images)))
-    blocks = [SampleBlock(probe, probe, "alone", 0, 0, 1, 1) for probe in probes]
-    with torch.no_grad(), frozen(counter.model), arithmetic(counter.smoothing.dtype, counter.device):
-        batch = counter.noisy_batch(blocks)
-        batch = batch[torch.arange(counter.rows) % len(blocks)]
-        usual = counter.logits(batch.clone()).float()
-        scale = usual.abs().max().clamp_min(1e-6)
-        reversed_order = counter.logits(batch.flip(0)).float().flip(0)
-        other_batch = batch.clone()
-        other_batch[1::2] = 0
-        other = counter.logits(other_batch).float()[::2]
-    changes = other - usual[::2], reversed_order - usual
-    gap = max(float(change.abs().max()) for change in changes) / float(scale)
-    if gap > TOLERANCE[counter.smoothing.dtype]:
-        raise ValueError(
-            "the network must be batch-independent, but its logits depend on the other inputs of the batch, or on"
-            f" chance (by {gap:.2g} of the largest)"
-        )
-    if gap == 0:
-        return []
-    return [
-        f"the network's logits depend on an input's place in the batch by up to {gap:.1g} of the largest, which is"
-        " rounding: a vote this close to a tie may differ from batch to batch"
-    ]
+def _ignore(logits: Tensor) -> None:
+    """Nothing was repeated."""
 
 
 def batch_rows(device: torch.device, shape: Sequence[int]) -> int:

@@ -12,7 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rhobust.certificates.sampling import PendingVotes, SampleBlock, VoteCounter, next_block
+from rhobust.certificates.blocks import PendingVotes, SampleBlock, next_block
+from rhobust.certificates.repeats import Repeats
+from rhobust.certificates.sampling import VoteCounter
 from rhobust.certificates.spec import Smoothing
 from rhobust.proofs.procedures import CHUNK, Plan
 from rhobust.settings import check_count
@@ -38,7 +40,7 @@ def run_schedule(counter: VoteCounter, schedule: SamplingSchedule) -> Iterator[N
     ahead = AHEAD[counter.device.type]
     running: deque[tuple[list[SampleBlock], PendingVotes]] = deque()
     while True:
-        blocks = schedule.next_blocks(counter.rows)
+        blocks = schedule.next_blocks(counter.room)
         if blocks:
             running.append((blocks, counter.count(blocks)))
         elif not running:
@@ -80,7 +82,14 @@ class UniformSchedule:
 
 
 def count_votes(
-    model: nn.Module, images: Tensor, smoothing: Smoothing, *, indices: Sequence[int], draws: int, purpose: str
+    model: nn.Module,
+    images: Tensor,
+    smoothing: Smoothing,
+    *,
+    indices: Sequence[int],
+    draws: int,
+    purpose: str,
+    repeats: Repeats | None = None,
 ) -> Tensor:
     """Votes of the base network for each class under noise, int64 `(n, num_classes)`, on the images' device.
 
@@ -91,14 +100,16 @@ def count_votes(
         indices: The examples' names in their data set, one per row.
         draws: Noise samples per example.
         purpose: What the samples are for; samples of different purposes are independent.
+        repeats: Inputs to evaluate again, so that a network that is no function of one input is found; default: none.
 
     Raises:
         ValueError: The network's logits are not numbers, or of the wrong shape.
+        BatchDependenceError: Inputs that were evaluated again have other logits.
     """
     check_count("draws", draws)
     check_names(indices, images)
     schedule = UniformSchedule(indices, draws, purpose, smoothing.num_classes)
-    for _ in run_schedule(VoteCounter(model, images, smoothing), schedule):
+    for _ in run_schedule(VoteCounter(model, images, smoothing, repeats), schedule):
         pass
     return torch.from_numpy(schedule.votes).to(images.device)
 

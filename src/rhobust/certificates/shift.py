@@ -9,8 +9,10 @@ from torch import Tensor, nn
 
 from rhobust.bounds import betting_upper, randomized_counts
 from rhobust.certificates.claim import ClippedCrossEntropy, rounding_noise, sample_losses
+from rhobust.certificates.independence import PROBES, check_batch_independence
 from rhobust.certificates.inputs import labelled_inputs
-from rhobust.certificates.sampling import PROBES, VoteCounter, check_batch_independence
+from rhobust.certificates.repeats import Repeats
+from rhobust.certificates.sampling import VoteCounter
 from rhobust.certificates.schedule import count_votes
 from rhobust.certificates.spec import Dtype, Smoothing
 from rhobust.data import check_labels
@@ -66,7 +68,9 @@ class ShiftProcedure:
         """Alpha after the sampler's correction for this many rounds of `draws` samples at all points."""
         return self.proof.level(rounds)
 
-    def sample(self, model: nn.Module, x: Tensor, y: Tensor, *, indices: Sequence[int]) -> VoteCounts:
+    def sample(
+        self, model: nn.Module, x: Tensor, y: Tensor, *, indices: Sequence[int], repeats: Repeats | None = None
+    ) -> VoteCounts:
         """Count votes at some of the points; the counts of a point do not depend on the others.
 
         Args:
@@ -74,13 +78,17 @@ class ShiftProcedure:
             x: Inputs, uint8 or float in [0, 1].
             y: Their labels.
             indices: The points' names in the data set, one per row.
+            repeats: Inputs to evaluate again, the same object in every call; default: a new one.
         """
+        repeats = repeats or Repeats()
         claim, smoothing, draws = self.claim, self.smoothing, self.draws
         if claim.loss == "0-1":
-            return VoteCounts(count_errors(model, x, y, smoothing, indices=indices, draws=draws))
+            return VoteCounts(count_errors(model, x, y, smoothing, indices=indices, draws=draws, repeats=repeats))
         check_labels(y, smoothing.num_classes)
         loss = ClippedCrossEntropy(claim.loss_bound)
-        drawn = sample_losses(model, x, y, loss, smoothing, indices=indices, draws=draws, purpose=PURPOSE)
+        drawn = sample_losses(
+            model, x, y, loss, smoothing, indices=indices, draws=draws, purpose=PURPOSE, repeats=repeats
+        )
         mean = drawn.values.mean(axis=1)
         if claim.estimator == "majorant":
             uniform = rounding_noise(smoothing.seed, PURPOSE, indices, draws)
@@ -112,7 +120,8 @@ def certify_shift(
     """Certify the accuracy of the smoothed classifier under every distribution shift of size eps.
 
     Guarantee: `ShiftCertificate`. The points must be drawn independently from the data's distribution and not used in
-    training. Raises if the model is batch-dependent (e.g. BatchNorm in training mode).
+    training. Raises if the model is batch-dependent (e.g. BatchNorm in training mode), keeps state or
+    draws its own noise.
 
     Args:
         model: The base network, from inputs in [0, 1] to logits.
@@ -139,16 +148,24 @@ def certify_shift(
         draws=draws,
         alpha=alpha,
     )
-    check_batch_independence(VoteCounter(model, x[:PROBES], procedure.smoothing))
-    return procedure.certify(procedure.sample(model, x, y, indices=range(len(x))), eps)
+    repeats = Repeats()
+    check_batch_independence(VoteCounter(model, x[:PROBES], procedure.smoothing, repeats))
+    return procedure.certify(procedure.sample(model, x, y, indices=range(len(x)), repeats=repeats), eps)
 
 
 def count_errors(
-    model: nn.Module, x: Tensor, y: Tensor, smoothing: Smoothing, *, indices: Sequence[int], draws: int
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    smoothing: Smoothing,
+    *,
+    indices: Sequence[int],
+    draws: int,
+    repeats: Repeats | None = None,
 ) -> np.ndarray:
-    """Wrong votes of each point out of `draws` noise samples."""
+    """Wrong votes of each point out of `draws` noise samples; `repeats` as in `count_votes`."""
     check_labels(y, smoothing.num_classes)
-    votes = count_votes(model, x, smoothing, indices=indices, draws=draws, purpose=PURPOSE)
+    votes = count_votes(model, x, smoothing, indices=indices, draws=draws, purpose=PURPOSE, repeats=repeats)
     right = votes.gather(1, y[:, None]).squeeze(1)
     return (draws - right).cpu().numpy()
 

@@ -11,8 +11,10 @@ from torch import Tensor, nn
 
 from rhobust.attacks.gradient import smoothed_logits
 from rhobust.bounds.sampler import NoiseKind, corrected_alpha
+from rhobust.certificates.independence import check_batch_independence
 from rhobust.certificates.inputs import network_inputs
-from rhobust.certificates.sampling import VoteCounter, check_batch_independence
+from rhobust.certificates.repeats import Repeats
+from rhobust.certificates.sampling import VoteCounter
 from rhobust.certificates.schedule import AdaptiveSchedule, InputState, check_names, count_votes, run_schedule
 from rhobust.certificates.spec import Dtype, Smoothing
 from rhobust.data import as_float
@@ -76,7 +78,7 @@ def certify_inputs(
 ) -> list[Certificate]:
     """Certify each input; each certificate on its own is false with probability at most alpha.
 
-    Raises if the model is batch-dependent (e.g. BatchNorm in training mode).
+    Raises if the model is batch-dependent (e.g. BatchNorm in training mode), keeps state or draws its own noise.
 
     Args:
         model: The base network, from inputs in [0, 1] to logits.
@@ -87,7 +89,7 @@ def certify_inputs(
         alpha: Probability that a certificate is false.
     """
     check_names(indices, images)
-    counter = VoteCounter(model, images, smoothing)
+    counter = VoteCounter(model, images, smoothing, Repeats())
     check_batch_independence(counter)
     return list(certify_stream(counter, procedure, list(enumerate(indices)), alpha=alpha))
 
@@ -151,16 +153,25 @@ class Prediction:
 
 
 def predict_inputs(
-    model: nn.Module, images: Tensor, smoothing: Smoothing, *, indices: Sequence[int], n: int, alpha: float
+    model: nn.Module,
+    images: Tensor,
+    smoothing: Smoothing,
+    *,
+    indices: Sequence[int],
+    n: int,
+    alpha: float,
+    repeats: Repeats | None = None,
 ) -> list[Prediction]:
     """Prediction of the smoothed classifier for each input (Cohen et al., PREDICT).
 
     Guarantee: with probability at most alpha a prediction is given that is not the class most probable under noise.
+    Raises if inputs that are evaluated again get other logits (`Repeats`): the network is no function of one input.
     """
     check_level(alpha)
     check_count("n", n)
     level = corrected_alpha(alpha, sigma=smoothing.sigma, dimension=images[0].numel(), draws=n, noise=smoothing.noise)
-    counts = count_votes(model, images, smoothing, indices=indices, draws=n, purpose="predict").cpu()
+    repeats = repeats or Repeats()
+    counts = count_votes(model, images, smoothing, indices=indices, draws=n, purpose="predict", repeats=repeats).cpu()
     top = torch.topk(counts, 2, dim=1)
     return [
         Prediction(

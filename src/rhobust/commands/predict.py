@@ -8,7 +8,15 @@ import torch
 import tyro
 from torch import Tensor, nn
 
-from rhobust.certificates import Dtype, Smoothing, VoteCounter, check_batch_independence, native_dtype, predict_inputs
+from rhobust.certificates import (
+    Dtype,
+    Repeats,
+    Smoothing,
+    VoteCounter,
+    check_batch_independence,
+    native_dtype,
+    predict_inputs,
+)
 from rhobust.commands.options import Common, CommonOptions, print_table, print_warnings
 from rhobust.data import read_image
 from rhobust.models import load_model
@@ -71,13 +79,14 @@ class Predict:
             dtype=self.dtype or native_dtype(device),
             compiled=self.compiled,
         )
-        check_batch_independence(VoteCounter(network, images, smoothing))
+        repeats = Repeats()
+        check_batch_independence(VoteCounter(network, images, smoothing, repeats))
         return {
             "sigma": sigma,
             "n": self.n,
             "alpha": self.alpha,
             "dtype": smoothing.dtype,
-            "predictions": _answers(network, images, smoothing, files, classes, n=self.n, alpha=self.alpha),
+            "predictions": _answers(network, images, smoothing, files, classes, repeats, n=self.n, alpha=self.alpha),
             "warnings": [f"the network was trained with noise {trained:g} and is smoothed with {sigma:g}"]
             if trained is not None and trained != sigma
             else [],
@@ -111,12 +120,13 @@ def _answers(
     smoothing: Smoothing,
     files: tuple[Path, ...],
     classes: tuple[str, ...] | None,
+    repeats: Repeats,
     *,
     n: int,
     alpha: float,
 ) -> list[dict[str, Any]]:
     names = classes or tuple(map(str, range(smoothing.num_classes)))
-    found = predict_inputs(network, images, smoothing, indices=range(len(images)), n=n, alpha=alpha)
+    found = predict_inputs(network, images, smoothing, indices=range(len(images)), n=n, alpha=alpha, repeats=repeats)
     return [
         {
             "image": str(path),

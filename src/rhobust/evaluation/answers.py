@@ -2,17 +2,24 @@
 
 import math
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
+from rhobust.certificates.repeats import top_gaps
+from rhobust.certificates.spec import arithmetic
 from rhobust.files import read_json, write_json
 from rhobust.models.inference import frozen
+from rhobust.records import Row
 
 ANSWERS = "answers.json"
 """File that ties a folder to one network of the user's own: its logits at fixed images."""
-TOLERANCE = 0.01
-"""Largest difference of logits, relative to the largest one, that devices and versions of torch explain."""
+DTYPE = "float32"
+"""Arithmetic of those logits on every device; files of version 0.1 do not say theirs, and may hold TF32."""
+TOLERANCE = {DTYPE: (1e-4, 2e-5), None: (1e-2, 1e-2)}
+"""What devices and versions of torch explain, relative to the gap of the two largest logits, and to a logit's size."""
 
 
 def check_answers(
@@ -22,7 +29,8 @@ def check_answers(
 
     A record is found by its settings and by the fingerprint of the weights. A change of the user's code leaves both
     unchanged, and would be answered with the certificate of another network. So the folder keeps the logits of the
-    user's own network at fixed images.
+    user's own network at fixed images. A change is noticed if it moves the largest logit of an image to another class,
+    any logit by more than rounding, relative to the others of its image, or makes one finite or not finite.
 
     Args:
         folder: Folder of the records.
@@ -33,23 +41,32 @@ def check_answers(
         model_hash: Fingerprint of its weights.
     """
     path, key = folder / ANSWERS, "x".join(map(str, shape))
-    known = read_json(path) if path.exists() else {"model_hash": model_hash, "logits": {}}
-    here, there = _fixed_logits(model, shape, device), known["logits"].get(key)
-    changed = here is not None and there is not None and _differ(here, there)
+    known = _read(path) if path.exists() else {"model_hash": model_hash, "dtype": DTYPE, "logits": {}}
+    here, there = _fixed_logits(model, shape, device), _numbers(path, known["logits"].get(key))
+    changed = here is not None and there is not None and _differ(here, there, known.get("dtype"))
     if known["model_hash"] != model_hash or changed:
         raise ValueError(
             f"{folder} must hold records of one network, but {name} answers otherwise than the one that"
             f" they are about: its code or its weights were changed; choose another folder, or remove the records"
             f" and {ANSWERS}"
         )
-    if key not in known["logits"]:
-        known["logits"][key] = here
+    if key not in known["logits"] or (here is not None and there is None):
+        known["logits"][key] = None if here is None else [[_word(value) for value in row] for row in here.tolist()]
         folder.mkdir(parents=True, exist_ok=True)
         write_json(path, known)
 
 
-def _fixed_logits(model: nn.Module, shape: tuple[int, ...], device: torch.device) -> list[list[float]] | None:
-    """Logits at images that never change; None where they are not finite, or change from call to call.
+def _read(path: Path) -> Row:
+    known = read_json(path)
+    if not isinstance(known, dict) or not isinstance(known.get("logits"), dict) or "model_hash" not in known:
+        raise ValueError(f"{path} must hold a model_hash and logits, but it was changed")
+    if known.get("dtype") not in TOLERANCE:
+        raise ValueError(f"{path} must hold logits in {DTYPE}, got {known['dtype']!r}")
+    return known
+
+
+def _fixed_logits(model: nn.Module, shape: tuple[int, ...], device: torch.device) -> np.ndarray | None:
+    """Logits at images that never change; None where they change from call to call.
 
     Noise leaves [0, 1], so what a network does to such inputs, for example a clamp, must show: two of the images
     are inside, two go beyond on either side.
@@ -57,11 +74,46 @@ def _fixed_logits(model: nn.Module, shape: tuple[int, ...], device: torch.device
     ramp = torch.linspace(0, 1, math.prod(shape))
     inside = torch.stack([ramp, ramp * 7 % 1])
     images = torch.cat([inside, 3 * inside - 1]).view(4, *shape).to(device)
-    with torch.no_grad(), frozen(model) as network:
-        once, again = (network(images).double().cpu() for _ in range(2))
-    return once.tolist() if once.isfinite().all() and torch.equal(once, again) else None
+    with torch.no_grad(), frozen(model) as network, arithmetic(DTYPE, device):
+        once, again = (network(images.clone()).double().cpu().numpy() for _ in range(2))
+    return once if np.array_equal(once, again, equal_nan=True) else None
 
 
-def _differ(here: list[list[float]], there: list[list[float]]) -> bool:
-    ours, theirs = torch.tensor(here), torch.tensor(there)
-    return ours.shape != theirs.shape or bool((ours - theirs).abs().max() > TOLERANCE * theirs.abs().max())
+def _word(value: float) -> float | str:
+    """A number as JSON has it; infinity and NaN, for which it has none, as words."""
+    return value if math.isfinite(value) else str(value)
+
+
+def _numbers(path: Path, logits: Any) -> np.ndarray | None:
+    try:
+        return None if logits is None else np.array([[float(value) for value in row] for row in logits])
+    except (TypeError, ValueError):
+        raise ValueError(f"{path} must hold rows of logits, but they were changed") from None
+
+
+def _differ(ours: np.ndarray, theirs: np.ndarray, dtype: str | None) -> bool:
+    """Whether logits differ by more than rounding, image by image and up to a common offset.
+
+    The scale is the gap of the two largest finite logits, which neither a masked class nor an offset widens.
+    """
+    finite = np.isfinite(theirs)
+    if ours.shape != theirs.shape or not np.array_equal(ours[~finite], theirs[~finite], equal_nan=True):
+        return True
+    if not np.isfinite(ours[finite]).all():
+        return True
+    to_gap, to_size = TOLERANCE[dtype]
+    gaps = top_gaps(theirs)
+    scale = to_gap * np.maximum(gaps, np.median(gaps))
+    for our, their, known, allowed in zip(ours, theirs, finite, scale, strict=True):
+        if not known.any():
+            continue
+        our, their = our[known], their[known]
+        top = their.argmax()
+        # An offset of the largest logit is common to all; its size still counts as rounding.
+        size = np.abs(their - their[top]) if dtype is None else np.abs(their) + abs(their[top])
+        if (np.abs((our - our[top]) - (their - their[top])) > allowed + to_size * size).any():
+            return True
+        other = our.argmax()
+        if their[top] - their[other] > to_size * size[other]:
+            return True
+    return False

@@ -3,11 +3,12 @@
 import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from typing import Any
 
 import torch
 
+from rhobust.certificates import BatchDependenceError
 from rhobust.evaluation.base import BLOCK, Evaluation
 from rhobust.evaluation.target import Target, Untargeted
 from rhobust.lock import BusyError
@@ -77,7 +78,8 @@ def run(
 
         def finish() -> None:
             _merge(writer, examples, rows_each)
-            summary = evaluation.summarise(subject, writer.rows)
+            with _one_function(writer, processes.world):
+                summary = evaluation.summarise(subject, writer.rows)
             writer.check_owner()  # the comparison may write pictures
             summary |= evaluation.compare(subject, writer.record(summary))
             # Wall time is unknown for resumed evaluations.
@@ -113,12 +115,23 @@ def _compute(
         pieces = ([row for row in evaluation.rows(target, one, notify) if row["index"] not in done] for one in blocks)
     out = writer if world == 1 else writer.part(f"{rank}-of-{world}")
     written = 0
-    with nullcontext() if world == 1 else out.owned(wait=patience, notify=notify):
+    with nullcontext() if world == 1 else out.owned(wait=patience, notify=notify), _one_function(out, world):
         for piece in pieces:
             out.append(piece)
             written += len(piece) // rows_each
             at = len(done) + min(world * written, len(missing))
             notify(ProgressEvent(f"{evaluation.kind} {target.name}", at, len(examples), "examples"))
+
+
+@contextmanager
+def _one_function(writer: RecordWriter, world: int) -> Iterator[None]:
+    """Void the record of a network that turns out to be no function of one input: its earlier rows prove nothing."""
+    try:
+        yield
+    except BatchDependenceError as error:
+        if writer.rows or world > 1:
+            writer.void(str(error))
+        raise
 
 
 def _start_of_block(examples: Sequence[int], done: set[int], size: int) -> list[int]:

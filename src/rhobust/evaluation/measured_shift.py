@@ -11,6 +11,7 @@ from rhobust.certificates import (
     Dtype,
     MeasuredCertificate,
     MeasuredShift,
+    Repeats,
     Smoothing,
     accuracy_under_noise,
     count_errors,
@@ -88,7 +89,7 @@ class MeasureShift(Evaluation):
         pairs, examples = _pairs(target), list(examples)
         points, after = self.points(target)
         smoothing = Smoothing(target.smoothing_sigma(), target.data.num_classes, dtype=self.dtype or "float32")
-        check_target(target, smoothing)
+        repeats = check_target(target, smoothing)
         rows: dict[int, Row] = {index: {"index": index} for index in examples}
         paired = [index for index in examples if index < len(pairs)]
         if paired:
@@ -96,19 +97,21 @@ class MeasureShift(Evaluation):
             for index, distance in zip(paired, found.tolist(), strict=True):
                 rows[index]["distance"] = distance
         if asked := [index for index in examples if index < len(points)]:
-            for index, errors in zip(asked, self._wrong_votes(target, points, asked), strict=True):
+            for index, errors in zip(asked, self._wrong_votes(target, points, asked, repeats), strict=True):
                 rows[index] |= {"label": int(points.labels[index]), "errors": errors, "draws": self.draws}
             if after is not None:
-                for index, errors in zip(asked, self._wrong_votes(target, after, asked), strict=True):
+                for index, errors in zip(asked, self._wrong_votes(target, after, asked, repeats), strict=True):
                     rows[index]["errors_after"] = errors
         yield from rows.values()
 
-    def _wrong_votes(self, target: Target, data: Dataset, examples: list[int]) -> list[int]:
+    def _wrong_votes(self, target: Target, data: Dataset, examples: list[int], repeats: Repeats) -> list[int]:
         images, labels = data.images[examples].to(target.device), data.labels[examples].to(target.device)
         smoothing = Smoothing.for_images(
             images, target.smoothing_sigma(), data.num_classes, seed=self.seed, dtype=self.dtype
         )
-        return count_errors(target.model, images, labels, smoothing, indices=examples, draws=self.draws).tolist()
+        return count_errors(
+            target.model, images, labels, smoothing, indices=examples, draws=self.draws, repeats=repeats
+        ).tolist()
 
     def summarise(self, target: Target, rows: list[Row]) -> Row:
         points, after = self.points(target)

@@ -9,7 +9,9 @@ import numpy as np
 from tyro.conf import arg
 
 from rhobust.certificates import (
+    PROBES,
     Dtype,
+    Repeats,
     ShiftClaim,
     ShiftProcedure,
     Smoothing,
@@ -20,7 +22,6 @@ from rhobust.certificates import (
     native_dtype,
     noise_kind,
 )
-from rhobust.certificates.sampling import PROBES
 from rhobust.evaluation.attack import check_increasing
 from rhobust.evaluation.base import Evaluation
 from rhobust.evaluation.target import Target
@@ -94,10 +95,10 @@ class CertifyShift(Evaluation):
 
     def rows(self, target: Target, examples: Sequence[int], progress: ProgressCallback) -> Iterator[Row]:
         procedure, examples = self.procedure(target), list(examples)
-        check_target(target, procedure.smoothing)
+        repeats = check_target(target, procedure.smoothing)
         labels = target.data.labels[examples]
         images = target.data.images[examples].to(target.device)
-        counts = procedure.sample(target.model, images, labels.to(target.device), indices=examples)
+        counts = procedure.sample(target.model, images, labels.to(target.device), indices=examples, repeats=repeats)
         found = {name: getattr(counts, one) for one, name in COLUMNS.items() if getattr(counts, one) is not None}
         for position, (index, label) in enumerate(zip(examples, labels, strict=True)):
             columns = {name: column[position].item() for name, column in found.items()}
@@ -150,11 +151,13 @@ def shift_procedure(evaluation: "CertifyShift | WorstCaseCurves", claim: ShiftCl
     )
 
 
-def check_target(target: Target, smoothing: Smoothing) -> None:
-    """Refuse a batch-dependent network; each network is checked once."""
-    target.once(
-        ("batch independence", smoothing),
-        lambda: check_batch_independence(
-            VoteCounter(target.model, target.data.images[:PROBES].to(target.device), smoothing)
-        ),
-    )
+def check_target(target: Target, smoothing: Smoothing) -> Repeats:
+    """Refuse a batch-dependent network; each network is checked once. Returns what its votes are compared with."""
+
+    def check() -> Repeats:
+        repeats = Repeats()
+        images = target.data.images[:PROBES].to(target.device)
+        check_batch_independence(VoteCounter(target.model, images, smoothing, repeats))
+        return repeats
+
+    return target.once(("batch independence", smoothing), check)

@@ -13,7 +13,7 @@ from typing import Any, Self, TypeVar
 import torch
 from torch import nn
 
-from rhobust.certificates import Smoothing, VoteCounter, native_dtype
+from rhobust.certificates import Repeats, Smoothing, VoteCounter, native_dtype
 from rhobust.data import Dataset, Pairs, load
 from rhobust.evaluation.answers import ANSWERS, check_answers
 from rhobust.files import read_json, write_json
@@ -282,7 +282,7 @@ class Target:
         """The vote counter over all images of the data, made (and compiled) once."""
 
         def make() -> VoteCounter:
-            counter = VoteCounter(self.model, self.data.images.to(self.device), smoothing)
+            counter = VoteCounter(self.model, self.data.images.to(self.device), smoothing, Repeats())
             counter.warm_up()
             return counter
 

@@ -14,6 +14,7 @@ from rhobust.certificates import (
     BoundedLoss,
     ClippedCrossEntropy,
     Dtype,
+    Repeats,
     ShiftClaim,
     ShiftProcedure,
     VoteCounts,
@@ -132,16 +133,16 @@ class WorstCaseCurves(Evaluation):
 
     def rows(self, target: Target, examples: Sequence[int], progress: ProgressCallback) -> Iterator[Row]:
         procedure, examples = self.procedure(target), list(examples)
-        check_target(target, procedure.smoothing)
+        repeats = check_target(target, procedure.smoothing)
         valued: BoundedLoss = ZeroOne() if self.loss == "0-1" else ClippedCrossEntropy(procedure.claim.loss_bound)
         smoothness, _ = self._smoothness(target)
         images = target.data.images[examples].to(target.device)
         y = target.data.labels[examples].to(target.device)
-        counts = procedure.sample(target.model, images, y, indices=examples)
+        counts = procedure.sample(target.model, images, y, indices=examples, repeats=repeats)
         clean = counts.errors / self.draws if counts.losses is None else counts.losses
         counted = counts.errors if counts.rounded_losses is None else counts.rounded_losses
         attacks = [
-            _attack(target.model, images, y, valued, gamma, self.ascent, procedure, examples)
+            _attack(target.model, images, y, valued, gamma, self.ascent, procedure, examples, repeats)
             for gamma in self.ascent.gammas
         ]
         upper = [[] for _ in examples]
@@ -230,6 +231,7 @@ def _attack(
     ascent: Ascent,
     procedure: ShiftProcedure,
     block: list[int],
+    repeats: Repeats,
 ) -> dict[str, np.ndarray]:
     """Where the ascent ends at one penalty: phi, and cost and loss of the nearest point on the 8-bit grid."""
     x = to_unit(images)
@@ -251,7 +253,9 @@ def _attack(
     levels = ((x + shrink * (found.maximiser - x)).clamp(0, 1) * LEVELS).round()
     perturbed, offset = levels / LEVELS, (levels - images).double() / LEVELS
     purpose = f"curves:fresh:{gamma!r}"
-    drawn = sample_losses(model, perturbed, y, loss, smoothing, indices=block, draws=procedure.draws, purpose=purpose)
+    drawn = sample_losses(
+        model, perturbed, y, loss, smoothing, indices=block, draws=procedure.draws, purpose=purpose, repeats=repeats
+    )
     return {
         "phi": found.phi.double().cpu().numpy(),
         "squared_distance": offset.flatten(1).square().sum(1).cpu().numpy(),

@@ -1,0 +1,148 @@
+"""Whether a network is one function of one input: logits of the same input in two passes, compared up to rounding."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rhobust.certificates.spec import Dtype
+
+TOLERANCE: dict[Dtype, float] = {"float32": 1e-4, "tf32": 1e-2, "float16": 2e-2, "bfloat16": 1e-1}
+"""Change of a logit, relative to the gap of the two largest ones, that rounding explains in each arithmetic."""
+_STORAGE = {torch.float16: 4e-3, torch.bfloat16: 3e-2}
+"""Change of a logit, relative to itself or to the largest one, that rounding explains in the type of the logits."""
+_WIDE = 4e-6
+"""The same for float32 and wider types."""
+GROUPS = 64
+"""Passes whose watched inputs are remembered, besides those of the check."""
+
+
+class BatchDependenceError(ValueError):
+    """A network whose logits are no function of one input: nothing that was counted with it proves anything."""
+
+
+@dataclass(frozen=True)
+class LogitChange:
+    """The largest change of a logit between two evaluations of the same inputs, in units of its tolerance."""
+
+    ratio: float
+    """Change over tolerance: 0 where nothing changed, above 1 where rounding cannot explain it."""
+    change: float
+    tolerance: float
+
+    def refuse(self, where: str) -> None:
+        """Raise unless rounding explains the change."""
+        if self.ratio > 1:
+            raise BatchDependenceError(
+                "the network must be batch-independent, but its logits depend on the other inputs of the batch, on its"
+                f" earlier passes or on chance: {where} a logit changes by {self.change:.2g}, where rounding explains"
+                f" {self.tolerance:.2g}"
+            )
+
+
+def top_gaps(logits: np.ndarray) -> np.ndarray:
+    """Difference of the two largest finite logits of each row, `(n,)`; 0 where there are fewer than two."""
+    finite = np.where(np.isfinite(logits), logits, -np.inf)
+    two = np.partition(finite, -2, axis=1)[:, -2:] if logits.shape[1] > 1 else np.zeros((len(logits), 2))
+    known = np.isfinite(two).all(axis=1)
+    return np.where(known, np.subtract(two[:, 1], two[:, 0], where=known, out=np.zeros(len(two))), 0.0)
+
+
+def logit_change(
+    once: np.ndarray, again: np.ndarray, *, dtype: Dtype, storage: torch.dtype, typical: np.ndarray | float
+) -> LogitChange:
+    """Compare two evaluations of the same inputs, row by row and logit by logit.
+
+    The tolerance of logit j of row i is T max(gap_i, typical_i) + F max(|z_ij|, |z_i,top|): gap_i is the difference of
+    the two largest finite logits, so neither a masked class (-inf, -1e9) nor a common offset widens it for the others;
+    the second term is the rounding of the number itself. Logits that are not finite must be so, and equal, in both.
+
+    Args:
+        once: Logits, `(n, classes)`.
+        again: Logits of the same inputs in another pass.
+        dtype: Arithmetic of the network.
+        storage: Type in which the network returned the logits.
+        typical: Usual gap of such rows, so that a near tie is not held to a smaller rounding than its neighbours.
+    """
+    once, again = np.asarray(once, dtype=np.float64), np.asarray(again, dtype=np.float64)
+    finite = np.isfinite(once)
+    both = finite & np.isfinite(again)
+    strange = ~both & ~((once == again) | (np.isnan(once) & np.isnan(again)))
+    if strange.any():
+        return LogitChange(np.inf, np.inf, 0.0)
+    size = np.where(finite, np.abs(once), 0.0)
+    # The largest logit, not the largest magnitude: that of a masked class is no measure of the others.
+    top = np.take_along_axis(size, np.where(finite, once, -np.inf).argmax(axis=1)[:, None], axis=1)
+    scale = np.maximum(top_gaps(once), typical)[:, None]
+    tolerance = TOLERANCE[dtype] * scale + _STORAGE.get(storage, _WIDE) * np.maximum(size, top)
+    change = np.abs(np.subtract(once, again, where=both, out=np.zeros_like(once)))
+    ratio = np.divide(change, tolerance, where=change > 0, out=np.zeros_like(change))
+    worst = np.unravel_index(ratio.argmax(), ratio.shape)
+    return LogitChange(float(ratio[worst]), float(change[worst]), float(tolerance[worst]))
+
+
+@dataclass(eq=False)
+class WatchedInputs:
+    """A few inputs of one pass, and the logits that they had in it."""
+
+    inputs: Tensor
+    """`(rows, ...)`, on the device."""
+    logits: np.ndarray | None = None
+    """`(rows, classes)`; None until the pass has been read."""
+
+
+class Repeats:
+    """Inputs of earlier passes, which are evaluated again at other places of later batches.
+
+    Every pass watches one row in 128 at random places and evaluates as many watched rows of an earlier pass again. The
+    logits of both must be equal up to rounding (`logit_change`): otherwise the votes are not those of one function.
+
+    Detection: if the logits of a share q of the inputs change from pass to pass (chance, place, other inputs), this is
+    missed with probability at most (1 - q)^m after m repeated rows, one per 127 votes. If from some pass on a share q
+    has other logits than before (state), it is missed after 64 more passes with probability about (1 - q)^r, r = 80
+    rows on a CPU and 2,500 on a GPU: of 64 remembered passes about 40 are drawn in that time. The inputs of the check
+    before the counting are never dropped, so slow drifts show too.
+
+    One object serves one network in one arithmetic, over any number of images and calls; the network must not be
+    trained in between.
+    """
+
+    def __init__(self) -> None:
+        self.kept: list[WatchedInputs] = []
+        """Inputs of the check."""
+        self.recent: list[WatchedInputs] = []
+        self.compared = 0
+        """Rows that were evaluated again."""
+        self._random = np.random.default_rng(0)
+
+    def choose(self) -> WatchedInputs | None:
+        """The inputs that the next pass evaluates again; None in the first pass."""
+        known = [*self.kept, *self.recent]
+        return known[self._random.integers(len(known))] if known else None
+
+    def places(self, used: int, number: int) -> np.ndarray:
+        """Rows of the next pass to watch, of those in use."""
+        return self._random.integers(used, size=number)
+
+    def watch(self, inputs: Tensor, chosen: WatchedInputs | None) -> WatchedInputs:
+        """Remember inputs of a pass; if there are enough, in the place of those that it evaluated again."""
+        watched = WatchedInputs(inputs)
+        if len(self.recent) < GROUPS:
+            self.recent.append(watched)
+        else:
+            dropped = self.recent.index(chosen) if chosen in self.recent else self._random.integers(GROUPS)
+            self.recent[dropped] = watched
+        return watched
+
+    def compare(self, chosen: WatchedInputs, again: np.ndarray, *, dtype: Dtype, storage: torch.dtype) -> None:
+        """Raise unless inputs that were evaluated again have the logits that they had, up to rounding."""
+        if chosen.logits is None:
+            return  # their own pass was abandoned
+        self.compared += len(again)
+        if np.array_equal(chosen.logits, again):
+            return
+        known = [group.logits for group in (*self.kept, *self.recent) if group.logits is not None]
+        typical = float(np.median(top_gaps(np.concatenate(known))))
+        found = logit_change(chosen.logits, again, dtype=dtype, storage=storage, typical=typical)
+        found.refuse("evaluated again in another batch, the same input gets other logits;")
