@@ -6,7 +6,6 @@ from rhobust.certificates.claim import BoundedLoss as BoundedLoss
 from rhobust.certificates.claim import ClippedCrossEntropy as ClippedCrossEntropy
 from rhobust.certificates.claim import ZeroOne as ZeroOne
 from rhobust.certificates.claim import sample_losses as sample_losses
-from rhobust.certificates.independence import PROBES as PROBES
 from rhobust.certificates.independence import check_batch_independence as check_batch_independence
 from rhobust.certificates.measured_shift import certify_measured_shift as certify_measured_shift
 from rhobust.certificates.measured_shift import measure_shift as measure_shift

@@ -9,7 +9,6 @@ import numpy as np
 from tyro.conf import arg
 
 from rhobust.certificates import (
-    PROBES,
     Dtype,
     Repeats,
     ShiftClaim,
@@ -22,6 +21,7 @@ from rhobust.certificates import (
     native_dtype,
     noise_kind,
 )
+from rhobust.certificates.independence import PROBES
 from rhobust.evaluation.attack import check_increasing
 from rhobust.evaluation.base import Evaluation
 from rhobust.evaluation.target import Target
