@@ -83,7 +83,7 @@ def test_what_it_does_not_is_refused(given: dict[str, Any], message: str) -> Non
         (lambda: AutoAttack(version="plus"), "version must be one of rand, standard, got 'plus'"),
         (lambda: PaperPGD(sees="noise"), "sees must be one of base, draw, got 'noise'"),
         (lambda: Smoothing("0.25", 10), "sigma must be a number, got '0.25'"),
-        (lambda: Smoothing(float("inf"), 10), "sigma must be > 0 and finite, got inf"),
+        (lambda: Smoothing(float("inf"), 10), "sigma must be finite, got inf"),
         (lambda: Smoothing(0.25, 10, dtype="float64"), "dtype must be one of float32, .*, got 'float64'"),
         (lambda: Smoothing(0.25, 10, noise="uniform"), "noise must be one of grid, float, got 'uniform'"),
         (lambda: ShiftClaim(estimator="fast"), "estimator must be one of majorant, intervals, sample, got 'fast'"),
@@ -100,6 +100,15 @@ def test_what_it_does_not_is_refused(given: dict[str, Any], message: str) -> Non
         (lambda: WRM(steps=1.5), "steps must be an int, got 1.5"),
         (lambda: TrainConfig(Own(draws=2.5), "digits", "cnn"), r"draws must be an int, got 2\.5"),
         (lambda: TrainConfig(ERM(), 3, "cnn"), "data must be a string, got 3"),
+        (
+            lambda: TrainConfig(ERM(), "digits", "cnn", lr=1e308),
+            r"lr must be between .*, got 1e\+308",
+        ),
+        (lambda: EOT(draws=10**21), r"draws must be between -1,000,000,000 and 1,000,000,000, got 1000"),
+        (
+            lambda: TrainConfig(ERM(), "digits", "cnn", weight_decay=float("nan")),
+            "weight_decay must be finite",
+        ),
     ],
 )
 def test_every_dataclass_checks_its_fields(make: Any, message: str) -> None:
@@ -142,6 +151,7 @@ def test_sizes_come_as_floats_from_any_list_of_numbers(values: Any) -> None:
         ([], "eps must hold at least one number, got none"),
         ([0.1, float("inf")], r"eps must be finite, got 0\.1 inf"),
         ([-1], r"eps must be >= 0, got -1\.0"),
+        ([0, 1e308], r"eps must be between -1,000,000,000 and 1,000,000,000, got 1e\+308"),
     ],
 )
 def test_what_is_no_list_of_sizes_is_refused(values: Any, message: str) -> None:

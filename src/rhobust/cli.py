@@ -10,15 +10,14 @@ import io
 import json
 import os
 import re
-import shlex
 import shutil
 import sys
 import textwrap
-import traceback
 from collections.abc import Iterator, Sequence
 from typing import Any, get_args
 
 from rhobust.launch import launched
+from rhobust.terminal import FAILED, GONE, answer, catch_signals, emit, open_streams, say
 
 COMMANDS = {
     "quickstart": "train, attack and certify three models on real digits and write a report (a few minutes, CPU)",
@@ -35,63 +34,54 @@ COMMANDS = {
     "predict": "classify images by the smoothed classifier's vote, or abstain",
     "report": "write one self-contained HTML page about runs",
 }
-TRACEBACK = "RHOBUST_TRACEBACK"
 ONE_COLUMN = 129
 """Columns of a terminal on which the parser sets its boxes one below the other; on a wider one, side by side."""
-GONE = 141
-"""Exit code where the reader of the output is gone: what a shell shows of a program that a closed pipe ended."""
 
 
 def main() -> None:
     """Entry point of the console script."""
-    sys.exit(run(sys.argv[1:]))
+    arguments = sys.argv[1:]
+    try:
+        open_streams()
+    except ValueError as error:
+        sys.exit(answer(error, arguments))
+    catch_signals()
+    sys.exit(run(arguments))
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command and return its exit code.
 
-    0 done, 1 a check failed, 2 the user's mistake, 130 interrupted, 141 nobody reads on.
+    0 done, 1 a check failed, 2 a mistake in what was given, 70 an error of rhobust's own, 130 interrupted (143 by
+    SIGTERM), 141 nobody reads on.
     """
-    name = arguments[0] if arguments else "--help"
+    try:
+        return _run(arguments[0] if arguments else "--help", list(arguments[1:]))
+    except (Exception, KeyboardInterrupt) as error:
+        return answer(error, arguments)
+
+
+def _run(name: str, arguments: list[str]) -> int:
     if name in ("-h", "--help"):
-        sys.stdout.write(_help())
-        return 0
+        return _show(_help())
     if name == "--version":
         from rhobust import __version__
 
-        sys.stdout.write(f"rhobust {__version__}\n")
-        return 0
-    try:
-        if name not in COMMANDS:
-            raise ValueError(f"the command must be one of {', '.join(COMMANDS)}, got {name}")
-        module = importlib.import_module(f"rhobust.commands.{name.replace('-', '_')}")
-        command = parse(module.COMMAND, name, list(arguments[1:]))
-        launched()
-        result = command.run()
-        if not _follows():
-            if command.common.json:
-                sys.stdout.write(json.dumps(result, allow_nan=False) + "\n")
-            else:
-                command.show(result)
-            sys.stdout.flush()
-        # Why a result, though it was computed and shown, must not be used; None for nearly all.
-        failure = command.failure(result) if hasattr(command, "failure") else None
-        if failure:
-            sys.stderr.write(f"rhobust: {failure}\n")
-            return 1
-    except BrokenPipeError:
-        # The reader (`| head`) closed the pipe. Nothing may be left to write when the interpreter ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _show(f"rhobust {__version__}\n")
+    if name not in COMMANDS:
+        raise ValueError(f"the command must be one of {', '.join(COMMANDS)}, got {name}")
+    module = importlib.import_module(f"rhobust.commands.{name.replace('-', '_')}")
+    command = parse(module.COMMAND, name, arguments)
+    command.common.check()
+    launched()
+    result = _compute(command)
+    if not _follows() and _show(_result(command, result)) == GONE:
         return GONE
-    except (ValueError, OSError, FloatingPointError) as error:
-        if os.environ.get(TRACEBACK):
-            traceback.print_exc()
-        sys.stderr.write(f"rhobust: {' '.join(_message(error).split())}\n")
-        return 2
-    except KeyboardInterrupt:
-        again = "the same command with --resume" if name == "train" else "the same command"
-        sys.stderr.write(f"rhobust: interrupted; {again} goes on where it stopped\n")
-        return 130
+    # Why a result, though it was computed and shown, must not be used; None for nearly all.
+    failure = command.failure(result) if hasattr(command, "failure") else None
+    if failure:
+        say(failure)
+        return FAILED
     return 0
 
 
@@ -103,19 +93,41 @@ def _follows() -> bool:
     return distributed.get_rank() > 0
 
 
-def _message(error: Exception) -> str:
-    """An error in the words of the command line, where a refused folder is trusted by options, not by arguments."""
-    named = getattr(error, "untrusted", None)
-    if named is None:
-        return str(error)
-    options = " ".join(f"--{name} {shlex.quote(value)}" for name, value in named.items())
-    return f"{getattr(error, 'refusal', error)}: if you trust it, pass {options}, or --trust"
+def _compute(command: Any) -> Any:
+    """The result of a command; what the code of a network prints goes to standard error, and it ends no process."""
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            return command.run()
+    except SystemExit as stop:
+        raise ValueError(f"a network or data set must not end the process, but its code did: {stop!r}") from stop
+    except BrokenPipeError as error:
+        raise ValueError(f"a network or data set must not write to a closed pipe, but its code did: {error}") from error
+
+
+def _result(command: Any, result: Any) -> str:
+    """A result as it is printed."""
+    if command.common.json:
+        return json.dumps(result, allow_nan=False) + "\n"
+    shown = io.StringIO()
+    with contextlib.redirect_stdout(shown):
+        command.show(result)
+    return shown.getvalue()
+
+
+def _show(text: str) -> int:
+    """Write to standard output; a reader (`| head`) may leave."""
+    try:
+        emit(text)
+    except BrokenPipeError:
+        return GONE
+    return 0
 
 
 def parse(command: Any, name: str, arguments: list[str]) -> Any:
     """Turn arguments into the command's dataclass; a mistake is a ValueError of one line."""
     import tyro
 
+    _check_empty(arguments)
     _name_choices()
 
     def call() -> Any:
@@ -132,7 +144,7 @@ def parse(command: Any, name: str, arguments: list[str]) -> Any:
             with _terminal(ONE_COLUMN), contextlib.redirect_stdout(caught):
                 return call()
         finally:
-            sys.stdout.write(render_help(caught.getvalue(), min(100, shutil.get_terminal_size().columns)))
+            _show(render_help(caught.getvalue(), min(100, shutil.get_terminal_size().columns)))
     try:
         with _terminal(10_000), contextlib.redirect_stderr(caught):  # a message is one line
             return call()
@@ -140,6 +152,16 @@ def parse(command: Any, name: str, arguments: list[str]) -> Any:
         if stop.code == 2:
             raise ValueError(f"{_one_line(caught.getvalue())} (see rhobust {name} --help)") from None
         raise
+
+
+def _check_empty(arguments: list[str]) -> None:
+    """Refuse empty texts: a path of no letters would be the current folder."""
+    for before, argument in zip(["", *arguments], arguments, strict=False):
+        name, given, value = argument.partition("=")
+        if not argument:
+            raise ValueError(f"{before if before.startswith('-') else 'an argument'} must not be empty, got ''")
+        if name.startswith("--") and given and not value:
+            raise ValueError(f"{name} must not be empty, got ''")
 
 
 @functools.cache
@@ -246,7 +268,7 @@ def _help() -> str:
             *lines,
             "",
             "rhobust COMMAND --help shows a command's options with their defaults; rhobust --version the version.",
-            f"A mistake is answered with one line and exit code 2; {TRACEBACK}=1 adds the traceback.",
+            "A mistake is answered with one line and exit code 2; --debug adds the traceback.",
             "",
         ]
     )

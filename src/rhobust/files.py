@@ -80,6 +80,15 @@ def check_output(name: str, path: Path) -> None:
         raise ValueError(f"{name} must name a file, but {path} is {_KINDS.get(stat.S_IFMT(mode), 'none')}")
 
 
+def check_folder(name: str, path: Path) -> None:
+    """Raise unless files can be written into a folder, which may be made first; arguments as of `check_output`."""
+    there = next((place for place in (path, *path.absolute().parents) if place.exists()), Path())
+    if not there.is_dir():
+        raise ValueError(f"{name} must name a folder, but {there} is none")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise ValueError(f"{name} must name a folder that can be written, but {there} is read-only")
+
+
 def read_file(path: Path, *, own: bool = False, largest: int = LARGEST) -> bytes:
     """The content of a regular file; arguments and errors as of `open_regular`.
 

@@ -89,3 +89,22 @@ def format_duration(seconds: float) -> str:
         return f"{seconds / 60:.0f} min"
     hours = seconds / 3600
     return f"{hours:.1f} h" if hours < 100 else f"{hours / 24:,.0f} days"
+
+
+def printable(text: str) -> str:
+    r"""A text with every character that a terminal would obey written as its escape sequence.
+
+    >>> print(printable("cat\x1b[2J\u202e"))
+    cat\x1b[2J\u202e
+    """
+    return text if text.isprintable() else "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+
+
+def shorten(text: str, most: int = 1000) -> str:
+    """A text of at most `most` characters: of a longer one the middle is left out.
+
+    >>> shorten("abcdefghijklmnop", most=9)
+    'abc...nop'
+    """
+    half = (most - 3) // 2
+    return text if len(text) <= most else f"{text[:half]}...{text[-half:]}"

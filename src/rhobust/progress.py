@@ -3,7 +3,9 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from rhobust.formatting import printable
 
 LOG_EVERY = 30.0
 """Seconds after which a log without a terminal gets a line at the latest."""
@@ -51,7 +53,8 @@ def show_progress() -> Iterator[ProgressCallback]:
             nonlocal display
             if display is None:
                 display = _display(stack)
-            display(event)
+            # Names of files and networks reach the terminal here.
+            display(printable(event) if isinstance(event, str) else replace(event, task=printable(event.task)))
 
         yield progress
 

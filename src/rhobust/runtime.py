@@ -27,7 +27,7 @@ def resolve_device(device: torch.device | str) -> torch.device:
         torch.empty(1, device=resolved)
     except (RuntimeError, AssertionError):
         resolved = None
-    if resolved is None or resolved.type not in ("cpu", "cuda"):
+    if resolved is None or resolved.type not in ("cpu", "cuda") or (resolved.type == "cpu" and resolved.index):
         raise ValueError(f"device must be auto, cpu, or a CUDA device that torch can use here, got {device}")
     return resolved
 

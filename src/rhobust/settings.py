@@ -33,11 +33,16 @@ OMIT_IF_DEFAULT = MappingProxyType({"omit_if_default": True})
 """Metadata of a field that is not written while it has its default: files and run names from before it stay valid."""
 
 
+LARGEST = 1_000_000_000
+"""The largest absolute value of a number among settings, but a seed's: beyond it arithmetic overflows."""
+LARGEST_SEED = 1 << 64
+
+
 def check_declared(settings: "DataclassInstance") -> None:
     """Raise if a field of a dataclass has another type or value than it declares.
 
-    Checked are numbers, strings, booleans, literals and None. An unknown literal would otherwise select the last
-    branch of the code that uses it.
+    Checked are numbers, strings, booleans, literals and None; numbers must be finite and at most `LARGEST`. An unknown
+    literal would otherwise select the last branch of the code that uses it.
     """
     for field in fields(settings):
         value = getattr(settings, field.name)
@@ -46,6 +51,17 @@ def check_declared(settings: "DataclassInstance") -> None:
         required = [_required(kind) for kind in kinds]
         if None not in required and not any(_fits(value, kind) for kind in kinds):
             raise ValueError(f"{field.name} must be {' or '.join(map(str, required))}, got {_describe_value(value)}")
+        if (int in kinds or float in kinds) and isinstance(value, Real):
+            check_bounded(field.name, value)
+
+
+def check_bounded(name: str, value: Any) -> None:
+    """Raise unless a number is finite and within `LARGEST` of 0."""
+    largest = LARGEST_SEED if name == "seed" else LARGEST
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{name} must be finite, got {value}")
+    if not -largest <= value <= largest:
+        raise ValueError(f"{name} must be between -{largest:,} and {largest:,}, got {_describe_value(value)}")
 
 
 def check_at_least(least: int, settings: "DataclassInstance", *names: str) -> None:
@@ -70,20 +86,21 @@ def check_count(name: str, value: int) -> None:
         raise ValueError(f"{name} must be an int, got {_describe_value(value)}")
     if value < 1:
         raise ValueError(f"{name} must be >= 1, got {value}")
+    check_bounded(name, value)
 
 
 def check_number(name: str, value: float) -> None:
     """Raise unless value is one finite number."""
     if not _fits(value, float):
         raise ValueError(f"{name} must be a number, got {_describe_value(value)}")
-    if not math.isfinite(value):
-        raise ValueError(f"{name} must be finite, got {value}")
+    check_bounded(name, value)
 
 
 def check_positive_number(name: str, value: float) -> None:
     """Raise unless value is > 0 and finite."""
     if not 0 < value < math.inf:
         raise ValueError(f"{name} must be > 0 and finite, got {value}")
+    check_bounded(name, value)
 
 
 def check_level(alpha: float) -> None:
@@ -93,7 +110,7 @@ def check_level(alpha: float) -> None:
 
 
 def sizes(name: str, values: Iterable[float]) -> tuple[float, ...]:
-    """Radii or shift sizes as floats; raises unless they are a list of finite numbers >= 0."""
+    """Radii or shift sizes as floats; raises unless they are a list of numbers from 0 to `LARGEST`."""
     try:
         found = tuple(float(value) for value in values)
     except (TypeError, ValueError):
@@ -104,6 +121,7 @@ def sizes(name: str, values: Iterable[float]) -> tuple[float, ...]:
         raise ValueError(f"{name} must be finite, got {' '.join(f'{size:g}' for size in found)}")
     if min(found) < 0:
         raise ValueError(f"{name} must be >= 0, got {min(found)}")
+    check_bounded(name, max(found))
     return found
 
 

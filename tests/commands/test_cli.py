@@ -13,7 +13,7 @@ from PIL import Image
 from safetensors.torch import save_file
 
 import rhobust
-from commands.conftest import SMALL, document, refused, train, trained
+from commands.conftest import SMALL, document, refused, trained
 from rhobust.cli import COMMANDS, run
 from rhobust.commands import quickstart
 from rhobust.records import compress
@@ -34,7 +34,8 @@ def test_every_command_explains_its_options(name, capsys):
     assert f"usage: rhobust {name}" in text
     assert not re.search(r"\[(\[|\{None\}\|)(PATH|STR)", text), "a positional argument has no name"
     if name != "data":
-        assert all(option in text for option in ("--device", "--json", "--quiet"))
+        assert all(option in text for option in ("--json", "--quiet", "--debug"))
+        assert ("--device" in text) == (name not in ("report", "compare"))
 
 
 def test_the_console_script_and_the_module(capsys):
@@ -55,7 +56,10 @@ def test_a_reader_who_leaves_is_no_mistake(tmp_path):
 
 @pytest.mark.parametrize(
     ("arguments", "again"),
-    [(train(), "the same command with --resume goes on"), (["certify", "run"], "the same command goes on")],
+    [
+        (["train", "method:erm"], "rhobust train method:erm --resume"),
+        (["certify", "my run"], "rhobust certify 'my run'"),
+    ],
 )
 def test_an_interruption_says_how_to_go_on(arguments, again, capsys, monkeypatch):
     def stop(*_):
@@ -63,7 +67,7 @@ def test_an_interruption_says_how_to_go_on(arguments, again, capsys, monkeypatch
 
     monkeypatch.setattr("rhobust.cli.parse", stop)
     assert run(arguments) == 130
-    assert again in capsys.readouterr().err
+    assert capsys.readouterr().err.endswith(f"this goes on from there: {again}\n")
 
 
 def test_train_attack_certify_report(folder, capsys):

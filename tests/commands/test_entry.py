@@ -1,6 +1,12 @@
-"""The entry point: version, processes that keep silent, tracebacks on request, and settings that JSON cannot hold."""
+"""The entry point: version, silent processes, exceptions as one line, streams that are closed or full, and records."""
 
 import gzip
+import json
+import os
+import shlex
+import stat
+import subprocess
+import sys
 
 import pytest
 
@@ -53,12 +59,76 @@ def test_a_command_that_met_nobody_speaks_whatever_its_rank(monkeypatch, capsys)
 
 
 @pytest.mark.parametrize("asked", [True, False])
-def test_a_traceback_is_shown_on_request_only(monkeypatch, capsys, asked):
-    monkeypatch.setenv("RHOBUST_TRACEBACK", "1" if asked else "")
-    assert run(["dance"]) == 2
+def test_a_traceback_is_shown_on_request_only(capsys, asked):
+    assert run(["dance", *["--debug"] * asked]) == 2
     err = capsys.readouterr().err
     assert ("Traceback" in err) == asked
     assert err.splitlines()[-1].startswith("rhobust: the command must be one of quickstart, ")
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (KeyError("x"), 70, "internal error, please report it: KeyError: 'x'; --debug shows the traceback"),
+        (RecursionError("deep"), 70, "internal error, please report it: RecursionError: deep; --debug shows"),
+        (RuntimeError(""), 70, "internal error, please report it: RuntimeError: RuntimeError; --debug shows"),
+        (MemoryError(), 2, "there must be enough memory, but there is not enough: "),
+        (RuntimeError("can't allocate 5 bytes"), 2, "there must be enough memory, but can't allocate 5 bytes: "),
+        (OSError(28, "No space left on device", "a/b"), 2, "a/b: No space left on device"),
+        (SystemExit(0), 2, "a network or data set must not end the process, but its code did: SystemExit(0)"),
+        (BrokenPipeError(32, "Broken pipe"), 2, "a network or data set must not write to a closed pipe"),
+        (ValueError("two\nlines \x1b[31m\u202e"), 2, r"two lines \x1b[31m\u202e"),
+        (ValueError("x" * 5000), 2, "x" * 400),
+    ],
+)
+def test_every_exception_is_one_printable_line(monkeypatch, capsys, error, code, line):
+    def fail(_):
+        raise error
+
+    monkeypatch.setattr("rhobust.commands.data.List.run", fail)
+    assert run(["data", "list"]) == code
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"rhobust: {line}")
+    assert err.count("\n") == 1
+    assert len(err) < 1100
+    assert err[:-1].isprintable()
+
+
+def test_what_code_prints_is_not_the_result_and_names_are_shown_escaped(monkeypatch, capsys):
+    entry = {"name": "a\x1b[2J", "description": "b\nc", "where": None}
+    monkeypatch.setattr("rhobust.commands.data.List.run", lambda _: sys.stdout.write("noise\n") and [entry])
+    assert run(["data", "list", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert (json.loads(out), err) == ([entry], "noise\n")
+    assert run(["data", "list"]) == 0
+    assert capsys.readouterr().out.splitlines()[1].startswith("a\\x1b[2J  b\\nc")
+
+
+def process(arguments, **options):
+    """A command in a process of its own, with a line for its end."""
+    command = [sys.executable, "-m", "rhobust", *arguments]
+    return subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=60, check=False, **options)
+
+
+def test_a_closed_output_is_one_line(tmp_path):
+    shell = ["sh", "-c", f"{shlex.quote(sys.executable)} -m rhobust data list >&-"]
+    done = subprocess.run(shell, stderr=subprocess.PIPE, text=True, timeout=60, check=False, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (2, "rhobust: standard output must be open, but it is closed\n")
+
+
+def test_a_full_output_is_one_line(tmp_path):
+    try:
+        os.mknod(tmp_path / "full", 0o666 | stat.S_IFCHR, os.makedev(1, 7))
+        output = (tmp_path / "full").open("wb")
+    except OSError:
+        pytest.skip("no device may be made here")
+    with output:
+        done = process(["data", "list"], stdout=output, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (
+        2,
+        "rhobust: standard output must take the result, but: No space left on device\n",
+    )
 
 
 def test_settings_that_json_cannot_hold_are_refused(tmp_path):

@@ -12,6 +12,7 @@ from rhobust.evaluation import audit_file
 from rhobust.evaluation.audit import AUDITED, MISSED, audit_seed
 from rhobust.formatting import format_percent
 from rhobust.records import record_paths
+from rhobust.settings import check_at_least, check_declared
 from rhobust.training import resolve_device
 
 
@@ -37,6 +38,12 @@ class Audit:
     """Chooses the images that are sampled again; default: from the operating system, so that nobody can know them
     beforehand. The result names it."""
     common: CommonOptions = Common()
+
+    def __post_init__(self) -> None:
+        check_declared(self)
+        check_at_least(0, self, "seed")
+        if not 0 <= self.share <= 1:
+            raise ValueError(f"share must be in [0, 1], got {self.share:g}")
 
     def run(self) -> dict[str, Any]:
         device = resolve_device(self.common.device)

@@ -7,6 +7,7 @@ from typing import Any
 from rhobust.commands.options import print_table
 from rhobust.commands.target import TargetOptions, evaluation_command
 from rhobust.evaluation import Certify
+from rhobust.files import check_output
 from rhobust.formatting import format_distance, format_number
 from rhobust.measurements import write_tsv
 from rhobust.records import Record
@@ -44,6 +45,11 @@ class CertifyOptions(TargetOptions):
 
     tsv: Path | None = None
     """Also write the table of Cohen et al. here."""
+
+    def check(self) -> None:
+        super().check()
+        if self.tsv is not None:
+            check_output("tsv", self.tsv)
 
 
 def write_table(record: Record, options: CertifyOptions) -> dict[str, Any]:

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 import tyro
 
 from rhobust.archives import opened
-from rhobust.commands.options import Common, CommonOptions, print_table
+from rhobust.commands.options import Output, OutputOptions, print_table
+from rhobust.files import check_output
 from rhobust.formatting import format_interval, format_number
 from rhobust.measurements import comparison, is_record, partners, read_compared, write_tsv
 from rhobust.records import Record, Row
@@ -37,12 +38,14 @@ class Compare:
     others; else 0 to 1 by quarters)."""
     tsv: Path | None = None
     """Write the one record that is given as a table of Cohen et al. here."""
-    common: CommonOptions = Common()
+    common: OutputOptions = Output()
 
     def run(self) -> dict[str, Any]:
         if not self.files:
             raise ValueError("at least one record or table must be given, got none")
         radii = None if self.radii is None else sizes("radii", self.radii)
+        if self.tsv is not None:
+            check_output("tsv", self.tsv)
         with opened(self.files) as found:
             if self.tsv is not None:
                 if len(found.paths) != 1 or not is_record(found.paths[0]):

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from rhobust.commands.options import Common, CommonOptions, print_table
+from rhobust.commands.options import Output, OutputOptions, print_table
 from rhobust.data import available, check, get
 
 
@@ -16,7 +16,7 @@ class List:
 
     root: Path | None = None
     """Folder of the data sets; default: $RHOBUST_DATA, else a cache folder."""
-    common: CommonOptions = Common()
+    common: OutputOptions = Output()
 
     def run(self) -> list[dict[str, Any]]:
         return [_plain(asdict(entry)) for entry in available(self.root)]
@@ -34,7 +34,7 @@ class Get:
     """mnist, cifar10, tiny-imagenet or tiny-imagenet-50."""
     root: Path | None = None
     """Folder of the data sets; default: $RHOBUST_DATA, else a cache folder."""
-    common: CommonOptions = Common()
+    common: OutputOptions = Output()
 
     def run(self) -> dict[str, Any]:
         return _plain(asdict(get(self.name, root=self.root, progress=self.common.progress)))
@@ -51,7 +51,7 @@ class Check:
     """A data set's name, a folder of images, or an .npz file."""
     root: Path | None = None
     """Folder of the data sets; default: $RHOBUST_DATA, else a cache folder."""
-    common: CommonOptions = Common()
+    common: OutputOptions = Output()
 
     def run(self) -> dict[str, Any]:
         return _plain(asdict(check(self.name, root=self.root, progress=self.common.progress)))

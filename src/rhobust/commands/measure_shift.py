@@ -48,6 +48,7 @@ class MeasureShiftCommand:
     common: WritingOptions = Writing()
 
     def run(self) -> dict[str, Any]:
+        self.network.check()
         if self.network.run is None and self.network.model is None:
             return self._distances()
         target = self.network.target(self.common)

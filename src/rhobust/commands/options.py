@@ -6,25 +6,42 @@ from typing import Annotated, Any
 
 import tyro
 
+from rhobust.formatting import printable
 from rhobust.progress import ProgressCallback, no_progress
 from rhobust.records import Record
 
 
 @dataclass(frozen=True)
-class Common:
+class Output:
     """What every command takes."""
 
-    device: str = "auto"
-    """auto (the GPU where there is one), cpu, cuda, cuda:1, ..."""
     json: bool = False
     """Print one JSON document and nothing else on standard output."""
     quiet: bool = False
     """Show no progress."""
+    debug: bool = False
+    """Show the traceback of an error."""
 
     @property
     def progress(self) -> ProgressCallback | None:
         """Where progress goes."""
         return no_progress if self.quiet else None
+
+    def check(self) -> None:
+        """Refuse what cannot be had here, before work begins."""
+
+
+@dataclass(frozen=True)
+class Common(Output):
+    """What every command takes that computes with a network."""
+
+    device: str = "auto"
+    """auto (the GPU where there is one), cpu, cuda, cuda:1, ..."""
+
+    def check(self) -> None:
+        from rhobust.runtime import resolve_device  # commands without a network need no torch
+
+        resolve_device(self.device)
 
 
 @dataclass(frozen=True)
@@ -35,6 +52,7 @@ class Writing(Common):
     """Wait for another process that is writing the same record or run; default: leave with one line and exit code 2."""
 
 
+OutputOptions = Annotated[Output, tyro.conf.arg(name="")]
 CommonOptions = Annotated[Common, tyro.conf.arg(name="")]
 WritingOptions = Annotated[Writing, tyro.conf.arg(name="")]
 
@@ -46,6 +64,7 @@ def record_document(record: Record) -> dict[str, Any]:
 
 def print_table(columns: list[str], rows: list[list[str]], *, left: int = 1) -> None:
     """Print a table to standard output; the first `left` columns are words, the rest numbers."""
+    columns, *rows = ([printable(cell) for cell in row] for row in [columns, *rows])
     widths = [max(len(row[number]) for row in [columns, *rows]) for number in range(len(columns))]
     for row in [columns, *rows]:
         words = [cell.ljust(width) for cell, width in zip(row[:left], widths[:left], strict=True)]
@@ -56,4 +75,4 @@ def print_table(columns: list[str], rows: list[list[str]], *, left: int = 1) -> 
 def print_warnings(warnings: Iterable[str]) -> None:
     """Print reasons not to trust a result, one per line."""
     for warning in warnings:
-        print(f"warning: {warning}")
+        print(f"warning: {printable(warning)}")

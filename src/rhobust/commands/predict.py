@@ -22,6 +22,7 @@ from rhobust.data import read_image
 from rhobust.models import load_model
 from rhobust.models.foreign import for_evaluation
 from rhobust.models.inference import output_width
+from rhobust.settings import check_at_least, check_declared, check_level, check_positive_number
 from rhobust.training import open_run, resolve_device
 
 
@@ -50,6 +51,13 @@ class Predict:
     seed: int = 0
     """Random seed."""
     common: CommonOptions = Common()
+
+    def __post_init__(self) -> None:
+        check_declared(self)
+        check_at_least(1, self, "n")
+        check_level(self.alpha)
+        if self.sigma is not None:
+            check_positive_number("sigma", self.sigma)
 
     def run(self) -> dict[str, Any]:
         device = resolve_device(self.common.device)

@@ -8,6 +8,7 @@ from rhobust.attacks import EOT, PGD, AnyAttack
 from rhobust.commands.options import Writing, WritingOptions, print_table, record_document
 from rhobust.evaluation import Attack, Certify, CertifyShift, Evaluation, Target
 from rhobust.evaluation import run as evaluate
+from rhobust.files import check_folder
 from rhobust.formatting import format_number
 from rhobust.measurements.comparison import RADII
 from rhobust.methods import ERM, NAL, AnyMethod, Gaussian
@@ -37,12 +38,12 @@ class Quickstart:
     """Decides every random choice."""
     common: WritingOptions = Writing()
 
-    def run(self) -> dict[str, Any]:
-        device = resolve_device(self.common.device)
-        progress = self.common.progress
-        runs, results = [], []
-        for method in METHODS:
-            config = TrainConfig(
+    def __post_init__(self) -> None:
+        self._configs(), self._evaluations()  # they check their settings
+
+    def _configs(self) -> list[TrainConfig]:
+        return [
+            TrainConfig(
                 method,
                 data="digits",
                 model="cnn-small",
@@ -52,15 +53,28 @@ class Quickstart:
                 schedule="cosine",
                 seed=self.seed,
             )
-            folder = self.out / kind_of(type(method))
+            for method in METHODS
+        ]
+
+    def _evaluations(self) -> list[Evaluation]:
+        sample: dict[str, Any] = {"limit": self.limit, "seed": self.seed}
+        return [
+            *(Attack(attack=attack, radii=RADII, **sample) for attack in ATTACKS),
+            Certify(procedure="fixed", radii=RADII, n=self.n, **sample),
+            CertifyShift(eps=EPS, draws=50, seed=self.seed),
+        ]
+
+    def run(self) -> dict[str, Any]:
+        check_folder("out", self.out)
+        device = resolve_device(self.common.device)
+        progress = self.common.progress
+        runs, results = [], []
+        for config in self._configs():
+            folder = self.out / kind_of(type(config.method))
             run = train(config, folder, device=device, resume=True, progress=progress, wait=self.common.wait)
             # The undefended model is smoothed with the same noise as the others, so that all meet the same tests.
             target = Target.from_run(run.folder, device=device, sigma=SIGMA)
-            sample: dict[str, Any] = {"limit": self.limit, "seed": self.seed}
-            evaluations: list[Evaluation] = [Attack(attack=attack, radii=RADII, **sample) for attack in ATTACKS]
-            evaluations.append(Certify(procedure="fixed", radii=RADII, n=self.n, **sample))
-            evaluations.append(CertifyShift(eps=EPS, draws=50, seed=self.seed))
-            records = [evaluate(one, target, progress=progress, wait=self.common.wait) for one in evaluations]
+            records = [evaluate(one, target, progress=progress, wait=self.common.wait) for one in self._evaluations()]
             runs.append(run.folder)
             results.append({"run": str(run.folder), "records": [record_document(record) for record in records]})
         page = write_report(runs, self.out / "report.html", title="rhobust quickstart: digits")

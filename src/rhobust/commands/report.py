@@ -1,6 +1,5 @@
 """rhobust report."""
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,8 +7,10 @@ from typing import Annotated, Any
 import tyro
 
 from rhobust.archives import opened
-from rhobust.commands.options import Common, CommonOptions
+from rhobust.commands.options import Output, OutputOptions
+from rhobust.files import check_output
 from rhobust.report import write_report
+from rhobust.terminal import say
 
 
 @dataclass(frozen=True)
@@ -20,17 +21,16 @@ class Report:
     """Run folders, or archives of them (.tar.xz)."""
     out: Path = Path("report.html")
     """The page."""
-    common: CommonOptions = Common()
+    common: OutputOptions = Output()
 
     def run(self) -> dict[str, Any]:
         if not self.runs:
             raise ValueError("at least one run folder must be given, got none")
-        if self.out.is_dir():
-            raise ValueError(f"out must name a file, got the folder {self.out}")
+        check_output("out", self.out)
         with opened(self.runs) as found:
             written = write_report(found.paths, self.out)
         for problem in written.problems:
-            sys.stderr.write(f"rhobust: {problem}\n")
+            say(problem)
         return {
             "report": str(written.path),
             "problems": list(written.problems),

@@ -9,7 +9,9 @@ import tyro
 
 from rhobust.commands.options import Common, Writing, WritingOptions, print_warnings, record_document
 from rhobust.evaluation import Evaluation, Target, run
+from rhobust.files import check_folder
 from rhobust.records import Record
+from rhobust.settings import check_positive_number
 
 FLAT = tyro.conf.arg(name="")
 """Marks options without a prefix of their own on the command line."""
@@ -27,6 +29,10 @@ class DataOptions:
     """Folder of the data sets; default: $RHOBUST_DATA, else a cache folder."""
     trust: bool = False
     """Run the code and read the files that the run folders name, whatever they are."""
+
+    def __post_init__(self) -> None:
+        if self.sigma is not None:
+            check_positive_number("sigma", self.sigma)
 
     def load(self, folder: Path, common: Common, *, model: str | None = None, weights: Path | None = None) -> Target:
         """The network of a run folder, or the user's own that a folder of records is about.
@@ -63,10 +69,15 @@ class TargetOptions(DataOptions):
     out: Path | None = None
     """Folder for the records of the user's own network."""
 
+    def check(self) -> None:
+        """Refuse places where results cannot be written, before work begins."""
+        if self.out is not None:
+            check_folder("out", self.out)
+
     def target(self, common: Common) -> Target:
         """Load the network and its test data."""
         if self.run is not None:
-            if self.out:
+            if self.out is not None:
                 raise ValueError("a run folder must be given alone, but --out was given with it")
             target = self.load(self.run, common, model=self.model, weights=self.weights)
             if self.model is not None and self.model != target.factory:
@@ -140,6 +151,7 @@ def evaluation_command(
     """
 
     def run_command(self: Any) -> dict[str, Any]:
+        self.target.check()
         target, common = self.target.target(self.common), self.common
         record = run(self.evaluation, target, progress=common.progress, wait=common.wait)
         return {**record_document(record), **({} if after is None else after(record, self.target))}

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import tyro
 
 from rhobust.commands.options import Writing, WritingOptions
+from rhobust.files import check_folder
 from rhobust.training import TrainConfig, resolve_device, train
 
 
@@ -24,9 +25,11 @@ class Train:
     common: WritingOptions = Writing()
 
     def run(self) -> dict[str, Any]:
+        out = Path("runs") / self.config.run_id if self.out is None else self.out
+        check_folder("out", out)
         run = train(
             self.config,
-            self.out or Path("runs") / self.config.run_id,
+            out,
             device=resolve_device(self.common.device),
             root=self.root,
             resume=self.resume,

@@ -15,7 +15,7 @@ from rhobust.attacks import AnyAttack
 from rhobust.evaluation.target import Target
 from rhobust.progress import ProgressCallback
 from rhobust.records import Record, Row, is_finished, read_head, record_paths
-from rhobust.settings import AUTO, check_declared, from_json, to_json
+from rhobust.settings import AUTO, check_at_least, check_declared, from_json, to_json
 
 BLOCK = 100
 """Examples between two writes of a record, unless an evaluation says otherwise: what an interruption can cost."""
@@ -59,6 +59,7 @@ class Evaluation(ABC):
 
     def __post_init__(self) -> None:
         check_declared(self)
+        check_at_least(1, self, "limit", "stride")
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)

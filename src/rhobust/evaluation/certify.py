@@ -31,7 +31,7 @@ from rhobust.measurements import certified_at_least, certified_curve, right_clas
 from rhobust.measurements.comparison import RADII
 from rhobust.progress import ProgressCallback
 from rhobust.records import Row
-from rhobust.settings import AUTO
+from rhobust.settings import AUTO, check_level
 
 OTHERS: dict[str, Callable[..., object]] = {"cohen": certified_radius, "lecuyer": lecuyer_radius, "li": li_radius}
 """Theorems that turn the same lower bound of a probability into a radius."""
@@ -75,6 +75,8 @@ class Certify(Evaluation):
         super().__post_init__()
         if self.radii is not None:
             object.__setattr__(self, "radii", check_increasing("radii", self.radii))
+        check_level(self.alpha)
+        self.certification()  # checks n, n0 and the tolerance
 
     @property
     def label(self) -> str:

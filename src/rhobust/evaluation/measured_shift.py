@@ -24,7 +24,7 @@ from rhobust.evaluation.shift import check_target
 from rhobust.evaluation.target import Target, Untargeted
 from rhobust.progress import ProgressCallback
 from rhobust.records import Row
-from rhobust.settings import AUTO
+from rhobust.settings import AUTO, check_at_least, check_level
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +46,11 @@ class MeasureShift(Evaluation):
     """Probability that the statement is false."""
     dtype: Dtype | None = field(default=None, metadata=AUTO)
     """Arithmetic of the network, part of what is certified; default: float32, with TF32 convolutions on a GPU."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_at_least(1, self, "draws")
+        check_level(self.alpha)
 
     def resolve(self, target: Target) -> Self:
         target.smoothing_sigma()
@@ -142,6 +147,10 @@ class MeasureDistance(Evaluation):
 
     alpha: float = 1e-3
     """Probability that a bound is false."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_level(self.alpha)
 
     def resolve(self, target: Any) -> Self:
         return self

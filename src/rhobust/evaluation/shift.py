@@ -27,7 +27,7 @@ from rhobust.evaluation.base import Evaluation
 from rhobust.evaluation.target import Target
 from rhobust.progress import ProgressCallback
 from rhobust.records import Row
-from rhobust.settings import AUTO
+from rhobust.settings import AUTO, check_at_least, check_level
 
 if TYPE_CHECKING:
     from rhobust.evaluation.worst_case import WorstCaseCurves
@@ -62,6 +62,8 @@ class CertifyShift(Evaluation):
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "eps", check_increasing("eps", self.eps))
+        check_at_least(1, self, "draws")
+        check_level(self.alpha)
         if self.baselines and self.claim.loss != "0-1":
             raise ValueError("baselines must be left out for a loss that is not 0-1: they certify accuracy")
 

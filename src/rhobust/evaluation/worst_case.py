@@ -34,7 +34,7 @@ from rhobust.noise import LEVELS, ExampleNoise
 from rhobust.progress import ProgressCallback
 from rhobust.proofs.claim import LossName
 from rhobust.records import Row
-from rhobust.settings import AUTO, check_at_least, check_declared
+from rhobust.settings import AUTO, LARGEST, check_at_least, check_declared, check_level
 
 WRM_FACTORS = (0.55, 1.0, 4.0)
 """Penalties of WRM in units of the network's smoothness: above one half its inner problem is concave."""
@@ -53,9 +53,9 @@ class Ascent:
 
     def __post_init__(self) -> None:
         check_declared(self)
-        if len(self.gammas) == 0 or not all(0 < gamma < math.inf for gamma in self.gammas):
+        if len(self.gammas) == 0 or not all(0 < gamma <= LARGEST for gamma in self.gammas):
             shown = " ".join(f"{gamma:g}" for gamma in self.gammas)
-            raise ValueError(f"gammas must be > 0 and finite, at least one, got {shown or 'none'}")
+            raise ValueError(f"gammas must be > 0 and at most {LARGEST:,}, at least one, got {shown or 'none'}")
         check_at_least(1, self, "steps", "inner_draws")
 
 
@@ -98,6 +98,8 @@ class WorstCaseCurves(Evaluation):
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "eps", check_increasing("eps", self.eps))
+        check_at_least(1, self, "draws")
+        check_level(self.alpha)
         ShiftClaim(loss=self.loss, bound=self.bound)
 
     @property

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from rhobust.data.registry import KNOWN
+from rhobust.formatting import printable
 from rhobust.models import MODELS
 
 
@@ -53,7 +54,7 @@ def check_received(
     wanted |= {name: path for name, path in (files or {}).items() if path not in known and _outside(path, folder)}
     if not wanted:
         return
-    raise UntrustedError(folder, {name: _printable(value) for name, value in wanted.items()})
+    raise UntrustedError(folder, {name: printable(value) for name, value in wanted.items()})
 
 
 def _outside(path: str, folder: Path) -> bool:
@@ -62,8 +63,3 @@ def _outside(path: str, folder: Path) -> bool:
     if path.startswith("~") or not named.is_relative_to(inside):
         return True
     return not Path(path).resolve().is_relative_to(folder.resolve())
-
-
-def _printable(text: str) -> str:
-    """A received text without control characters, which a terminal would obey."""
-    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
