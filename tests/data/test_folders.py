@@ -5,7 +5,8 @@ import pytest
 from PIL import Image
 
 from rhobust.data import check, load, read_image
-from rhobust.data.folders import ImageFolder, choose_test_part, hash_order
+from rhobust.data.content import content_keys, in_test_part
+from rhobust.data.folders import ImageFolder, hash_order
 from rhobust.progress import no_progress
 
 
@@ -48,18 +49,85 @@ def test_a_test_folder_alone_is_tested_whole(name: str, tmp_path: Path) -> None:
         load(str(tmp_path), "train")
 
 
-def test_without_a_test_folder_a_fifth_of_each_class_is_held_out(tmp_path: Path) -> None:
-    for place in range(20):
+def parts(path: Path) -> dict[str, set[bytes]]:
+    """The pixels of the images of each split."""
+    return {split: {image.tobytes() for image in load(str(path), split).images.numpy()} for split in ("train", "test")}
+
+
+def test_without_a_test_folder_about_a_fifth_is_held_out(tmp_path: Path) -> None:
+    for place in range(100):
         write(tmp_path / "many" / f"{place}.png", place)
-        if place < 3:
-            write(tmp_path / "few" / f"{place}.png", 100 + place)
-    write(tmp_path / "train" / "single.png", 200)
-    train, test = load(str(tmp_path), "train"), load(str(tmp_path), "test")
-    assert train.classes == ("few", "many", "train")
-    assert train.labels.bincount().tolist() == [2, 16, 1]
-    assert test.labels.bincount().tolist() == [1, 4]
-    images = {bytes(image.numpy().tobytes()) for data in (train, test) for image in data.images}
-    assert len(images) == 24
+    write(tmp_path / "train" / "single.png", 206)
+    lines = []
+    train, test = (load(str(tmp_path), split, progress=lines.append) for split in ("train", "test"))
+    assert train.classes == test.classes == ("many", "train")
+    # A binomial number of 101 trials at 1/5, fixed by the pixels.
+    assert 10 <= len(test) <= 30
+    assert len(train) + len(test) == 101
+    found = parts(tmp_path)
+    assert len(found["train"] | found["test"]) == 101
+    told = [line for line in lines if isinstance(line, str)]
+    assert told == [
+        f"{tmp_path} has no test part: the train split is {len(train)} of its 101 images, chosen by the pixels of each "
+        "image alone",
+        f"{tmp_path} has no test part: the test split is {len(test)} of its 101 images, chosen by the pixels of each "
+        "image alone",
+        f"warning: {tmp_path} has no test image of 1 of its 2 classes (train)",
+    ]
+
+
+def test_no_change_of_the_folder_moves_an_image_between_splits(tmp_path: Path) -> None:
+    for place in range(40):
+        write(tmp_path / "ab"[place % 2] / f"{place}.pgm", place, grey=True)
+    before = parts(tmp_path)
+
+    def check(gone: int = 0, new: int = 0) -> None:
+        after = parts(tmp_path)
+        assert not before["train"] & after["test"]
+        assert not before["test"] & after["train"]
+        assert len(after["train"] | after["test"]) == 40 + new - gone
+
+    for path in sorted((tmp_path / "a").iterdir()):
+        path.rename(path.with_name(f"renamed-{path.name}"))
+    check()
+    for place in range(10, 20):
+        path = next(tmp_path.rglob(f"*{place}.pgm"))
+        path.unlink()
+    check(gone=10)
+    for place in range(100, 150):
+        write(tmp_path / "new" / f"{place}.png", place, grey=True)
+    check(gone=10, new=50)
+    # The class of an image and the format of its file do not matter either: a copy is where the original is.
+    for path in sorted((tmp_path / "a").iterdir()):
+        Image.open(path).save(tmp_path / "b" / f"copy-{path.stem}.png")
+    check(gone=10, new=50)
+    # One colour image makes all of them colour.
+    write(tmp_path / "a" / "colour.png", 1000)
+    assert load(str(tmp_path), "test").shape[0] == 3
+    grey = {split: {image[:30] for image in images} for split, images in parts(tmp_path).items()}
+    assert not before["train"] & grey["test"]
+    assert not before["test"] & grey["train"]
+
+
+@pytest.mark.parametrize("name", ["test", "val"])
+def test_a_folder_that_is_itself_the_test_part_is_tested_whole(name: str, tmp_path: Path) -> None:
+    for number in range(12):
+        write(tmp_path / "photos" / name / f"class{number % 2}/{number}.png", number)
+    write(tmp_path / "photos" / "train" / "class0" / "0.png", 100)
+    lines = []
+    path = tmp_path / "photos" / name
+    assert len(load(str(path), "test", progress=lines.append)) == 12
+    assert lines[-1] == f"{path} is a test part: all of its 12 images are tested"
+    assert (check(str(path)).train, check(str(path)).test) == (0, 12)
+    with pytest.raises(ValueError, match="must have an image for its train split"):
+        load(str(path), "train")
+
+
+def test_check_counts_the_test_images_that_are_training_images(tmp_path: Path) -> None:
+    for number in range(6):
+        write(tmp_path / "train" / "a" / f"{number}.png", number)
+        write(tmp_path / "test" / "a" / f"other-{number}.bmp", number + 4)
+    assert check(str(tmp_path)).repeated == 2
 
 
 def test_the_split_does_not_depend_on_the_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,8 +141,10 @@ def test_the_split_does_not_depend_on_the_order(tmp_path: Path, monkeypatch: pyt
 
 def test_the_split_is_for_ever() -> None:
     # A change here would move images between splits of existing data sets.
-    names = [f"{place}.png" for place in range(10)]
-    assert choose_test_part(names) == choose_test_part(reversed(names)) == {"0.png", "6.png"}
+    images = np.arange(10 * 48, dtype=np.uint8).reshape(10, 3, 4, 4) * 7
+    keys = content_keys(images)
+    assert hex(keys[0]) == "0x455445d97c9088b0"
+    assert in_test_part(keys).nonzero()[0].tolist() == [8]
 
 
 def test_one_name_written_in_two_ways_is_one_name() -> None:
@@ -82,7 +152,7 @@ def test_one_name_written_in_two_ways_is_one_name() -> None:
 
 
 def test_grey_stays_grey_and_mixed_becomes_colour(tmp_path: Path) -> None:
-    for place in range(4):
+    for place in range(20):
         write(tmp_path / "grey" / "a" / f"{place}.pgm", place, grey=True)
         write(tmp_path / "mixed" / "a" / f"{place}.png", place, grey=place > 0)
     assert load(str(tmp_path / "grey"), "train").shape == (1, 6, 5)
@@ -106,8 +176,9 @@ def test_hidden_files_and_links_are_not_read(tmp_path: Path) -> None:
     (tmp_path / "readme.md").write_text("no class")
     (tmp_path / ".git").mkdir()
     (tmp_path / "a" / "dangling.png").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "a" / "linked.png").symlink_to(write(tmp_path.parent / "elsewhere.png", 3))
     (tmp_path / "loop").symlink_to(tmp_path)
-    assert len(load(str(tmp_path), "train")) == 1
+    assert len(load(str(tmp_path), "train")) == 2
 
 
 def test_mixed_sizes_name_two_files(tmp_path: Path) -> None:

@@ -101,11 +101,17 @@ def test_arrays_pair_by_place(tmp_path: Path) -> None:
     assert pairs.labels == (1, 0, 1)
     assert np.array_equal(pairs.before.permute(0, 2, 3, 1), X[:3])
     assert np.array_equal(pairs.after.permute(0, 2, 3, 1), X[3:])
-    assert pairs.places(("a", "b")).tolist() == [1, 0, 1]
+    assert pairs.places(("0", "1")).tolist() == [1, 0, 1]
+    with pytest.raises(
+        ValueError, match=r"must be names of classes, as the network's are .* got numbers: add the array"
+    ):
+        pairs.places(("a", "b"))
+    np.savez(tmp_path / "named.npz", x=X[:3], y=np.array([1, 0, 1]), classes=np.array(["b", "a"]))
+    assert load_pairs(tmp_path / "named.npz", tmp_path / "after.npy").places(("a", "b", "c")).tolist() == [0, 1, 0]
     given = load_pairs(tmp_path / "before.npz", tmp_path / "after.npy", labels=tmp_path / "other.npy")
     assert given.labels == (0, 1, 2)
     with pytest.raises(ValueError, match=r"labels of .* must be in 0\.\.1, got 2"):
-        given.places(("a", "b"))
+        given.places(("0", "1"))
     assert load_pairs(tmp_path / "after.npy", tmp_path / "before.npz").labels is None
     assert pairs.fingerprint() != given.fingerprint()
 

@@ -87,7 +87,11 @@ def test_a_record_with_a_source_names_it(networks):
 def test_a_source_is_attacked_under_its_own_noise_or_the_targets(target, half_space, monkeypatch, trained, attacked):
     config = SimpleNamespace(sigma=trained, run_id="source", factory=None)
     opened = SimpleNamespace(
-        config=config, folder=target.folder, load_model=lambda device, **trust: half_space, model_hash="2" * 16
+        config=config,
+        classes=target.data.classes,
+        folder=target.folder,
+        load_model=lambda device, **trust: half_space,
+        model_hash="2" * 16,
     )
     monkeypatch.setattr("rhobust.evaluation.target.open_run", lambda folder: opened)
     assert replace(target, sigma=0.5).with_source(target.folder).attacked.sigma == attacked

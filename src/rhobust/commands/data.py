@@ -66,6 +66,8 @@ class Check:
             f"{result['name']} is whole: {files}, {result['train']:,} training and "
             f"{result['test']:,} test images of {shape}, {classes}, in {result['where']}"
         )
+        if result["repeated"]:
+            print(f"warning: {result['repeated']:,} of the test images are training images too")
 
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:

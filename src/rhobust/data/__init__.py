@@ -1,8 +1,10 @@
 """Data sets: download, verification, loading, batches and augmentation."""
 
+from rhobust.data.content import ImageSet as ImageSet
 from rhobust.data.dataset import Dataset as Dataset
 from rhobust.data.dataset import DatasetCheck as DatasetCheck
 from rhobust.data.dataset import Split as Split
+from rhobust.data.dataset import are_numbers as are_numbers
 from rhobust.data.dataset import as_float as as_float
 from rhobust.data.dataset import augment as augment
 from rhobust.data.dataset import channel_statistics as channel_statistics

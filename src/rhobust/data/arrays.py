@@ -1,18 +1,18 @@
 """An `.npz` file with images x and labels y."""
 
-import zipfile
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from rhobust.data.dataset import Dataset, DatasetCheck, Split, summarise_check
-from rhobust.data.folders import choose_test_part
+from rhobust.data.content import content_keys, in_test_part
+from rhobust.data.dataset import Dataset, DatasetCheck, Split, split_message, summarise_check, warn_missing
+from rhobust.data.npy import read_arrays
 from rhobust.progress import ProgressCallback
 
 _NAMES = ("x", "y", "x_test", "y_test")
+_CLASSES = "classes"
 _MOST_CLASSES = 100_000
 
 
@@ -21,7 +21,8 @@ class ArrayFile:
     """`x` uint8 (n, h, w), (n, h, w, c) or (n, c, h, w), and `y` integers (n,); optionally `x_test` and `y_test`.
 
     `x_test` and `y_test` without `x` and `y` are for networks that were trained elsewhere.
-    Without `x_test` a fifth of each class is the test split, chosen by the indices in the file (`choose_test_part`).
+    Without `x_test` about a fifth is the test split, chosen by the pixels of each image alone (`in_test_part`).
+    `classes`, strings, may name the classes in the order of the labels; without it they are numbers.
     Images keep the file's order. Pickled arrays are never read.
     """
 
@@ -45,9 +46,10 @@ class ArrayFile:
     def load(self, root: Path, split: Split, progress: ProgressCallback) -> Dataset:
         """One split; all arrays are read, so that both splits have the same classes.
 
-        Warns about classes without a training image: labels that count from 1 leave class 0 empty.
+        Messages say how a file without a test part was split, which classes have no image in the split, and that no
+        image has label 0: labels count from 0.
         """
-        arrays = read_arrays(self.path)
+        arrays = read_arrays(self.path, (*_NAMES, _CLASSES))
         parts: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         if "x_test" in arrays or "y_test" in arrays:
             parts["test"] = self._part(arrays, "x_test", "y_test")
@@ -58,26 +60,32 @@ class ArrayFile:
                     f"x_test in {self.path} must have the images' shape of x, {parts['train'][0].shape[1:]} "
                     f"(channels, height, width), got {parts['test'][0].shape[1:]}"
                 )
-        num_classes = 1 + max(int(y.max()) for _, y in parts.values())
-        if "test" not in parts:
+        present = {label for _, y in parts.values() for label in y.tolist()}
+        classes = class_names(arrays.get(_CLASSES), 1 + max(present), f"{_CLASSES} in {self.path}")
+        unsplit = "test" not in parts
+        if unsplit:
             parts = _divide(*parts["train"])
         if split not in parts:
             raise ValueError(f"{self.path} must hold x and y to be trained on, got {', '.join(arrays)}")
         images, labels = parts[split]
         if not len(labels):
-            raise ValueError(f"y in {self.path} must have a class of two images or more to split, but it has none")
-        if split == "train" and (empty := sorted(set(range(num_classes)) - set(labels.tolist()))):
-            shown = ", ".join(map(str, empty[:5])) + (", ..." if len(empty) > 5 else "")
-            progress(
-                f"warning: {self.path} has no training image of {len(empty)} of its {num_classes} classes ({shown}); "
-                "labels count from 0"
+            raise ValueError(
+                f"{self.path} must have an image for its {split} split, but the pixels of none choose it: store a test "
+                "part, x_test and y_test"
             )
-        classes = tuple(str(label) for label in range(num_classes))
-        return Dataset(self.name, split, torch.from_numpy(images), torch.from_numpy(labels), classes)
+        if unsplit:
+            progress(split_message(self.path, split, len(labels), sum(len(y) for _, y in parts.values())))
+        if 0 not in present:
+            progress(f"warning: {self.path} has no image with label 0: labels count from 0")
+        if unsplit or split == "train":
+            missing = [classes[label] for label in sorted(set(range(len(classes))) - set(labels.tolist()))]
+            warn_missing(self.path, split, missing, len(classes), progress)
+        named = _CLASSES in arrays
+        return Dataset(self.name, split, torch.from_numpy(images), torch.from_numpy(labels), classes, named=named)
 
     def check(self, root: Path, progress: ProgressCallback) -> DatasetCheck:
         """Read every array."""
-        train = self.load(root, "train", progress) if "x" in read_arrays(self.path) else None
+        train = self.load(root, "train", progress) if "x" in read_arrays(self.path, _NAMES) else None
         test = self.load(root, "test", progress)
         return summarise_check(self.name, self.path, 1, train, test, test.num_classes)
 
@@ -94,6 +102,24 @@ class ArrayFile:
         x, y = arrays[images], arrays[labels]
         x = channels_first(x, f"{images} in {self.path}")
         return x, integer_labels(y, len(x), f"{labels} in {self.path}")
+
+
+def class_names(names: np.ndarray | None, count: int, name: str) -> tuple[str, ...]:
+    """The names of the classes, at least `count`; numbers where there are no names.
+
+    Args:
+        names: The stored names, strings.
+        count: Number of classes that the labels need.
+        name: Name of the array, for messages.
+    """
+    if names is None:
+        return tuple(map(str, range(count)))
+    if names.dtype.kind != "U" or names.ndim != 1 or not count <= len(names) <= _MOST_CLASSES:
+        raise ValueError(f"{name} must be strings, one per label 0..{count - 1}, got {names.dtype} {names.shape}")
+    found = tuple(names.tolist())
+    if len(set(found)) < len(found) or not all(found):
+        raise ValueError(f"{name} must be different names, but two are equal or one is empty")
+    return found
 
 
 def channels_first(x: np.ndarray, name: str) -> np.ndarray:
@@ -141,34 +167,5 @@ def integer_labels(y: np.ndarray, count: int, name: str) -> np.ndarray:
 
 
 def _divide(x: np.ndarray, y: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    test = np.zeros(len(y), bool)
-    for label in np.unique(y):
-        chosen = choose_test_part(str(place) for place in np.flatnonzero(y == label))
-        test[[int(place) for place in chosen]] = True
+    test = in_test_part(content_keys(x))
     return {"train": (x[~test], y[~test]), "test": (x[test], y[test])}
-
-
-def read_arrays(path: Path, *, bare: str | None = None) -> dict[str, np.ndarray]:
-    """The arrays of an `.npz` file, or the array of an `.npy` file; pickled arrays are not read.
-
-    Args:
-        path: The file.
-        bare: Name given to the array of an `.npy` file; None: such a file is an error.
-    """
-    kind = ".npz" if bare is None else ".npz or .npy"
-    if not path.is_file():
-        raise ValueError(f"{path} must be an {kind} file, but there is no such file")
-    try:
-        with path.open("rb") as file:
-            archive = np.load(file, allow_pickle=False)
-            if isinstance(archive, np.lib.npyio.NpzFile):
-                return {name: archive[name] for name in archive.files if name in _NAMES}
-            if bare is None:
-                raise ValueError("it is a single array")
-            return {bare: archive}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise ValueError(
-            f"{path} must be a whole {kind} of plain arrays, but it is damaged or holds pickled objects: {reason}; "
-            f"write it again with {'np.savez' if bare is None else 'np.savez or np.save'}"
-        ) from None

@@ -158,7 +158,7 @@ def batch_from_png(png: bytes, labels: np.ndarray) -> bytes:
     """Convert a PNG with one image of 1,024 colour pixels per row, and its labels, to a batch file."""
     from PIL import Image
 
-    with Image.open(io.BytesIO(png)) as image:
+    with Image.open(io.BytesIO(png), formats=("PNG",)) as image:
         pixels = np.asarray(image)
     if pixels.shape != (len(labels), 1024, 3):
         raise ValueError(f"a batch must be a PNG of {len(labels)} rows of 1,024 RGB pixels, got {pixels.shape}")

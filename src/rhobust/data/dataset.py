@@ -12,6 +12,7 @@ from typing import Literal, Protocol
 import torch
 from torch import Generator, Tensor
 
+from rhobust.data.content import ImageSet
 from rhobust.progress import ProgressCallback
 
 Split = Literal["train", "test"]
@@ -38,6 +39,8 @@ class Dataset:
     """Reflection padding of the random crops in training; 0: no crops."""
     flip: bool = False
     """Whether training flips images horizontally at random."""
+    named: bool = True
+    """Whether `classes` are names; False for the class numbers of an `.npz` file without names."""
 
     def __post_init__(self) -> None:
         images, labels = self.images, self.labels
@@ -253,6 +256,11 @@ def class_numbers(y: Tensor, x: Tensor) -> Tensor:
     return y.to(x.device, torch.int64)
 
 
+def are_numbers(classes: Sequence[str]) -> bool:
+    """Whether classes are called 0, 1, 2, ... in this order, so that their names and their places are the same."""
+    return list(classes) == [str(place) for place in range(len(classes))]
+
+
 def check_labels(y: Tensor, num_classes: int) -> None:
     """Raise if a label exceeds the number of classes."""
     if y.min() < 0 or y.max() >= num_classes:
@@ -279,6 +287,24 @@ class DatasetCheck:
     """Number of classes of the published data set; more than `classes` if only a part of it is present."""
     shape: tuple[int, int, int]
     """Channels, height and width of an image."""
+    repeated: int
+    """Number of test images that are training images too, pixel by pixel."""
+
+
+def split_message(path: Path, split: Split, chosen: int, images: int) -> str:
+    """How data without a test part is split, in one line."""
+    return (
+        f"{path} has no test part: the {split} split is {chosen:,} of its {images:,} images, chosen by the pixels of "
+        "each image alone"
+    )
+
+
+def warn_missing(path: Path, split: Split, missing: Sequence[str], classes: int, progress: ProgressCallback) -> None:
+    """Say in one line which classes have no image in a split."""
+    if missing:
+        shown = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
+        part = "training" if split == "train" else "test"
+        progress(f"warning: {path} has no {part} image of {len(missing)} of its {classes} classes ({shown})")
 
 
 class DatasetSource(Protocol):
@@ -315,9 +341,16 @@ def summarise_check(
     name: str, where: Path, files: int, train: Dataset | None, test: Dataset, published: int
 ) -> DatasetCheck:
     """The result of a verification from the verified splits; train is None without training images."""
-    training = 0 if train is None else len(train)
     return DatasetCheck(
-        name, where, files, training, len(test), test.num_classes, published_classes=published, shape=test.shape
+        name,
+        where,
+        files,
+        0 if train is None else len(train),
+        len(test),
+        test.num_classes,
+        published_classes=published,
+        shape=test.shape,
+        repeated=0 if train is None else int(ImageSet.of(train.images).contains(test.images).sum()),
     )
 
 

@@ -4,19 +4,21 @@ import hashlib
 import io
 import os
 import struct
+import warnings
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import IO, TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from rhobust.files import read_json, write_json
+from rhobust.data.npy import read_arrays
+from rhobust.files import open_regular, read_file, read_json, write_json
 from rhobust.progress import ProgressCallback, ProgressEvent
 
 if TYPE_CHECKING:
@@ -24,6 +26,14 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".ppm", ".pgm")
 """Suffixes of image files, in lower case."""
+FORMATS = ("PNG", "JPEG", "BMP", "WEBP", "PPM")
+"""Formats that Pillow may decode, whatever a file is called: none of them starts another program."""
+MOST_PIXELS = 1 << 26
+"""Largest number of pixels of an image; one that promises more is not decoded."""
+_MOST_BYTES = 1 << 28
+"""Largest size of a file in an archive after unpacking."""
+_DEEPEST = 8
+"""Levels of folders that are searched."""
 _GREY_MODES = ("1", "L", "LA")
 _COLOUR_MODES = ("P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "HSV", "LAB")
 # Exceptions of Pillow's decoders on damaged files, besides its own errors, which are OSErrors.
@@ -43,14 +53,21 @@ class ImageHeader:
 
 
 def is_image(path: Path) -> bool:
-    """Whether a file is an image by its name; hidden files and symbolic links are not."""
+    """Whether a file is an image by its name; hidden files, symbolic links and folders are not.
+
+    Raises a one-line ValueError for a FIFO, socket or device with such a name: reading one may never end.
+    """
     hidden = path.name.startswith(".")
-    return not hidden and path.suffix.lower() in SUFFIXES and not path.is_symlink() and path.is_file()
+    if hidden or path.suffix.lower() not in SUFFIXES or path.is_symlink() or path.is_dir():
+        return False
+    if not path.is_file():
+        raise ValueError(f"{path} must be a regular file, but it is a FIFO, a socket or a device; remove it")
+    return True
 
 
 def read_header(path: Path) -> ImageHeader:
     """Size and channels of an image file, without decoding it."""
-    with _reading(path), _open(path.read_bytes()) as image:
+    with _reading(path), open_regular(path) as file, _open(file) as image:
         return ImageHeader(1 if image.mode in _GREY_MODES else 3, image.height, image.width)
 
 
@@ -67,11 +84,11 @@ def decode_image(content: bytes, path: Path, channels: int) -> np.ndarray:
     if channels not in (1, 3):
         raise ValueError(f"channels must be 1 or 3, got {channels}")
     with _reading(path):
-        with _open(content) as image:
+        with _open(io.BytesIO(content)) as image:
             # PNG has checksums, but only `verify` checks them, and an image cannot be used after it.
             if image.format == "PNG":
                 image.verify()
-        with _open(content) as image:
+        with _open(io.BytesIO(content)) as image:
             if channels == 1 and image.mode not in _GREY_MODES:
                 raise ValueError("it is in colour, but grey is required")
             return pixels_of(image, channels)
@@ -84,8 +101,10 @@ def pixels_of(image: "PillowImage", channels: int | None = None) -> np.ndarray:
         image: The image.
         channels: 1 for grey, 3 for colour; default: grey for grey images.
     """
-    if image.mode not in _GREY_MODES + _COLOUR_MODES:
-        raise ValueError(f"images must have 8 bits per channel, got Pillow's mode {image.mode}")
+    try:
+        _check_depth(image)
+    except ValueError as error:
+        raise ValueError(f"images must have 8 bits per channel, but of one {error}") from None
     if channels is None:
         channels = 1 if image.mode in _GREY_MODES else 3
     pixels = np.array(image.convert("L" if channels == 1 else "RGB"))
@@ -101,11 +120,12 @@ def read_image(path: Path | str, channels: int | None = None) -> Tensor:
     """
     path = Path(path)
     if not path.is_file():
-        found = "it is a folder" if path.is_dir() else "there is no such file"
+        found = "it is no regular file" if path.exists() else "there is no such file"
+        found = "it is a folder" if path.is_dir() else found
         raise ValueError(f"{path} must be an image file, but {found}")
     if channels is None:
         channels = read_header(path).channels
-    return torch.from_numpy(decode_image(path.read_bytes(), path, channels))
+    return torch.from_numpy(decode_image(read_file(path), path, channels))
 
 
 @contextmanager
@@ -118,18 +138,34 @@ def _reading(path: Path) -> Iterator[None]:
         yield
     except (*_DAMAGE, DecompressionBombError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
-        if isinstance(error, UnidentifiedImageError):
-            reason = "Pillow does not know its format"  # Pillow's message names an object in memory
+        if isinstance(error, UnidentifiedImageError):  # Pillow's message names an object in memory
+            reason = f"its content is in none of the formats {', '.join(FORMATS)}"
         raise ValueError(f"{path} must be a whole 8-bit image, but it is not: {reason}; replace or remove it") from None
 
 
-def _open(content: bytes) -> "PillowImage":
+def _open(file: IO[bytes]) -> "PillowImage":
+    """Read the header of an image; raises a ValueError if it promises too many pixels or bits."""
     from PIL import Image
 
-    image = Image.open(io.BytesIO(content))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # the limit is below
+        image = Image.open(file, formats=FORMATS)
+    if image.width * image.height > MOST_PIXELS:
+        raise ValueError(f"it has {image.width:,} x {image.height:,} pixels, at most {MOST_PIXELS:,} are decoded")
+    _check_depth(image)
+    return image
+
+
+def _check_depth(image: "PillowImage") -> None:
+    """Raise unless an image has at most 8 bits per channel; Pillow cuts colour of 16 bits to 8 without a word."""
     if image.mode not in _GREY_MODES + _COLOUR_MODES:
         raise ValueError(f"its pixels have more than 8 bits per channel (Pillow's mode {image.mode})")
-    return image
+    for tile in getattr(image, "tile", []):
+        # A PNG's raw mode is then RGB;16B, and the second entry of a PPM, its largest value, above 255.
+        given = tile[3] if isinstance(tile[3], tuple) else (tile[3],)
+        wide = image.format == "PPM" and any(isinstance(value, int) and value > 255 for value in given)
+        if wide or (image.format == "PNG" and any(";16" in str(value) for value in given)):
+            raise ValueError("its pixels have more than 8 bits per channel")
 
 
 class Tree(Protocol):
@@ -153,6 +189,10 @@ class FolderTree:
 
     def _walk(self, folder: Path, prefix: str, exclude: Sequence[str]) -> list[tuple[str, str]]:
         found = []
+        if prefix.count("/") > _DEEPEST:
+            raise ValueError(
+                f"{folder} must be at most {_DEEPEST} levels below {self.path}, but it is deeper; remove it"
+            )
         with os.scandir(folder) as entries:
             for entry in entries:
                 name = prefix + entry.name
@@ -168,7 +208,7 @@ class FolderTree:
     def read(self, name: str) -> bytes:
         """The whole file."""
         try:
-            return (self.path / name).read_bytes()
+            return read_file(self.path / name)
         except OSError as error:
             raise ValueError(f"{self.path / name} must be readable, but it is not: {error.strerror}") from None
 
@@ -192,10 +232,12 @@ class ZipTree:
         }
 
     def read(self, name: str) -> bytes:
-        """The whole file."""
+        """The whole file; an encrypted one, one in an unknown compression and one that is too large are refused."""
         try:
+            if (size := self._zip.getinfo(self._prefix + name).file_size) > _MOST_BYTES:
+                raise ValueError(f"it has {size:,} bytes, at most {_MOST_BYTES:,} are unpacked")
             return self._zip.read(self._prefix + name)
-        except (OSError, EOFError, zipfile.BadZipFile, zlib.error, RuntimeError) as error:
+        except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error, RuntimeError, MemoryError) as error:
             reason = " ".join(str(error).split())
             raise ValueError(f"{self.path} must be whole, but {name} in it is damaged: {reason}; delete it") from None
 
@@ -267,8 +309,8 @@ class DecodedImages:
 
     def _read_array(self, description: dict[str, Any], count: int) -> np.ndarray | None:
         try:
-            images = np.load(self._array, allow_pickle=False)
-        except (OSError, ValueError, EOFError):
+            images = read_arrays(self._array, (), bare="images")["images"]
+        except ValueError:
             return None
         whole = images.dtype == np.uint8 and images.shape == (count, 3, self.side, self.side)
         return images if whole and _digest(images) == description.get("sha256") else None

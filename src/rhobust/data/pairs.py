@@ -9,8 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rhobust.data.arrays import channels_first, integer_labels, read_arrays
+from rhobust.data.arrays import channels_first, class_names, integer_labels
+from rhobust.data.dataset import are_numbers
 from rhobust.data.images import SUFFIXES, decode_image, is_image, read_header
+from rhobust.data.npy import check_memory, read_arrays
+from rhobust.files import read_file
 from rhobust.progress import ProgressCallback, ProgressEvent, progress_or_default
 
 _CHUNK = 1024
@@ -45,17 +48,26 @@ class Pairs:
         return len(self.before)
 
     def places(self, classes: Sequence[str]) -> Tensor | None:
-        """The index of each label in these classes, int64; None without labels."""
+        """The index of each label in these classes, int64; None without labels.
+
+        Names are matched with names. Numbers are refused unless the classes are numbers too.
+        """
         if self.labels is None:
             return None
+        numbers = not isinstance(self.labels[0], str)
+        if numbers and not are_numbers(classes):
+            raise ValueError(
+                f"labels of {self.name} must be names of classes, as the network's are ({', '.join(classes[:3])}, ...),"
+                " got numbers: add the array classes, their names in the order of the numbers, to the .npz file"
+            )
         for label in self.labels:
-            if label not in (classes if isinstance(label, str) else range(len(classes))):
-                known = f"one of {', '.join(classes)}" if isinstance(label, str) else f"in 0..{len(classes) - 1}"
+            if str(label) not in classes:
+                known = f"in 0..{len(classes) - 1}" if numbers else f"one of {', '.join(classes)}"
                 raise ValueError(
                     f"labels of {self.name} must be {known}, got {label}; put images without labels "
                     "into one folder without subfolders"
                 )
-        return torch.tensor([classes.index(label) if isinstance(label, str) else label for label in self.labels])
+        return torch.tensor([classes.index(str(label)) for label in self.labels])
 
     def fingerprint(self) -> str:
         """Fingerprint of images and labels, sixteen hex digits."""
@@ -99,7 +111,7 @@ def load_pairs(
 
     Two folders: images are paired by their path without suffix, so `cat/1.png` pairs with `cat/1.jpg`. If all images
     are in subfolders of depth one, these are the classes. Two files, `.npy` or `.npz` with `x`: images are paired by
-    index; `y` in the first file, or `labels`, holds the class numbers.
+    index; `y` in the first file, or `labels`, holds the class numbers, and `classes` in the first file their names.
 
     Args:
         before: Folder or file of the images before the change.
@@ -118,20 +130,24 @@ def load_pairs(
     for path in (before, after):
         if path.suffix not in (".npy", ".npz") or path.is_dir():
             raise ValueError(f"before and after must be two folders, or two .npy or .npz files, got {name}")
-    (x, y), (changed, _) = (_from_file(path) for path in (before, after))
+    (x, y, names), (changed, _, _) = (_from_file(path) for path in (before, after))
     if labels is not None:
-        y = read_arrays(Path(labels), bare="y").get("y")
+        y = read_arrays(Path(labels), ("y",), bare="y").get("y")
         if y is None:
             raise ValueError(f"{labels} must hold an array y, but it has none")
-    numbers = None if y is None else tuple(integer_labels(y, len(x), f"labels of {before}").tolist())
-    return Pairs(name, torch.from_numpy(x), torch.from_numpy(changed), numbers)
+    found = None if y is None else tuple(integer_labels(y, len(x), f"labels of {before}").tolist())
+    if found is not None and names is not None:
+        classes = class_names(names, 1 + max(found), f"classes in {before}")
+        found = tuple(classes[number] for number in found)
+    return Pairs(name, torch.from_numpy(x), torch.from_numpy(changed), found)
 
 
-def _from_file(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
-    arrays = read_arrays(path, bare="x")
-    if not {"x"} <= arrays.keys() <= {"x", "y"}:
+def _from_file(path: Path) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
+    """Images, labels and names of the classes."""
+    arrays = read_arrays(path, ("x", "y", "x_test", "y_test", "classes"), bare="x")
+    if not {"x"} <= arrays.keys() <= {"x", "y", "classes"}:
         raise ValueError(f"{path} must hold an array x, and optionally y, got {', '.join(arrays) or 'none'}")
-    return channels_first(arrays["x"], f"x in {path}"), arrays.get("y")
+    return channels_first(arrays["x"], f"x in {path}"), arrays.get("y"), arrays.get("classes")
 
 
 def _from_folders(name: str, before: Path, after: Path, channels: int | None, progress: ProgressCallback) -> Pairs:
@@ -153,10 +169,11 @@ def _from_folders(name: str, before: Path, after: Path, channels: int | None, pr
             )
     if channels is None:
         channels = max(header.channels for header in headers.values())
+    check_memory(name, 2 * len(order) * channels * size[0] * size[1])
     images = np.empty((2, len(order), channels, *size), np.uint8)
     for done, key in enumerate(order):
         for side, path in enumerate((first[key], second[key])):
-            images[side, done] = decode_image(path.read_bytes(), path, channels)
+            images[side, done] = decode_image(read_file(path), path, channels)
         progress(ProgressEvent("reading pairs", done + 1, len(order), "pairs"))
     classes = [key.split("/") for key in order]
     labels = tuple(parts[0] for parts in classes) if all(len(parts) == 2 for parts in classes) else None
@@ -166,7 +183,11 @@ def _from_folders(name: str, before: Path, after: Path, channels: int | None, pr
 def _named_images(folder: Path) -> dict[str, Path]:
     """All images under a folder, by path without suffix."""
     found: dict[str, Path] = {}
-    for path in sorted(folder.rglob("*")):
+    try:
+        paths = sorted(folder.rglob("*"))
+    except (RecursionError, OSError) as error:
+        raise ValueError(f"{folder} must be a readable tree of folders, but {type(error).__name__}: {error}") from None
+    for path in paths:
         place = path.relative_to(folder)
         if any(part.startswith(".") for part in place.parts) or not is_image(path):
             continue

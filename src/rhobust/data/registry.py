@@ -54,6 +54,8 @@ def source(name: str) -> DatasetSource:
         if known.name == name:
             return known
     path = Path(name).expanduser()
+    if not name:
+        raise ValueError("data must name a data set, a folder or an .npz file, got an empty name")
     if path.is_dir():
         return ImageFolder(path)
     if path.suffix == ".npz":

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from rhobust.certificates import Repeats, Smoothing, VoteCounter, native_dtype
-from rhobust.data import Dataset, Pairs, load
+from rhobust.data import Dataset, Pairs, are_numbers, load
 from rhobust.evaluation.answers import ANSWERS, check_answers
 from rhobust.files import read_json, write_json
 from rhobust.lock import owned
@@ -218,6 +218,12 @@ class Target:
         """
         if not isinstance(source, Target):
             run = open_run(source)
+            if run.classes != self.data.classes:
+                ours, theirs = (", ".join(classes[:3]) for classes in (self.data.classes, run.classes))
+                raise ValueError(
+                    f"{source} must have the classes of {self.data.name} in their order ({ours}, ...), got {theirs}, ...:"
+                    " a transfer attack needs equal classes"
+                )
             sigma = self.sigma if run.config.sigma is None else run.config.sigma
             source = Target._of_run(
                 run, run.load_model(self.device, trust=trust, model=model), self.data, sigma, self.device
@@ -328,15 +334,19 @@ class Untargeted:
 
 
 def _in_classes_of(data: Dataset, classes: tuple[str, ...], folder: Path) -> Dataset:
-    """The data with a run's classes, matched by name; bare numbers are places among them."""
-    names = classes if set(data.classes) <= set(classes) else tuple(map(str, range(len(classes))))
-    if strange := [name for name in data.classes if name not in names]:
+    """The data with a run's classes: names are matched with names, and numbers with numbers only."""
+    if not data.named and not are_numbers(classes):
         raise ValueError(
-            f"{data.name} must hold classes that {folder} was trained for, by name or as numbers from 0,"
-            f" got {', '.join(strange[:3])}"
+            f"{data.name} must name its classes, as {folder} was trained for named ones ({', '.join(classes[:3])},"
+            " ...), got class numbers: add the array classes, their names in the order of the numbers, to the .npz file"
         )
-    places = torch.tensor([names.index(name) for name in data.classes])
-    return replace(data, labels=places[data.labels], classes=classes)
+    if strange := [name for name in data.classes if name not in classes]:
+        raise ValueError(
+            f"{data.name} must hold classes that {folder} was trained for ({', '.join(classes[:3])}, ...),"
+            f" got {', '.join(strange[:3])}: rename them, or leave them out"
+        )
+    places = torch.tensor([classes.index(name) for name in data.classes])
+    return replace(data, labels=places[data.labels], classes=classes, named=True)
 
 
 def _own_config(folder: Path) -> dict[str, str] | None:
