@@ -29,7 +29,7 @@ def check_memory(name: str, size: int) -> None:
     """
     try:
         there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):  # not every platform tells
+    except (AttributeError, ValueError, OSError):  # not every platform says
         return
     if size > there:
         raise ValueError(f"{name} must fit into memory, but takes {size / 2**30:,.1f} GiB of {there / 2**30:,.1f}")
