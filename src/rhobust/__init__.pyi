@@ -1,5 +1,7 @@
 """The public names of rhobust: the only list of them, for the lazy imports of `__init__.py` and for type checkers."""
 
+from rhobust.assessment import Assessment as Assessment
+from rhobust.assessment import evaluate as evaluate
 from rhobust.bounds import betting_upper as betting_upper
 from rhobust.bounds import certified_radius as certified_radius
 from rhobust.bounds import clopper_pearson as clopper_pearson
@@ -23,6 +25,7 @@ from rhobust.certificates import robust_surrogate as robust_surrogate
 from rhobust.data import Dataset as Dataset
 from rhobust.data import as_dataset as as_dataset
 from rhobust.data import load as load
+from rhobust.evaluation import Accuracy as Accuracy
 from rhobust.evaluation import Attack as Attack
 from rhobust.evaluation import Certify as Certify
 from rhobust.evaluation import CertifyShift as CertifyShift
@@ -35,6 +38,7 @@ from rhobust.evaluation import find_record as find_record
 from rhobust.evaluation import run as run
 from rhobust.methods import gamma_of as gamma_of
 from rhobust.methods import rho_of as rho_of
+from rhobust.models import load_model as load_model
 from rhobust.report import write_report as write_report
 from rhobust.training import Run as Run
 from rhobust.training import TrainConfig as TrainConfig

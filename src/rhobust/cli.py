@@ -20,6 +20,7 @@ from rhobust.launch import launched
 from rhobust.terminal import FAILED, GONE, answer, catch_signals, emit, open_streams, say
 
 COMMANDS = {
+    "evaluate": "accuracy, attacks, certificates and a page for any network and images, in one command",
     "quickstart": "train, attack and certify three models on real digits and write a report (a few minutes, CPU)",
     "data": "list, get and check data sets",
     "train": "train a classifier into a run folder",
@@ -105,7 +106,7 @@ def _compute(command: Any) -> Any:
 
 
 def _result(command: Any, result: Any) -> str:
-    """A result as it is printed."""
+    """A result in the form in which it is shown."""
     if command.common.json:
         return json.dumps(result, allow_nan=False) + "\n"
     shown = io.StringIO()

@@ -1,6 +1,6 @@
-"""Files as they are read and written: regular ones, whole, and of bounded size.
+"""Reads and writes of files: regular ones, whole, and of bounded size.
 
-Guarantee: reading never waits for a device, a FIFO or a socket, and never unpacks more than a stated number of bytes.
+Guarantee: a read never waits for a device, a FIFO or a socket, and never unpacks more than a stated number of bytes.
 Writing replaces regular files only. An error names the file.
 """
 

@@ -63,7 +63,7 @@ def logit_change(
         again: Logits of the same inputs in another pass.
         dtype: Arithmetic of the network.
         storage: Type in which the network returned the logits.
-        typical: Usual gap of such rows, so that a near tie is not held to a smaller rounding than its neighbours.
+        typical: Usual gap of such rows, so that a near tie is not held to a smaller rounding than the rows around it.
     """
     once, again = np.asarray(once, dtype=np.float64), np.asarray(again, dtype=np.float64)
     finite = np.isfinite(once)

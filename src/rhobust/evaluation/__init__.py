@@ -1,5 +1,6 @@
 """Evaluations: frozen dataclasses of their settings, one engine that runs them into records, and what they run on."""
 
+from rhobust.evaluation.accuracy import Accuracy as Accuracy
 from rhobust.evaluation.attack import Attack as Attack
 from rhobust.evaluation.attack import check_increasing as check_increasing
 from rhobust.evaluation.audit import audit_file as audit_file

@@ -196,7 +196,7 @@ class Target:
         cls, factory: str, weights: Path, test: Dataset, folder: Path, device: torch.device, sigma: float | None
     ) -> Self:
         model = for_evaluation(load_model(factory, weights, num_classes=test.num_classes), device)
-        data = _in_outputs_of(test, output_width(model, test.images[:1].to(device)), factory)
+        data = fit_classes(test, output_width(model, test.images[:1].to(device)), factory)
         return cls(
             model,
             data,
@@ -360,12 +360,12 @@ def _own_config(folder: Path) -> dict[str, str] | None:
     return config
 
 
-def _in_outputs_of(data: Dataset, width: int, factory: str) -> Dataset:
+def fit_classes(data: Dataset, width: int, name: str) -> Dataset:
     """The data with a class for each output of the user's own network; numbered classes may leave out the last ones."""
     numbers = tuple(map(str, range(width)))
     if data.num_classes != width and data.classes != numbers[: data.num_classes]:
         raise ValueError(
-            f"{data.name} must hold the classes of {factory}, which returns {width} logits per image, got"
+            f"{data.name} must hold the classes of {name}, which returns {width} logits per image, got"
             f" {data.num_classes} classes; an .npz file with class numbers may leave some out"
         )
     return data if data.num_classes == width else replace(data, classes=numbers)

@@ -10,6 +10,7 @@ from rhobust.measurements.comparison import partners as partners
 from rhobust.measurements.comparison import read_compared as read_compared
 from rhobust.measurements.comparison import same_classifier as same_classifier
 from rhobust.measurements.counting import VOTE_LEVEL as VOTE_LEVEL
+from rhobust.measurements.counting import base_accuracy as base_accuracy
 from rhobust.measurements.counting import by_radius as by_radius
 from rhobust.measurements.counting import certified_at_least as certified_at_least
 from rhobust.measurements.counting import certified_curve as certified_curve
@@ -22,6 +23,7 @@ from rhobust.measurements.counting import same as same
 from rhobust.measurements.quantities import AFTER as AFTER
 from rhobust.measurements.quantities import ALL_AT_ONCE as ALL_AT_ONCE
 from rhobust.measurements.quantities import AVERAGE_RADIUS as AVERAGE_RADIUS
+from rhobust.measurements.quantities import BASE as BASE
 from rhobust.measurements.quantities import BEFORE as BEFORE
 from rhobust.measurements.quantities import CERTIFIED as CERTIFIED
 from rhobust.measurements.quantities import CERTIFIED_AFTER as CERTIFIED_AFTER

@@ -12,6 +12,7 @@ from rhobust.bounds import failure_quantile
 from rhobust.formatting import format_distance
 from rhobust.measurements.quantities import (
     AVERAGE_RADIUS,
+    BASE,
     CERTIFIED,
     LABEL_VOTES,
     LOSS_UNDER_NOISE,
@@ -113,6 +114,13 @@ def accuracy_under_noise(rows: Sequence[Row], errors: str = "errors") -> float:
     return 1 - sum(row[errors] for row in rows) / sum(row["draws"] for row in rows)
 
 
+def base_accuracy(rows: Sequence[Row]) -> Row:
+    """The accuracy of the base network, and of one noisy prediction where noise was drawn."""
+    right = sum(row["prediction"] == row["label"] for row in rows)
+    found: Row = {"base_accuracy": share(right, len(rows)).as_row()}
+    return found | ({"accuracy_under_noise": accuracy_under_noise(rows)} if "errors" in rows[0] else {})
+
+
 def outcomes(record: Record, quantity: str, at: float | None = None) -> dict[int, float]:
     """What a record says of each image: the numbers whose mean is the quantity, by the image's index.
 
@@ -161,6 +169,9 @@ _OUTCOMES: dict[str, Callable[[Sequence[Row], float | None], list[tuple[int, flo
     ],
     UNDER_NOISE: lambda rows, _: [(row["index"], 1 - row["errors"] / row["draws"]) for row in rows if "errors" in row],
     LOSS_UNDER_NOISE: lambda rows, _: [(row["index"], row["loss"]) for row in rows if "loss" in row],
+    BASE: lambda rows, _: [
+        (row["index"], float(row["prediction"] == row["label"])) for row in rows if "prediction" in row
+    ],
     LABEL_VOTES: lambda rows, at: [
         (row["index"], row["label_votes"]) for row in rows if "label_votes" in row and row["radius"] == at
     ],

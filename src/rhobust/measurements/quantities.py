@@ -9,6 +9,8 @@ from rhobust.formatting import Direction
 Status = Literal["proved", "upper bound", "estimate"]
 """A certificate; an attack, so that the true robust accuracy is at most this; or neither of both."""
 
+BASE = "base accuracy"
+"""Of the base network, without noise and without an attack."""
 ROBUST = "robust accuracy"
 CERTIFIED = "certified accuracy"
 ALL_AT_ONCE = "certified accuracy, all examples at once"

@@ -8,6 +8,7 @@ from pathlib import Path
 from rhobust.formatting import format_distance
 from rhobust.measurements.counting import (
     accuracy_under_noise,
+    base_accuracy,
     by_radius,
     certified_at_least,
     certified_curve,
@@ -21,6 +22,7 @@ from rhobust.measurements.quantities import (
     AFTER,
     ALL_AT_ONCE,
     AVERAGE_RADIUS,
+    BASE,
     BEFORE,
     CERTIFIED,
     CERTIFIED_AFTER,
@@ -296,7 +298,20 @@ def _transfer(record: Record, _: Sequence[float] | None) -> Iterator[Measurement
             yield replace(one, detail={**one.detail, "target": target})
 
 
+def _accuracy(record: Record, _: Sequence[float] | None) -> Iterator[Measurement]:
+    for number, row in _lines(record):
+        for key in ("label", "prediction", *(("draws", "errors") if "errors" in row else ())):
+            _integer(row, key, number)
+    found = base_accuracy(record.rows)
+    point = found["base_accuracy"]
+    _check(record, "base_accuracy", point)
+    yield Measurement(BASE, None, *(point[key] for key in ("accuracy", "low", "high", "n")), status="estimate")
+    if "accuracy_under_noise" in found:
+        yield _under_noise(record, UNDER_NOISE, found["accuracy_under_noise"])
+
+
 READERS: dict[str, Callable[[Record, Sequence[float] | None], Iterator[Measurement]]] = {
+    "accuracy": _accuracy,
     "attack": _attack,
     "certify": _certify,
     "certify-shift": _shift,
@@ -327,7 +342,7 @@ def _check_curve(record: Record, key: str, found: Sequence[Row]) -> None:
                 raise _otherwise(record, f"{name} at radius {radius}", theirs.get(name), ours.get(name))
 
 
-def _check(record: Record, key: str, found: float) -> None:
+def _check(record: Record, key: str, found: object) -> None:
     """Refuse a summary that has another number than the rows give."""
     stated = (record.summary or {}).get(key)
     if stated is not None and not same(stated, found):

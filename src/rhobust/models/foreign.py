@@ -49,7 +49,7 @@ class Foreign:
         if warnings.filters != self.filters:
             warnings.filters[:] = self.filters  # pyrefly: ignore[unsupported-operation]
             with warnings.catch_warnings():
-                pass  # tells Python that the filters were changed
+                pass  # makes Python notice that the filters were changed
         if error is None or isinstance(error, KeyboardInterrupt) or _is_ours(error, traceback):
             return
         after = "" if self.inputs is None else f", for {_describe(self.inputs)}"

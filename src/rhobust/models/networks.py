@@ -30,6 +30,10 @@ class Normalised(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return self.network((x - self.mean) / self.deviation)
 
+    def constants(self) -> tuple[list[float], list[float]]:
+        """Mean and deviation per channel."""
+        return self.mean.flatten().tolist(), self.deviation.flatten().tolist()
+
 
 def cnn(channels: int, height: int, width: int, classes: int, activation: Callable[[], nn.Module]) -> nn.Module:
     """The CNN of WRM (Sinha et al.): conv 64 8x8 stride 2 (same), conv 128 6x6 stride 2, conv 128 5x5, dense.

@@ -37,6 +37,19 @@ class TakeLogits(nn.Module):
         return self.network(x).logits
 
 
+def take_logits(model: nn.Module, x: Tensor) -> nn.Module:
+    """The network itself, or wrapped in `TakeLogits` where its output for x has logits under that name."""
+    training = model.training
+    try:
+        with torch.no_grad():
+            output = model.eval()(x.clone())
+    except Exception:  # whatever is wrong with it is said where its logits are looked at
+        return model
+    finally:
+        model.train(training)
+    return TakeLogits(model) if isinstance(getattr(output, "logits", None), Tensor) else model
+
+
 def load_model(
     name: str,
     weights: Path | str | None = None,

@@ -1,0 +1,158 @@
+"""What was found about one network, as numbers, a data frame, a plot, a table in a notebook and a page."""
+
+import html
+import importlib.util
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rhobust.assessment.diagnosis import Finding
+from rhobust.formatting import format_distance, format_number
+from rhobust.measurements import (
+    AVERAGE_RADIUS,
+    BASE,
+    CERTIFIED,
+    ROBUST,
+    SHIFT,
+    UNDER_NOISE,
+    Measurement,
+    measurements,
+)
+from rhobust.records import Record
+from rhobust.report import write_report
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Assessment:
+    """What was found about one network: records on disk, what they add up to, and what explains it.
+
+    Every number comes from the records, which `rhobust report`, `compare` and `audit` read too.
+    """
+
+    folder: Path
+    """Folder of the records."""
+    records: tuple[Record, ...]
+    """One record per evaluation."""
+    findings: tuple[Finding, ...]
+    """What explains low numbers; empty where nothing needs explaining."""
+    name: str
+    """How the network is called."""
+    sigma: float
+    """The smoothing noise."""
+    page: Path | None = None
+    """The report, if one was written."""
+
+    @cached_property
+    def measurements(self) -> tuple[Measurement, ...]:
+        """Every number with its interval, number of images and status."""
+        return tuple(one for record in self.records for one in measurements(record))
+
+    def report(self, out: Path | str | None = None, *, title: str | None = None) -> Path:
+        """Write the page, one HTML file.
+
+        Args:
+            out: The file; default: report.html in the folder.
+            title: The page's heading; default: the network's name.
+        """
+        path = self.folder / "report.html" if out is None else Path(out)
+        return write_report([self.folder], path, title=title or f"Robustness of {self.name}").path
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The measurements as dictionaries."""
+        return [
+            {
+                "evaluation": record.path.stem.rsplit("-", 1)[0],
+                "quantity": one.quantity,
+                "at": one.at,
+                "value": one.value,
+                "low": one.low,
+                "high": one.high,
+                "n": one.n,
+                "status": one.status,
+            }
+            for record in self.records
+            for one in measurements(record)
+        ]
+
+    def to_frame(self) -> Any:
+        """The measurements as a data frame: of pandas if it is installed, else of polars."""
+        for package in ("pandas", "polars"):
+            if importlib.util.find_spec(package) is not None:
+                return importlib.import_module(package).DataFrame(self.rows())
+        raise ValueError("a data frame needs pandas or polars, and neither is installed; rows() needs nothing")
+
+    def plot(self) -> "Figure":
+        """Accuracy against the radius: certified, under attack, and clean, with intervals; needs matplotlib."""
+        try:
+            from matplotlib.figure import Figure
+        except ImportError:
+            raise ValueError("a plot needs matplotlib: pip install 'rhobust[plots]'") from None
+        figure = Figure(figsize=(6, 4), layout="constrained")
+        axes = figure.add_subplot()
+        for label, quantity, kind in (
+            ("certified, smoothed classifier", CERTIFIED, "certify"),
+            ("under attack (EOT), smoothed classifier", ROBUST, "attack-eot"),
+            ("under attack (PGD), base network", ROBUST, "attack-pgd"),
+        ):
+            points = [one for one in self._of(kind) if one.quantity == quantity and one.at is not None]
+            if points:
+                at = [float(one.at or 0.0) for one in points]
+                (drawn,) = axes.plot(at, [one.value for one in points], marker="o", label=label)
+                low, high = ([getattr(one, end) for one in points] for end in ("low", "high"))
+                if all(value is not None for value in (*low, *high)):
+                    axes.fill_between(at, low, high, color=drawn.get_color(), alpha=0.15)
+        axes.set(xlabel="L2 radius", ylabel="accuracy", ylim=(0, 1), title=f"{self.name}, sigma {self.sigma:g}")
+        axes.legend()
+        return figure
+
+    def headline(self) -> list[tuple[str, str, str]]:
+        """The main numbers, each with the classifier it is about and its status: base network and smoothed apart."""
+        radius = self.sigma
+        wanted = [
+            ("base network, clean", "accuracy", BASE, None),
+            (f"base network, PGD at {format_distance(radius)}", "attack-pgd", ROBUST, radius),
+            ("one noisy prediction", "accuracy", UNDER_NOISE, 0.0),
+            (f"smoothed classifier, EOT at {format_distance(radius)}", "attack-eot", ROBUST, radius),
+            ("smoothed classifier, certified at 0", "certify", CERTIFIED, 0.0),
+            (f"smoothed classifier, certified at {format_distance(radius)}", "certify", CERTIFIED, radius),
+            ("average certified radius", "certify", AVERAGE_RADIUS, None),
+            (
+                f"every distribution within W2 {format_distance(radius * 0.25)}",
+                "certify-shift",
+                SHIFT,
+                radius * 0.25,
+            ),
+        ]
+        found = []
+        for label, kind, quantity, at in wanted:
+            for one in self._of(kind):
+                if one.quantity == quantity and (at is None or one.at == at):
+                    found.append((label, format_number(one.value, 3, one.direction), one.status))
+                    break
+        return found
+
+    def _of(self, kind: str) -> list[Measurement]:
+        return [one for record in self.records if record.path.name.startswith(kind) for one in measurements(record)]
+
+    def __str__(self) -> str:
+        width = max(len(label) for label, _, _ in self.headline())
+        lines = [f"{self.name}, sigma {self.sigma:g}"]
+        lines += [f"  {label:<{width}}  {value:>6}  {status}" for label, value, status in self.headline()]
+        lines += [f"Diagnosis: {finding}" for finding in self.findings]
+        return "\n".join([*lines, str(self.page or self.folder)])
+
+    def _repr_html_(self) -> str:
+        cells = "".join(
+            f"<tr><td>{html.escape(label)}</td><td style='text-align:right'>{value}</td><td>{status}</td></tr>"
+            for label, value, status in self.headline()
+        )
+        notes = "".join(f"<p><b>Diagnosis.</b> {html.escape(str(finding))}</p>" for finding in self.findings)
+        where = "" if self.page is None else f"<p>Report: {html.escape(str(self.page))}</p>"
+        return (
+            f"<h4>{html.escape(self.name)}, &sigma; {self.sigma:g}</h4><table><tr><th>what</th><th>accuracy</th>"
+            f"<th>status</th></tr>{cells}</table>{notes}{where}"
+        )

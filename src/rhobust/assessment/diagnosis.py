@@ -1,0 +1,257 @@
+"""Why a number is near zero: the known causes are tried one by one, and the one that fits is named with its remedy.
+
+Nothing here is a result. Causes are tried on labelled images, and a remedy is a command to run.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from scipy.optimize import linear_sum_assignment
+from scipy.stats import norm
+from torch import Tensor
+
+from rhobust.certificates import Smoothing, count_votes, noise_kind
+from rhobust.data import Dataset, to_unit
+from rhobust.evaluation.target import Target
+from rhobust.formatting import format_distance, format_percent
+from rhobust.models.inference import frozen
+from rhobust.models.networks import Normalised
+from rhobust.records import Record
+from rhobust.stats import share
+
+TRIED = 400
+"""Images on which causes are tried."""
+FITS = 0.15
+"""How much a remedy must gain, beyond the 95% intervals, to be named."""
+DROP = 0.15
+"""A loss of accuracy under noise that is worth a line."""
+ALIKE = 0.95
+"""Share of images with one and the same answer from which on the network is said to ignore them."""
+DRAWS = 10
+"""Noise samples per image at a smaller noise level."""
+
+NORMALISATIONS: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
+    "ImageNet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    "CIFAR-10": ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
+    "[-1, 1]": ((0.5,), (0.5,)),
+    "MNIST": ((0.1307,), (0.3081,)),
+}
+"""Normalisations that networks are usually trained with, mean and deviation per channel."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that explains the numbers."""
+
+    cause: str
+    """normalisation, value range, channel order, class order, weights, noise, samples, or nothing."""
+    text: str
+    """What was found, with the numbers that show it."""
+    remedy: str = ""
+    """What to do, a command where there is one."""
+
+    def __str__(self) -> str:
+        return f"{self.text} {self.remedy}".strip()
+
+
+def diagnose_accuracy(
+    target: Target, *, accuracy: float, under_noise: float | None, weights_named: bool = True
+) -> list[Finding]:
+    """What explains a low accuracy of the base network, or a loss of it under noise.
+
+    Args:
+        target: The network and its data.
+        accuracy: Accuracy of the base network.
+        under_noise: Accuracy of one prediction under the target's noise; None where there is none.
+        weights_named: Whether somebody said where the weights come from.
+    """
+    data = target.data.select(_spread(len(target.data), TRIED))
+    chance = 1 / target.data.num_classes
+    found: list[Finding] = []
+    if accuracy < max(0.5, 2 * chance):
+        found = _of_the_base(target, data, weights_named)
+        if not found and share(round(accuracy * len(data)), len(data)).low < 2 * chance:
+            found = [_near_chance(target, data, accuracy, chance, weights_named)]
+    if not found and under_noise is not None and accuracy - under_noise > DROP:
+        found = [_not_trained_for_noise(target, data, accuracy, under_noise)]
+    return found
+
+
+def _spread(count: int, wanted: int) -> list[int]:
+    return np.linspace(0, count - 1, min(count, wanted)).round().astype(int).tolist()
+
+
+def _of_the_base(target: Target, data: Dataset, weights_named: bool) -> list[Finding]:
+    """The change of the inputs, or of the classes, that makes the network right; none if no change does."""
+    labels = data.labels.numpy()
+    usual = _logits(target, data)
+    before = float((usual.argmax(1) == labels).mean())
+    best: tuple[float, Finding] | None = None
+    for finding, change in _changes(target, data):
+        try:
+            after = float((_logits(target, data, change).argmax(1) == labels).mean())
+        except ValueError:
+            continue
+        if _gains(before, after, len(labels)) and (best is None or after > best[0] + 0.01):
+            told = f"{finding.text}: accuracy {_shown(before)} as given, {_shown(after)} with it."
+            best = (after, Finding(finding.cause, told, finding.remedy))
+    matched, order = matched_accuracy(usual, labels, data.num_classes)
+    if _gains(before, matched, len(labels) // 2) and (best is None or matched > best[0]):
+        moved = [(place, to) for place, to in enumerate(order) if place != to][:4]
+        pairs = ", ".join(f"output {place} is right for class {to} ({data.classes[to]})" for place, to in moved)
+        return [
+            Finding(
+                "class order",
+                f"The classes are in another order than the network's outputs: accuracy {_shown(before)} as given,"
+                f" {_shown(matched)} after renaming ({pairs}).",
+                "Number the labels as in training: class folders are sorted by name.",
+            )
+        ]
+    return [] if best is None else [best[1]]
+
+
+def _changes(target: Target, data: Dataset) -> list[tuple[Finding, Callable[[Tensor], Tensor]]]:
+    """Changes of the inputs that are often forgotten."""
+    channels = data.shape[0]
+    changes: list[tuple[Finding, Callable[[Tensor], Tensor]]] = []
+    flat = to_unit(data.images).transpose(0, 1).flatten(1)
+    own = tuple(flat.mean(1).tolist()), tuple(flat.std(1).clamp_min(1e-3).tolist())
+    if not isinstance(target.model, Normalised):
+        for name, (mean, std) in {**NORMALISATIONS, "the data's own": own}.items():
+            if len(mean) not in (1, channels):
+                continue
+            mean, std = (values * channels if len(values) == 1 else values for values in (mean, std))
+            numbers = tuple(" ".join(f"{value:.4g}" for value in values) for values in (mean, std))
+            finding = Finding(
+                "normalisation",
+                f"The network was trained on normalised images ({name})",
+                f"Pass mean and std: --mean {numbers[0]} --std {numbers[1]}.",
+            )
+            changes.append((finding, _normalise(mean, std)))
+    else:
+        mean, std = target.model.constants()
+        finding = Finding(
+            "normalisation",
+            "The network was trained without this normalisation, or normalises itself",
+            f"Leave mean and std out, or pass --mean{' 0' * channels} --std{' 1' * channels} for a hub's network.",
+        )
+        changes.append((finding, lambda x: x * _column(std, x) + _column(mean, x)))
+    changes.append(
+        (
+            Finding(
+                "value range",
+                "The network was trained on values from 0 to 255",
+                f"Pass --mean{' 0' * channels} --std{' 0.00392157' * channels}.",
+            ),
+            lambda x: x * 255,
+        )
+    )
+    if channels == 3:
+        finding = Finding("channel order", "The network was trained on BGR images", "Pass images in its channel order.")
+        changes.append((finding, lambda x: x.flip(1)))
+    if channels == 1:
+        finding = Finding("value range", "The network was trained on inverted images", "Pass inverted images, 255 - x.")
+        changes.append((finding, lambda x: 1 - x))
+    return changes
+
+
+def _column(values: Sequence[float], x: Tensor) -> Tensor:
+    return torch.tensor(values, dtype=x.dtype, device=x.device).view(1, -1, 1, 1)
+
+
+def _normalise(mean: Sequence[float], std: Sequence[float]) -> Callable[[Tensor], Tensor]:
+    return lambda x: (x - _column(mean, x)) / _column(std, x)
+
+
+def matched_accuracy(logits: np.ndarray, labels: np.ndarray, classes: int) -> tuple[float, list[int]]:
+    """The accuracy after the best renaming of the outputs, and the renaming: output to class.
+
+    The renaming is chosen on every second image and tested on the others, so that chance is not taken for order.
+    """
+    predicted = logits.argmax(1)
+    counts = np.zeros((max(classes, logits.shape[1]),) * 2)
+    np.add.at(counts, (predicted[::2], labels[::2]), 1)
+    # Of equally good renamings the one that moves least.
+    _, order = linear_sum_assignment(-counts - 1e-6 * np.eye(len(counts)))
+    return float((order[predicted[1::2]] == labels[1::2]).mean()), order.tolist()
+
+
+def _near_chance(target: Target, data: Dataset, accuracy: float, chance: float, weights_named: bool) -> Finding:
+    """No known change helps: the answers themselves say something."""
+    logits = _logits(target, data)
+    answers = np.bincount(logits.argmax(1), minlength=data.num_classes)
+    text = f"The base network is right on {_shown(accuracy)} of the images, chance is {_shown(chance)}"
+    if answers.max() / len(data) >= ALIKE:
+        text += f", and it answers class {int(answers.argmax())} for {_shown(answers.max() / len(data))} of them"
+    cause = "No usual normalisation, channel order or class order explains it"
+    remedy = (
+        "Look at the weights: are they this network's, and trained?"
+        if weights_named
+        else "No weights were given: pass --weights FILE, unless the factory loads them itself."
+    )
+    return Finding("weights", f"{text}. {cause}.", remedy)
+
+
+def _not_trained_for_noise(target: Target, data: Dataset, accuracy: float, under_noise: float) -> Finding:
+    sigma = target.smoothing_sigma()
+    smaller = {part: _accuracy_under(target, data, sigma * part) for part in (0.5, 0.25)}
+    others = ", ".join(f"{_shown(value)} under {sigma * part:g}" for part, value in smaller.items())
+    return Finding(
+        "noise",
+        f"The base network is right on {_shown(accuracy)} of the images and under noise {sigma:g} on"
+        f" {_shown(under_noise)} ({others}): it was not trained for this noise, so little can be certified.",
+        f"Fine-tune it under noise: rhobust train method:nal --method.sigma {sigma:g} --init MODEL, or take a smaller"
+        " --sigma.",
+    )
+
+
+def _accuracy_under(target: Target, data: Dataset, sigma: float) -> float:
+    smoothing = Smoothing(sigma, data.num_classes, noise=noise_kind(data.images))
+    images = data.images.to(target.device)
+    votes = count_votes(
+        target.model, images, smoothing, indices=range(len(data)), draws=DRAWS, purpose="diagnosis"
+    ).cpu()
+    return float(votes.gather(1, data.labels[:, None]).sum()) / (DRAWS * len(data))
+
+
+def _logits(target: Target, data: Dataset, change: Callable[[Tensor], Tensor] = lambda x: x) -> np.ndarray:
+    """The network's logits for changed inputs, in small batches."""
+    with torch.no_grad(), frozen(target.model) as network:
+        parts = [
+            network(change(to_unit(data.images[at : at + 100].to(target.device)))).float().cpu()
+            for at in range(0, len(data), 100)
+        ]
+    return torch.cat(parts).nan_to_num(neginf=-1e30, posinf=1e30).numpy()
+
+
+def _gains(before: float, after: float, n: int) -> bool:
+    """Whether a change gains more than `FITS` and more than chance explains."""
+    if after - before < FITS:
+        return False
+    return share(round(before * n), n).high < share(round(after * n), n).low
+
+
+def _shown(value: float) -> str:
+    return f"{format_percent(value, 'nearest')}%"
+
+
+def diagnose_certificates(records: Sequence[Record]) -> list[Finding]:
+    """A line where the number of noise samples, not the network, ends the certified radius."""
+    for record in records:
+        if record.kind != "certify":
+            continue
+        alpha, n = record.settings["alpha"], record.settings["n"]
+        largest = record.settings["sigma"] * float(norm.ppf(alpha ** (1 / n)))
+        radii = [row["radius"] for row in record.rows if row.get("prediction") == row["label"]]
+        if radii and np.mean(np.array(radii) > 0.9 * largest) > 0.5:
+            return [
+                Finding(
+                    "samples",
+                    f"Half of the certified radii are near {format_distance(largest)}, the largest that {n:,} noise"
+                    " samples can prove.",
+                    "More samples prove more: --effort standard or full.",
+                )
+            ]
+    return []

@@ -1,0 +1,168 @@
+"""From a network and images in any form to an assessment."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, get_args
+
+import torch
+from torch import nn
+
+from rhobust.assessment.assessment import Assessment
+from rhobust.assessment.diagnosis import diagnose_accuracy, diagnose_certificates
+from rhobust.assessment.plan import Effort, plan, seconds_per_sample
+from rhobust.data import as_dataset, to_unit
+from rhobust.evaluation import Accuracy, Target, run
+from rhobust.evaluation.target import fit_classes
+from rhobust.files import read_json, write_json
+from rhobust.measurements import BASE, UNDER_NOISE, measurements
+from rhobust.models import Normalised, load_model
+from rhobust.models.inference import output_width
+from rhobust.models.sources import take_logits
+from rhobust.noise import stream
+from rhobust.progress import ProgressCallback, progress_or_default
+from rhobust.records import Record
+from rhobust.runtime import describe_environment, resolve_device
+from rhobust.training.run import CONFIG, ENVIRONMENT
+from rhobust.version import VERSION
+
+DIAGNOSIS = "diagnosis.json"
+"""File of what explains the numbers, in words."""
+SIGMA = 0.25
+"""Noise level where nobody says one."""
+
+
+def evaluate(
+    model: nn.Module | Path | str,
+    images: Any = None,
+    labels: Any = None,
+    *,
+    sigma: float | None = None,
+    effort: Effort = "standard",
+    out: Path | str | None = None,
+    weights: Path | str | None = None,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+    classes: Sequence[str] | None = None,
+    name: str | None = None,
+    title: str | None = None,
+    device: torch.device | str = "auto",
+    seed: int = 0,
+    progress: ProgressCallback | None = None,
+    trust: bool = False,
+) -> Assessment:
+    """Evaluate a network in one call: accuracy, attacks, certificates, shift, corruptions, diagnosis and page.
+
+    The network is checked first: one that is batch-dependent, stateful or random is refused before a number is made.
+    Interrupted, the same call with the same `out` goes on where it stopped.
+
+    Args:
+        model: A module from images in [0, 1] to logits, a name as in `load_model`, or a run folder.
+        images: What `as_dataset` takes: arrays, tensors, Pillow images, a torch Dataset, a DataLoader, a folder or the
+            name of a data set; default: the test data of the run folder.
+        labels: Class numbers or names, if the images do not bring them.
+        sigma: Standard deviation of the smoothing noise; default: the run's own, else 0.25.
+        effort: quick: about a minute or two; standard: a quarter of an hour; full: all images, 100,000 noise samples.
+        out: Folder for records and page; default: rhobust-NAME.
+        weights: Weights of a network that is given by name.
+        mean: Mean per channel that the network expects to be subtracted from images in [0, 1].
+        std: Deviation per channel that it expects to be divided by.
+        classes: Names of the classes.
+        name: How the network is called; default: its class or name.
+        title: Heading of the page.
+        device: Where to compute; auto takes a GPU if there is one.
+        seed: Random seed.
+        progress: Progress callback; default: shown on stderr.
+        trust: Run the code that a run folder names.
+    """
+    if effort not in get_args(Effort):
+        raise ValueError(f"effort must be one of {', '.join(get_args(Effort))}, got {effort!r}")
+    place = resolve_device(device)
+    if not isinstance(model, nn.Module) and (Path(model) / CONFIG).is_file():
+        given = None if images is None else str(images)
+        if labels is not None or (images is not None and not isinstance(images, Path | str)):
+            raise ValueError("images must be left out, or name a data set, for a run folder, got others")
+        target = Target.from_run(model, device=place, sigma=sigma, data=given, progress=progress, trust=trust)
+        target = target if target.sigma is not None else replace(target, sigma=SIGMA)
+    else:
+        target = _live_target(model, images, labels, sigma, out, weights, mean, std, classes, name, place, seed)
+    return assess(target, effort=effort, title=title, seed=seed, progress=progress, weights_named=weights is not None)
+
+
+def _live_target(
+    model: nn.Module | Path | str,
+    images: Any,
+    labels: Any,
+    sigma: float | None,
+    out: Path | str | None,
+    weights: Path | str | None,
+    mean: Sequence[float] | None,
+    std: Sequence[float] | None,
+    classes: Sequence[str] | None,
+    name: str | None,
+    device: torch.device,
+    seed: int,
+) -> Target:
+    """A target of a live module, or of a network by name, and the user's images."""
+    if images is None:
+        raise ValueError("images must be given for a network that is no run folder, got none")
+    data = as_dataset(images, labels, classes=classes)
+    if not isinstance(images, Path | str):
+        # Arrays are often sorted by class: in a random order the first ones are a sample of all.
+        data = data.select(torch.randperm(len(data), generator=stream(seed, "order of the test images")))
+    if isinstance(model, nn.Module):
+        if weights is not None:
+            raise ValueError(f"weights must be left out for a module, which has its own, got {weights}")
+        if (mean is None) != (std is None):
+            raise ValueError("mean and std must be given together, got one of them")
+        called = name or type(model).__name__
+        network = model if mean is None or std is None else Normalised(model, mean, std)
+    else:
+        called = name or str(model)
+        network = load_model(str(model), weights, num_classes=data.num_classes, mean=mean, std=std)
+    network = take_logits(network.to(device), to_unit(data.images[:1].to(device)))
+    data = fit_classes(data, output_width(network, data.images[:1].to(device)), called)
+    folder = Path(out) if out is not None else Path(f"rhobust-{_plain(called)}")
+    if (folder / CONFIG).exists() and not read_json(folder / CONFIG).get("live"):
+        raise ValueError(f"out must be a new folder or one of the same network, but {folder} holds another run")
+    target = Target(network, data, SIGMA if sigma is None else sigma, name=called, folder=folder, device=device)
+    folder.mkdir(parents=True, exist_ok=True)
+    target.check_unchanged()
+    described = {"model": called, "weights": str(weights or "in memory"), "data": data.name, "sigma": target.sigma}
+    write_json(folder / CONFIG, {"rhobust": VERSION, "live": True, "name": called, **described})
+    write_json(folder / ENVIRONMENT, describe_environment(device))
+    return target
+
+
+def _plain(text: str) -> str:
+    return "".join(letter if letter.isalnum() else "-" for letter in text).strip("-")[-40:]
+
+
+def assess(
+    target: Target,
+    *,
+    effort: Effort,
+    title: str | None,
+    seed: int,
+    progress: ProgressCallback | None,
+    weights_named: bool = True,
+) -> Assessment:
+    """Evaluate a target and write its page: what `evaluate` does once the network and the data are there."""
+    with progress_or_default(progress) as notify:
+        records: list[Record] = []
+        first = Accuracy(limit=min(1000, len(target.data)), stride=None, seed=seed)
+        records.append(run(first, target, progress=notify))
+        found = {one.quantity: one.value for one in measurements(records[0])}
+        findings = diagnose_accuracy(
+            target, accuracy=found[BASE], under_noise=found.get(UNDER_NOISE), weights_named=weights_named
+        )
+        for finding in findings:
+            notify(f"diagnosis: {finding}")
+        evaluations = plan(target, effort, seconds_per_sample(target), seed)
+        for number, evaluation in enumerate(evaluations, start=1):
+            notify(f"{number} of {len(evaluations)}: {evaluation.kind} {evaluation.label}".rstrip())
+            records.append(run(evaluation, target, progress=notify))
+    findings += diagnose_certificates(records)
+    write_json(target.folder / DIAGNOSIS, {"findings": [vars(finding) for finding in findings]})
+    result = Assessment(target.folder, tuple(records), tuple(findings), target.name, target.smoothing_sigma())
+    return replace(result, page=result.report(title=title))

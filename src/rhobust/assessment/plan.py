@@ -1,0 +1,79 @@
+"""What an effort buys: which evaluations, on how many images, with how many noise samples."""
+
+from typing import Any, Literal
+
+from rhobust.attacks import EOT, PGD
+from rhobust.certificates import Smoothing, native_dtype, noise_kind
+from rhobust.evaluation import Attack, Certify, CertifyShift, Evaluation, Target
+from rhobust.files import read_json, write_json
+
+Effort = Literal["quick", "standard", "full"]
+SPEED = "speed.json"
+"""File of the measured speed."""
+SECONDS = {"quick": 80.0, "standard": 900.0}
+"""What the evaluations of an effort may take together, roughly; `full` takes what it takes."""
+STEPS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0)
+"""Certified radii in units of sigma."""
+ATTACKED = (0.0, 1.0, 2.0)
+"""Attacked radii in units of sigma: where something is certified too."""
+SHIFTS = (0.0, 0.1, 0.25, 0.5, 1.0)
+"""Sizes of the shift in units of sigma."""
+
+
+def seconds_per_sample(target: Target) -> float:
+    """Seconds per noise sample; measured once per folder, so that an interrupted assessment goes on with its plan."""
+    path = target.folder / SPEED
+    if path.exists():
+        stored = read_json(path)
+        if isinstance(stored, dict) and isinstance(stored.get("seconds_per_sample"), float):
+            return stored["seconds_per_sample"]
+    smoothing = Smoothing(
+        target.smoothing_sigma(),
+        target.data.num_classes,
+        noise=noise_kind(target.data.images),
+        dtype=native_dtype(target.device),
+    )
+    seconds = target.counter(smoothing).seconds_per_sample()
+    write_json(path, {"seconds_per_sample": seconds})
+    return seconds
+
+
+def plan(target: Target, effort: Effort, seconds: float, seed: int) -> list[Evaluation]:
+    """The evaluations of an effort: how many images each takes follows from the network's speed.
+
+    Args:
+        target: The network and its data.
+        effort: quick, standard or full.
+        seconds: Time per forward pass of one image.
+        seed: Random seed.
+    """
+    sigma = target.smoothing_sigma()
+    radii, attacked, eps = (tuple(sigma * step for step in steps) for steps in (STEPS, ATTACKED, SHIFTS))
+    total = len(target.data)
+
+    def images(part: float, passes: float, most: int, least: int = 10) -> int:
+        """How many images fit into a part of the time, at so many forward passes each."""
+        if effort == "full":
+            return total
+        fitting = int(SECONDS[effort] * part / (passes * seconds))
+        return min(total, most, max(least, fitting))
+
+    quick = effort == "quick"
+    pgd, eot = PGD(steps=10 if quick else 20), EOT(steps=5 if quick else 20, draws=8 if quick else 16)
+    n = {"quick": 1_000, "standard": 10_000, "full": 100_000}[effort]
+    draws = 20
+    gradients = 3.0  # a gradient costs about three forward passes
+    rounds = len(attacked) - 1
+    base = images(0.15, gradients * pgd.steps * (1 + pgd.restarts) * rounds, 200 if quick else 2_000)
+    smoothed = images(
+        0.35, (gradients * eot.steps * eot.draws * (1 + eot.restarts) + 100) * rounds, 100 if quick else 500
+    )
+    certified = images(0.35, n + 100, 200 if quick else 1_000, least=20)
+    shifted = images(0.15, draws, 2_000 if quick else 10_000, least=100)
+    some: dict[str, Any] = {"stride": None, "seed": seed}
+    return [
+        Attack(attack=pgd, radii=attacked, limit=base, probe=not quick, **some),
+        Attack(attack=eot, radii=attacked, limit=smoothed, probe=not quick, **some),
+        Certify(radii=radii, n=n, procedure="fixed" if quick else "sequential", limit=certified, **some),
+        CertifyShift(eps=eps, draws=draws, limit=shifted, seed=seed),
+    ]

@@ -1,0 +1,85 @@
+"""rhobust evaluate: from a network and images to a page."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from rhobust.assessment import Effort, evaluate
+from rhobust.commands.options import Common, CommonOptions, record_document
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Evaluate any network on any images: accuracy, attacks, certificates, a diagnosis, and one page.
+
+    Example: rhobust evaluate --model net.py:make --weights model.pt --data photos --sigma 0.25 --out results
+    """
+
+    run_folder: Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="[RUN]")] = None
+    """A run folder; or give --model and --data."""
+    model: str | None = None
+    """The network: package.module:factory, file.py:factory, hf:ID, timm:NAME or torchvision:NAME."""
+    weights: Path | None = None
+    """Its weights, safetensors or a file of torch.save; default: what the factory or the hub loads itself."""
+    data: str | None = None
+    """Test data: a folder with one subfolder per class, an .npz file, or the name of a data set."""
+    sigma: float | None = None
+    """Smoothing noise; default: the run's own, else 0.25."""
+    mean: tuple[float, ...] | None = None
+    """Mean per channel that the network expects to be subtracted from images in [0, 1]."""
+    std: tuple[float, ...] | None = None
+    """Deviation per channel that it expects to be divided by."""
+    effort: Effort = "quick"
+    """quick: a minute or two; standard: a quarter of an hour; full: all images, 100,000 noise samples."""
+    out: Path | None = None
+    """Folder for records and page; default: rhobust- and the network's name."""
+    name: str | None = None
+    """How the network is called on the page."""
+    title: str | None = None
+    """Heading of the page."""
+    seed: int = 0
+    """Random seed."""
+    trust: bool = False
+    """Run the code and read the files that a run folder names, whatever they are."""
+    common: CommonOptions = Common()
+
+    def run(self) -> dict[str, Any]:
+        if (self.run_folder is None) == (self.model is None):
+            raise ValueError("a run folder or --model must be given, and not both")
+        if self.run_folder is not None and (self.weights or self.out or self.mean or self.std or self.name):
+            raise ValueError("a run folder must be given without --weights, --out, --mean, --std and --name")
+        if self.run_folder is not None and not self.run_folder.is_dir():
+            raise ValueError(f"{self.run_folder} must be a run folder, but there is no such folder")
+        if self.model is not None and self.data is None:
+            raise ValueError("--data must be given with --model, got none")
+        result = evaluate(
+            self.model or self.run_folder or "",
+            self.data,
+            sigma=self.sigma,
+            effort=self.effort,
+            out=self.out,
+            weights=self.weights,
+            mean=self.mean,
+            std=self.std,
+            name=self.name,
+            title=self.title,
+            device=self.common.device,
+            seed=self.seed,
+            progress=self.common.progress,
+            trust=self.trust,
+        )
+        return {
+            "report": str(result.page),
+            "diagnosis": [vars(finding) for finding in result.findings],
+            "measurements": result.rows(),
+            "records": [record_document(record) for record in result.records],
+            "text": str(result),
+        }
+
+    def show(self, result: dict[str, Any]) -> None:
+        print(result["text"])
+
+
+COMMAND = Evaluate

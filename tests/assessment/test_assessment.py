@@ -1,0 +1,169 @@
+"""One call from a live network and arrays to numbers and a page."""
+
+import importlib.util
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import rhobust
+from rhobust.assessment.plan import SECONDS, STEPS, plan
+from rhobust.cli import run as command
+from rhobust.measurements import BASE, CERTIFIED, UNDER_NOISE
+from rhobust.models import build_model
+
+
+@pytest.fixture(scope="module")
+def network():
+    return build_model(
+        "cnn-small", shape=(1, 8, 8), classes=10, mean=[0.3], deviation=[0.35], activation="relu", seed=0
+    ).eval()
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return rhobust.load("digits", "test").select(range(60))
+
+
+@pytest.fixture(autouse=True)
+def _short(monkeypatch):
+    monkeypatch.setitem(SECONDS, "quick", 0.0)  # the fewest images that a plan takes
+
+
+@pytest.fixture(scope="module")
+def assessed(network, digits, tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(SECONDS, "quick", 0.0)
+        out = tmp_path_factory.mktemp("door") / "out"
+        return rhobust.evaluate(network, digits.images.numpy(), digits.labels.numpy(), effort="quick", out=out)
+
+
+def test_every_number_is_on_the_page_and_in_the_frame(assessed):
+    assert {record.kind for record in assessed.records} == {"accuracy", "attack", "certify", "certify-shift"}
+    quantities = {one.quantity for one in assessed.measurements}
+    assert {BASE, UNDER_NOISE, CERTIFIED} <= quantities
+    page = assessed.page.read_text()
+    assert "Robustness of Normalised" in page
+    assert len(assessed.rows()) == len(assessed.measurements)
+    assert "base network, clean" in str(assessed)
+    assert "<table>" in assessed._repr_html_()
+    if importlib.util.find_spec("pandas") or importlib.util.find_spec("polars"):
+        assert len(assessed.to_frame()) == len(assessed.rows())
+    else:
+        with pytest.raises(ValueError, match="needs pandas or polars"):
+            assessed.to_frame()
+    assert assessed.plot().axes[0].get_xlabel() == "L2 radius"
+
+
+def test_the_base_accuracy_is_that_of_the_network(assessed, network, digits):
+    with torch.no_grad():
+        right = (network(digits.images / 255).argmax(1) == digits.labels).float().mean()
+    (found,) = (one.value for one in assessed.measurements if one.quantity == BASE)
+    assert found == pytest.approx(float(right))
+
+
+def test_an_untrained_network_is_diagnosed(assessed):
+    assert [finding.cause for finding in assessed.findings] == ["weights"]
+    assert "Diagnosis: The base network is right on" in str(assessed)
+
+
+def test_the_same_call_again_computes_nothing(assessed, network, digits):
+    before = {record.path: record.path.read_bytes() for record in assessed.records}
+    again = rhobust.evaluate(network, digits.images, digits.labels, effort="quick", out=assessed.folder)
+    assert {record.path: record.path.read_bytes() for record in again.records} == before
+
+
+def test_another_network_in_the_folder_is_refused(assessed, digits):
+    other = build_model(
+        "cnn-small", shape=(1, 8, 8), classes=10, mean=[0.3], deviation=[0.35], activation="relu", seed=1
+    )
+    with pytest.raises(ValueError, match="must hold records of one network"):
+        rhobust.evaluate(other, digits.images, digits.labels, effort="quick", out=assessed.folder)
+
+
+class Output:
+    def __init__(self, logits):
+        self.logits = logits
+
+
+class LikeTransformers(nn.Module):
+    def __init__(self, network):
+        super().__init__()
+        self.network = network
+
+    def forward(self, x):
+        return Output(self.network(x))
+
+
+def test_outputs_with_logits_and_a_normalisation(network, digits, tmp_path, assessed):
+    found = rhobust.evaluate(
+        LikeTransformers(network.network),
+        digits.images.permute(0, 2, 3, 1).numpy(),
+        digits.labels.tolist(),
+        mean=[0.3],
+        std=[0.35],
+        effort="quick",
+        out=tmp_path / "out",
+    )
+    ours, theirs = ({one.quantity: one.value for one in each.measurements} for each in (found, assessed))
+    assert ours[BASE] == theirs[BASE]
+
+
+def test_a_batch_dependent_network_is_refused_before_a_number_is_made(digits, tmp_path):
+    class Centred(nn.Module):
+        def __init__(self):
+            super().__init__()
+            with torch.random.fork_rng(devices=[]):
+                self.out = nn.Linear(64, 10)
+
+        def forward(self, x):
+            x = x.flatten(1)
+            return self.out(x - x.mean(0))
+
+    with pytest.raises(ValueError, match="batch"):
+        rhobust.evaluate(Centred(), digits.images, digits.labels, effort="quick", out=tmp_path / "out")
+    assert not list((tmp_path / "out").glob("*.jsonl"))
+
+
+def test_mistakes(network, digits, tmp_path):
+    with pytest.raises(ValueError, match="effort must be one of quick, standard, full"):
+        rhobust.evaluate(network, digits.images, digits.labels, effort="fast", out=tmp_path / "o")
+    with pytest.raises(ValueError, match="images must be given"):
+        rhobust.evaluate(network, out=tmp_path / "o")
+    with pytest.raises(ValueError, match="weights must be left out"):
+        rhobust.evaluate(network, digits.images, digits.labels, weights="w.pt", out=tmp_path / "o")
+    with pytest.raises(ValueError, match="mean and std must be given together"):
+        rhobust.evaluate(network, digits.images, digits.labels, mean=[0.5], out=tmp_path / "o")
+
+
+@pytest.mark.parametrize("effort", ["quick", "standard", "full"])
+def test_a_plan_takes_more_images_of_a_faster_network(network, digits, monkeypatch, effort):
+    monkeypatch.setitem(SECONDS, "quick", 80.0)
+    target = rhobust.Target(network, digits, sigma=0.5)
+    slow, fast = ([one.limit for one in plan(target, effort, seconds, 0)] for seconds in (1.0, 1e-6))
+    assert all(few <= many <= len(digits) for few, many in zip(slow, fast, strict=True))
+    certify = plan(target, effort, 1e-6, 0)[2]
+    assert certify.radii == tuple(0.5 * step for step in STEPS)
+
+
+def test_the_command(network, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    torch.save({"state_dict": {f"module.{name}": t for name, t in network.network.state_dict().items()}}, "net.pt")
+    (tmp_path / "net.py").write_text(
+        "from rhobust.models import build_model\n"
+        "def make():\n"
+        "    return build_model('cnn-small', shape=(1, 8, 8), classes=10, mean=[0], deviation=[1],"
+        " activation='relu', seed=1).network\n"
+    )
+    digits = rhobust.load("digits", "test")
+    np.savez("few.npz", x_test=digits.images[:40, 0].numpy(), y_test=digits.labels[:40].numpy())
+    options = ["--model", "net.py:make", "--weights", "net.pt", "--data", "few.npz", "--quiet"]
+    options += ["--mean", "0.3", "--std", "0.35", "--out", "out", "--name", "mine", "--title", "My page"]
+    assert command(["evaluate", *options]) == 0
+    shown = capsys.readouterr().out
+    assert "mine, sigma 0.25" in shown
+    assert "Diagnosis:" in shown
+    assert "My page" in (tmp_path / "out" / "report.html").read_text()
+    for wrong in (["evaluate"], ["evaluate", "--model", "net.py:make"], ["evaluate", "no-folder"]):
+        assert command(wrong) == 2

@@ -1,0 +1,103 @@
+"""Networks with one known defect each: the diagnosis must name it, and nothing else."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import rhobust
+from rhobust.assessment.diagnosis import diagnose_accuracy, matched_accuracy
+from rhobust.data import to_unit
+from rhobust.models import Normalised
+
+
+def fitted(change, seed=0):
+    """Random features and ridge regression on changed digits: a network that expects exactly this change."""
+    data = rhobust.load("digits", "train")
+    x, y = change(to_unit(data.images)).flatten(1), data.labels
+    rng = torch.Generator().manual_seed(seed)
+    with torch.random.fork_rng(devices=[]):
+        hidden, out = nn.Linear(64, 256), nn.Linear(256, 10)
+    scale = x.std()
+    with torch.no_grad():
+        hidden.weight.copy_(torch.randn(256, 64, generator=rng) / (8 * scale))
+        hidden.bias.copy_(torch.randn(256, generator=rng) - hidden.weight @ x.mean(0))
+        features = hidden(x).relu()
+        gram = features.T @ features + 3.0 * torch.eye(256)
+        out.weight.copy_(torch.linalg.solve(gram, features.T @ nn.functional.one_hot(y, 10).float()).T)
+        out.bias.zero_()
+    return nn.Sequential(nn.Flatten(), hidden, nn.ReLU(), out).eval()
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return rhobust.load("digits", "test")
+
+
+def causes(network, data, under_noise=None):
+    target = rhobust.Target(network, data, sigma=0.25)
+    with torch.no_grad():
+        accuracy = float((network(to_unit(data.images)).argmax(1) == data.labels).float().mean())
+    found = diagnose_accuracy(target, accuracy=accuracy, under_noise=under_noise)
+    return accuracy, found
+
+
+def test_nothing_is_wrong(digits):
+    accuracy, found = causes(fitted(lambda x: x), digits)
+    assert accuracy > 0.9
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("change", "cause", "remedy"),
+    [
+        (lambda x: (x - 0.5) / 0.5, "normalisation", "--mean 0.5 --std 0.5"),
+        (lambda x: (x - 0.1307) / 0.3081, "normalisation", "--mean 0.1307 --std 0.3081"),
+        (lambda x: 255 * x, "value range", "--std 0.00392157"),
+        (lambda x: 1 - x, "value range", "255 - x"),
+    ],
+)
+def test_a_change_of_the_inputs_is_named_with_its_option(digits, change, cause, remedy):
+    accuracy, found = causes(fitted(change), digits)
+    assert accuracy < 0.5
+    assert [one.cause for one in found] == [cause]
+    assert remedy in str(found[0])
+
+
+def test_a_normalisation_too_many(digits):
+    accuracy, found = causes(Normalised(fitted(lambda x: x), [0.9], [0.1]), digits)
+    assert accuracy < 0.5
+    assert [one.cause for one in found] == ["normalisation"]
+    assert "Leave mean and std out" in found[0].remedy
+
+
+def test_another_order_of_the_classes(digits):
+    renamed = replace(digits, labels=(digits.labels + 3) % 10)
+    accuracy, found = causes(fitted(lambda x: x), renamed)
+    assert accuracy < 0.1
+    assert [one.cause for one in found] == ["class order"]
+    assert "output 0 is right for class 3" in found[0].text
+
+
+def test_untrained_weights(digits):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        network = nn.Sequential(nn.Flatten(), nn.Linear(64, 10)).eval()
+    _, found = causes(network, digits)
+    assert [one.cause for one in found] == ["weights"]
+    assert "chance is 10.0%" in found[0].text
+
+
+def test_a_network_that_was_not_trained_for_noise(digits):
+    _, found = causes(fitted(lambda x: x), digits, under_noise=0.4)
+    assert [one.cause for one in found] == ["noise"]
+    assert "it was not trained for this noise" in found[0].text
+    assert "rhobust train" in found[0].remedy
+
+
+def test_chance_is_not_taken_for_an_order():
+    rng = np.random.default_rng(0)
+    found = [matched_accuracy(rng.normal(size=(400, 10)), rng.integers(0, 10, 400), 10)[0] for _ in range(50)]
+    assert np.mean(found) == pytest.approx(0.1, abs=0.02)
