@@ -136,9 +136,13 @@ def test_the_run_id_is_readable_and_changes_with_every_field():
         "fast": False,
         "seed": 7,
     }
-    assert {*other, "keep"} == {field.name for field in fields(TrainConfig)}
-    ids = {config(**{name: value}).run_id for name, value in other.items()}
-    assert len(ids | {config().run_id}) == len(other) + 1
+    start = [{"weights": weights, "init": "cnn-small"} for weights in "vw"]
+    joined = [*start, {"mean": (7.0,), "std": (7.0,)}]
+    named = {name for changes in joined for name in changes}
+    assert {*other, "keep", *named} == {one.name for one in fields(TrainConfig)}
+    ids = {config(**changes).run_id for changes in [*({name: value} for name, value in other.items()), *joined]}
+    assert len(ids | {config().run_id}) == len(other) + len(joined) + 1
+    assert "/" not in config(model="code/net.py:make").run_id
 
 
 def test_sigma_is_the_methods():

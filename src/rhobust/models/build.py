@@ -1,13 +1,15 @@
 """Networks by name: those of this package, or the user's own and those of hubs."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Literal, get_args
 
 import torch
 from torch import nn
 
 from rhobust.models.networks import Normalised, cnn, cnn_small, resnet18, vgg16
-from rhobust.models.sources import FORMS, SOURCES, build_network
+from rhobust.models.sources import FORMS, SOURCES, Normalisation, TakeLogits, build_network
+from rhobust.models.weights import fill_weights, match_names, read_weights
 from rhobust.noise import stream_key
 
 Activation = Literal["relu", "elu"]
@@ -31,6 +33,8 @@ def build_model(
     deviation: Sequence[float],
     activation: Activation,
     seed: int,
+    normalisation: Normalisation | None = None,
+    pretrained: bool = False,
 ) -> nn.Module:
     """Build a network for images of a shape; the seed determines its weights.
 
@@ -45,6 +49,9 @@ def build_model(
         deviation: The data's standard deviation, per channel.
         activation: "relu" or "elu".
         seed: Random seed of the initial weights.
+        normalisation: Mean and deviation per channel that the network expects; default: the data's for a model in
+            `MODELS`, the hub's own, and none for a factory's network.
+        pretrained: Start from the weights of a hub, with a new last layer where the number of classes differs.
     """
     check_model_name(name)
     if activation not in get_args(Activation):
@@ -59,8 +66,24 @@ def build_model(
             for parameter in network.parameters():
                 if parameter.dim() == 4:
                     parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
-            return Normalised(network, mean, deviation)
-        network, found = build_network(name, pretrained=False, num_classes=classes, activation=activation)
+            return Normalised(network, *(normalisation or (mean, deviation)))
+        network, found = build_network(
+            name, pretrained=pretrained, new_head=True, num_classes=classes, activation=activation
+        )
         if name.partition(":")[0] in SOURCES:
-            return Normalised(network, *(found or (mean, deviation)))
-        return network
+            return Normalised(network, *(normalisation or found or (mean, deviation)))
+        return network if normalisation is None else Normalised(network, *normalisation)
+
+
+def start_from(model: nn.Module, weights: Path | str) -> nn.Module:
+    """Load a weights file into a network that is to be trained further, with or without its normalisation's constants.
+
+    Args:
+        model: The network, as `build_model` makes it.
+        weights: As for `fill_weights`.
+    """
+    inner = model.network if isinstance(model, Normalised) else model
+    inner = inner.network if isinstance(inner, TakeLogits) else inner
+    bare = match_names(read_weights(weights), inner.state_dict()) is not None
+    fill_weights(inner if bare else model, weights)
+    return model

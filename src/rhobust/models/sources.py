@@ -88,12 +88,15 @@ def load_model(
     return for_evaluation(network if found is None else Normalised(network, *found))
 
 
-def build_network(name: str, *, pretrained: bool, **offered: Any) -> tuple[nn.Module, Normalisation | None]:
+def build_network(
+    name: str, *, pretrained: bool, new_head: bool = False, **offered: Any
+) -> tuple[nn.Module, Normalisation | None]:
     """The network that a name stands for, and the normalisation that its package says it was trained with.
 
     Args:
         name: As in `load_model`.
         pretrained: Whether a hub loads its weights too.
+        new_head: Whether a pretrained network may get a new, untrained last layer for `num_classes`: for training only.
         offered: Arguments of the user's factory, `num_classes` among them.
     """
     scheme, _, rest = name.partition(":")
@@ -101,7 +104,8 @@ def build_network(name: str, *, pretrained: bool, **offered: Any) -> tuple[nn.Mo
         raise ValueError(f"model must have the form {FORMS}, got {name}")
     hubs = {"hf": _from_transformers, "timm": _from_timm, "torchvision": _from_torchvision}
     if scheme in hubs:
-        return hubs[scheme](rest, offered.get("num_classes"), pretrained)
+        wanted = None if pretrained and not new_head else offered.get("num_classes")
+        return hubs[scheme](rest, wanted, pretrained)
     return from_factory(name, **offered), None
 
 
@@ -112,7 +116,8 @@ def _from_transformers(name: str, num_classes: int | None, pretrained: bool) -> 
     auto = transformers.AutoModelForImageClassification
     sized = {} if num_classes is None else {"num_labels": num_classes}
     if pretrained:
-        network = _built(f"hf:{name}", lambda: auto.from_pretrained(name, trust_remote_code=False))
+        sized |= {"ignore_mismatched_sizes": True} if sized else {}
+        network = _built(f"hf:{name}", lambda: auto.from_pretrained(name, trust_remote_code=False, **sized))
     else:
         config = _built(
             f"hf:{name}", lambda: transformers.AutoConfig.from_pretrained(name, trust_remote_code=False, **sized)
@@ -129,7 +134,7 @@ def _from_transformers(name: str, num_classes: int | None, pretrained: bool) -> 
 
 def _from_timm(name: str, num_classes: int | None, pretrained: bool) -> tuple[nn.Module, Normalisation | None]:
     timm = _package("timm")
-    sized = {} if num_classes is None or pretrained else {"num_classes": num_classes}
+    sized = {} if num_classes is None else {"num_classes": num_classes}
     network = _built(f"timm:{name}", lambda: timm.create_model(name, pretrained=pretrained, **sized))
     known = getattr(network, "pretrained_cfg", None) or {}
     return network, (known["mean"], known["std"]) if "mean" in known and "std" in known else None
@@ -140,12 +145,25 @@ def _from_torchvision(name: str, num_classes: int | None, pretrained: bool) -> t
     models = importlib.import_module("torchvision.models")
     if pretrained:
         network = _built(f"torchvision:{name}", lambda: models.get_model(name, weights="DEFAULT"))
+        if num_classes is not None:
+            _replace_last_layer(network, num_classes, f"torchvision:{name}")
     else:
         sized = {} if num_classes is None else {"num_classes": num_classes}
         network = _built(f"torchvision:{name}", lambda: models.get_model(name, **sized))
     transforms = models.get_model_weights(name).DEFAULT.transforms()
     mean, std = getattr(transforms, "mean", None), getattr(transforms, "std", None)
     return network, None if mean is None or std is None else (mean, std)
+
+
+def _replace_last_layer(network: nn.Module, num_classes: int, name: str) -> None:
+    """Give a network whose last layer is linear another one of this width, if it has another width."""
+    path, last = [(path, layer) for path, layer in network.named_modules() if isinstance(layer, nn.Linear)][-1]
+    if last.out_features == num_classes:
+        return
+    if path.split(".")[0] not in ("fc", "classifier", "head", "heads"):
+        raise ValueError(f"model {name} must end in a linear layer to be trained for other classes, got {path}")
+    parent, _, attribute = path.rpartition(".")
+    setattr(network.get_submodule(parent), attribute, nn.Linear(last.in_features, num_classes))
 
 
 def from_factory(name: str, **offered: object) -> nn.Module:

@@ -29,8 +29,17 @@ class TrainConfig:
     """The training method and its hyper-parameters."""
     data: str
     """Name of a data set, a folder of images with one subfolder per class, or an .npz file."""
-    model: str
-    """cnn, cnn-small, resnet18, vgg16, or package.module:factory."""
+    model: str = ""
+    """cnn, cnn-small, resnet18, vgg16, package.module:factory, file.py:factory, hf:ID, timm:NAME or torchvision:NAME;
+    may be left out with init."""
+    init: str | None = field(default=None, metadata=OMIT_IF_DEFAULT)
+    """Fine-tune this network, named as for the model, from its own weights or from those of `weights`."""
+    weights: str | None = field(default=None, metadata=OMIT_IF_DEFAULT)
+    """Weights that fine-tuning starts from: safetensors or a file of torch.save."""
+    mean: tuple[float, ...] | None = field(default=None, metadata=OMIT_IF_DEFAULT)
+    """Mean per channel that the network expects to be subtracted from images in [0, 1]; default: see the model."""
+    std: tuple[float, ...] | None = field(default=None, metadata=OMIT_IF_DEFAULT)
+    """Deviation per channel that it expects to be divided by."""
     activation: Activation = "relu"
     """Activation function of the network."""
     epochs: int = 25
@@ -72,7 +81,7 @@ class TrainConfig:
         check_declared(self)
         if is_dataclass(self.method):
             check_declared(self.method)
-        check_model_name(self.model)
+        self._check_start()
         check_at_least(1, self, "epochs", "batch_size")
         check_at_least(0, self, "weight_decay", "validation", "seed")
         check_positive(self, "lr", "clip", "measure_eps")
@@ -85,6 +94,26 @@ class TrainConfig:
             raise ValueError(f"validation must be > 0 to keep the {self.keep} epoch, got {self.validation}")
         if self.keep == "best-robust" and self.measure_eps is None:
             raise ValueError("measure_eps must be given to keep the best-robust epoch, got None")
+
+    def _check_start(self) -> None:
+        """The network and where it starts from."""
+        if self.init is not None and self.model in ("", self.init):
+            object.__setattr__(self, "model", self.init)
+        elif self.init is not None or not self.model:
+            given = f"{self.model!r} and {self.init!r}" if self.init is not None else "none"
+            raise ValueError(f"a model or init must be given, not two different ones, got {given}")
+        check_model_name(self.model)
+        if self.weights is not None and self.init is None:
+            raise ValueError(f"weights must be given with init, the network that they are of, got {self.weights}")
+        if self.init in MODELS and self.weights is None:
+            raise ValueError(f"weights must be given to fine-tune {self.init}, got None")
+        if (self.mean is None) != (self.std is None):
+            raise ValueError("mean and std must be given together, got one of them")
+
+    @property
+    def normalisation(self) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
+        """Mean and deviation per channel that the network expects; None: see `build_model`."""
+        return None if self.mean is None or self.std is None else (self.mean, self.std)
 
     @property
     def sigma(self) -> float | None:
@@ -107,7 +136,7 @@ class TrainConfig:
             *([method["inner"]] if method.get("inner") in ("paper", "search") else []),
             *strength,
             self.data.rstrip("/").rsplit("/", 1)[-1].removesuffix(".npz"),
-            self.model.replace(":", "-"),
+            self.model.rsplit("/", 1)[-1].replace(":", "-"),
             *([] if self.activation == "relu" else [self.activation]),
             f"epochs{self.epochs}",
             f"seed{self.seed}",
@@ -132,7 +161,8 @@ def train_command(config: TrainConfig) -> str | None:
             name = prefix + declared.name.replace("_", "-")
             if declared.name == "method" or (declared.default is not MISSING and value == declared.default):
                 continue
-            words += [f"--no-{name}"] if value is False else [f"--{name}", str(value)]
+            values = value if isinstance(value, tuple) else (value,)
+            words += [f"--no-{name}"] if value is False else [f"--{name}", *map(str, values)]
     return shlex.join(words)
 
 

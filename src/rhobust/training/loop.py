@@ -17,7 +17,7 @@ from rhobust.attacks import EOT, PGD
 from rhobust.data import Dataset, augment, channel_statistics, cutmix, epoch_batches, load, to_unit
 from rhobust.lock import Ownership, owned
 from rhobust.methods import WRM
-from rhobust.models import build_model
+from rhobust.models import build_model, start_from
 from rhobust.models.foreign import own_inputs
 from rhobust.models.inference import frozen, output_width
 from rhobust.noise import BatchNoise, ExampleNoise, noisy_copies, stream, stream_key
@@ -63,6 +63,17 @@ def clean_accuracy(model: nn.Module, data: Dataset) -> float:
             for images, labels in zip(data.images.split(BATCH), data.labels.split(BATCH), strict=True)
         ]
     return int(torch.stack(right).sum()) / len(data)
+
+
+def accuracy_under_noise(model: nn.Module, data: Dataset, sigma: float, seed: int) -> float:
+    """Accuracy of one prediction per image under the method's own noise: what a smoothed network is trained for."""
+    right = 0
+    with frozen(model) as network, torch.no_grad():
+        for first in range(0, len(data), BATCH):
+            images, labels = to_unit(data.images[first : first + BATCH]), data.labels[first : first + BATCH]
+            noise = ExampleNoise(seed, "measure noise", range(first, first + len(labels)))
+            right += int((network(noisy_copies(images, sigma, 1, noise)).argmax(1) == labels).sum())
+    return right / len(data)
 
 
 def robust_accuracy(model: nn.Module, data: Dataset, eps: float, sigma: float | None, seed: int) -> float:
@@ -152,6 +163,8 @@ def _train(
         while len(trainer.metrics) < config.epochs:
             row = trainer.epoch()
             note = f"loss {row['loss']:.4f}  accuracy {row['accuracy']:.3f}"
+            if "accuracy_under_noise" in row:
+                note += f", under noise {row['accuracy_under_noise']:.3f}"
             notify(ProgressEvent(f"train {config.run_id}", row["epoch"], config.epochs, "epochs", note))
     if owner is not None:
         trainer.model.load_state_dict(trainer.kept or trainer.deployed())
@@ -212,7 +225,12 @@ class Trainer:
             deviation=deviation,
             activation=config.activation,
             seed=config.seed,
-        ).to(device)
+            normalisation=config.normalisation,
+            pretrained=config.init is not None and config.weights is None,
+        )
+        if config.weights is not None:
+            start_from(model, config.weights)
+        model = model.to(device)
         if config.factory is not None:
             width = output_width(model, fitting.images[:1].to(device))
             if width != fitting.num_classes:
@@ -317,6 +335,8 @@ class Trainer:
             "accuracy": clean_accuracy(self.model, self.measured),
             "accuracy_on": "validation" if config.validation else "training",
         }
+        if config.sigma is not None:
+            row["accuracy_under_noise"] = accuracy_under_noise(self.model, self.measured, config.sigma, config.seed)
         if config.measure_eps is not None:
             row["robust_accuracy"] = robust_accuracy(
                 self.model, self.measured, config.measure_eps, config.sigma, config.seed

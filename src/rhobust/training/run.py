@@ -85,6 +85,7 @@ class Run:
             deviation=[1.0] * self.shape[0],
             activation=self.config.activation,
             seed=self.config.seed,
+            normalisation=self.config.normalisation,
         )
         return for_evaluation(fill_weights(network, self.folder / WEIGHTS), resolve_device(device))
 
