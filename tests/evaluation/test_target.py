@@ -1,5 +1,6 @@
 """A folder's records are about one network, also where the user's code changes and the weights do not."""
 
+import json
 from dataclasses import replace
 from importlib import import_module
 
@@ -51,6 +52,71 @@ def test_a_network_whose_code_changed_is_refused(own):
         replace(own, model=Scaled(own.model, 1.001)).check_unchanged()
     with pytest.raises(ValueError, match="its code or its weights were changed"):
         replace(own, model_hash="1" * 16).check_unchanged()
+
+
+class Masking(nn.Module):
+    """A network with a common offset and a third class that is never chosen."""
+
+    def __init__(self, network, mask, *, by=1.0, offset=0.0):
+        super().__init__()
+        self.network, self.mask, self.by, self.offset = network, mask, by, offset
+
+    def forward(self, x):
+        logits = self.by * self.network(x) + self.offset
+        return torch.cat([logits, torch.full((len(x), 1), self.mask)], dim=1)
+
+
+@pytest.mark.parametrize("mask", [-torch.inf, -1e9, -1e5, 0.0], ids=str)
+@pytest.mark.parametrize("offset", [0.0, 1000.0])
+def test_neither_a_mask_nor_an_offset_hides_a_change(own, mask, offset):
+    replace(own, model=Masking(own.model, mask, offset=offset)).check_unchanged()
+    replace(own, model=Masking(own.model, mask, offset=offset)).check_unchanged()
+    for changed in (
+        Masking(own.model, mask, by=-1.0, offset=offset),
+        Masking(own.model, mask, by=1.2, offset=offset),
+        Masking(own.model, 2 * mask - 1, offset=offset),
+        Masking(own.model, torch.nan, offset=offset),
+    ):
+        if changed.mask == mask == -torch.inf and changed.by == 1:
+            continue
+        with pytest.raises(ValueError, match="answers otherwise than the one"):
+            replace(own, model=changed).check_unchanged()
+
+
+def test_an_offset_alone_is_no_other_classifier(own):
+    own.check_unchanged()
+    replace(own, model=nn.Sequential(own.model, AddOne())).check_unchanged()
+
+
+class AddOne(nn.Module):
+    def forward(self, x):
+        return x + 1
+
+
+@pytest.mark.parametrize("old", [lambda logits: logits, lambda logits: None], ids=["finite", "unknown"])
+def test_files_of_version_0_1_stay_readable(own, old):
+    """They hold finite logits in the device's own arithmetic, or nothing."""
+    own.check_unchanged()
+    path = own.folder / ANSWERS
+    known = json.loads(path.read_text())
+    del known["dtype"]
+    known["logits"] = {shape: old(logits) for shape, logits in known["logits"].items()}
+    path.write_text(json.dumps(known))
+    if old(0) is not None:
+        replace(own, model=Scaled(own.model, 1.005)).check_unchanged()
+    own.check_unchanged()
+    with pytest.raises(ValueError, match="answers otherwise"):
+        replace(own, model=Scaled(own.model, -1.0)).check_unchanged()
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["[]", "{}", '{"model_hash": "0", "logits": {"1x4x4": 3}}', '{"model_hash": "0", "logits": {}, "dtype": 3}'],
+)
+def test_a_file_that_was_changed_is_named(own, content):
+    (own.folder / ANSWERS).write_text(content)
+    with pytest.raises(ValueError, match=ANSWERS):
+        own.check_unchanged()
 
 
 class Clamped(nn.Module):

@@ -67,7 +67,3 @@ class ForwardPass(NamedTuple):
     """Votes of each block; the last column counts NaN logits, the last row the padding."""
     logits: Tensor
     """`(rows, classes)`."""
-    seen: Tensor
-    """Those of the watched and of the repeated rows."""
-    watched: Tensor
-    """Inputs that a later pass evaluates again."""

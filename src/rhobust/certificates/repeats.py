@@ -95,14 +95,15 @@ class WatchedInputs:
 class Repeats:
     """Inputs of earlier passes, which are evaluated again at other places of later batches.
 
-    Every pass watches one row in 128 at random places and evaluates as many watched rows of an earlier pass again. The
-    logits of both must be equal up to rounding (`logit_change`): otherwise the votes are not those of one function.
+    A pass watches one row in 128 at random places and evaluates as many watched rows of an earlier pass again: every
+    pass on a CPU; on a GPU the first eight, then one in eight. The logits of both must be equal up to rounding
+    (`logit_change`): otherwise the votes are not those of one function.
 
     Detection: if the logits of a share q of the inputs change from pass to pass (chance, place, other inputs), this is
-    missed with probability at most (1 - q)^m after m repeated rows, one per 127 votes. If from some pass on a share q
-    has other logits than before (state), it is missed after 64 more passes with probability about (1 - q)^r, r = 80
-    rows on a CPU and 2,500 on a GPU: of 64 remembered passes about 40 are drawn in that time. The inputs of the check
-    before the counting are never dropped, so slow drifts show too.
+    missed with probability at most (1 - q)^m after m repeated rows: one per 127 votes on a CPU, per 1,016 on a GPU. If
+    from some pass on a share q has other logits than before (state), it is missed with probability about (1 - q)^r
+    after 64 more such passes, r = 80 rows on a CPU and 2,500 on a GPU: of 64 remembered passes about 40 are drawn in
+    that time. The inputs of the check before the counting are never dropped, so slow drifts show too.
 
     One object serves one network in one arithmetic, over any number of images and calls; the network must not be
     trained in between.
@@ -114,7 +115,13 @@ class Repeats:
         self.recent: list[WatchedInputs] = []
         self.compared = 0
         """Rows that were evaluated again."""
+        self._passes = 0
         self._random = np.random.default_rng(0)
+
+    def due(self, every: int) -> bool:
+        """Whether the next pass watches and repeats: each of the first ones, then one in `every`."""
+        self._passes += 1
+        return self._passes <= every or self._passes % every == 0
 
     def choose(self) -> WatchedInputs | None:
         """The inputs that the next pass evaluates again; None in the first pass."""

@@ -43,7 +43,9 @@ BY_ROWS = {"cpu": False, "cuda": True}
 WARM_UP = 3
 """Passes before a CUDA graph capture: compilation and allocation happen in them."""
 SHARE = 128
-"""One row in so many is evaluated again in a later pass."""
+"""One row in so many is kept free for inputs of earlier passes."""
+EVERY = {"cpu": 1, "cuda": 8}
+"""One pass in so many evaluates inputs again; a GPU's are short and hold many rows."""
 
 
 class VoteCounter:
@@ -74,6 +76,7 @@ class VoteCounter:
         self.repeats = repeats
         self.room = self.rows if repeats is None else self.rows - max(1, self.rows // SHARE)
         """Rows of a pass that vote; the others repeat inputs of earlier passes."""
+        self._again = torch.zeros(self.rows - self.room, *self.shape, device=self.device)
         self.images = images
         self.graph: torch.cuda.CUDAGraph | None = None
         self._cached_noise: tuple[int, Tensor] = (-1, images[:0])
@@ -93,13 +96,13 @@ class VoteCounter:
 
     def count(self, blocks: Sequence[SampleBlock]) -> PendingVotes:
         """Generate the noise, evaluate the network and count; together the blocks may have at most `room` samples."""
-        done, compare = self._forward(blocks)
-        return self._fetch(done.votes[: len(blocks)], done.seen, compare)
+        done, seen, compare = self._forward(blocks)
+        return self._fetch(done.votes[: len(blocks)], seen, compare)
 
     def logits(self, blocks: Sequence[SampleBlock]) -> Tensor:
         """The network's logits for the samples of the blocks, row by row."""
-        done, compare = self._forward(blocks)
-        compare(done.seen.cpu())
+        done, seen, compare = self._forward(blocks)
+        compare(seen.cpu())
         return done.logits[: sum(map(len, blocks))]
 
     def warm_up(self) -> None:
@@ -131,7 +134,7 @@ class VoteCounter:
             inputs = self._inputs(blocks)
             places = torch.from_numpy(order).to(self.device)
             arranged = (inputs[0][:, places],) if self._noise_by_rows else (inputs[0][places], inputs[1])
-            return self._launch(*arranged, last, self._to_device(np.zeros(len(last), dtype=np.int64))).logits.clone()
+            return self._launch(*arranged, last).logits.clone()
 
     @contextmanager
     def _running(self) -> Iterator[None]:
@@ -143,27 +146,29 @@ class VoteCounter:
                 stack.enter_context(arithmetic(self.smoothing.dtype, self.device))
             yield
 
-    def _forward(self, blocks: Sequence[SampleBlock]) -> tuple[ForwardPass, Callable[[Tensor], None]]:
-        """One pass, and what its reader does with the logits of the watched and the repeated rows."""
+    def _forward(self, blocks: Sequence[SampleBlock]) -> tuple[ForwardPass, Tensor, Callable[[Tensor], None]]:
+        """One pass, the logits of its watched and its repeated rows, and what their reader does with them."""
         repeats, spare = self.repeats, self.rows - self.room
         with self._running():
-            if repeats is None:
-                nothing = torch.zeros(0, *self.shape, device=self.device)
-                return self._launch(
-                    *self._inputs(blocks), nothing, self._to_device(np.zeros(0, dtype=np.int64))
-                ), _ignore
+            inputs = self._inputs(blocks)
+            if repeats is None or not repeats.due(EVERY[self.device.type]):
+                done = self._launch(*inputs, self._again)
+                return done, done.logits[:0], _ignore
             chosen = repeats.choose()
-            again = torch.zeros(spare, *self.shape, device=self.device) if chosen is None else chosen.inputs
+            self._again = self._again if chosen is None else chosen.inputs
             places = self._to_device(repeats.places(sum(map(len, blocks)), spare))
-            done = self._launch(*self._inputs(blocks), again, places)
-            watched = repeats.watch(done.watched.clone(), chosen)
+            # A copy, taken before the pass: the network may work in place.
+            again = self._noisy_rows(inputs[0][:, places]) if self._noise_by_rows else inputs[0][places]
+            done = self._launch(*inputs, self._again)
+            watched = repeats.watch(again, chosen)
+            seen = done.logits[torch.cat([places, torch.arange(self.room, self.rows, device=self.device)])]
 
         def compare(logits: Tensor) -> None:
             watched.logits, later = np.split(logits.double().numpy(), 2)
             if chosen is not None:
                 repeats.compare(chosen, later, dtype=self.smoothing.dtype, storage=logits.dtype)
 
-        return done, compare
+        return done, seen, compare
 
     def noisy_batch(self, blocks: Sequence[SampleBlock]) -> Tensor:
         """The noisy images of the blocks, row by row, then padding."""
@@ -256,32 +261,30 @@ class VoteCounter:
             reason = " ".join(str(error).split()[:40])
             warnings.warn(f"no CUDA graph could be captured, so votes are counted more slowly: {reason}", stacklevel=4)
 
-    def _draw_and_vote(self, plan: Tensor, again: Tensor, places: Tensor) -> ForwardPass:
-        return self._vote(self._noisy_rows(plan), plan[2], again, places)
+    def _draw_and_vote(self, plan: Tensor, again: Tensor) -> ForwardPass:
+        return self._vote(self._noisy_rows(plan), plan[2], again)
 
     def _noisy_rows(self, plan: Tensor) -> Tensor:
         """The noisy images of a row plan."""
         steps = grid_steps(plan[3:].T, plan[1], self.base.shape[1], self.thresholds)
-        return _channels_last(self.values[steps + self.base[plan[0]]].view(self.rows, *self.shape))
+        return _channels_last(self.values[steps + self.base[plan[0]]].view(-1, *self.shape))
 
-    def _vote(self, noisy: Tensor, owner: Tensor, again: Tensor, places: Tensor) -> ForwardPass:
+    def _vote(self, noisy: Tensor, owner: Tensor, again: Tensor) -> ForwardPass:
         """One pass.
 
         Args:
             noisy: The inputs; those in the last rows are replaced by `again`.
             owner: The sample block of each row.
             again: Inputs of an earlier pass, without a vote.
-            places: Rows to watch.
         """
-        width, free = self.smoothing.num_classes, self.rows - len(again)
-        noisy[free:] = again
-        watched = noisy[places]  # a copy: the network may work in place
+        width = self.smoothing.num_classes
+        noisy[self.rows - len(again) :] = again
         logits = self._checked(self.model(noisy), self.rows)
         predicted = torch.where(logits.isnan().any(1), width, logits.argmax(1))
         cell = owner * (width + 1) + predicted
         votes = torch.zeros((self.rows + 1) * (width + 1), dtype=torch.int64, device=self.device)
         votes = votes.scatter_add(0, cell, torch.ones_like(cell)).view(-1, width + 1)
-        return ForwardPass(votes, logits, torch.cat([logits[places], logits[free:]]), watched)
+        return ForwardPass(votes, logits)
 
     def _checked(self, logits: Tensor, rows: int) -> Tensor:
         """The logits, if there is one row per input: a missing row would be answered by another one."""
