@@ -285,3 +285,12 @@ def test_a_full_disk_leaves_no_part_of_a_line(tmp_path, monkeypatch):
     assert writer.path.read_bytes() == before
     writer.append([{"index": 1}])
     assert [row["index"] for row in read_record(writer.path).rows] == [0, 1]
+
+
+def test_the_lock_of_a_process_that_finished_and_was_killed_is_removed(target):
+    leave(target, started=1)
+    lock.tidy(target)
+    assert not target.exists()
+    leave(target, **ELSEWHERE)
+    lock.tidy(target)
+    assert target.exists()

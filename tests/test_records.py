@@ -1,7 +1,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rhobust import records
@@ -107,6 +107,7 @@ def test_a_finished_record_that_was_changed_is_not_taken_for_an_answer(tmp_path)
         RecordWriter(tmp_path, "certify", "", {"alpha": 0.001})
 
 
+@settings(deadline=None, max_examples=50)
 @given(st.integers(1, 200))
 def test_a_file_cut_anywhere_is_continued(tmp_path_factory, kept):
     folder = tmp_path_factory.mktemp("cut")

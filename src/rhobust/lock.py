@@ -207,6 +207,13 @@ def owned(
                 lock.parent.rmdir()
 
 
+def tidy(lock: Path) -> None:
+    """Remove the lock of a process that was killed after it had finished its work."""
+    if lock.exists():
+        with suppress(BusyError, OSError), owned(lock, lock):
+            pass
+
+
 def _acquire(lock: Path, what: Path, wait: float, notify: Callable[[str], None] | None) -> Holder:
     mine, until, nobody = Holder.of_this_process(), time.monotonic() + wait, 0
     prepared = lock.with_name(f".{lock.name}-{mine.name}")

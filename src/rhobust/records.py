@@ -251,6 +251,7 @@ class RecordWriter:
 
     def rewrite(self, rows: Iterable[Row]) -> None:
         """Replace all rows, atomically."""
+        self._check_unfinished()
         rows = list(rows)
         with self._ownership() as owner:
             self._put(owner, (self._header() + _lines(rows)).encode())
@@ -265,8 +266,7 @@ class RecordWriter:
 
     def append(self, rows: Iterable[Row]) -> None:
         """Append rows and flush them to the disk."""
-        if self.summary is not None:
-            raise ValueError(f"{self.path} must be unfinished to take more rows, but it has its summary")
+        self._check_unfinished()
         rows = list(rows)
         text = _lines(rows)
         with self._ownership() as owner:
@@ -275,6 +275,7 @@ class RecordWriter:
 
     def finish(self, summary: Row) -> None:
         """Add the end line; the file is complete from then on, and a later change shows in its digest."""
+        self._check_unfinished()
         json.dumps(summary, allow_nan=False)  # refuses what JSON has no word for
         with self._ownership() as owner:
             self._write(owner, "")
@@ -286,22 +287,18 @@ class RecordWriter:
         with self._ownership() as owner:
             self._write(owner, _lines([{"void": reason}]))
 
+    def _check_unfinished(self) -> None:
+        if self.summary is not None:
+            raise ValueError(f"{self.path} must be unfinished to take more rows, but it has its summary")
+
     def record(self, summary: Row | None = None) -> Record:
         """What the file holds now; with a summary that is not written yet, what it is going to hold."""
         return Record(self.path, self.kind, self.settings, self.rows, self.summary if summary is None else summary)
 
     @contextmanager
     def owned(self, *, wait: float = 0.0, notify: Callable[[str], None] | None = None) -> Iterator[None]:
-        """Keep other processes from writing this record, and read what they left.
-
-        Args:
-            wait: Seconds to wait for another writer.
-            notify: Gets one line when the waiting begins.
-
-        Raises:
-            BusyError: Another process is writing it.
-        """
-        with owned(self._lock, self.path, wait=wait, notify=notify) as self._owner:
+        """Keep other processes from writing this record, and read what they left; arguments as of `lock.owned`."""
+        with owned(self.lock, self.path, wait=wait, notify=notify) as self._owner:
             try:
                 self.read()
                 yield
@@ -314,12 +311,12 @@ class RecordWriter:
             self._owner.check()
 
     @property
-    def _lock(self) -> Path:
+    def lock(self) -> Path:
         """One lock for the plain file and the compressed one; not named like a part."""
         return self.path.with_name(f"{self.path.name.removesuffix('.gz').replace(PLAIN, '')}.lock")
 
     def _ownership(self) -> AbstractContextManager[Ownership]:
-        return owned(self._lock, self.path) if self._owner is None else nullcontext(self._owner)
+        return owned(self.lock, self.path) if self._owner is None else nullcontext(self._owner)
 
     def _put(self, owner: Ownership, content: bytes) -> None:
         """Put a whole file in the place of the one that this writer knows."""

@@ -11,7 +11,7 @@ import torch
 from rhobust.certificates import BatchDependenceError
 from rhobust.evaluation.base import BLOCK, Evaluation
 from rhobust.evaluation.target import Target, Untargeted
-from rhobust.lock import BusyError
+from rhobust.lock import BusyError, tidy
 from rhobust.progress import ProgressCallback, ProgressEvent, no_progress, progress_or_default
 from rhobust.records import Record, RecordWriter, Row
 from rhobust.training.distributed import Processes, join_processes
@@ -53,6 +53,7 @@ def run(
     writer = RecordWriter(target.folder, evaluation.kind, evaluation.label, evaluation.settings(subject))
     processes = _join()
     if writer.summary is not None and processes.world == 1:
+        tidy(writer.lock)
         return writer.record()
     patience = math.inf if wait else 0.0
     with ExitStack() as stack:

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from rhobust.attacks import EOT, PGD
 from rhobust.data import Dataset, augment, channel_statistics, cutmix, epoch_batches, load, to_unit
-from rhobust.lock import Ownership, owned
+from rhobust.lock import Ownership, owned, tidy
 from rhobust.methods import WRM
 from rhobust.models import build_model, start_from
 from rhobust.models.foreign import own_inputs
@@ -125,6 +125,7 @@ def train(
     run, processes = Run(out, config), join_processes(device)
     if run.finished:
         check_folder(run, resume=resume)
+        tidy(out / LOCK)
         return run
     _check_method(config)
     with ExitStack() as stack:
