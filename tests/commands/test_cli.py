@@ -98,7 +98,7 @@ def test_train_attack_certify_report(folder, capsys):
     assert "the estimate is not a bound" in capsys.readouterr().out
     report = document(capsys, ["report", str(folder), "--out", str(folder / "report.html")])
     assert "<html" in (folder / "report.html").read_text()
-    assert report == {"report": str(folder / "report.html"), "problems": [], "contradictions": []}
+    assert report == {"report": str(folder / "report.html"), "problems": [], "left_out": [], "contradictions": []}
 
 
 @pytest.fixture(scope="module")

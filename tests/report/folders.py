@@ -6,8 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy import special
 
 from rhobust.measurements import robust_curve
+from rhobust.measurements.certified import certified_summary
+from rhobust.measurements.proved import measured_summary, shift_summary, worst_case_summary
+from rhobust.proofs.procedures import Fixed, Sequential, corrected_plan
 from rhobust.records import RecordWriter, end_line, read_record
 
 RADII = [0.0, 0.25, 0.5, 0.75, 1.0]
@@ -110,66 +114,102 @@ def write_pictures(attack: Path, *, channels: int = 1, side: int = 8) -> Path:
     return path
 
 
-def write_certificate(folder: Path, radii: np.ndarray, *, sigma: float, way: str = "cohen") -> Path:
-    """Certificates with these radii; a radius of 0 or less is an abstention."""
-    settings = {"sigma": sigma, "n0": 100, "n": 10000, "alpha": 0.001, "seed": 0, "noise": "grid", "dtype": "float32"}
-    settings |= {"data": "digits", "split": "test", "data_fingerprint": "f00d", "model_hash": "beef"}
+def write_certificate(folder: Path, radii: np.ndarray, *, sigma: float, way: str = "cohen", n: int = 10_000) -> Path:
+    """Certificates with the smallest radii of these or more that counts prove, at most what n votes for one class do.
+
+    A radius of 0 or less is an abstention. Of a grid the radii are rounded down to its own.
+    """
+    settings = {"sigma": sigma, "n0": 100, "n": n, "alpha": 0.001, "seed": 0, "noise": "grid", "dtype": "float32"}
+    settings |= {"data": "digits", "split": "test", "data_fingerprint": "f00d", "model_hash": "beef", "radii": RADII}
+    settings |= {"dimension": 64, "num_classes": 10, "compiled": False, "device": "cpu", "limit": None, "stride": 1}
     writer = RecordWriter(folder, "certify", way, settings | {"way": way})
+    procedure = Fixed(n=n) if way == "cohen" else Sequential(tuple(RADII), n=n)
+    plan = corrected_plan(procedure, sigma=sigma, noise="grid", dimension=64, alpha=0.001)
+    counted = (_fixed_counts if way == "cohen" else _sequential_counts)(plan, radii, sigma, n)
     writer.append(
         {
             "index": i,
             "label": i % 10,
-            "prediction": i % 10 if radius > 0 else None,
-            "radius": max(float(radius), 0.0),
-            "count": 9000,
-            "n": 10000,
-            "p_lower": 0.9,
+            "prediction": i % 10 if claims.proved[0] else None,
+            "radius": float(claims.radius[0]),
+            "count": count,
+            "n": draws,
+            "p_lower": float(claims.p_lower[0]),
+            "selected": i % 10,
+            "top": 100,
+            **({} if way == "cohen" else {"evidence": evidence}),
         }
-        for i, radius in enumerate(radii)
+        for i, (count, draws, evidence) in enumerate(counted)
+        for claims in [plan.claims(np.array([count]), np.array([draws]), np.array([len(evidence)]))]
     )
-    curve = [
-        {"radius": r, "accuracy": float(np.mean(radii >= r if r else radii > 0)), "n": len(radii)} for r in RADII[:4]
-    ]
-    average = float(np.mean(np.maximum(radii, 0.0)))
-    writer.finish({"certified_accuracy": curve, "average_certified_radius": average, "seconds": 40.0})
+    writer.finish(certified_summary(writer.rows, writer.settings) | {"seconds": 40.0})
     return writer.path
+
+
+def _fixed_counts(plan: Any, radii: np.ndarray, sigma: float, n: int) -> list[tuple[int, int, list[Any]]]:
+    """The fewest votes that prove each radius; half of them prove nothing."""
+    counts = np.arange(n // 2, n + 1)
+    proved = plan.claims(counts, np.full(len(counts), n), np.zeros(len(counts), dtype=int)).radius
+    places = np.minimum(np.searchsorted(proved, radii), n - n // 2)
+    return [(int(counts[place]) if radius > 0 else n // 2, n, []) for place, radius in zip(places, radii, strict=True)]
+
+
+def _sequential_counts(plan: Any, radii: np.ndarray, sigma: float, n: int) -> list[tuple[int, int, list[Any]]]:
+    """A course of the test that proves the grid's radii up to each radius and none above."""
+    return [_course(plan, float(special.ndtr((radius + 0.1) / sigma)) if radius > 0 else 0.4) for radius in radii]
+
+
+def _course(plan: Any, share: float) -> tuple[int, int, list[Any]]:
+    reached, evidence, draws = np.array([0]), [], plan.first_look(np.array([100]))
+    while True:
+        count = np.floor(share * draws).astype(int)
+        now, later = plan.look(count, draws, reached)
+        evidence += [[int(draws[0]), int(count[0])]] * int(now[0] - reached[0])
+        if later[0] == draws[0]:
+            return int(count[0]), int(draws[0]), evidence
+        reached, draws = now, later
 
 
 def write_shift(
-    folder: Path,
-    errors: np.ndarray,
-    *,
-    sigma: float,
-    draws: int = 20,
-    beside: list[dict[str, Any]] | None = None,
-    **extra: Any,
+    folder: Path, errors: np.ndarray, *, sigma: float, draws: int = 20, baselines: bool = False, **extra: Any
 ) -> Path:
     settings = {"sigma": sigma, "draws": draws, "alpha": 0.001, "eps": EPS, "classifier": "randomised", "cost": "w2"}
+    settings |= {"loss": "0-1", "bound": 1.0, "votes": 1, "way": "majorant", "beside": baselines}
     writer = RecordWriter(folder, "certify-shift", "", settings | {"seed": 0, "noise": "grid"} | extra)
     writer.append({"index": i, "label": i % 10, "errors": int(e), "draws": draws} for i, e in enumerate(errors))
-    accuracy = 1 - float(errors.sum()) / (draws * len(errors))
-    curve = [{"eps": eps, "certified_accuracy": max(0.0, accuracy - 0.04 - 0.55 * eps)} for eps in EPS]
-    statement = "With probability 99.9% over test points and noise, one noisy vote is right at least so often."
-    summary = {"accuracy_under_noise": accuracy, "curve": curve, "statement": statement, "seconds": 3.2}
-    writer.finish(summary | ({} if beside is None else {"beside": beside}))
+    writer.finish(shift_summary(writer.rows, writer.settings, 64) | {"seconds": 3.2})
     return writer.path
 
 
-def write_losses(folder: Path, *, attacked: bool = True, crossing: bool = False) -> Path:
+def write_losses(folder: Path, *, attacked: bool = True, crossing: bool = False, n: int = 50) -> Path:
     """Curves of the cross-entropy clipped at 2: certified, and where it was attacked a lower curve and an estimate."""
     settings = {"sigma": 0.25, "draws": 20, "alpha": 0.001, "loss": "cross-entropy", "bound": 2.0, "cost": "w2"}
-    writer = RecordWriter(folder, "curves" if attacked else "certify-shift", "cross-entropy", settings | {"seed": 0})
-    losses = [0.25 + 0.01 * (i % 11) for i in range(50)]
+    settings |= {"eps": EPS, "noise": "grid", "seed": 0, "classifier": "randomised", "gammas": [1.0, 8.0]}
+    writer = RecordWriter(folder, "curves" if attacked else "certify-shift", "cross-entropy", settings)
+    losses = [0.25 + 0.01 * (i % 11) for i in range(n)]
+    # An attack that moves nothing and reaches the largest loss denies every certificate.
+    reached = {"squared_distance": 0.0, "loss": 2.0} if crossing else {"squared_distance": 0.02, "loss": 0.5}
+    more = {"counted": 3, "attacks": [{"phi": 0.35, **reached}] * 2, "wrm": []} if attacked else {"dithered": 3}
     writer.append(
-        {"index": i, "label": i % 10, "errors": 1, "draws": 20, "loss": loss} for i, loss in enumerate(losses)
+        {"index": i, "label": i % 10, "errors": 1, "draws": 20, "loss": loss, **more} for i, loss in enumerate(losses)
     )
-    curve: list[dict[str, Any]] = []
-    for eps in EPS:
-        upper = 0.41234 + eps
-        extra = {"certified": upper, "lower": upper + 0.1 if crossing else 0.30879 + 0.4 * eps, "estimate": 0.35 + eps}
-        curve.append({"eps": eps, **(extra if attacked else {"certified_loss": upper})})
-    summary = {"loss_under_noise": float(np.mean(losses)), "curve": curve, "statement": "The loss is at most so much."}
+    summary = (worst_case_summary if attacked else shift_summary)(writer.rows, writer.settings, 64)
     writer.finish(summary | {"seconds": 3.2})
+    return writer.path
+
+
+def write_measured(folder: Path, *, labelled: bool = True, network: bool = True, after: int = 1) -> Path:
+    """A measured change of 30 pairs, with a network's wrong votes before it and where they have labels after it."""
+    settings = {"pairs": "before and after", "alpha": 0.001, "limit": None, "stride": 1, "seed": 0}
+    if network:
+        settings |= {"draws": 10, "sigma": 0.25, "noise": "grid", "points": "before" if labelled else "test data"}
+    writer = RecordWriter(folder, "measure-shift", "", settings)
+    distances = np.random.default_rng(0).uniform(0, 0.04, 30).tolist()
+    rows = [{"index": i, "distance": distance} for i, distance in enumerate(distances)]
+    for row in rows if network else ():
+        row |= {"label": 0, "errors": 1, "draws": 10} | ({"errors_after": after} if labelled else {})
+    writer.append(rows)
+    writer.finish(measured_summary(writer.rows, writer.settings, 64) | {"warnings": [], "seconds": 1.0})
     return writer.path
 
 

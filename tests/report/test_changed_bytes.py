@@ -11,8 +11,15 @@ from rhobust.cli import run
 from rhobust.evaluation import audit_file
 from rhobust.measurements import measurements, partners, read_compared
 from rhobust.records import compress, read_record
-from rhobust.report.gather import QUOTED, gather
-from tests.report.folders import write_attack, write_certificate, write_losses, write_shift, write_transfer
+from rhobust.report.gather import gather
+from tests.report.folders import (
+    write_attack,
+    write_certificate,
+    write_losses,
+    write_measured,
+    write_shift,
+    write_transfer,
+)
 
 MARGIN = np.array([0.1, 0.3, 0.6, 1.2])
 KINDS = {
@@ -21,6 +28,7 @@ KINDS = {
     "certify-shift": lambda folder: write_shift(folder, np.array([0, 1, 2, 9]), sigma=0.25),
     "losses": lambda folder: write_losses(folder, attacked=False),
     "curves": write_losses,
+    "measure-shift": write_measured,
     "transfer": lambda folder: write_transfer(folder, "beef", {"beef": MARGIN, "f00d": MARGIN}),
 }
 SAMPLE = 200
@@ -127,11 +135,9 @@ def test_folders_and_archives_with_a_changed_record_are_refused(runs, tmp_path, 
         assert f"{path.name} is left out" in capsys.readouterr().err
 
 
-def test_records_of_another_program_are_read_and_not_confirmed(record):
+def test_a_finished_record_without_a_digest_is_refused(record):
     *lines, end = record.read_text().splitlines()
     record.write_text("\n".join([*lines, json.dumps({"summary": json.loads(end)["summary"]})]) + "\n")
-    assert measurements(read_record(record))
-    # A bound for distributions is quoted from the summary, which nothing protects then.
-    quoted = read_record(record).kind in QUOTED
-    assert ("report" in refusals(record)) is quoted
+    assert measurements(read_record(record)), "its rows prove what its summary says"
+    assert refusals(record) == {"audit", "report", "compare"}
     assert "it has no digest" in " ".join(audit_file(record, device="cpu", share=0)["problems"])

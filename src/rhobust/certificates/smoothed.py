@@ -20,7 +20,7 @@ from rhobust.certificates.spec import Dtype, Smoothing
 from rhobust.data import as_float
 from rhobust.models.inference import check_module, output_width
 from rhobust.noise import BatchNoise, stream
-from rhobust.proofs.procedures import AnyProcedure, Plan, choose_procedure
+from rhobust.proofs.procedures import AnyProcedure, Plan, choose_procedure, corrected_plan
 from rhobust.settings import check_count, check_level
 
 
@@ -109,9 +109,7 @@ def certify_stream(
 
 def certification_plan(procedure: AnyProcedure, smoothing: Smoothing, *, dimension: int, alpha: float) -> Plan:
     """The procedure at alpha after the sampler's correction for the n samples that carry the proof."""
-    check_level(alpha)
-    level = corrected_alpha(alpha, sigma=smoothing.sigma, dimension=dimension, draws=procedure.n, noise=smoothing.noise)
-    return procedure.plan(smoothing.sigma, level)
+    return corrected_plan(procedure, sigma=smoothing.sigma, noise=smoothing.noise, dimension=dimension, alpha=alpha)
 
 
 def _certificates(

@@ -34,6 +34,7 @@ class Report:
         return {
             "report": str(written.path),
             "problems": list(written.problems),
+            "left_out": list(written.left_out),
             "contradictions": list(written.contradictions),
         }
 
@@ -41,8 +42,11 @@ class Report:
         print(result["report"])
 
     def failure(self, result: dict[str, Any]) -> str | None:
-        """Numbers that cannot both be right; the page names them too."""
-        return " ".join(result["contradictions"]) or None
+        """Numbers that cannot both be right, and what had to be left out; the page names both."""
+        lines = list(result["contradictions"])
+        if count := len(result["left_out"]):
+            lines.append(f"{count} of the records and files could not be shown: see the lines above")
+        return " ".join(lines) or None
 
 
 COMMAND = Report

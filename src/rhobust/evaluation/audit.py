@@ -2,7 +2,8 @@
 
 import math
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +16,18 @@ from rhobust.certificates import (
     NoiseKind,
     Smoothing,
     VoteCounter,
-    certification_plan,
     certify_stream,
+    noise_kind,
     scope_of_validity,
 )
 from rhobust.data import Dataset
 from rhobust.evaluation.base import evaluation_of
-from rhobust.evaluation.certify import Certify, certificate_row, certified_summary
+from rhobust.evaluation.certify import Certify, certificate_row
 from rhobust.evaluation.shift import CertifyShift
 from rhobust.evaluation.target import Target
-from rhobust.measurements import same
+from rhobust.measurements import READERS, measurements, same
+from rhobust.measurements.certified import certified_summary, unproved_rows
+from rhobust.measurements.shifts import prove
 from rhobust.progress import ProgressCallback, ProgressEvent, no_progress, progress_or_default
 from rhobust.records import COMPRESSED, PLAIN, DamagedRecordError, Record, Row, read_record, settings_hash
 from rhobust.runtime import resolve_device
@@ -32,8 +35,6 @@ from rhobust.training.run import FINGERPRINT, open_run
 
 AUDITED = ("certify", "certify-shift")
 """Kinds of records that can be audited."""
-SLACK = 1e-4
-"""By how much the certified accuracy under shift may be stated lower than the counts prove."""
 MISSED = 0.01
 """Probability with which an audit may miss every forged row; it says how many rows must be forged for that."""
 BLOCK = 100
@@ -91,41 +92,41 @@ def audit_record(
     if not record.rows:
         raise DamagedRecordError(f"{path} must hold at least one example, got none")
     problems, redrawn = list(_digest(record)), list[Row]()
-    try:
+    with _reading(record):
         evaluation = None if problems else _evaluation(record)
         problems += _header(record)
         if isinstance(evaluation, Certify):
-            problems += [*_radii(record, evaluation), *_certified(record)]
-        if (share or isinstance(evaluation, CertifyShift)) and not problems:
-            if share and record.settings["device"] != device.type:
-                raise ValueError(
-                    f"{path} must be sampled again on a {record.settings['device']}, got {device.type}: or set share"
-                    " to 0"
-                )
-            sigma = record.settings["sigma"]
+            problems += [*unproved_rows(record.rows, record.settings), *_certified(record)]
+    if (share or isinstance(evaluation, CertifyShift)) and not problems:
+        with _reading(record):
+            sigma, made_on = record.settings["sigma"], record.settings["device"]
+        if share and made_on != device.type:
+            raise ValueError(f"{path} must be sampled again on a {made_on}, got {device.type}: or set share to 0")
+        with _reading(record):
             surrogate = None if share else _without_weights(record)
-            target = surrogate or Target.from_run(
-                path.parent,
-                device=device,
-                sigma=sigma,
-                data=data,
-                root=root,
-                progress=progress,
-                trust=trust,
-                model=model,
-                weights=weights,
-            )
-            known = {"model_hash", "data", "split", "sigma"}
-            known |= {"data_fingerprint"} if surrogate is None else set()
-            problems += _target(record, target, known | {"device"} if share else known)
-            if not problems:
-                redrawn = _choose(record.rows, share, seed)
-                check: Any = _redraw_radii if isinstance(evaluation, Certify) else _shift
-                problems += check(record, evaluation, redrawn, target, progress)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise DamagedRecordError(
-            f"{path} must hold the settings and rows of {record.kind}, but {error!r} is missing or wrong"
-        ) from None
+        target = surrogate or Target.from_run(
+            path.parent,
+            device=device,
+            sigma=sigma,
+            data=data,
+            root=root,
+            progress=progress,
+            trust=trust,
+            model=model,
+            weights=weights,
+        )
+        identity = target.identity()
+        known = ["model_hash", "data", "split", "sigma", *([] if surrogate else ["data_fingerprint"])]
+        known += ["device"] if share else []
+        with _reading(record):
+            problems += _target(record, target, {key: identity[key] for key in known})
+            comparable = not problems
+            if isinstance(evaluation, CertifyShift) and comparable:
+                problems += _unproved_shift(record, target)
+        if comparable:
+            redrawn = _choose(record.rows, share, seed)
+            check: Any = _redraw_radii if isinstance(evaluation, Certify) else _redraw_errors
+            problems += check(record, evaluation, redrawn, target, progress)
     found_from = smallest_found(len(record.rows), len(redrawn), MISSED)
     return {
         "record": str(path),
@@ -138,6 +139,17 @@ def audit_record(
         "found_from": found_from,
         "problems": problems,
     }
+
+
+@contextmanager
+def _reading(record: Record) -> Iterator[None]:
+    """Blame the record for a missing or wrong key; what a network or its data raise is not read here."""
+    try:
+        yield
+    except (KeyError, TypeError, AttributeError, IndexError, OverflowError) as error:
+        raise DamagedRecordError(
+            f"{record.path} must hold the settings and rows of {record.kind}, but {error!r} is missing or wrong"
+        ) from None
 
 
 def _evaluation(record: Record) -> Any:
@@ -155,8 +167,8 @@ def audit_seed() -> int:
 def audit_file(path: Path | str, **options: Any) -> Row:
     """Audit any file that looks like a record.
 
-    What cannot be read is a problem. Of a record of another kind than `AUDITED` nothing is computed again: its digest
-    is checked, and its header against its name.
+    What cannot be read is a problem. Of a record of another kind than `AUDITED` nothing is sampled again: its digest is
+    checked, its header against its name, and its summary against its rows.
 
     Args:
         path: The file.
@@ -169,6 +181,8 @@ def audit_file(path: Path | str, **options: Any) -> Row:
         if kind in AUDITED:
             return audit_record(path, **options)
         problems = [*_digest(record), *_header(record)]
+        if not problems and kind in READERS and record.summary is not None:
+            problems += _refused(record, lambda: measurements(record))
     except (DamagedRecordError, OSError) as error:
         problems = [f"it cannot be read: {error}"]
     nothing = {"finished": False, "examples": 0, "redrawn": 0, "draws": 0, "seed": None, "found_from": None}
@@ -182,6 +196,14 @@ def _digest(record: Record) -> Iterator[str]:
         yield "it has no digest: another program wrote it, or the digest was removed"
 
 
+def _refused(record: Record, read: Callable[[], object]) -> Iterator[str]:
+    """Why a finished record is refused: its rows are damaged, or its summary is not the one that they give."""
+    try:
+        read()
+    except ValueError as error:
+        yield str(error).replace(f"{record.path} ", "it ")
+
+
 def _header(record: Record) -> Iterator[str]:
     name = record.path.name.removesuffix(COMPRESSED).removesuffix(PLAIN)
     if not name.endswith(settings_hash(record.settings)):
@@ -191,34 +213,6 @@ def _header(record: Record) -> Iterator[str]:
 def _smoothing(settings: Row) -> Smoothing:
     keys = ("sigma", "num_classes", "noise", "seed", "dtype", "compiled")
     return Smoothing(**{key: settings[key] for key in keys})
-
-
-def _radii(record: Record, evaluation: Certify) -> Iterator[str]:
-    """What the counts of single examples do not prove."""
-    settings, procedure = record.settings, evaluation.certification()
-    plan = certification_plan(procedure, _smoothing(settings), dimension=settings["dimension"], alpha=settings["alpha"])
-    seen: set[int] = set()
-    for row in record.rows:
-        name, evidence = f"example {row['index']}", [tuple(step) for step in row.get("evidence", [])]
-        if row["index"] in seen:
-            yield f"{name} occurs twice"
-        seen.add(row["index"])
-        if not (0 <= row["count"] <= row["n"] <= settings["n"] and 0 <= row["top"] <= settings["n0"]):
-            yield f"{name}: impossible counts, {row['count']} of {row['n']} and {row['top']} of {settings['n0']}"
-            continue
-        reason = plan.audit(row["top"], row["count"], row["n"], evidence)
-        if reason is not None:
-            yield f"{name}: {reason}"
-            continue
-        claims = plan.claims(*(np.array([value]) for value in (row["count"], row["n"], len(evidence))))
-        found = {
-            "prediction": row["selected"] if claims.proved[0] else None,
-            "radius": float(claims.radius[0]),
-            "p_lower": float(claims.p_lower[0]),
-        }
-        for what, value in found.items():
-            if not same(row[what], value):
-                yield f"{name}: the counts give the {what} {value}, the record says {row[what]}"
 
 
 def _certified(record: Record) -> Iterator[str]:
@@ -231,11 +225,11 @@ def _certified(record: Record) -> Iterator[str]:
             yield f"the rows give another {key} than the summary"
 
 
-def _target(record: Record, target: Target, known: set[str]) -> Iterator[str]:
+def _target(record: Record, target: Target, identity: Row) -> Iterator[str]:
     settings, labels = record.settings, target.data.labels
-    for key, found in target.identity().items():
+    for key, found in identity.items():
         # On another device nothing is sampled again, and the rows are taken unchanged.
-        if key in known and settings[key] != found:
+        if settings[key] != found:
             yield f"the record is of the {key} {settings[key]}, here it is {found}"
             return
     expected = set(target.data.places(settings["limit"], settings["stride"]))
@@ -277,11 +271,9 @@ def _redraw_radii(
             notify(ProgressEvent(f"audit {record.path.name}", number, len(rows), "examples"))
 
 
-def _shift(
-    record: Record, evaluation: CertifyShift, rows: list[Row], target: Target, progress: ProgressCallback | None
-) -> Iterator[str]:
-    """What the rows of a shift certificate do not prove, and what is different when sampled again."""
-    settings, noise = record.settings, evaluation.procedure(target).smoothing.noise
+def _unproved_shift(record: Record, target: Target) -> Iterator[str]:
+    """What the rows of a shift certificate do not prove."""
+    settings, noise = record.settings, noise_kind(target.data.images)
     if settings["noise"] != noise:
         yield f"the record is of {settings['noise']} noise, the images need {noise}"
         return
@@ -290,30 +282,19 @@ def _shift(
             yield f"example {row['index']}: impossible counts, {row['errors']} of {row['draws']}"
             return
     if record.summary is not None:
-        for key, found in evaluation.summarise(target, record.rows).items():
-            said = record.summary.get(key)
-            if key != "warnings" and not _weaker(said, found) and not _weaker(said, _shorter(found, noise)):
-                yield f"the rows give another {key} than the summary"
+        yield from _refused(record, lambda: prove(record, math.prod(target.data.shape)))
+
+
+def _redraw_errors(
+    record: Record, evaluation: CertifyShift, rows: list[Row], target: Target, progress: ProgressCallback | None
+) -> Iterator[str]:
+    """What is different when a shift certificate is sampled again."""
     with progress_or_default(progress) as notify:
         for start in range(0, len(rows), BLOCK):
             block = rows[start : start + BLOCK]
             again = evaluation.rows(target, [row["index"] for row in block], no_progress)
             yield from (problem for row, found in zip(block, again, strict=True) for problem in _otherwise(row, found))
             notify(ProgressEvent(f"audit {record.path.name}", start + len(block), len(rows), "examples"))
-
-
-def _weaker(stated: Any, found: Any) -> bool:
-    """Whether a part of a summary is what the rows give, or certified accuracies that are lower by at most `SLACK`.
-
-    Older releases took larger safety margins: what they state is proved a fortiori.
-    """
-    if isinstance(stated, list) and isinstance(found, list) and len(stated) == len(found):
-        return all(map(_weaker, stated, found))
-    if isinstance(stated, dict) and isinstance(found, dict):
-        bound, proved = stated.get("certified_accuracy"), found.get("certified_accuracy")
-        if isinstance(bound, float) and isinstance(proved, float) and proved - SLACK <= bound <= proved:
-            found = {**found, "certified_accuracy": bound}
-    return same(stated, found)
 
 
 def _shorter(value: Any, noise: NoiseKind) -> Any:
@@ -328,8 +309,8 @@ def _shorter(value: Any, noise: NoiseKind) -> Any:
 def _otherwise(row: Row, again: Row) -> Iterator[str]:
     """What is not as a row says when it is sampled again."""
     for key, found in again.items():
-        if not same(row[key], found):
-            yield f"example {row['index']}: sampled again, its {key} is {found}, the record says {row[key]}"
+        if not same(row.get(key), found):
+            yield f"example {row['index']}: sampled again, its {key} is {found}, the record says {row.get(key)}"
 
 
 def _choose(rows: list[Row], share: float, seed: int) -> list[Row]:

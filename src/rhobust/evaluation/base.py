@@ -14,14 +14,13 @@ from typing import Annotated, Any, ClassVar, Self, get_args, get_origin
 from rhobust.attacks import AnyAttack
 from rhobust.evaluation.target import Target
 from rhobust.progress import ProgressCallback
+from rhobust.proofs.procedures import PROCEDURE_ON_DISK
 from rhobust.records import Record, Row, is_finished, read_head, record_paths
 from rhobust.settings import AUTO, check_at_least, check_declared, from_json, to_json
 
 BLOCK = 100
 """Examples between two writes of a record, unless an evaluation says otherwise: what an interruption can cost."""
 
-PROCEDURE_ON_DISK = {"fixed": "cohen", "sequential": "grid", "two-stage": "two-stage"}
-"""Certification procedures and what record files call them, in the header and in the file's name."""
 _KEYS_ON_DISK = {
     "procedure": "way",
     "estimator": "way",

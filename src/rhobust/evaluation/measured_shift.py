@@ -2,18 +2,15 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from rhobust.certificates import (
     Dtype,
-    MeasuredCertificate,
-    MeasuredShift,
     Repeats,
     Smoothing,
-    accuracy_under_noise,
     count_errors,
     native_dtype,
     noise_kind,
@@ -22,6 +19,7 @@ from rhobust.data import Dataset, Pairs, pair_distances
 from rhobust.evaluation.base import Evaluation
 from rhobust.evaluation.shift import check_target
 from rhobust.evaluation.target import Target, Untargeted
+from rhobust.measurements.proved import change_summary, measured_summary
 from rhobust.progress import ProgressCallback
 from rhobust.records import Row
 from rhobust.settings import AUTO, check_at_least, check_level
@@ -119,24 +117,8 @@ class MeasureShift(Evaluation):
         ).tolist()
 
     def summarise(self, target: Target, rows: list[Row]) -> Row:
-        points, after = self.points(target)
-        certificate = MeasuredCertificate.from_counts(
-            _column(rows, "errors"),
-            _column(rows, "distance"),
-            draws=self.draws,
-            sigma=target.smoothing_sigma(),
-            dimension=math.prod(target.data.shape),
-            alpha=self.alpha,
-            seed=self.seed,
-            noise=noise_kind(points.images),
-        )
-        return {
-            "shift": distance_summary(_column(rows, "distance"), _pairs(target), self.alpha),
-            "certificate": {**asdict(certificate), "statement": certificate.statement()},
-            "before": accuracy_under_noise(_column(rows, "errors"), self.draws),
-            "after": None if after is None else accuracy_under_noise(_column(rows, "errors_after"), self.draws),
-            "warnings": target.sigma_warnings(),
-        }
+        found = measured_summary(rows, self.settings(target), math.prod(target.data.shape))
+        return {**found, "warnings": target.sigma_warnings()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,13 +149,12 @@ class MeasureDistance(Evaluation):
         yield from ({"index": index, "distance": at} for index, at in zip(examples, found.tolist(), strict=True))
 
     def summarise(self, target: Any, rows: list[Row]) -> Row:
-        return {"shift": distance_summary(_column(rows, "distance"), _pairs(target), self.alpha)}
+        return measured_summary(rows, self.settings(target), _pairs(target).before[0].numel())
 
 
 def distance_summary(distances: np.ndarray, pairs: Pairs, alpha: float = 1e-3) -> Row:
     """How far a change moves images: the measured distances, their bounds and the statement in words."""
-    shift = MeasuredShift.from_distances(distances, dimension=pairs.before[0].numel(), alpha=alpha)
-    return {**asdict(shift), "statement": shift.statement()}
+    return change_summary(distances, pairs.before[0].numel(), alpha)
 
 
 def _pairs(target: Target | Untargeted) -> Pairs:
@@ -184,7 +165,3 @@ def _pairs(target: Target | Untargeted) -> Pairs:
 
 def _identity(pairs: Pairs) -> Row:
     return {"pairs": pairs.name, "pairs_fingerprint": pairs.fingerprint()}
-
-
-def _column(rows: Sequence[Row], name: str) -> np.ndarray:
-    return np.array([row[name] for row in rows if name in row])

@@ -2,10 +2,9 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, ClassVar, Self
 
-import numpy as np
 from tyro.conf import arg
 
 from rhobust.certificates import (
@@ -15,8 +14,6 @@ from rhobust.certificates import (
     ShiftProcedure,
     Smoothing,
     VoteCounter,
-    VoteCounts,
-    baseline_certificates,
     check_batch_independence,
     native_dtype,
     noise_kind,
@@ -25,15 +22,13 @@ from rhobust.certificates.independence import PROBES
 from rhobust.evaluation.attack import check_increasing
 from rhobust.evaluation.base import Evaluation
 from rhobust.evaluation.target import Target
+from rhobust.measurements.proved import COLUMNS, shift_summary
 from rhobust.progress import ProgressCallback
 from rhobust.records import Row
 from rhobust.settings import AUTO, check_at_least, check_level
 
 if TYPE_CHECKING:
     from rhobust.evaluation.worst_case import WorstCaseCurves
-
-COLUMNS = {"errors": "errors", "rounded_losses": "dithered", "losses": "loss", "uppers": "upper"}
-"""Fields of the vote counts and their names in a row."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,30 +102,8 @@ class CertifyShift(Evaluation):
             yield {"index": index, "label": int(label), "draws": self.draws, **columns}
 
     def summarise(self, target: Target, rows: list[Row]) -> Row:
-        procedure = self.procedure(target)
-        counts = VoteCounts(
-            **{one: np.array([row[name] for row in rows]) for one, name in COLUMNS.items() if name in rows[0]}
-        )
-        certificate = procedure.certify(counts, self.eps)
-        accuracy = self.claim.loss == "0-1"
-        name = "certified_accuracy" if accuracy else "certified_loss"
-        certified = certificate.certified_accuracy if accuracy else certificate.certified_loss
-        summary: Row = {
-            "accuracy_under_noise": certificate.accuracy_under_noise,
-            "loss_under_noise": certificate.loss_under_noise,
-            "points": certificate.points,
-            "curve": [
-                {"eps": at, name: value, "statement": certificate.statement(at)}
-                for at, value in zip(certificate.eps, certified, strict=True)
-            ],
-            "statement": certificate.statement(certificate.eps[len(certificate.eps) // 2]),
-        }
-        if self.baselines:
-            others = baseline_certificates(
-                counts.errors, draws=self.draws, eps=self.eps, sigma=procedure.smoothing.sigma, level=procedure.level()
-            )
-            summary["beside"] = [{**asdict(other), "eps": list(self.eps)} for other in others]
-        return {**summary, "warnings": target.sigma_warnings()}
+        found = shift_summary(rows, self.settings(target), math.prod(target.data.shape))
+        return {**found, "warnings": target.sigma_warnings()}
 
 
 def shift_procedure(evaluation: "CertifyShift | WorstCaseCurves", claim: ShiftClaim, target: Target) -> ShiftProcedure:

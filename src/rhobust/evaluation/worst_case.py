@@ -3,13 +3,12 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, ClassVar, Self
 
 import numpy as np
 from torch import Tensor, nn
 from tyro.conf import arg
 
-from rhobust.bounds import shift_lower_bound, worst_case_lower_bound
 from rhobust.certificates import (
     BoundedLoss,
     ClippedCrossEntropy,
@@ -17,7 +16,6 @@ from rhobust.certificates import (
     Repeats,
     ShiftClaim,
     ShiftProcedure,
-    VoteCounts,
     ZeroOne,
     loss_smoothness,
     native_dtype,
@@ -30,6 +28,7 @@ from rhobust.evaluation.attack import check_increasing
 from rhobust.evaluation.base import Evaluation
 from rhobust.evaluation.shift import check_target, shift_procedure
 from rhobust.evaluation.target import Target
+from rhobust.measurements.proved import worst_case_summary
 from rhobust.noise import LEVELS, ExampleNoise
 from rhobust.progress import ProgressCallback
 from rhobust.proofs.claim import LossName
@@ -165,33 +164,9 @@ class WorstCaseCurves(Evaluation):
             }
 
     def summarise(self, target: Target, rows: list[Row]) -> Row:
-        procedure = self.procedure(target)
-        largest, gammas = procedure.claim.loss_bound, self.ascent.gammas
-        rho = np.square(np.asarray(self.eps, dtype=float))
-        errors, counted = (np.array([row[name] for row in rows]) for name in ("errors", "counted"))
-        clean = np.array([row["loss"] for row in rows])
-        certificate = procedure.certify(VoteCounts(errors, rounded_losses=counted, losses=clean), self.eps)
-        rounds = 1 + len(gammas)
-        each = procedure.level(rounds) / rounds
-        _, start = shift_lower_bound(np.zeros(len(rows)), clean, each, limit=1.0, bound=largest)
-        points = [
-            _summed(rows, number, gamma, each, largest, _limit(gamma, procedure)) for number, gamma in enumerate(gammas)
-        ]
-        spent = [0.0, *(point["rho_upper"] for point in points)]
-        lower = np.maximum(worst_case_lower_bound(spent, [start, *(point["loss_lower"] for point in points)], rho), 0.0)
-        estimate = np.min([point["gamma"] * rho + point["phi"] for point in points], axis=0)
-        curve: list[dict[str, Any]] = [
-            {"eps": at, "rho": float(r), "certified": c, "lower": float(low), "estimate": float(guess)}
-            for at, r, c, low, guess in zip(self.eps, rho, certificate.certified_loss, lower, estimate, strict=True)
-        ]
         summary: Row = {
-            "points": len(rows),
-            "accuracy_under_noise": certificate.accuracy_under_noise,
-            "loss_under_noise": certificate.loss_under_noise,
-            "curve": curve,
-            "attacks": points,
+            **worst_case_summary(rows, self.settings(target), math.prod(target.data.shape)),
             "wrm": None,
-            "statement": certificate.statement(certificate.eps[len(self.eps) // 2]),
             "warnings": target.sigma_warnings(),
         }
         smoothness, reason = self._smoothness(target)
@@ -199,8 +174,9 @@ class WorstCaseCurves(Evaluation):
             summary["wrm"] = {"smoothness": smoothness, "reason": reason}
         if smoothness is not None:
             phi = np.mean([row["wrm"] for row in rows], axis=0)
+            rho = np.square(np.asarray(self.eps, dtype=float))
             base = np.min(np.outer(rho, np.array(WRM_FACTORS) * smoothness) + phi, axis=1)
-            for point, value in zip(curve, base, strict=True):
+            for point, value in zip(summary["curve"], base, strict=True):
                 point["wrm"] = float(value)
         return summary
 
@@ -216,12 +192,6 @@ class WorstCaseCurves(Evaluation):
                 return None, str(error)
 
         return target.once("smoothness", find)
-
-
-def _limit(gamma: float, procedure: ShiftProcedure) -> float:
-    """The largest squared distance an attacked point may have; beyond sqrt(bound / gamma) moving cannot pay."""
-    rounding = math.sqrt(procedure.dimension) / (2 * LEVELS)
-    return (math.sqrt(procedure.claim.loss_bound / gamma) + rounding) ** 2 * (1 + 1e-6)
 
 
 def _attack(
@@ -262,20 +232,4 @@ def _attack(
         "phi": found.phi.double().cpu().numpy(),
         "squared_distance": offset.flatten(1).square().sum(1).cpu().numpy(),
         "loss": drawn.values.mean(axis=1),
-    }
-
-
-def _summed(rows: list[Row], number: int, gamma: float, each: float, bound: float, limit: float) -> Row:
-    """One attack over all points: what it proves, and the means it rests on."""
-    columns = {
-        name: np.array([row["attacks"][number][name] for row in rows]) for name in ("phi", "squared_distance", "loss")
-    }
-    spent, reached = shift_lower_bound(columns["squared_distance"], columns["loss"], each, limit=limit, bound=bound)
-    return {
-        "gamma": gamma,
-        "phi": float(columns["phi"].mean()),
-        "rho": float(columns["squared_distance"].mean()),
-        "rho_upper": spent,
-        "loss": float(columns["loss"].mean()),
-        "loss_lower": reached,
     }

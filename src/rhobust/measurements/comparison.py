@@ -6,7 +6,7 @@ from typing import Any
 
 from rhobust.measurements.counting import outcomes
 from rhobust.measurements.quantities import AVERAGE_RADIUS, CERTIFIED, ROBUST, Measurement
-from rhobust.measurements.reader import check_unchanged, measurements
+from rhobust.measurements.reader import check_written, measurements
 from rhobust.measurements.tsv import read_tsv
 from rhobust.records import COMPRESSED, PLAIN, Record, Row, read_record, record_paths
 from rhobust.stats import Difference, mean_difference, share_difference
@@ -78,13 +78,14 @@ def read_compared(path: Path) -> Record:
     """Read a record of certify or attack, or a table of Cohen et al., which is taken for one of certify.
 
     Raises:
-        ValueError: It is of another kind, has no rows, or was changed.
+        ValueError: It is of another kind, has no rows, was changed, or its counts do not prove its radii.
     """
     if not is_record(path):
         return Record(path, "certify", {}, read_tsv(path), None)
     record = read_record(path)
     if record.kind not in COMPARABLE or not record.rows:
         raise ValueError(f"{path} must be a record of certify or attack with at least one example, got {record.kind}")
+    check_written(record)
     measurements(record)
     return record
 
@@ -116,7 +117,7 @@ def partners(folders: Sequence[Path]) -> list[list[Record]]:
 def _head(path: Path) -> Row:
     """Kind and settings of a record, which must be readable and unchanged: what is damaged is never passed over."""
     record = read_record(path)
-    check_unchanged(record)
+    check_written(record)
     if not isinstance(record.settings, dict):
         raise ValueError(f"{path} must have a JSON object for settings, got {type(record.settings).__name__}")
     return {"kind": record.kind, "settings": record.settings}

@@ -1,13 +1,13 @@
 """Records to measurements: every number is counted from the rows, and a summary that says otherwise is refused."""
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from rhobust.formatting import format_distance
+from rhobust.measurements.certified import unproved_rows
+from rhobust.measurements.checks import check_curve, check_number, integer, nonnegative, numbered_rows, summary_points
 from rhobust.measurements.counting import (
-    accuracy_under_noise,
     base_accuracy,
     by_radius,
     certified_at_least,
@@ -15,31 +15,20 @@ from rhobust.measurements.counting import (
     is_number,
     outcomes,
     robust_curve,
-    same,
     whole_examples,
 )
 from rhobust.measurements.quantities import (
-    AFTER,
     ALL_AT_ONCE,
     AVERAGE_RADIUS,
     BASE,
-    BEFORE,
     CERTIFIED,
-    CERTIFIED_AFTER,
-    CHANGE,
-    LOSS_UNDER_NOISE,
     ROBUST,
-    SHIFT,
-    SHIFT_LOSS,
     UNDER_NOISE,
-    WORST_CERTIFIED,
-    WORST_ESTIMATE,
-    WORST_LOWER,
     Measurement,
-    Status,
 )
-from rhobust.records import Record, Row, read_record
-from rhobust.stats import Mean, mean
+from rhobust.measurements.shifts import read_losses, read_measured, read_shift, under_noise
+from rhobust.records import COMPRESSED, PLAIN, Record, read_record
+from rhobust.stats import mean
 
 
 def read_finished(path: Path | str) -> Record:
@@ -50,14 +39,15 @@ def read_finished(path: Path | str) -> Record:
     """
     record = read_record(path)
     _check_intact(record, unfinished=())
+    check_written(record)
     return record
 
 
 def measurements(record: Record, radii: Sequence[float] | None = None) -> list[Measurement]:
     """The numbers of a record, counted from its rows.
 
-    Bounds that a certificate for distributions computes from all rows together are taken from the summary. An attack
-    or a certificate for inputs may be unfinished: the whole examples so far are counted.
+    Radii are proved again from the counts of their rows, and bounds for distributions, with their sentences, from all
+    rows together. An attack or a certificate for inputs may be unfinished: the whole examples so far are counted.
 
     Args:
         record: A record of one of the `READERS`.
@@ -89,8 +79,17 @@ def predicted_by(record: Record, target: str) -> Record:
     rows = [row for row in record.rows if row.get("target") == target]
     summary = None
     if record.summary is not None:
-        summary = next((one for one in _points(record, "targets") if one.get("model_hash") == target), {})
+        summary = next((one for one in summary_points(record, "targets") if one.get("model_hash") == target), {})
     return replace(record, kind="attack", rows=rows, summary=summary)
+
+
+def check_written(record: Record) -> None:
+    """Refuse a record whose file was changed after it was finished, or is finished without a digest."""
+    check_unchanged(record)
+    if record.summary is not None and record.digest is None:
+        raise ValueError(
+            f"{record.path} must have a digest, but it has none: another program wrote it, or the digest was removed"
+        )
 
 
 def check_unchanged(record: Record) -> None:
@@ -110,14 +109,14 @@ def _check_intact(record: Record, unfinished: Sequence[str]) -> None:
 
 
 def _attack(record: Record, _: Sequence[float] | None) -> Iterator[Measurement]:
-    for number, row in _lines(record):
-        _nonnegative(row, "radius", number)
+    for number, row in numbered_rows(record):
+        nonnegative(row, "radius", number)
         if not isinstance(row.get("broken"), bool):
             raise ValueError(f"line {number}: broken must be true or false, got {row.get('broken')!r}")
         for key in ("votes", "label_votes", "rival_votes") if "votes" in row or "label_votes" in row else ():
-            _integer(row, key, number)
+            integer(row, key, number)
         if "distance" in row:
-            _nonnegative(row, "distance", number)
+            nonnegative(row, "distance", number)
     found = by_radius(whole_examples(record))
     if not found:
         raise ValueError(f"{record.path} must have one whole example at least, got none")
@@ -128,7 +127,7 @@ def _attack(record: Record, _: Sequence[float] | None) -> Iterator[Measurement]:
         if here != indices[0]:
             raise ValueError(f"radius {format_distance(at)} must have a row for every example, but some lack it")
     curve = robust_curve(whole_examples(record), sorted(found))
-    _check_curve(record, "robust_accuracy", curve)
+    check_curve(record, "robust_accuracy", curve)
     for point in curve:
         yield Measurement(
             ROBUST,
@@ -142,24 +141,39 @@ def _attack(record: Record, _: Sequence[float] | None) -> Iterator[Measurement]:
 
 def _certify(record: Record, radii: Sequence[float] | None) -> Iterator[Measurement]:
     seen: set[int] = set()
-    for number, row in _lines(record):
-        _nonnegative(row, "radius", number)
+    for number, row in numbered_rows(record):
+        nonnegative(row, "radius", number)
         if row["index"] in seen:
             raise ValueError(f"line {number}: an example must have one row, got {row['index']} twice")
         seen.add(row["index"])
         if row.get("prediction") is not None:
-            _integer(row, "prediction", number), _integer(row, "label", number)
-    listed = [point.get("radius") for point in _points(record, "certified_accuracy")]
+            integer(row, "prediction", number), integer(row, "label", number)
+    _check_counts(record)
+    listed = [point.get("radius") for point in summary_points(record, "certified_accuracy")]
     if record.summary is None:
         listed = record.settings.get("radii")
     listed = listed if isinstance(listed, list) else []
     found = certified_curve(record.rows, sorted({float(radius) for radius in listed if is_number(radius)}))
     curve, average = found["certified_accuracy"], found["average_certified_radius"]
-    _check_curve(record, "certified_accuracy", curve)
-    _check(record, "average_certified_radius", average)
+    check_curve(record, "certified_accuracy", curve)
+    check_number(record, "average_certified_radius", average)
     yield from certified(record, [point["radius"] for point in curve] if radii is None else radii)
     spread = mean(list(outcomes(record, AVERAGE_RADIUS).values()))
     yield Measurement(AVERAGE_RADIUS, None, average, max(0.0, spread.low), spread.high, spread.n, "proved")
+
+
+def _check_counts(record: Record) -> None:
+    """Refuse certificates that their counts do not prove; a table of Cohen et al. has none, and claims only."""
+    if not record.path.name.endswith((PLAIN, COMPRESSED)):
+        return
+    try:
+        problem = next(unproved_rows(record.rows, record.settings), None)
+    except (KeyError, TypeError, AttributeError, IndexError, OverflowError) as error:
+        raise ValueError(
+            f"{record.path} must hold the settings and counts of certificates, but {error!r} is missing or wrong"
+        ) from None
+    if problem is not None:
+        raise ValueError(f"{record.path} must hold radii that its counts prove, but {problem}")
 
 
 def certified(record: Record, radii: Sequence[float]) -> list[Measurement]:
@@ -181,117 +195,6 @@ def certified(record: Record, radii: Sequence[float]) -> list[Measurement]:
     return found
 
 
-def _shift(record: Record, _: Sequence[float] | None) -> Iterator[Measurement]:
-    if record.settings.get("loss", "0-1") != "0-1":
-        yield from _losses(record, _)
-        return
-    errors, draws = (sum(_integer(row, key, number) for number, row in _lines(record)) for key in ("errors", "draws"))
-    if not 0 <= errors <= draws or draws == 0:
-        raise ValueError(f"errors must be in 0..draws with draws >= 1, got {errors} of {draws}")
-    yield _under_noise(record, UNDER_NOISE, accuracy_under_noise(record.rows))
-    claim = {key: record.settings.get(key, default) for key, default in _CLAIM.items()}
-    for eps, value in _bounds(_points(record, "curve"), "certified_accuracy", 1.0):
-        yield Measurement(SHIFT, eps, value, None, None, len(record.rows), "proved", claim)
-    for other in _points(record, "beside"):
-        sizes, accuracy = other.get("eps"), other.get("certified_accuracy")
-        if not isinstance(sizes, list) or not isinstance(accuracy, list) or len(sizes) != len(accuracy):
-            raise ValueError("a baseline must have as many eps as certified accuracies")
-        points = [{"eps": eps, "accuracy": value} for eps, value in zip(sizes, accuracy, strict=True)]
-        detail = {key: other.get(key) for key in ("cost", "classifier")} | {"baseline": str(other.get("name", ""))}
-        for eps, value in _bounds(points, "accuracy", 1.0):
-            yield Measurement(SHIFT, eps, value, None, None, len(record.rows), "proved", detail)
-
-
-_CLAIM = {"cost": "w2", "classifier": "randomised", "votes": None, "way": None}
-"""Settings of a certificate for distributions that say what is claimed, and what they were before they had a name."""
-
-
-def _losses(record: Record, _: Sequence[float] | None) -> Iterator[Measurement]:
-    largest, n = record.settings.get("bound"), len(record.rows)
-    if not is_number(largest) or not largest > 0:
-        raise ValueError(f"the settings' bound must be a number > 0, got {largest!r}")
-    losses = [_nonnegative(row, "loss", number) for number, row in _lines(record)]
-    yield _under_noise(record, LOSS_UNDER_NOISE, math.fsum(losses) / n)
-    points = _points(record, "curve")
-    claim = {key: record.settings.get(key) for key in ("loss", "bound")}
-    claim["cost"] = record.settings.get("cost", "w2")
-    curves: list[tuple[str, str, float, Status]] = [(SHIFT_LOSS, "certified_loss", largest, "proved")]
-    if record.kind == "curves":
-        curves = [
-            (WORST_CERTIFIED, "certified", largest, "proved"),
-            (WORST_LOWER, "lower", largest, "proved"),
-            (WORST_ESTIMATE, "estimate", math.inf, "estimate"),
-        ]
-    for quantity, key, most, status in curves:
-        for eps, value in _bounds(points, key, most):
-            yield Measurement(quantity, eps, value, None, None, n, status, claim)
-
-
-def _under_noise(record: Record, quantity: str, value: float) -> Measurement:
-    """The mean over images of what was counted under noise; several noise samples of an image are not independent."""
-    _check(record, quantity.replace(" ", "_"), value)
-    per_image = mean(list(outcomes(record, quantity).values()))
-    low, high = max(0.0, per_image.low), per_image.high
-    if quantity == UNDER_NOISE:
-        high = min(1.0, high)
-    return Measurement(quantity, 0.0, value, low, high, len(record.rows), "estimate")
-
-
-def _lines(record: Record) -> Iterator[tuple[int, Row]]:
-    """The rows with their lines in the file; a row without an index is damage."""
-    for number, row in enumerate(record.rows, start=2):
-        _integer(row, "index", number)
-        yield number, row
-
-
-def _bounds(points: list[Row], key: str, largest: float) -> list[tuple[float, float]]:
-    """(eps, bound), eps increasing; a bound outside [0, largest] is damage."""
-    found = []
-    for point in points:
-        eps, value = point.get("eps"), point.get(key)
-        if not is_number(eps) or eps < 0 or not is_number(value) or not 0 <= value <= largest + 1e-9:
-            raise ValueError(f"the summary's curve must hold eps >= 0 and {key} in [0, {largest:g}], got {point!r}")
-        found.append((float(eps), min(float(value), largest)))
-    return sorted(found)
-
-
-def _measured(record: Record, _: Sequence[float] | None) -> Iterator[Measurement]:
-    rows = {key: [(number, row) for number, row in _lines(record) if key in row] for key in _COLUMNS}
-    squares = [_nonnegative(row, "distance", number) ** 2 for number, row in rows["distance"]]
-    if not squares:
-        raise ValueError("there must be a distance in the rows, but there is none")
-    eps = _root(mean(squares))
-    yield Measurement(CHANGE, None, *eps, len(squares), "estimate")
-    certificate = (record.summary or {}).get("certificate")
-    if certificate is None:
-        return
-    if not isinstance(certificate, dict):
-        raise ValueError(f"certificate must be a JSON object, got {type(certificate).__name__}")
-    certified = certificate.get("certified_accuracy")
-    if not is_number(certified) or not 0 <= certified <= 1:
-        raise ValueError(f"certified_accuracy must be in [0, 1], got {certified!r}")
-    if not sum(_integer(row, "draws", number) for number, row in rows["errors"]):
-        raise ValueError("there must be votes in the rows, but there are none")
-    at = eps[0]
-    for quantity, key in ((BEFORE, "errors"), (AFTER, "errors_after")):
-        votes = [row for number, row in rows[key] if _integer(row, key, number) >= 0]
-        if votes:
-            value, part = accuracy_under_noise(votes, key), quantity.split()[1]
-            stated = (record.summary or {}).get(part)
-            if isinstance(stated, dict) and is_number(stated.get("accuracy")) and not same(stated["accuracy"], value):
-                raise _otherwise(record, quantity, stated["accuracy"], value)
-            yield Measurement(quantity, 0.0 if key == "errors" else at, value, None, None, len(votes), "estimate")
-    yield Measurement(CERTIFIED_AFTER, at, float(certified), None, None, len(rows["errors"]), "proved")
-
-
-_COLUMNS = ("distance", "errors", "errors_after")
-
-
-def _root(squared: Mean) -> tuple[float, float, float]:
-    low, high = math.sqrt(max(0.0, squared.low)), math.sqrt(squared.high)
-    return math.sqrt(squared.value), low, high
-
-
 def _transfer(record: Record, _: Sequence[float] | None) -> Iterator[Measurement]:
     for target in dict.fromkeys(str(row.get("target")) for row in record.rows):
         for one in _attack(predicted_by(record, target), None):
@@ -299,71 +202,26 @@ def _transfer(record: Record, _: Sequence[float] | None) -> Iterator[Measurement
 
 
 def _accuracy(record: Record, _: Sequence[float] | None) -> Iterator[Measurement]:
-    for number, row in _lines(record):
+    for number, row in numbered_rows(record):
         for key in ("label", "prediction", *(("draws", "errors") if "errors" in row else ())):
-            _integer(row, key, number)
+            integer(row, key, number)
     found = base_accuracy(record.rows)
     point = found["base_accuracy"]
-    _check(record, "base_accuracy", point)
+    check_number(record, "base_accuracy", point)
     yield Measurement(BASE, None, *(point[key] for key in ("accuracy", "low", "high", "n")), status="estimate")
     if "accuracy_under_noise" in found:
-        yield _under_noise(record, UNDER_NOISE, found["accuracy_under_noise"])
+        yield under_noise(record, UNDER_NOISE, found["accuracy_under_noise"])
 
 
 READERS: dict[str, Callable[[Record, Sequence[float] | None], Iterator[Measurement]]] = {
     "accuracy": _accuracy,
     "attack": _attack,
     "certify": _certify,
-    "certify-shift": _shift,
-    "curves": _losses,
-    "measure-shift": _measured,
+    "certify-shift": read_shift,
+    "curves": read_losses,
+    "measure-shift": read_measured,
     "transfer": _transfer,
 }
 """How records of each kind are read; evaluations of other packages may add their own."""
 UNFINISHED = ("attack", "certify")
 """Kinds whose numbers are known before the record is finished."""
-
-
-def _points(record: Record, key: str) -> list[Row]:
-    points = (record.summary or {}).get(key, [])
-    if not isinstance(points, list) or not all(isinstance(point, dict) for point in points):
-        raise ValueError(f"the summary's {key} must be a list of objects, got {points!r}")
-    return points
-
-
-def _check_curve(record: Record, key: str, found: Sequence[Row]) -> None:
-    """Refuse a summary that has another curve than the rows give."""
-    stated = {_nonnegative(point, "radius", len(record.rows) + 2): point for point in _points(record, key)}
-    counted = {point["radius"]: point for point in found}
-    for radius in (stated.keys() | counted.keys()) if stated else ():
-        ours, theirs = counted.get(radius, {}), stated.get(radius, {})
-        for name in ("accuracy", *(ours.keys() & theirs.keys() & {"undecided", "least", "most"})):
-            if name not in ours or not same(theirs.get(name), ours[name]):
-                raise _otherwise(record, f"{name} at radius {radius}", theirs.get(name), ours.get(name))
-
-
-def _check(record: Record, key: str, found: object) -> None:
-    """Refuse a summary that has another number than the rows give."""
-    stated = (record.summary or {}).get(key)
-    if stated is not None and not same(stated, found):
-        raise _otherwise(record, key.replace("_", " "), stated, found)
-
-
-def _otherwise(record: Record, what: str, stated: object, found: object) -> ValueError:
-    return ValueError(
-        f"{record.path} must have the summary that its rows give, but its {what} is {stated}, and by the rows {found}"
-    )
-
-
-def _integer(row: Row, key: str, number: int) -> int:
-    value = row.get(key)
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise ValueError(f"line {number}: {key} must be an integer, got {value!r}")
-    return value
-
-
-def _nonnegative(row: Row, key: str, number: int) -> float:
-    value = row.get(key)
-    if not is_number(value) or value < 0:
-        raise ValueError(f"line {number}: {key} must be a number >= 0, got {value!r}")
-    return float(value)

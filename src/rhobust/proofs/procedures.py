@@ -12,12 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rhobust.bounds import certified_radius, clopper_pearson
+from rhobust.bounds.sampler import NoiseKind, corrected_alpha
 from rhobust.bounds.sequential import RadiusTest, Whole, draws_for_tolerance, looks
 from rhobust.bounds.validation import Array
-from rhobust.settings import check_declared, check_positive, sizes
+from rhobust.settings import check_declared, check_level, check_positive, sizes
 
+ProcedureName = Literal["fixed", "sequential", "two-stage"]
 CHUNK = 128
 """Noise samples of an example that share a stream; part of the noise's name, so it never changes."""
+
+
+Evidence = Sequence[Sequence[tuple[int, int]]]
+"""For each input, and each radius that is proved of it, the samples and the votes that proved it."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +70,8 @@ class Plan(Protocol):
         """The most samples that may be needed in the end, if `wanted` are needed now."""
         ...
 
-    def audit(self, top: int, count: int, draws: int, evidence: list[tuple[int, int]]) -> str | None:
-        """Why these counts cannot come from this plan, in a few words; None if they can.
+    def audit(self, top: Whole, count: Whole, draws: Whole, evidence: Evidence) -> list[str | None]:
+        """For each input why its counts cannot come from this plan, in a few words; None if they can.
 
         Args:
             top: Votes for the selected class among the n0 samples that selected it.
@@ -91,7 +97,7 @@ class Fixed:
     probability at most alpha, and so is the radius.
     """
 
-    name: ClassVar[str] = "fixed"
+    name: ClassVar[ProcedureName] = "fixed"
     n0: int = 100
     """Noise samples that select the class."""
     n: int = 100_000
@@ -126,11 +132,15 @@ class FixedPlan:
     def sample_limit(self, wanted: int) -> int:
         return wanted
 
-    def audit(self, top: int, count: int, draws: int, evidence: list[tuple[int, int]]) -> str | None:
-        planned = int(self.first_look(np.array([top]))[0])
-        if draws != planned:
-            return f"it must use {planned} samples, got {draws}"
-        return "it must have no steps" if evidence else None
+    def audit(self, top: Whole, count: Whole, draws: Whole, evidence: Evidence) -> list[str | None]:
+        return [
+            f"it must use {planned} samples, got {got}"
+            if got != planned
+            else "it must have no steps"
+            if steps
+            else None
+            for planned, got, steps in zip(self.first_look(top).tolist(), draws.tolist(), evidence, strict=True)
+        ]
 
 
 @dataclass(frozen=True)
@@ -141,7 +151,7 @@ class Sequential:
     claimed radius is false with probability at most alpha, for any number of radii (`RadiusTest`).
     """
 
-    name: ClassVar[str] = "sequential"
+    name: ClassVar[ProcedureName] = "sequential"
     radii: tuple[float, ...]
     """Increasing radii."""
     n0: int = 100
@@ -192,24 +202,35 @@ class SequentialPlan:
     def sample_limit(self, wanted: int) -> int:
         return self.test.n
 
-    def audit(self, top: int, count: int, draws: int, evidence: list[tuple[int, int]]) -> str | None:
-        if draws not in self.looks:
+    def audit(self, top: Whole, count: Whole, draws: Whole, evidence: Evidence) -> list[str | None]:
+        known = set(self.looks.tolist())
+        reasons = [self._disorder(known, *one) for one in zip(count.tolist(), draws.tolist(), evidence, strict=True)]
+        for step, radius in enumerate(self.test.radii):
+            rows = [row for row, steps in enumerate(evidence) if len(steps) > step and reasons[row] is None]
+            at, votes = (np.array([evidence[row][step][side] for row in rows], dtype=np.int64) for side in (0, 1))
+            reached, _ = self.test.decide(votes, at, np.full(len(rows), step))
+            for row in np.flatnonzero(reached <= step):
+                reasons[rows[row]] = f"{votes[row]} of {at[row]} votes do not prove the radius {radius:g}"
+        rows = [row for row, reason in enumerate(reasons) if reason is None]
+        proved = np.array([len(evidence[row]) for row in rows], dtype=np.int64)
+        reached, go_on = self.test.decide(count[rows], draws[rows], proved)
+        for row in np.flatnonzero(go_on | (reached != proved)):
+            reasons[rows[row]] = f"{count[rows[row]]} of {draws[rows[row]]} votes do not end the test"
+        return reasons
+
+    def _disorder(self, known: set[int], count: int, draws: int, evidence: Sequence[tuple[int, int]]) -> str | None:
+        """Why the looks of one input cannot follow each other."""
+        if draws not in known:
             return f"it must stop at a look, got {draws} samples"
         if len(evidence) > len(self.test.radii):
             return f"it must have at most {len(self.test.radii)} steps, got {len(evidence)}"
         before = (0, 0)
         for step, (at, votes) in enumerate(evidence):
-            if at not in self.looks or not before[0] <= at <= draws or not 0 <= votes - before[1] <= at - before[0]:
+            if at not in known or not before[0] <= at <= draws or not 0 <= votes - before[1] <= at - before[0]:
                 return f"step {step} must follow the one before, got {votes} of {at}"
-            reached, _ = self.test.decide(np.array([votes]), np.array([at]), np.array([step]))
-            if reached[0] <= step:
-                return f"{votes} of {at} votes do not prove the radius {self.test.radii[step]:g}"
             before = at, votes
         if not 0 <= count - before[1] <= draws - before[0]:
             return f"the votes at the end must follow the last step, got {count} of {draws}"
-        reached, go_on = self.test.decide(np.array([count]), np.array([draws]), np.array([len(evidence)]))
-        if go_on[0] or reached[0] != len(evidence):
-            return f"{count} of {draws} votes do not end the test"
         return None
 
 
@@ -221,7 +242,7 @@ class TwoStage:
     The radius is expected, but not guaranteed, to be within the tolerance of the radius with n samples.
     """
 
-    name: ClassVar[str] = "two-stage"
+    name: ClassVar[ProcedureName] = "two-stage"
     n0: int = 500
     """Noise samples that select the class and the sample size."""
     n: int = 100_000
@@ -249,7 +270,8 @@ class TwoStagePlan(FixedPlan):
 
 
 AnyProcedure = Fixed | Sequential | TwoStage
-ProcedureName = Literal["fixed", "sequential", "two-stage"]
+PROCEDURE_ON_DISK: dict[ProcedureName, str] = {"fixed": "cohen", "sequential": "grid", "two-stage": "two-stage"}
+"""Certification procedures and what record files call them, in the header and in the file's name."""
 PROCEDURES: dict[str, type[AnyProcedure]] = {procedure.name: procedure for procedure in (Fixed, Sequential, TwoStage)}
 
 
@@ -279,3 +301,12 @@ def choose_procedure(
     if radii is None:
         raise ValueError("radii must be given for the procedure sequential, got none")
     return Sequential(sizes("radii", radii), **draws)
+
+
+def corrected_plan(
+    procedure: AnyProcedure, *, sigma: float, noise: NoiseKind, dimension: int, alpha: float
+) -> FixedPlan | SequentialPlan:
+    """The procedure at alpha after the sampler's correction for the n samples that carry the proof."""
+    check_level(alpha)
+    level = corrected_alpha(alpha, sigma=sigma, dimension=dimension, draws=procedure.n, noise=noise)
+    return procedure.plan(sigma, level)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rhobust.files import read_json
 from rhobust.measurements import READERS, measurements
-from rhobust.measurements.reader import check_unchanged
+from rhobust.measurements.reader import check_written
 from rhobust.records import Record, Row, read_record, read_rows, record_paths
 from rhobust.report.labels import with_names
 from rhobust.report.pictures import read_examples
@@ -14,10 +14,6 @@ from rhobust.report.runs import PageRecord, PageRun
 
 ELSEWHERE = ("match", "curvature", "counterexample")
 """Records of the paper's claims: they say nothing of robustness, and the reproduction shows them."""
-
-QUOTED = ("certify-shift", "curves", "measure-shift")
-"""Records whose bounds for distributions, and sentences, are quoted from the summary: only with an intact digest. To
-compute them again takes the shape of the images, and is for `audit_record`; all else is counted from the rows."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +27,11 @@ class Gathered:
     def problems(self) -> list[str]:
         """Everything that could not be used, one line each, with the folder's name."""
         return [*self.missing, *(f"{run.folder}: {note}" for run in self.runs for note in run.notes)]
+
+    @property
+    def left_out(self) -> list[str]:
+        """Of these the folders, records and pictures that could not be shown, though they are there."""
+        return [*self.missing, *(f"{run.folder}: {note}" for run in self.runs for note in run.left_out)]
 
 
 def gather(folders: Sequence[Path]) -> Gathered:
@@ -61,6 +62,7 @@ def _gather_run(folder: Path, taken: set[str]) -> PageRun:
     if not isinstance(config, dict):
         raise ValueError(f"{folder / 'config.json'} must hold a JSON object, got {type(config).__name__}")
     notes: list[str] = []
+    left_out: list[str] = []
     records: list[PageRecord] = []
     examples: dict[str, Row] = {}
     for path in sorted({*folder.glob("*.jsonl"), *record_paths(folder)} - {folder / "metrics.jsonl"}):
@@ -68,41 +70,41 @@ def _gather_run(folder: Path, taken: set[str]) -> PageRun:
             record = _page_record(read_record(path))
         except (ValueError, OSError) as error:
             reason = str(error).replace(f"{path}, ", "").replace(f"{path} ", "it ").replace(f"{folder}/", "")
-            notes.append(f"{path.name} is left out: {reason}")
+            left_out.append(f"{path.name} is left out: {reason}")
             continue
         if record is None:
+            continue
+        if record.kind == "measure-shift" and len(record.found) == 1:
+            notes.append(f"{path.name} measures distances only, without a network: it is not shown.")
             continue
         records.append(record)
         if record.kind == "attack" and (pictures := path.with_suffix(".npz")).exists():
             try:
                 examples[path.name] = read_examples(pictures, record.record)
             except (ValueError, OSError) as error:
-                notes.append(f"{pictures.name} is damaged and left out: {error}")
+                left_out.append(f"{pictures.name} is damaged and left out: {error}")
+    environment, epochs = _environment(folder, notes), _epochs(folder, config, notes)
     return PageRun(
         folder=folder.name,
         label=_label(config, folder, taken),
         config=config,
-        environment=_environment(folder, notes),
-        epochs=_epochs(folder, config, notes),
+        environment=environment,
+        epochs=epochs,
         records=tuple(records),
-        notes=tuple(notes),
+        notes=(*left_out, *notes),
+        left_out=tuple(left_out),
         examples=examples,
     )
 
 
 def _page_record(record: Record) -> PageRecord | None:
     """What the page shows of a record; nothing for those that are shown elsewhere."""
-    check_unchanged(record)
+    check_written(record)
     if record.kind in ELSEWHERE:
         return None
     if not isinstance(record.kind, str) or record.kind not in READERS:
         raise ValueError(f"it is of kind {record.kind!r}, which this report does not know")
-    if record.kind in QUOTED and record.summary is not None and record.digest is None:
-        raise ValueError("its bounds are quoted from its summary, but it has no digest: another program wrote it")
-    found = PageRecord(record, tuple(measurements(record)))
-    if found.kind == "measure-shift" and len(found.found) == 1:
-        raise ValueError("it measures distances only, without a network")
-    return found
+    return PageRecord(record, tuple(measurements(record)))
 
 
 def _label(config: Row, folder: Path, taken: set[str]) -> str:

@@ -32,6 +32,8 @@ class WrittenReport:
     path: Path
     problems: tuple[str, ...]
     """One line for each run, record or file that is missing, unfinished, changed or damaged."""
+    left_out: tuple[str, ...]
+    """Of these the ones of folders, records and pictures that could not be shown, though they are there."""
     contradictions: tuple[str, ...]
     """One line for each pair of numbers that cannot both be right."""
 
@@ -57,7 +59,7 @@ def write_report(runs: Sequence[Path | str], out: Path | str, *, title: str = "R
     out.parent.mkdir(parents=True, exist_ok=True)
     # A name from a file may hold half a surrogate pair, which UTF-8 cannot.
     write_whole(out, page.encode("utf-8", errors="replace"))
-    return WrittenReport(out, tuple(gathered.problems), errors)
+    return WrittenReport(out, tuple(gathered.problems), tuple(gathered.left_out), errors)
 
 
 def render(gathered: Gathered, errors: Sequence[str], *, title: str) -> str:

@@ -78,10 +78,9 @@ class PageRecord:
 
     @property
     def statement(self) -> str:
-        """The claim in words, where there is one."""
-        certificate = self.summary.get("certificate")
-        document = certificate if isinstance(certificate, dict) else self.summary
-        return str(document.get("statement", "")) if self.kind not in ("attack", "certify") else ""
+        """The claim in words, where there is one: as the rows prove it, at the middle eps."""
+        said = [one.detail["statement"] for one in self.found if "statement" in one.detail]
+        return said[len(said) // 2] if said else ""
 
     @property
     def alpha(self) -> float | None:
@@ -251,6 +250,8 @@ class PageRun:
     """All evaluations, in the order of their files."""
     notes: tuple[str, ...] = ()
     """What is missing, unfinished or damaged, one line each."""
+    left_out: tuple[str, ...] = ()
+    """Of these the records and pictures that are in the folder and could not be shown."""
     examples: Mapping[str, Row] = field(default_factory=dict)
     """Adversarial examples that were kept, as arrays, by the file name of their attack."""
 
@@ -274,7 +275,7 @@ class PageRun:
     def contradictions(self) -> list[str]:
         """One sentence for each pair of numbers that cannot both be right; what the evaluations found comes first."""
         noted = [line for record in self.records for line in strings(record.summary.get("contradictions", []))]
-        found = contradictions([record.record for record in self.records])
+        found = contradictions([one.record for one in self.records], [one.found for one in self.records])
         return [f"{self.label}: {line}." for line in dict.fromkeys([*noted, *found])]
 
 

@@ -19,8 +19,8 @@ from rhobust.measurements import (
     WORST_ESTIMATE,
     WORST_LOWER,
     Measurement,
+    certified,
     difference,
-    measurements,
     outcomes,
 )
 from rhobust.report.runs import PageRecord, PageRun
@@ -139,7 +139,7 @@ def _of_attack(_: PageRun, record: PageRecord, __: Mapping[str, str]) -> Numbers
 
 def _of_certificate(run: PageRun, record: PageRecord, _: Mapping[str, str]) -> Numbers:
     attacked = {radius for attack in run.of("attack") if attack.norm == "l2" for radius in attack.accuracy}
-    found = measurements(record.record, sorted({0.0, *record.listed, *attacked}))
+    found = certified(record.record, sorted({0.0, *record.listed, *attacked})) + record.curve(AVERAGE_RADIUS)
     # Beyond the first radius where nothing is certified, nothing is certified: only the first one is shown.
     empty = [one.at for one in found if one.quantity == CERTIFIED and one.value == 0][1:]
     names = {CERTIFIED: "Certified accuracy", ALL_AT_ONCE: "Certified accuracy, all examples at once"}

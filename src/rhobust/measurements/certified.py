@@ -1,0 +1,109 @@
+"""What the rows of a certificate for inputs prove: radii from counts, and the curve, without torch."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rhobust.bounds import certified_radius, failure_quantile, lecuyer_radius, li_radius
+from rhobust.formatting import format_confidence, format_distance, format_percent
+from rhobust.measurements.counting import certified_at_least, certified_curve, right_class, same
+from rhobust.proofs.claim import scope_of_validity
+from rhobust.proofs.procedures import PROCEDURE_ON_DISK, choose_procedure, corrected_plan
+from rhobust.records import Row
+
+OTHERS: dict[str, Callable[..., object]] = {"cohen": certified_radius, "lecuyer": lecuyer_radius, "li": li_radius}
+"""Theorems that turn the same lower bound of a probability into a radius."""
+
+
+def unproved_rows(rows: Sequence[Row], settings: Mapping[str, Any]) -> Iterator[str]:
+    """One line for each example whose counts do not prove its row, or cannot come from the record's procedure.
+
+    Args:
+        rows: Those of a record of kind "certify".
+        settings: The record's.
+    """
+    names = {on_disk: name for name, on_disk in PROCEDURE_ON_DISK.items()}
+    procedure = choose_procedure(
+        names[settings["way"]],
+        radii=settings["radii"] if settings["way"] == "grid" else None,
+        tolerance=settings.get("tolerance"),
+        n0=settings["n0"],
+        n=settings["n"],
+    )
+    plan = corrected_plan(
+        procedure,
+        sigma=settings["sigma"],
+        noise=settings["noise"],
+        dimension=settings["dimension"],
+        alpha=settings["alpha"],
+    )
+    seen: set[int] = set()
+    possible = list[Row]()
+    for row in rows:
+        if row["index"] in seen:
+            yield f"example {row['index']} occurs twice"
+        seen.add(row["index"])
+        if 0 <= row["count"] <= row["n"] <= procedure.n and 0 <= row["top"] <= procedure.n0:
+            possible.append(row)
+        else:
+            counts = f"{row['count']} of {row['n']} and {row['top']} of {procedure.n0}"
+            yield f"example {row['index']}: impossible counts, {counts}"
+    top, count, n = (np.array([row[key] for row in possible], dtype=np.int64) for key in ("top", "count", "n"))
+    evidence = [[(int(at), int(votes)) for at, votes in row.get("evidence", [])] for row in possible]
+    reasons = plan.audit(top, count, n, evidence)
+    claims = plan.claims(count, n, np.array([min(len(steps), len(settings["radii"])) for steps in evidence], dtype=int))
+    for place, (row, reason) in enumerate(zip(possible, reasons, strict=True)):
+        if reason is not None:
+            yield f"example {row['index']}: {reason}"
+            continue
+        found = {
+            "prediction": row["selected"] if claims.proved[place] else None,
+            "radius": float(claims.radius[place]),
+            "p_lower": float(claims.p_lower[place]),
+        }
+        for what, value in found.items():
+            if not same(row[what], value):
+                yield f"example {row['index']}: the counts give the {what} {value}, the record says {row[what]}"
+
+
+def certified_summary(rows: Sequence[Row], settings: Mapping[str, Any]) -> Row:
+    """The curve of certificates, and what follows for the test set.
+
+    `at_least` is a lower bound, with probability 1 - alpha for all radii at once, of the share of these examples that
+    truly are right within the radius: more than `false_at_most` certificates are false with probability at most alpha.
+    """
+    alpha = settings["alpha"]
+    false = failure_quantile(len(rows), alpha, alpha)
+    found = certified_curve(rows, settings["radii"])
+    for point in found["certified_accuracy"]:
+        point["at_least"] = certified_at_least(round(point["accuracy"] * len(rows)), len(rows), alpha)
+    draws = [row["n"] for row in rows]
+    return {
+        **found,
+        "abstained": sum(row["prediction"] is None for row in rows),
+        "false_at_most": false,
+        "statement": _statement(found["certified_accuracy"][len(settings["radii"]) // 2], len(rows), settings),
+        "mean_draws": sum(draws) / len(rows),
+        "most_draws": max(draws),
+        "theorems": [_theorem(name, rows, settings) for name in OTHERS],
+        "deduction": math.sqrt(settings["dimension"]) / 510 if settings["noise"] == "grid" else None,
+    }
+
+
+def _statement(point: Row, n: int, settings: Mapping[str, Any]) -> str:
+    return (
+        f"With probability {format_confidence(settings['alpha'])} over the noise, at least"
+        f" {format_percent(point['at_least'], 'down')}% of these {n} examples are classified right by the smoothed"
+        " classifier"
+        f" at every point within L2 distance {format_distance(point['radius'])}.{scope_of_validity(settings['noise'])}"
+    )
+
+
+def _theorem(name: str, rows: Sequence[Row], settings: Mapping[str, Any]) -> Row:
+    """What a theorem makes of the rows' bounds: from the same counts, at the same alpha."""
+    right, lower = right_class(rows), np.array([row["p_lower"] for row in rows])
+    radius = np.where(right, np.asarray(OTHERS[name](lower, settings["sigma"])), 0.0)
+    accuracy = [float(np.mean(right & (radius >= at))) for at in settings["radii"]]
+    return {"name": name, "average_certified_radius": float(radius.mean()), "certified_accuracy": accuracy}

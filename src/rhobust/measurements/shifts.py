@@ -1,0 +1,254 @@
+"""Records of certificates for distributions to measurements: every bound and sentence is proved again from the rows.
+
+The summary only has to agree. Where it is weaker than what the rows prove, the weaker number is shown: older releases
+took larger margins, and other versions of scipy end the minimisation elsewhere, up to `SLACK`.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from rhobust.formatting import format_distance
+from rhobust.measurements.checks import (
+    check_number,
+    integer,
+    nonnegative,
+    numbered_rows,
+    other_summary,
+    summary_points,
+)
+from rhobust.measurements.counting import is_number, outcomes, same
+from rhobust.measurements.dimension import image_dimension
+from rhobust.measurements.proved import measured_summary, shift_claim, shift_summary, worst_case_summary
+from rhobust.measurements.quantities import (
+    AFTER,
+    BEFORE,
+    CERTIFIED_AFTER,
+    CHANGE,
+    LOSS_UNDER_NOISE,
+    SHIFT,
+    SHIFT_LOSS,
+    UNDER_NOISE,
+    WORST_CERTIFIED,
+    WORST_ESTIMATE,
+    WORST_LOWER,
+    Measurement,
+    Status,
+)
+from rhobust.proofs.claim import scope_of_validity
+from rhobust.proofs.measured_shift import MeasuredCertificate
+from rhobust.records import Record, Row
+from rhobust.stats import Mean, mean
+
+SLACK, RISE = 1e-4, 1e-5
+"""By how much a bound may be stated weaker, and stronger, than the rows prove it; the weaker of the two is shown."""
+DRAWS = 100_000
+"""Noise samples per image up to which a bound is proved again: more would take minutes."""
+_SIDES = {
+    **dict.fromkeys(("certified_accuracy", "lower", "low", "loss_lower"), 1),
+    **dict.fromkeys(("certified_loss", "certified", "high", "eps_capped", "eps_upper", "rho_upper"), -1),
+}
+"""Parts of a summary that are bounds, 1 from below and -1 from above: other numbers must be those of the rows."""
+_FREE = {"statement", "free", "scale", "excess", "cap"}
+"""Parts that are not compared as numbers: sentences, and the solver's own choices."""
+
+
+def prove(record: Record, dimension: int | None = None) -> Row:
+    """What the rows of a certificate for distributions prove, as a summary; the record's own has to agree with it.
+
+    Args:
+        record: A finished record of certify-shift, curves or measure-shift.
+        dimension: Numbers per image; default: as the record or its folder says.
+
+    Raises:
+        ValueError: The rows are damaged, or the summary says something else than they prove.
+    """
+    settings = record.settings
+    for number, row in numbered_rows(record):
+        for key in ("errors", "errors_after", "counted", "dithered"):
+            if key in row and not 0 <= integer(row, key, number) <= integer(row, "draws", number):
+                raise ValueError(f"line {number}: {key} must be in 0..draws, got {row[key]} of {row['draws']}")
+        if "draws" in row and (row["draws"] != settings.get("draws") or row["draws"] > DRAWS):
+            raise ValueError(f"line {number}: draws must be those of the settings, at most {DRAWS}, got {row['draws']}")
+    try:
+        found = SUMMARIES[record.kind](record.rows, settings, dimension or image_dimension(record))
+    except (KeyError, TypeError, AttributeError, IndexError, OverflowError) as error:
+        raise ValueError(
+            f"{record.path} must hold the settings and rows of {record.kind}, but {error!r} is missing or wrong"
+        ) from None
+    stated = record.summary or {}
+    if "dimension" not in stated:
+        stated = {**stated, "dimension": found["dimension"]}  # older records do not say it
+    if (other := _other_part(stated, found)) is not None:
+        raise other_summary(record, *other)
+    _check_statements(record, found)
+    return found
+
+
+SUMMARIES: dict[str, Callable[[Sequence[Row], Mapping[str, Any], int], Row]] = {
+    "certify-shift": shift_summary,
+    "curves": worst_case_summary,
+    "measure-shift": measured_summary,
+}
+"""What the rows of each kind prove."""
+
+
+def _other_part(
+    stated: object, found: object, name: str = "summary", side: int = 0
+) -> tuple[str, object, object] | None:
+    """The first part of a summary that is not what the rows give, with both."""
+    if isinstance(found, Mapping) and isinstance(stated, Mapping):
+        where = f" at eps {format_distance(found['eps'])}" if is_number(found.get("eps")) else ""
+        parts = (
+            _other_part(stated.get(key), value, key.replace("_", " ") + where, _SIDES.get(key, 0))
+            for key, value in found.items()
+            if key not in _FREE
+        )
+    elif isinstance(found, list | tuple) and isinstance(stated, list | tuple) and len(stated) == len(found):
+        parts = (_other_part(theirs, ours, name, side) for theirs, ours in zip(stated, found, strict=True))
+    elif isinstance(found, Mapping | list | tuple):
+        return name, f"another {type(stated).__name__}", f"a {type(found).__name__} of {len(found)}"
+    elif side and isinstance(found, float) and is_number(stated):
+        return None if -RISE <= side * (found - stated) <= SLACK else (name, stated, found)
+    else:
+        return None if same(stated, found) else (name, stated, found)
+    return next((part for part in parts if part is not None), None)
+
+
+def read_shift(record: Record, _: Sequence[float] | None) -> Iterator[Measurement]:
+    """The accuracy under noise, the certified curve over eps, and the curves of baselines."""
+    if record.settings.get("loss", "0-1") != "0-1":
+        yield from read_losses(record, _)
+        return
+    for number, row in numbered_rows(record):
+        if not 0 <= integer(row, "errors", number) <= integer(row, "draws", number) or row["draws"] == 0:
+            raise ValueError(f"errors must be in 0..draws with draws >= 1, got {row['errors']} of {row['draws']}")
+    yield under_noise(record, UNDER_NOISE, accuracy_under_noise(record.rows))
+    found, n = prove(record), len(record.rows)
+    claim = {key: record.settings.get(key, default) for key, default in _CLAIM.items()}
+    for eps, value, statement in _curve(record, found, "certified_accuracy", min):
+        yield Measurement(SHIFT, eps, value, None, None, n, "proved", {**claim, "statement": statement})
+    for ours, theirs in zip(found.get("beside", []), summary_points(record, "beside"), strict=False):
+        detail = {"cost": ours["cost"], "classifier": ours["classifier"], "baseline": ours["name"]}
+        for eps, *values in zip(ours["eps"], ours["certified_accuracy"], theirs["certified_accuracy"], strict=True):
+            yield Measurement(SHIFT, eps, min(values), None, None, n, "proved", detail)
+
+
+_CLAIM = {"cost": "w2", "classifier": "randomised", "votes": None, "way": None}
+"""Settings of a certificate for distributions that say what is claimed, and what they were before they had a name."""
+
+
+def read_losses(record: Record, _: Sequence[float] | None) -> Iterator[Measurement]:
+    """The loss under noise, the certified curve over eps, and of `curves` what attacks reach and the estimate."""
+    settings, n = record.settings, len(record.rows)
+    largest = settings.get("bound")
+    if not is_number(largest) or not largest > 0:
+        raise ValueError(f"the settings' bound must be a number > 0, got {largest!r}")
+    losses = [nonnegative(row, "loss", number) for number, row in numbered_rows(record)]
+    yield under_noise(record, LOSS_UNDER_NOISE, math.fsum(losses) / n)
+    found = prove(record)
+    claim = {"loss": settings.get("loss"), "bound": largest, "cost": settings.get("cost", "w2")}
+    curves: list[tuple[str, str, Callable[..., float], Status]] = [(SHIFT_LOSS, "certified_loss", max, "proved")]
+    if record.kind == "curves":
+        curves = [
+            (WORST_CERTIFIED, "certified", max, "proved"),
+            (WORST_LOWER, "lower", min, "proved"),
+            (WORST_ESTIMATE, "estimate", max, "estimate"),
+        ]
+    for quantity, key, weaker, status in curves:
+        upper = key.startswith("certified")
+        for eps, value, statement in _curve(record, found, key, weaker, in_words=upper):
+            said = {"statement": statement} if upper else {}
+            yield Measurement(quantity, eps, value, None, None, n, status, {**claim, **said})
+
+
+def _curve(
+    record: Record, found: Row, key: str, weaker: Callable[..., float], *, in_words: bool = True
+) -> list[tuple[float, float, str]]:
+    """(eps, bound, sentence), eps increasing; each bound is the weaker of what is stated and what the rows prove."""
+    points = list(zip(found["curve"], summary_points(record, "curve"), strict=True))
+    values = [(ours["eps"], weaker(ours[key], theirs[key])) for ours, theirs in points]
+    return sorted((eps, value, _words(record, eps, value) if in_words else "") for eps, value in values)
+
+
+def _check_statements(record: Record, found: Row) -> None:
+    """Refuse a summary with other sentences than those of its bounds."""
+    stated = record.summary or {}
+    if "certificate" in found:
+        certificate = stated["certificate"]
+        said = _after(found["certificate"], certificate["certified_accuracy"])
+        _check_words(record, certificate.get("statement"), said)
+    if "curve" not in found:
+        return
+    key = next(key for key in ("certified_accuracy", "certified_loss", "certified") if key in found["curve"][0])
+    points = summary_points(record, "curve")
+    middle = points[len(points) // 2]
+    _check_words(record, stated.get("statement"), _words(record, middle["eps"], middle[key]))
+    for point in points:
+        if "statement" in point:
+            _check_words(record, point["statement"], _words(record, point["eps"], point[key]))
+
+
+def _words(record: Record, eps: float, value: float) -> str:
+    """The guarantee at one eps as a sentence."""
+    settings = record.settings
+    return shift_claim(settings).in_words(
+        value,
+        eps=eps,
+        alpha=settings["alpha"],
+        sigma=settings["sigma"],
+        points=len(record.rows),
+        noise=settings["noise"],
+    )
+
+
+def _check_words(record: Record, stated: object, found: str) -> None:
+    """Refuse another sentence than the bound's; older ones lack their last part, the scope of validity."""
+    if stated not in (found, found.removesuffix(scope_of_validity(record.settings["noise"]))):
+        raise other_summary(record, "statement", repr(stated), repr(found))
+
+
+def under_noise(record: Record, quantity: str, value: float) -> Measurement:
+    """The mean over images of what was counted under noise; several noise samples of an image are not independent."""
+    check_number(record, quantity.replace(" ", "_"), value)
+    per_image = mean(list(outcomes(record, quantity).values()))
+    low, high = max(0.0, per_image.low), per_image.high
+    if quantity == UNDER_NOISE:
+        high = min(1.0, high)
+    return Measurement(quantity, 0.0, value, low, high, len(record.rows), "estimate")
+
+
+def read_measured(record: Record, _: Sequence[float] | None) -> Iterator[Measurement]:
+    """The distance of the change; with votes also the accuracy before and after it, and the certified one."""
+    rows = {key: [(number, row) for number, row in numbered_rows(record) if key in row] for key in _COLUMNS}
+    squares = [nonnegative(row, "distance", number) ** 2 for number, row in rows["distance"]]
+    if not squares:
+        raise ValueError("there must be a distance in the rows, but there is none")
+    eps = _root(mean(squares))
+    found, n = prove(record), len(rows["errors"])
+    yield Measurement(CHANGE, None, *eps, len(squares), "estimate")
+    if "certificate" not in found:
+        return
+    at, stated = eps[0], (record.summary or {})["certificate"]
+    for quantity, key, when in ((BEFORE, "errors", 0.0), (AFTER, "errors_after", at)):
+        if found[quantity.split()[1]] is not None:
+            value = accuracy_under_noise([row for _, row in rows[key]], key)
+            yield Measurement(quantity, when, value, None, None, len(rows[key]), "estimate")
+    value = min(stated["certified_accuracy"], found["certificate"]["certified_accuracy"])
+    detail = {"statement": _after(found["certificate"], value)}
+    yield Measurement(CERTIFIED_AFTER, at, value, None, None, n, "proved", detail)
+
+
+_COLUMNS = ("distance", "errors", "errors_after")
+
+
+def _after(certificate: Row, accuracy: float) -> str:
+    """The sentence of a certificate after a measured change."""
+    fields: Row = {**certificate, "certified_accuracy": accuracy}
+    del fields["statement"]
+    return MeasuredCertificate(**fields).statement()
+
+
+def _root(squared: Mean) -> tuple[float, float, float]:
+    low, high = math.sqrt(max(0.0, squared.low)), math.sqrt(squared.high)
+    return math.sqrt(squared.value), low, high
