@@ -17,7 +17,7 @@ from rhobust.measurements.checks import (
     other_summary,
     summary_points,
 )
-from rhobust.measurements.counting import is_number, outcomes, same
+from rhobust.measurements.counting import accuracy_under_noise, is_number, outcomes, same
 from rhobust.measurements.dimension import image_dimension
 from rhobust.measurements.proved import measured_summary, shift_claim, shift_summary, worst_case_summary
 from rhobust.measurements.quantities import (
