@@ -124,6 +124,7 @@ def test_the_shift_record_carries_its_claim(target):
 
 
 def test_a_shift_record_says_that_the_network_was_trained_with_other_noise(target):
+    target = replace(target, published_split=True)
     assert run(CertifyShift(eps=(0.0,), draws=5), target, progress=no_progress).summary["warnings"] == []
     other = run(CertifyShift(eps=(0.0,), draws=5, seed=1), replace(target, trained_sigma=0.5), progress=no_progress)
     assert other.summary["warnings"] == ["the network was trained with noise 0.5 and is smoothed with 0.25"]
@@ -199,8 +200,8 @@ def test_bad_radii_are_refused(target, radii, message):
 @pytest.mark.parametrize(
     ("names", "classes", "labels"),
     [
-        (("0", "1", "2"), ("cat", "dog", "owl"), [0, 1, 2]),
-        (("0", "1"), ("cat", "dog", "owl"), [0, 1]),
+        (("0", "1", "2"), ("0", "1", "2", "3"), [0, 1, 2]),
+        (("3", "1"), ("0", "1", "2", "3"), [3, 1]),
         (("cat", "owl"), ("cat", "dog", "owl"), [0, 2]),
         (("10", "7"), ("10", "2", "7"), [0, 2]),
     ],
@@ -211,11 +212,22 @@ def test_classes_are_those_of_the_run(names, classes, labels):
     assert (found.classes, found.labels.tolist()) == (classes, labels)
 
 
-@pytest.mark.parametrize("names", [("cat", "cow"), ("1", "10"), ("0", "1", "2", "3")])
+@pytest.mark.parametrize("names", [("cat", "cow"), ("1", "10"), ("0", "1", "2")])
 def test_classes_that_a_run_does_not_know_are_refused(names):
     data = Dataset("mine", "test", torch.zeros(len(names), 1, 2, 2).byte(), torch.arange(len(names)), names)
-    with pytest.raises(ValueError, match=f"^mine must hold classes that run was trained for.* {names[-1]}$"):
+    with pytest.raises(
+        ValueError, match=f"^mine must hold classes that run was trained for.* {names[-1]}: rename them"
+    ):
         _in_classes_of(data, ("cat", "dog", "owl"), Path("run"))
+
+
+@pytest.mark.parametrize("classes", [("cat", "dog", "owl"), ("0", "1", "10", "2"), ("1", "2", "3")])
+def test_class_numbers_fit_numbers_only(classes):
+    names = ("0", "1", "2")
+    data = Dataset("mine", "test", torch.zeros(3, 1, 2, 2).byte(), torch.arange(3), names, named=False)
+    with pytest.raises(ValueError, match="^mine must name its classes, as run was trained for named ones"):
+        _in_classes_of(data, classes, Path("run"))
+    assert _in_classes_of(data, ("0", "1", "2", "3"), Path("run")).labels.tolist() == [0, 1, 2]
 
 
 def test_networks_that_do_not_fit_are_refused(target, grey_images):

@@ -92,6 +92,7 @@ def test_a_source_is_attacked_under_its_own_noise_or_the_targets(target, half_sp
         folder=target.folder,
         load_model=lambda device, **trust: half_space,
         model_hash="2" * 16,
+        training_images=lambda: None,
     )
     monkeypatch.setattr("rhobust.evaluation.target.open_run", lambda folder: opened)
     assert replace(target, sigma=0.5).with_source(target.folder).attacked.sigma == attacked

@@ -47,6 +47,7 @@ def test_a_run_folder_holds_what_it_should(trained):
         "environment.json",
         "metrics.jsonl",
         "model.safetensors",
+        "training-images.bin",
     }
     metrics = trained.metrics()
     assert [row["epoch"] for row in metrics] == [1, 2, 3]

@@ -85,7 +85,7 @@ def test_an_unfinished_run_stays_as_it_was(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         train(CONFIG, tmp_path, device=torch.device("cpu"), progress=interrupt)
     before = contents(tmp_path)
-    assert sorted(before) == ["config.json", "environment.json", "metrics.jsonl", "resume.pt"]
+    assert sorted(before) == ["config.json", "environment.json", "metrics.jsonl", "resume.pt", "training-images.bin"]
     for change, message in (({"lr": 0.5}, "it differs in lr"), ({}, "set resume to continue")):
         with pytest.raises(ValueError, match=message):
             trained(tmp_path, **change)

@@ -6,7 +6,14 @@ from typing import Annotated, Any
 
 import tyro
 
-from rhobust.commands.options import Writing, WritingOptions, print_table, print_warnings, record_document
+from rhobust.commands.options import (
+    Writing,
+    WritingOptions,
+    print_table,
+    print_trained,
+    print_warnings,
+    record_document,
+)
 from rhobust.commands.target import FLAT, TargetOptions
 from rhobust.data import Pairs, load_pairs, pair_distances
 from rhobust.evaluation import (
@@ -99,6 +106,7 @@ class MeasureShiftCommand:
                     rows.append([f"measured {when} the change", shown, f"estimate, 95% {interval}"])
             print_table(["accuracy with one noisy vote", "", ""], rows)
             print(certificate["statement"])
+            print_trained(summary)
             print_warnings(summary.get("warnings", []))
         if result["record"] is not None:
             print(result["record"])

@@ -72,6 +72,12 @@ def print_table(columns: list[str], rows: list[list[str]], *, left: int = 1) -> 
         print("  ".join([*words, *numbers]).rstrip())
 
 
+def print_trained(summary: dict[str, Any]) -> None:
+    """Print that no test image was trained on, where that is known; otherwise a warning says how many."""
+    if summary.get("trained_on") == 0:
+        print("no test image was trained on")
+
+
 def print_warnings(warnings: Iterable[str]) -> None:
     """Print reasons not to trust a result, one per line."""
     for warning in warnings:

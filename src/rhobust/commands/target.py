@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from rhobust.commands.options import Common, Writing, WritingOptions, print_warnings, record_document
+from rhobust.commands.options import Common, Writing, WritingOptions, print_trained, print_warnings, record_document
 from rhobust.evaluation import Evaluation, Target, run
 from rhobust.files import check_folder
 from rhobust.records import Record
@@ -29,6 +29,8 @@ class DataOptions:
     """Folder of the data sets; default: $RHOBUST_DATA, else a cache folder."""
     trust: bool = False
     """Run the code and read the files that the run folders name, whatever they are."""
+    unseen: bool = False
+    """Leave out the test images that the run was trained on."""
 
     def __post_init__(self) -> None:
         if self.sigma is not None:
@@ -53,6 +55,7 @@ class DataOptions:
             trust=self.trust,
             model=model,
             weights=weights,
+            unseen=self.unseen,
         )
 
 
@@ -92,7 +95,7 @@ class TargetOptions(DataOptions):
                 "a run folder, or all of --model, --weights, --data and --out must be given,"
                 f" got no --{', no --'.join(missing)}"
             )
-        return Target.from_weights(
+        target = Target.from_weights(
             self.model,
             self.weights,
             data=self.data,
@@ -102,6 +105,7 @@ class TargetOptions(DataOptions):
             root=self.root,
             progress=common.progress,
         )
+        return target.unseen() if self.unseen else target
 
 
 @dataclass(frozen=True)
@@ -158,6 +162,7 @@ def evaluation_command(
 
     def show_result(self: Any, result: dict[str, Any]) -> None:
         show(result)
+        print_trained(result["summary"])
         print_warnings(result["summary"].get("warnings", []))
         print(result["record"])
 

@@ -3,7 +3,14 @@
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from rhobust.commands.options import Writing, WritingOptions, print_table, print_warnings, record_document
+from rhobust.commands.options import (
+    Writing,
+    WritingOptions,
+    print_table,
+    print_trained,
+    print_warnings,
+    record_document,
+)
 from rhobust.commands.target import FLAT, RunsOptions
 from rhobust.evaluation import Transfer, surprising_transfers, transfer_matrix
 
@@ -36,6 +43,8 @@ class TransferCommand:
             print_table(["attacked on", *names], rows)
         scored = [to["scored"] for to in result["records"][0]["summary"]["targets"]]
         print("predictor: " + ", ".join(f"{name} {one}" for name, one in zip(names, scored, strict=True)))
+        if all(record["summary"].get("trained_on") == 0 for record in result["records"]):
+            print_trained({"trained_on": 0})
         print_warnings(
             [*(w for record in result["records"] for w in record["summary"]["warnings"]), *result["warnings"]]
         )

@@ -23,6 +23,7 @@ from rhobust.certificates import (
 from rhobust.data import Dataset
 from rhobust.evaluation.base import evaluation_of
 from rhobust.evaluation.certify import Certify, certificate_row
+from rhobust.evaluation.seen import as_evaluated, check_trained
 from rhobust.evaluation.shift import CertifyShift
 from rhobust.evaluation.target import Target
 from rhobust.measurements import READERS, measurements, same
@@ -115,12 +116,15 @@ def audit_record(
             model=model,
             weights=weights,
         )
+        target = as_evaluated(target, record.settings.get("data_fingerprint"))
         identity = target.identity()
         known = ["model_hash", "data", "split", "sigma", *([] if surrogate else ["data_fingerprint"])]
         known += ["device"] if share else []
         with _reading(record):
             problems += _target(record, target, {key: identity[key] for key in known})
             comparable = not problems
+            if evaluation is not None and comparable:
+                problems += check_trained(evaluation, target, record.summary)
             if isinstance(evaluation, CertifyShift) and comparable:
                 problems += _unproved_shift(record, target)
         if comparable:

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self, get_args, get_origin
 
+from torch import Tensor
+
 from rhobust.attacks import AnyAttack
 from rhobust.evaluation.target import Target
 from rhobust.progress import ProgressCallback
@@ -70,6 +72,11 @@ class Evaluation(ABC):
         """Second word of the record's file name."""
         return ""
 
+    @property
+    def population(self) -> bool:
+        """Whether it states something about other images than the test images: none of these may be trained on."""
+        return False
+
     def resolve(self, target: Target) -> Self:
         """Replace the defaults that depend on the target by their values, and refuse what does not fit it."""
         if self.stride is not None:
@@ -79,6 +86,10 @@ class Evaluation(ABC):
     def examples(self, target: Target) -> Sequence[int]:
         """The examples that are evaluated, by their place in the data."""
         return target.data.places(self.limit, 1 if self.stride is None else self.stride)
+
+    def test_images(self, target: Target) -> Tensor:
+        """The test images of these examples, uint8."""
+        return target.data.images[list(self.examples(target))]
 
     def settings(self, target: Target) -> Row:
         """The header of the record: every field, what identifies the target, and what follows from both."""

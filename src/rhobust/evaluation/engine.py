@@ -10,6 +10,7 @@ import torch
 
 from rhobust.certificates import BatchDependenceError
 from rhobust.evaluation.base import BLOCK, Evaluation
+from rhobust.evaluation.seen import check_unseen, describe_trained
 from rhobust.evaluation.target import Target, Untargeted
 from rhobust.lock import BusyError, tidy
 from rhobust.progress import ProgressCallback, ProgressEvent, no_progress, progress_or_default
@@ -49,6 +50,7 @@ def run(
     start = time.perf_counter()
     subject: Any = target  # an evaluation without a network takes no `Target`
     evaluation = evaluation.resolve(subject)
+    check_unseen(evaluation, subject)
     target.check_unchanged()
     writer = RecordWriter(target.folder, evaluation.kind, evaluation.label, evaluation.settings(subject))
     processes = _join()
@@ -83,6 +85,7 @@ def run(
                 summary = evaluation.summarise(subject, writer.rows)
             writer.check_owner()  # the comparison may write pictures
             summary |= evaluation.compare(subject, writer.record(summary))
+            summary |= describe_trained(evaluation, subject, summary.get("warnings", []))
             # Wall time is unknown for resumed evaluations.
             writer.finish({**summary, "seconds": None if resumed else time.perf_counter() - start})
 

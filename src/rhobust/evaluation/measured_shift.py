@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from torch import Tensor
 
 from rhobust.certificates import (
     Dtype,
@@ -50,6 +51,10 @@ class MeasureShift(Evaluation):
         check_at_least(1, self, "draws")
         check_level(self.alpha)
 
+    @property
+    def population(self) -> bool:
+        return True
+
     def resolve(self, target: Target) -> Self:
         target.smoothing_sigma()
         pairs = _pairs(target)
@@ -74,6 +79,10 @@ class MeasureShift(Evaluation):
 
     def examples(self, target: Target) -> Sequence[int]:
         return range(0, max(len(_pairs(target)), len(self.points(target)[0])), self.stride or 1)[: self.limit]
+
+    def test_images(self, target: Target) -> Tensor:
+        points, _ = self.points(target)
+        return points.images[[index for index in self.examples(target) if index < len(points)]]
 
     def derived(self, target: Target) -> Row:
         points, after = self.points(target)

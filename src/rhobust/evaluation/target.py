@@ -14,7 +14,8 @@ import torch
 from torch import nn
 
 from rhobust.certificates import Repeats, Smoothing, VoteCounter, native_dtype
-from rhobust.data import Dataset, Pairs, are_numbers, load
+from rhobust.data import Dataset, ImageSet, Pairs, are_numbers, load
+from rhobust.data.registry import KNOWN
 from rhobust.evaluation.answers import ANSWERS, check_answers
 from rhobust.files import read_json, write_json
 from rhobust.lock import owned
@@ -70,6 +71,10 @@ class Target:
     """Fingerprint of the weights; default: computed from the module's parameters and buffers."""
     trained_sigma: float | None = None
     """Noise that the network was trained with; None where there was none, or where it is unknown."""
+    trained_on: ImageSet | None = None
+    """The images that the network was trained on; None where that is not known."""
+    published_split: bool = False
+    """Whether the network was trained on the training split of the published data set whose test split is evaluated."""
     factory: str | None = None
     """The user's own code that builds the network; None for a network of this package."""
     source: "Target | None" = None
@@ -118,6 +123,7 @@ class Target:
         trust: bool = False,
         model: str | None = None,
         weights: Path | str | None = None,
+        unseen: bool = False,
     ) -> Self:
         """The network of a run folder, with the noise and the test data of its training unless others are given.
 
@@ -125,6 +131,8 @@ class Target:
 
         A folder is data. Code that its config names runs only if `model` names it too; weights and data at paths
         outside the folder are read only if `weights` or `data` name what to read. `trust` allows all of it.
+
+        `unseen` leaves out the test images that the network was trained on.
         """
         folder = Path(folder)
         if (config := _own_config(folder)) is not None:
@@ -133,7 +141,8 @@ class Target:
             check_received(folder, code=config["model"], files=files, trust=trust, model=model)
             test = load(data or config["data"], "test", root=root, progress=progress)
             read = Path(weights or config["weights"])
-            return cls._own(config["model"], read, test, folder, resolve_device(device), sigma)
+            target = cls._own(config["model"], read, test, folder, resolve_device(device), sigma)
+            return target.unseen() if unseen else target
         if weights is not None:
             raise ValueError(f"weights must be left out for {folder}, a training run, got {weights}")
         run, device = open_run(folder), resolve_device(device)
@@ -147,10 +156,22 @@ class Target:
                 f"{test.name} must hold images of shape {wanted}, which {folder} was trained for, got {found}"
             )
         sigma = run.config.sigma if sigma is None else sigma
-        return cls._of_run(run, network, _in_classes_of(test, run.classes, run.folder), sigma, device)
+        test = _in_classes_of(test, run.classes, run.folder)
+        published = data in (None, run.config.data) and any(run.config.data == source.name for source in KNOWN)
+        target = cls._of_run(run, network, test, sigma, device, published_split=published)
+        return target.unseen() if unseen else target
 
     @classmethod
-    def _of_run(cls, run: Run, model: nn.Module, data: Dataset, sigma: float | None, device: torch.device) -> Self:
+    def _of_run(
+        cls,
+        run: Run,
+        model: nn.Module,
+        data: Dataset,
+        sigma: float | None,
+        device: torch.device,
+        *,
+        published_split: bool = False,
+    ) -> Self:
         return cls(
             model,
             data,
@@ -160,6 +181,8 @@ class Target:
             device=device,
             model_hash=run.model_hash,
             trained_sigma=run.config.sigma,
+            trained_on=run.training_images(),
+            published_split=published_split,
             factory=run.config.factory,
         )
 
@@ -237,6 +260,18 @@ class Target:
     def with_pairs(self, pairs: Pairs) -> "Target":
         """This target with images before and after a change."""
         return self._with(pairs=pairs)
+
+    def unseen(self) -> Self:
+        """This target without the test images that its network was trained on."""
+        if self.trained_on is None:
+            raise ValueError(f"unseen needs the list of the training images, which is not there for {self.name}")
+        new = ~self.trained_on.contains(self.data.images)
+        if not new.any():
+            raise ValueError(f"{self.data.name} must have a test image that was not trained on, but all of them were")
+        target = replace(self, data=self.data.select(new.nonzero()[0].tolist())) if not new.all() else self
+        if "folder" in self._cache:
+            target._cache["folder"] = self._cache["folder"]
+        return target
 
     def _with(self, **changes: Any) -> "Target":
         target = replace(self, **changes)

@@ -105,6 +105,10 @@ class WorstCaseCurves(Evaluation):
     def label(self) -> str:
         return self.loss
 
+    @property
+    def population(self) -> bool:
+        return True
+
     def resolve(self, target: Target) -> Self:
         claim = ShiftClaim(loss=self.loss, bound=self.bound).resolve(target.data.num_classes)
         evaluation = replace(

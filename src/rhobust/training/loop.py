@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rhobust.attacks import EOT, PGD
-from rhobust.data import Dataset, augment, channel_statistics, cutmix, epoch_batches, load, to_unit
+from rhobust.data import Dataset, ImageSet, augment, channel_statistics, cutmix, epoch_batches, load, to_unit
 from rhobust.lock import Ownership, owned, tidy
 from rhobust.methods import WRM
 from rhobust.models import build_model, start_from
@@ -158,7 +158,7 @@ def _train(
     fitting, measured = split_validation(data, config)
     trainer = Trainer.start(run, fitting.to(device), measured.to(device), device, processes, owner)
     environment = {**describe_environment(device), "command": train_command(config)}
-    with nullcontext() if owner is None else create_run_folder(run, environment, owner):
+    with nullcontext() if owner is None else create_run_folder(run, environment, ImageSet.of(data.images), owner):
         if isinstance(config.method, WRM) and config.activation != "elu":
             notify("warning: WRM's theory needs a smooth network; activation elu is the paper's choice")
         while len(trainer.metrics) < config.epochs:

@@ -11,12 +11,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from rhobust.data import Dataset
+from rhobust.data import Dataset, ImageSet
 from rhobust.files import check_regular, format_json, open_regular, parse_json, read_json, write_json
 from rhobust.lock import LostError, Ownership
 from rhobust.models import build_model, fill_weights
@@ -33,6 +34,8 @@ WEIGHTS = "model.safetensors"
 """File of a run's weights."""
 ENVIRONMENT = "environment.json"
 """File of a run's versions, device and command."""
+TRAINING_IMAGES = "training-images.bin"
+"""Keys of the images that a run was trained on, with those of its validation images (`rhobust.data.ImageSet`)."""
 FINGERPRINT = "weights.json"
 """Weights fingerprint and metadata, published in place of the weights."""
 WIDEST = 100_000
@@ -59,6 +62,11 @@ class Run:
     def model_hash(self) -> str:
         """Fingerprint of the weights, sixteen hex digits."""
         return self._metadata("model_hash") if self.published else file_hash(self.folder / WEIGHTS)
+
+    def training_images(self) -> ImageSet | None:
+        """The images that the run was trained on; None where an earlier release trained it, which kept no list."""
+        path = self.folder / TRAINING_IMAGES
+        return ImageSet.read(path) if path.exists() else None
 
     def metrics(self) -> list[dict[str, Any]]:
         """One dictionary per epoch."""
@@ -163,13 +171,18 @@ def check_folder(run: Run, *, resume: bool) -> None:
 
 
 @contextmanager
-def create_run_folder(run: Run, environment: dict[str, Any], owner: Ownership) -> Iterator[None]:
-    """Begin a run in its folder, or use the one that is there; a failure before the first epoch is saved undoes it."""
+def create_run_folder(run: Run, environment: dict[str, Any], images: ImageSet, owner: Ownership) -> Iterator[None]:
+    """Begin a run in its folder, or use the one that is there; a failure before the first epoch is saved undoes it.
+
+    A run that is continued must have the training images that it was begun with.
+    """
     if (run.folder / CONFIG).exists():
+        _check_same_images(run, images)
         yield
         return
     try:
         owner.replace(run.folder / ENVIRONMENT, format_json(environment))
+        owner.replace(run.folder / TRAINING_IMAGES, images.to_bytes())
         # The config is written last: a folder with a config is complete.
         config = {"rhobust": environment["rhobust"], **config_to_json(run.config)}
         owner.replace(run.folder / CONFIG, format_json(config))
@@ -179,9 +192,20 @@ def create_run_folder(run: Run, environment: dict[str, Any], owner: Ownership) -
     except BaseException:
         if not (run.folder / METRICS).exists():
             owner.check()
-            for name in (CONFIG, ENVIRONMENT):
+            for name in (CONFIG, ENVIRONMENT, TRAINING_IMAGES):
                 (run.folder / name).unlink(missing_ok=True)
         raise
+
+
+def _check_same_images(run: Run, images: ImageSet) -> None:
+    known = run.training_images()
+    if known is None or known.to_bytes() == images.to_bytes():
+        return
+    new, gone = (len(np.setdiff1d(one.keys, other.keys)) for one, other in ((images, known), (known, images)))
+    raise ValueError(
+        f"{run.folder} must be continued with the training images that it was begun with, but of {run.config.data}"
+        f" {new:,} are new and {gone:,} are gone: restore them, or train into another folder"
+    )
 
 
 def save_weights(run: Run, model: nn.Module, data: Dataset, owner: Ownership) -> None:
