@@ -73,6 +73,8 @@ class Target:
     """Noise that the network was trained with; None where there was none, or where it is unknown."""
     trained_on: ImageSet | None = None
     """The images that the network was trained on; None where that is not known."""
+    fine_tuned: bool = False
+    """Whether it was trained before, on images that `trained_on` does not list."""
     published_split: bool = False
     """Whether the network was trained on the training split of the published data set whose test split is evaluated."""
     factory: str | None = None
@@ -182,7 +184,8 @@ class Target:
             model_hash=run.model_hash,
             trained_sigma=run.config.sigma,
             trained_on=run.training_images(),
-            published_split=published_split,
+            fine_tuned=run.config.init is not None,
+            published_split=published_split and run.config.init is None,
             factory=run.config.factory,
         )
 
