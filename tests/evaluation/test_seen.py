@@ -134,6 +134,12 @@ def test_where_nothing_is_known_only_a_population_needs_a_word(leaky, tmp_path):
     assert run(POPULATION["certify-shift"], own, progress=no_progress).summary["warnings"] == [UNKNOWN]
 
 
+def test_of_a_fine_tuned_network_only_a_part_is_known(leaky):
+    tuned = replace(leaky.unseen(), fine_tuned=True)
+    summary = run(POPULATION["certify-shift"], tuned, progress=no_progress).summary
+    assert (summary["trained_on"], summary["warnings"]) == (0, [UNKNOWN])
+
+
 def test_the_audit_counts_again(leaky, folder):
     record = run(OTHER["certify"], Target.from_run(leaky.folder, device=CPU), progress=no_progress)
     assert record.summary["trained_on"] == 0

@@ -45,17 +45,17 @@ def describe_trained(evaluation: Evaluation, target: Any, warnings: list[str]) -
         warnings: Warnings of the summary so far.
     """
     found, lines = count_trained(evaluation, target), list[str]()
-    if found is None:
-        if evaluation.population and isinstance(target, Target) and not target.published_split:
-            lines = [UNKNOWN]
-    elif found[0] and target.data.split == "test":
+    if found is not None and found[0] and target.data.split == "test":
         lines = [
             f"{found[0]:,} of the {found[1]:,} test images were trained on: the numbers say little of other images"
         ]
+    if evaluation.population and isinstance(target, Target):
+        unknown = not target.published_split if found is None else target.fine_tuned
+        lines += [UNKNOWN] if unknown else []
     return ({} if found is None else {"trained_on": found[0]}) | ({"warnings": [*warnings, *lines]} if lines else {})
 
 
-def as_evaluated(target: Target, fingerprint: str) -> Target:
+def as_evaluated(target: Target, fingerprint: object) -> Target:
     """The target of a record with this fingerprint of its data: with all test images, or with the unseen ones."""
     if target.trained_on is None or target.identity()["data_fingerprint"] == fingerprint:
         return target
