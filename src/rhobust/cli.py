@@ -128,8 +128,12 @@ def parse(command: Any, name: str, arguments: list[str]) -> Any:
     """Turn arguments into the command's dataclass; a mistake is a ValueError of one line."""
     import tyro
 
+    from rhobust.commands.own import own_code, with_own_code
+
     _check_empty(arguments)
     _name_choices()
+    own, arguments = own_code(arguments)
+    command = command if own is None else with_own_code(command, own)
 
     def call() -> Any:
         return tyro.cli(

@@ -68,7 +68,7 @@ class TargetOptions(DataOptions):
     model: str | None = None
     """The user's own network, package.module:factory; with a run folder, the code that it may run."""
     weights: Path | None = None
-    """Its weights, a safetensors file."""
+    """Its weights: safetensors, or a file of torch.save."""
     out: Path | None = None
     """Folder for the records of the user's own network."""
 

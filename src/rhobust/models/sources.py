@@ -4,7 +4,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -117,12 +117,12 @@ def _from_transformers(name: str, num_classes: int | None, pretrained: bool) -> 
     sized = {} if num_classes is None else {"num_labels": num_classes}
     if pretrained:
         sized |= {"ignore_mismatched_sizes": True} if sized else {}
-        network = _built(f"hf:{name}", lambda: auto.from_pretrained(name, trust_remote_code=False, **sized))
+        network = _built(f"model hf:{name}", lambda: auto.from_pretrained(name, trust_remote_code=False, **sized))
     else:
         config = _built(
             f"hf:{name}", lambda: transformers.AutoConfig.from_pretrained(name, trust_remote_code=False, **sized)
         )
-        network = _built(f"hf:{name}", lambda: auto.from_config(config, trust_remote_code=False))
+        network = _built(f"model hf:{name}", lambda: auto.from_config(config, trust_remote_code=False))
     try:
         settings = transformers.ImageProcessingMixin.get_image_processor_dict(name)[0]
     except Exception:  # a folder without a preprocessor, in whatever way the hub says so
@@ -135,7 +135,7 @@ def _from_transformers(name: str, num_classes: int | None, pretrained: bool) -> 
 def _from_timm(name: str, num_classes: int | None, pretrained: bool) -> tuple[nn.Module, Normalisation | None]:
     timm = _package("timm")
     sized = {} if num_classes is None else {"num_classes": num_classes}
-    network = _built(f"timm:{name}", lambda: timm.create_model(name, pretrained=pretrained, **sized))
+    network = _built(f"model timm:{name}", lambda: timm.create_model(name, pretrained=pretrained, **sized))
     known = getattr(network, "pretrained_cfg", None) or {}
     return network, (known["mean"], known["std"]) if "mean" in known and "std" in known else None
 
@@ -144,12 +144,12 @@ def _from_torchvision(name: str, num_classes: int | None, pretrained: bool) -> t
     _package("torchvision")
     models = importlib.import_module("torchvision.models")
     if pretrained:
-        network = _built(f"torchvision:{name}", lambda: models.get_model(name, weights="DEFAULT"))
+        network = _built(f"model torchvision:{name}", lambda: models.get_model(name, weights="DEFAULT"))
         if num_classes is not None:
             _replace_last_layer(network, num_classes, f"torchvision:{name}")
     else:
         sized = {} if num_classes is None else {"num_classes": num_classes}
-        network = _built(f"torchvision:{name}", lambda: models.get_model(name, **sized))
+        network = _built(f"model torchvision:{name}", lambda: models.get_model(name, **sized))
     transforms = models.get_model_weights(name).DEFAULT.transforms()
     mean, std = getattr(transforms, "mean", None), getattr(transforms, "std", None)
     return network, None if mean is None or std is None else (mean, std)
@@ -173,13 +173,7 @@ def from_factory(name: str, **offered: object) -> nn.Module:
         name: `package.module:factory` or `file.py:factory`.
         offered: Arguments that are passed if the function takes them by name, or takes any.
     """
-    place, _, attribute = name.rpartition(":")
-    if not place or not attribute:
-        raise ValueError(f"model must have the form {FORMS}, got {name}")
-    module = _module_of_file(Path(place), name) if place.endswith(".py") else _module(place, name)
-    factory = _built(name, lambda: getattr(module, attribute, None), what="be importable")
-    if not callable(factory):
-        raise ValueError(f"model {name}: {place} must define a function or class {attribute}, but it does not")
+    factory = named_code(name, "model")
     try:
         parameters = inspect.signature(factory).parameters
     except (TypeError, ValueError):  # built-ins without a signature
@@ -189,8 +183,27 @@ def from_factory(name: str, **offered: object) -> nn.Module:
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()) and "num_classes" in offered:
         wider = {**passed, "num_classes": offered["num_classes"]}
         with suppress(TypeError):
-            return _checked(_built(name, lambda: factory(**wider), keep=TypeError), name)
-    return _checked(_built(name, lambda: factory(**passed)), name)
+            return _checked(_built(f"model {name}", lambda: factory(**wider), keep=TypeError), name)
+    return _checked(_built(f"model {name}", lambda: factory(**passed)), name)
+
+
+def named_code(name: str, role: str) -> Callable[..., Any]:
+    """The function or class that the user named.
+
+    Args:
+        name: `package.module:name` or `file.py:name`.
+        role: What it is for, in messages: model, method, attack.
+    """
+    place, _, attribute = name.rpartition(":")
+    if not place or not attribute:
+        forms = FORMS if role == "model" else "package.module:Class or file.py:Class"
+        raise ValueError(f"{role} must have the form {forms}, got {name}")
+    called = f"{role} {name}"
+    module = _module_of_file(Path(place), called) if place.endswith(".py") else _module(place, called)
+    found = _built(called, lambda: getattr(module, attribute, None), what="be importable")
+    if not callable(found):
+        raise ValueError(f"{called}: {place} must define a function or class {attribute}, but it does not")
+    return found
 
 
 def _checked(network: object, name: str) -> nn.Module:
@@ -210,7 +223,7 @@ def _module(place: str, name: str) -> Any:
 def _module_of_file(path: Path, name: str) -> Any:
     """A module by its file; it can import other files of its folder."""
     if not path.is_file():
-        raise ValueError(f"model {name} must name a file, but there is no {path}")
+        raise ValueError(f"{name} must name a file, but there is no {path}")
     spec = importlib.util.spec_from_file_location(path.stem, path.resolve())
     assert spec is not None
     assert spec.loader is not None
@@ -226,7 +239,7 @@ def _module_of_file(path: Path, name: str) -> Any:
 
 def _built(name: str, make: Any, what: str = "build a network", keep: type[Exception] | tuple[()] = ()) -> Any:
     """What a foreign function returns; any error of it but those to keep becomes one line."""
-    with Foreign(f"model {name} must {what}, but"):
+    with Foreign(f"{name} must {what}, but"):
         try:
             return make()
         except keep as error:

@@ -1,0 +1,94 @@
+"""The user's own method and attack, named on the command line."""
+
+import json
+import sys
+
+import pytest
+
+from rhobust.cli import run
+
+CODE = '''
+from dataclasses import dataclass
+
+import torch
+from rhobust.attacks import AttackMethod
+from rhobust.methods import Loss
+from torch.nn import functional as F
+
+
+@dataclass(frozen=True)
+class Weighted:
+    """Cross-entropy under noise, weighted."""
+
+    sigma: float = 0.25
+    """Noise."""
+    weight: float = 0.5
+    """Weight."""
+
+    def loss(self, model, x, y, rng):
+        return Loss(self.weight * F.cross_entropy(model(x + self.sigma * rng.normal(x, 1)[0]), y), torch.zeros(len(x)))
+
+
+@dataclass(frozen=True)
+class Fade(AttackMethod):
+    """Towards grey."""
+
+    strength: float = 1.0
+    """How far."""
+
+    @property
+    def attacks_smoothed(self):
+        return False
+
+    def perturb(self, model, x, y, *, eps, sigma, rng):
+        way = 0.5 - x
+        length = way.flatten(1).norm(dim=1).clamp_min(1e-9).view(-1, 1, 1, 1)
+        return x + way * (self.strength * eps / length).clamp(max=1)
+
+
+def function(): ...
+'''
+
+
+@pytest.fixture
+def mine(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "mine_own.py").write_text(CODE)
+    yield tmp_path
+    sys.modules.pop("mine_own", None)
+
+
+def test_a_method_and_an_attack_are_options_like_the_built_in_ones(mine, capsys):
+    options = ["--method", "mine_own.py:Weighted", "--method.weight", "0.7", "--data", "digits", "--model", "cnn-small"]
+    assert run(["train", *options, "--epochs", "1", "--out", "run", "--quiet"]) == 0
+    assert json.loads((mine / "run" / "config.json").read_text())["method"] == {
+        "kind": "mine_own:Weighted",
+        "sigma": 0.25,
+        "weight": 0.7,
+    }
+    options = ["run", "--attack=mine_own:Fade", "--attack.strength", "0.5", "--limit", "10", "--no-probe"]
+    assert run(["attack", *options, "--quiet", "--json"]) == 0
+    attack = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert attack["settings"]["attack"] == {"kind": "mine_own:Fade", "strength": 0.5}
+    assert run(["attack", *options, "--quiet", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["record"] == attack["record"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train", "--method", "nal"], "--method must name a class, package.module:Class, got 'nal'; built in: method"),
+        (["train", "--method"], "--method must name a class, package.module:Class, got ''"),
+        (["train", "--method", "mine_own:function"], "must be a dataclass with a function loss"),
+        (["train", "--method", "mine_own:Fade"], "must be a dataclass with a function loss"),
+        (["train", "--method", "mine_own:absent"], "must define a function or class absent"),
+        (["train", "--method", "no_such_place:X"], "must be importable, but"),
+        (["certify", "run", "--method", "mine_own:Weighted"], "--method must be left out: this command takes none"),
+    ],
+)
+def test_mistakes_are_one_line(mine, capsys, arguments, message):
+    assert run(arguments) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
