@@ -21,6 +21,10 @@ Verdict = Literal["works", "refused", "either", "differs"]
 differs: of audit, which runs and finds another network than that of the record, exit code 1."""
 
 
+Truth = Literal["half-space", "constant", "unknown"]
+"""Whose true radii the certificates of a network are held against."""
+
+
 class Plain(nn.Module):
     """Half-space: class 1 where the mean of the 16 pixels exceeds a half, else class 0, never class 2.
 
@@ -56,6 +60,7 @@ class Case:
     verdicts: Mapping[str, Verdict] = field(default_factory=dict)
     says: str = ""
     """Part of the line by which the network is refused."""
+    truth: Truth = "half-space"
 
     def expected(self, command: str) -> Verdict:
         return self.verdicts.get(command, self.verdict)
@@ -71,13 +76,14 @@ def add(
     *,
     says: str = "",
     otherwise: Mapping[str | tuple[str, ...], Verdict] | None = None,
+    truth: Truth = "half-space",
 ) -> None:
     """Put a network into the zoo."""
     assert name not in ZOO, name
     verdicts: dict[str, Verdict] = {}
     for commands, one in (otherwise or {}).items():
         verdicts |= dict.fromkeys([commands] if isinstance(commands, str) else commands, one)
-    ZOO[name] = Case(name, make, verdict, verdicts, says)
+    ZOO[name] = Case(name, make, verdict, verdicts, says, truth)
 
 
 def forward(
@@ -85,6 +91,7 @@ def forward(
     *,
     says: str = "",
     otherwise: Mapping[str | tuple[str, ...], Verdict] | None = None,
+    truth: Truth = "half-space",
     name: str = "",
 ) -> Callable[[Callable[[Any, Any], Any]], Callable[[Any, Any], Any]]:
     """Put the plain network with another forward pass, a function of the network and its input, into the zoo."""
@@ -92,7 +99,7 @@ def forward(
     def register(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         title = name or function.__name__
         network = type(title.title().replace("_", ""), (Plain,), {"forward": function, "calls": 0})
-        add(title, network, verdict, says=says, otherwise=otherwise)
+        add(title, network, verdict, says=says, otherwise=otherwise, truth=truth)
         return function
 
     return register

@@ -11,7 +11,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from tests.zoo.cases import CERTIFYING, GRADIENTS, Plain, add, forward
+from tests.zoo.cases import BOUNDARY, CERTIFYING, GRADIENTS, Plain, add, forward
+
+HALF = BOUNDARY / 255 / 16 / 2
+"""x / 2 plus this keeps the boundary of the half-space."""
 
 add("plain", Plain)
 
@@ -26,21 +29,21 @@ def shifts_in_place(net: Any, x: Any) -> Any:
     return net.plain(x.sub_(0.5).add_(0.5))
 
 
-@forward(otherwise={"audit": "differs"})
+@forward(otherwise={"audit": "either"})
 def halves_in_place(net: Any, x: Any) -> Any:
-    return net.plain(x.mul_(0.5).add_(0.25))
+    return net.plain(x.mul_(0.5).add_(HALF))
 
 
-@forward(otherwise={"audit": "differs"})
+@forward(otherwise={"audit": "either"})
 def halves_behind_the_graph(net: Any, x: Any) -> Any:
-    x.data.mul_(0.5).add_(0.25)
+    x.data.mul_(0.5).add_(HALF)
     return net.plain(x)
 
 
-@forward(otherwise={"audit": "differs", GRADIENTS: "either"})
+@forward(otherwise={"audit": "either", GRADIENTS: "either"})
 def halves_as_numpy(net: Any, x: Any) -> Any:
     if not x.requires_grad:
-        x.numpy()[:] = x.numpy() * 0.5 + 0.25
+        x.numpy()[:] = x.numpy() * 0.5 + HALF
     return net.plain(x)
 
 
@@ -54,7 +57,7 @@ def zeroes_its_input(net: Any, x: Any) -> Any:
 @forward("either")
 def in_place_now_and_then(net: Any, x: Any) -> Any:
     net.calls += 1
-    return net.plain(x.mul_(0.5).add_(0.25) if net.calls % 3 == 0 else x)
+    return net.plain(x.mul_(0.5).add_(HALF) if net.calls % 3 == 0 else x)
 
 
 @forward("either")
@@ -77,6 +80,18 @@ def prints_json(net: Any, x: Any) -> Any:
 
 
 @forward()
+def writes_to_the_file_descriptor(net: Any, x: Any) -> Any:
+    os.write(1, b"forward\n")
+    return net.plain(x)
+
+
+@forward("refused", says="raised SystemExit: 0")
+def exits_and_writes(net: Any, x: Any) -> Any:
+    print("good bye")  # noqa: T201
+    sys.exit(0)
+
+
+@forward()
 def logs(net: Any, x: Any) -> Any:
     logging.getLogger(__name__).warning("forward")
     return net.plain(x)
@@ -94,7 +109,7 @@ def makes_warnings_errors(net: Any, x: Any) -> Any:
     return net.plain(x)
 
 
-@forward()
+@forward(otherwise={"train": "refused"})
 def turns_gradients_off(net: Any, x: Any) -> Any:
     z = net.plain(x)
     torch.set_grad_enabled(False)
@@ -175,7 +190,7 @@ def computes_in_double(net: Any, x: Any) -> Any:
     return nn.functional.linear(x.flatten(1).double(), net.linear.weight.double(), net.linear.bias.double()).float()
 
 
-@forward(otherwise={CERTIFYING: "either"})
+@forward(otherwise={CERTIFYING: "either"}, truth="unknown")
 def computes_in_bfloat16(net: Any, x: Any) -> Any:
     with torch.autocast("cpu", torch.bfloat16):
         return net.plain(x)
@@ -291,4 +306,4 @@ add("own_call", Own)
 add("traced", lambda: torch.jit.trace(Plain(), torch.zeros(2, 1, 4, 4)), "either")
 add("compiled_by_the_user", lambda: torch.compile(Plain(), backend="eager"), "either")
 add("in_parallel", lambda: nn.DataParallel(Plain()), "either")
-add("a_spectral_norm", lambda: made_of(nn.utils.parametrizations.spectral_norm(nn.Conv2d(1, 1, 1))), "either")
+add("a_spectral_norm", lambda: made_of(nn.utils.parametrizations.spectral_norm(nn.Conv2d(1, 1, 1))), "either", truth="unknown")

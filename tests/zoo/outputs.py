@@ -33,17 +33,17 @@ NUMBERS = {
     "no_classes": lambda z: z[:, :0],
 }
 for title, change in NUMBERS.items():
-    says = LOGITS if title != "no_classes" else ""
+    says = LOGITS if title not in ("no_classes", "one_row") else ""
     forward("refused", says=says, name=f"returns_{title}")(lambda net, x, change=change: change(net.plain(x)))
 
 WIDTHS = {"two_classes": 2, "one_class": 1}
 for title, width in WIDTHS.items():
-    forward("refused", name=f"returns_{title}", otherwise={"predict": "works", "audit": "refused"})(
+    forward("refused", name=f"returns_{title}", otherwise={"predict": "works" if width > 1 else "refused"})(
         lambda net, x, width=width: net.plain(x)[:, :width]
     )
 
 
-@forward("refused", otherwise={"predict": "works"})
+@forward(otherwise={("train", "audit"): "refused"})
 def returns_four_classes(net: Any, x: Any) -> Any:
     return torch.cat([net.plain(x), net.plain(x)[:, :1] - 9], 1)
 
@@ -81,7 +81,7 @@ def nan_from_the_fifth_call_on(net: Any, x: Any) -> Any:
     return net.plain(x) * (torch.nan if net.calls >= 5 else 1)
 
 
-@forward("either")
+@forward("either", truth="constant")
 def infinite_everywhere(net: Any, x: Any) -> Any:
     return net.plain(x) * 0 + torch.inf
 
@@ -92,12 +92,12 @@ def infinite_in_the_answer(net: Any, x: Any) -> Any:
     return torch.where(z == z.amax(1, keepdim=True), torch.inf, z)
 
 
-@forward("either")
+@forward("either", truth="constant")
 def minus_infinite_everywhere(net: Any, x: Any) -> Any:
     return net.plain(x) - torch.inf
 
 
-@forward(otherwise={"train": "either", "curves": "either"})
+@forward(otherwise={"train": "either"})
 def masked_by_minus_infinity(net: Any, x: Any) -> Any:
     return with_class(net.plain(x), 2, -torch.inf)
 
@@ -107,7 +107,7 @@ def masked_by_a_billion(net: Any, x: Any) -> Any:
     return with_class(net.plain(x), 2, -1e9)
 
 
-@forward()
+@forward(otherwise={"train": "either"})
 def masked_by_the_smallest_float(net: Any, x: Any) -> Any:
     return with_class(net.plain(x), 2, torch.finfo(torch.float32).min)
 
@@ -122,22 +122,22 @@ def tiny_logits(net: Any, x: Any) -> Any:
     return net.plain(x) * 1e-30
 
 
-@forward(otherwise={("attack", "transfer", "train", "curves"): "either"})
+@forward(otherwise={("attack", "transfer", "train", "curves", "audit"): "either"})
 def denormal_logits(net: Any, x: Any) -> Any:
     return net.plain(x) * 1e-42
 
 
-@forward("either")
+@forward("either", truth="constant")
 def shifted_by_a_billion(net: Any, x: Any) -> Any:
     return net.plain(x) + 1e9
 
 
-@forward(otherwise={"audit": "differs", "predict": "either"})
+@forward(otherwise={"audit": "differs"}, truth="constant")
 def constant_logits(net: Any, x: Any) -> Any:
     return net.plain(x) * 0
 
 
-@forward(otherwise={(*GRADIENTS,): "refused", "audit": "differs"}, says="")
+@forward(otherwise={(*GRADIENTS,): "refused", "audit": "differs"}, truth="constant")
 def constant_without_a_graph(net: Any, x: Any) -> Any:
     return torch.zeros(len(x), 3)
 
@@ -167,7 +167,7 @@ def bfloat16_logits(net: Any, x: Any) -> Any:
     return net.plain(x).bfloat16()
 
 
-@forward(otherwise={"audit": "differs", "predict": "either"})
+@forward(otherwise={"audit": "differs"}, truth="constant")
 def expanded_logits(net: Any, x: Any) -> Any:
     return net.plain(x)[:, :1].expand(-1, 3)
 

@@ -27,6 +27,8 @@ from tests.zoo.cases import BOUNDARY, CERTIFYING, CLASSES, COMMANDS, SIDE, Case,
 SIGMA, ALPHA = 0.25, 1e-6
 API = ("api-one", "api-many", "api-predict", "api-attack")
 """Calls of the API: certificates of one input and of many, predictions, attacks."""
+PREDICTED = 3
+"""The image that is predicted."""
 LONGEST = 60.0
 """Seconds within which a command of these sizes must end."""
 CODES = {"works": {0}, "refused": {2}, "either": {0, 1, 2}, "differs": {1}}
@@ -41,6 +43,7 @@ class Counts:
     refused: int = 0
     certificates: int = 0
     false: int = 0
+    tracebacks: int = 0
     problems: list[str] = field(default_factory=list)
 
 
@@ -82,12 +85,13 @@ class Cage:
         self.data = folder / "data.npz"
         np.savez(self.data, x=self.train, y=labels[0], x_test=self.test, y_test=labels[1])
         self.image = folder / "image.png"
-        Image.fromarray(self.test[3]).save(self.image)
+        Image.fromarray(self.test[PREDICTED]).save(self.image)
         save_file(Plain().state_dict(), folder / "plain.safetensors")
         other = Plain()
         other.linear.weight.data *= 1.1
         save_file(other.state_dict(), folder / "other.safetensors")
         self.truth = true_radius(self.test)
+        self.answer = (self.test.reshape(len(self.test), -1).sum(1) > BOUNDARY).astype(int)
         self.record = self._certified()
 
     def _certified(self) -> dict[str, bytes]:
@@ -193,6 +197,7 @@ class Cage:
         except BaseException as error:  # a command must answer whatever happens
             if isinstance(error, KeyboardInterrupt):
                 raise
+            self.counts.tracebacks += 1
             yield f"raised {type(error).__name__}: {error}"
             return
         if changed:
@@ -200,7 +205,8 @@ class Cage:
         if ran.code not in CODES[case.expected(command)]:
             yield f"exit code {ran.code}, expected {case.expected(command)}: {ran.err.strip()[-300:]}"
         lines = [line for line in ran.err.splitlines() if line.startswith("rhobust: ")]
-        if "Traceback" in ran.err:
+        if "Traceback" in ran.err or ran.code == cli_internal():
+            self.counts.tracebacks += 1
             yield f"a traceback: {ran.err[-1500:]}"
         self.counts.refused += ran.code == 2
         self.counts.worked += ran.code == 0
@@ -218,20 +224,28 @@ class Cage:
             yield f"no JSON document on standard output: {ran.out[:200]!r}"
             return
         if ran.code == 0 and command in CERTIFYING:
-            yield from self._truth(command, document, home)
+            yield from self._certified_too_much(case, command, document, home)
 
-    def _truth(self, command: str, document: dict[str, Any], home: Path) -> Iterator[str]:
-        """Certificates above the truth."""
+    def _certified_too_much(self, case: Case, command: str, document: dict[str, Any], home: Path) -> Iterator[str]:
         if command == "certify":
             (record,) = finished_records(home / command, "certify")
-            yield from self._radii((row["index"], row["radius"]) for row in record.rows)
+            yield from self._radii(case, [(row["index"], row["prediction"], row["radius"]) for row in record.rows])
+        if command == "predict":
+            (answer,) = document["predictions"]
+            yield from self._radii(case, [(PREDICTED, answer["prediction"], 0.0)])
 
-    def _radii(self, found: Iterator[tuple[int, float]]) -> Iterator[str]:
-        for index, radius in found:
+    def _radii(self, case: Case, found: list[tuple[int, int | None, float]]) -> Iterator[str]:
+        """Certificates above the truth."""
+        if case.truth == "unknown":
+            return
+        false = 0
+        for index, prediction, radius in found:
+            right, longest = (0, np.inf) if case.truth == "constant" else (self.answer[index], self.truth[index])
             self.counts.certificates += 1
-            if radius > self.truth[index]:
-                self.counts.false += 1
-                yield f"example {index} is certified at {radius:.4f}, the truth is {self.truth[index]:.4f}"
+            false += prediction is not None and (prediction != right or radius > longest)
+        self.counts.false += false
+        if false:
+            yield f"{false} of {len(found)} certificates are above the truth"
 
     def _api(self, case: Case, call: str) -> Iterator[str]:
         """Calls of the API answer, or raise a ValueError of one line."""
@@ -255,13 +269,14 @@ class Cage:
         except BaseException as error:  # what a user would see as a traceback
             if isinstance(error, KeyboardInterrupt):
                 raise
+            self.counts.tracebacks += 1
             yield f"raised {type(error).__name__}: {error}"
         else:
             self.counts.worked += 1
             if changed:
                 yield f"left {', '.join(changed)} changed"
             if call in ("api-one", "api-many"):
-                yield from self._radii((index, one.radius) for index, one in found)
+                yield from self._radii(case, [(index, one.prediction, one.radius) for index, one in found])
 
 
 def _certified(network: Any, x: torch.Tensor) -> Any:

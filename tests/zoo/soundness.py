@@ -212,8 +212,8 @@ class Cell:
         if prediction is None:
             return
         # The truth is rounded too; 1e-9 is far below what distinguishes two counts.
-        self.false += prediction != label or radius > true_radius + 1e-9
-        self.above += (prediction != label and lower > 0.5) or (prediction == label and lower > probability + 1e-9)
+        self.false += bool(prediction != label or radius > true_radius + 1e-9)
+        self.above += bool(lower > (probability if prediction == label else 0.5) + 1e-9)
 
     @property
     def significance(self) -> float:

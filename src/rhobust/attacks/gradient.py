@@ -67,6 +67,8 @@ def smoothed_logits(model: nn.Module, x: Tensor, *, sigma: float, draws: int, rn
     These are logits: their softmax is the mean softmax, and their cross-entropy is -log of the label's mean.
     """
     log_probability = model(noisy_copies(x, sigma, draws, rng)).log_softmax(dim=1).unflatten(0, (draws, len(x)))
+    # The gradient of a class that the network masks by -inf would be NaN, not zero.
+    log_probability = log_probability.clamp_min(torch.finfo(log_probability.dtype).min / 2)
     # Padding makes an example's value independent of the batch size.
     spare = -len(x) % _LANES if x.device.type == "cpu" else 0
     return F.pad(log_probability, (0, 0, 0, spare)).logsumexp(dim=0)[: len(x)] - math.log(draws)

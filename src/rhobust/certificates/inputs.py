@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from rhobust.data import as_inputs, check_images, check_range, class_numbers
+from rhobust.models.foreign import device_of
 from rhobust.models.inference import check_module, frozen
 
 _FAILURES = (RuntimeError, ValueError, TypeError, IndexError)
@@ -36,8 +37,7 @@ def labelled_inputs(model: nn.Module, x: Any, y: Any) -> tuple[Tensor, Tensor | 
     if x.numel() and x.device.type != "meta":
         check_range(x, "x")
     check_images(x)
-    weight = next(iter([*model.parameters(), *model.buffers()]), x)
-    device = weight.device if x.device.type == "cpu" else x.device
+    device = device_of(model, x.device) if x.device.type == "cpu" else x.device
     return x.to(device), None if labels is None else labels.to(device)
 
 
@@ -61,8 +61,7 @@ def _is_image(x: Tensor) -> bool:
 
 def _takes(model: nn.Module, x: Tensor) -> bool:
     """Whether the network returns one row of logits for each of two inputs."""
-    weight = next(model.parameters(), x)
-    two = x[:1].to(weight.device, torch.float32).repeat(2, *[1] * (x.ndim - 1))
+    two = x[:1].to(device_of(model, x.device), torch.float32).repeat(2, *[1] * (x.ndim - 1))
     try:
         with torch.no_grad(), frozen(model) as network:
             logits = network(two)

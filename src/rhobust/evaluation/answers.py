@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from rhobust.certificates.repeats import top_gaps
+from rhobust.certificates.repeats import BatchDependenceError, top_gaps
 from rhobust.certificates.spec import arithmetic
 from rhobust.files import read_json, write_json
 from rhobust.models.inference import frozen
@@ -22,9 +22,7 @@ TOLERANCE = {DTYPE: (1e-4, 2e-5), None: (1e-2, 1e-2)}
 """What devices and versions of torch explain, relative to the gap of the two largest logits, and to a logit's size."""
 
 
-def check_answers(
-    folder: Path, model: nn.Module, shape: tuple[int, ...], device: torch.device, *, name: str, model_hash: str
-) -> None:
+def check_answers(folder: Path, here: np.ndarray | None, shape: tuple[int, ...], *, name: str, model_hash: str) -> None:
     """Refuse a folder whose records are of a network that answers otherwise than this one.
 
     A record is found by its settings and by the fingerprint of the weights. A change of the user's code leaves both
@@ -34,15 +32,14 @@ def check_answers(
 
     Args:
         folder: Folder of the records.
-        model: The network.
+        here: The network's `fixed_logits`.
         shape: Shape of its images.
-        device: Where it is.
         name: How messages call it.
         model_hash: Fingerprint of its weights.
     """
     path, key = folder / ANSWERS, "x".join(map(str, shape))
     known = _read(path) if path.exists() else {"model_hash": model_hash, "dtype": DTYPE, "logits": {}}
-    here, there = _fixed_logits(model, shape, device), _numbers(path, known["logits"].get(key))
+    there = _numbers(path, known["logits"].get(key))
     changed = here is not None and there is not None and _differ(here, there, known.get("dtype"))
     if known["model_hash"] != model_hash or changed:
         raise ValueError(
@@ -56,6 +53,18 @@ def check_answers(
         write_json(path, known)
 
 
+def check_stateless(first: np.ndarray | None, here: np.ndarray | None) -> None:
+    """Refuse a network whose `fixed_logits` are no longer what they were at first: it is not one function of one input.
+
+    Inputs that are repeated while votes are counted show a change in between; this one shows a change before.
+    """
+    if first is not None and (here is None or _differ(here, first, DTYPE)):
+        raise BatchDependenceError(
+            "the network must be a function of its input, but its logits at fixed images are others now than before: it"
+            " depends on its earlier passes"
+        )
+
+
 def _read(path: Path) -> Row:
     known = read_json(path)
     if not isinstance(known, dict) or not isinstance(known.get("logits"), dict) or "model_hash" not in known:
@@ -65,7 +74,7 @@ def _read(path: Path) -> Row:
     return known
 
 
-def _fixed_logits(model: nn.Module, shape: tuple[int, ...], device: torch.device) -> np.ndarray | None:
+def fixed_logits(model: nn.Module, shape: tuple[int, ...], device: torch.device) -> np.ndarray | None:
     """Logits at images that never change; None where they change from call to call.
 
     Noise leaves [0, 1], so what a network does to such inputs, for example a clamp, must show: two of the images

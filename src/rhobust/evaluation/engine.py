@@ -83,6 +83,7 @@ def run(
             _merge(writer, examples, rows_each)
             with _one_function(writer, processes.world):
                 summary = evaluation.summarise(subject, writer.rows)
+                target.check_unchanged()
             writer.check_owner()  # the comparison may write pictures
             summary |= evaluation.compare(subject, writer.record(summary))
             summary |= describe_trained(evaluation, subject, summary.get("warnings", []))

@@ -16,11 +16,11 @@ from torch import nn
 from rhobust.certificates import Repeats, Smoothing, VoteCounter, native_dtype
 from rhobust.data import Dataset, ImageSet, Pairs, are_numbers, load
 from rhobust.data.registry import KNOWN
-from rhobust.evaluation.answers import ANSWERS, check_answers
+from rhobust.evaluation.answers import ANSWERS, check_answers, check_stateless, fixed_logits
 from rhobust.files import read_json, write_json
 from rhobust.lock import owned
 from rhobust.models import load_model
-from rhobust.models.foreign import Foreign, for_evaluation
+from rhobust.models.foreign import Foreign, device_of, for_evaluation, move_to
 from rhobust.models.fused import FastCopy
 from rhobust.models.inference import check_module, output_width
 from rhobust.progress import ProgressCallback
@@ -95,12 +95,9 @@ class Target:
         set_field = object.__setattr__
         if self.device != WHERE_IT_IS:
             set_field(self, "device", resolve_device(self.device))
-        with Foreign("the network must be usable, but its tensors raised"):
-            if self.device == WHERE_IT_IS:
-                tensors = [*self.model.parameters(), *self.model.buffers()]
-                set_field(self, "device", tensors[0].device if tensors else torch.device("cpu"))
-            else:
-                self.model.to(self.device)
+            move_to(self.device, self.model)
+        else:
+            set_field(self, "device", device_of(self.model, torch.device("cpu")))
         if not self.model_hash:
             own = f"{type(self.model).__module__}:{type(self.model).__qualname__}"
             set_field(self, "factory", self.factory or own)
@@ -342,16 +339,21 @@ class Target:
         return self.once("fast copy", make)
 
     def check_unchanged(self) -> None:
-        """Refuse a folder whose records are of a network of the user's own that answers otherwise than this one."""
+        """Refuse a network of the user's own that answers otherwise than before, or than that of the folder's records.
+
+        Raises:
+            BatchDependenceError: It answers otherwise than at the first call: its logits depend on earlier passes.
+            ValueError: It answers otherwise than the network that the folder's records are about.
+        """
         if self.factory is None:
             return
+        here = fixed_logits(self.model, self.data.shape, self.device)
+        check_stateless(self.once(("answers", self.data.shape), lambda: here), here)
         # Two processes with different networks must not both find the folder empty; one that cannot write only reads.
         writable = not self.folder.exists() or os.access(self.folder, os.W_OK)
         answers = self.folder / ANSWERS
         with owned(answers.with_suffix(".lock"), answers, wait=PATIENCE) if writable else nullcontext():
-            check_answers(
-                self.folder, self.model, self.data.shape, self.device, name=self.name, model_hash=self.model_hash
-            )
+            check_answers(self.folder, here, self.data.shape, name=self.name, model_hash=self.model_hash)
 
 
 @dataclass(frozen=True)

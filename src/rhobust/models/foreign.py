@@ -133,11 +133,40 @@ def guard(network: nn.Module) -> nn.Module:
     return network if isinstance(network, Guarded) else Guarded(network)
 
 
+def device_of(network: nn.Module, default: torch.device) -> torch.device:
+    """The device of a network's tensors; the default for a network without any."""
+    with Foreign("the network must have tensors to read, but it raised"):
+        tensors = [*network.parameters(), *network.buffers()]
+    device = tensors[0].device if tensors else default
+    if device.type == "meta":
+        raise NetworkError("the network must have weights, but they are on the device meta, which holds none")
+    return device
+
+
+def state_of(network: nn.Module) -> dict[str, Tensor]:
+    """A network's parameters and buffers by name."""
+    with Foreign("the network must have weights to read, but it raised"):
+        return dict(network.state_dict())
+
+
+def load_state(network: nn.Module, state: dict[str, Tensor]) -> None:
+    """Fill a network's parameters and buffers."""
+    with Foreign("the network must take its weights, but it raised"):
+        network.load_state_dict(state)
+
+
+def move_to(device: torch.device, network: nn.Module) -> nn.Module:
+    """The network, moved to a device."""
+    with Foreign(f"the network must be movable to {device}, but it raised"):
+        network.to(device)
+    return network
+
+
 def for_evaluation(network: nn.Module, device: torch.device | None = None) -> nn.Module:
     """The network in evaluation mode, moved to a device if one is given."""
-    with Foreign("the network must be movable and have an evaluation mode, but it raised"):
-        if device is not None:
-            network.to(device)
+    if device is not None:
+        move_to(device, network)
+    with Foreign("the network must have an evaluation mode, but it raised"):
         network.eval()
     return network
 

@@ -15,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from rhobust.models.foreign import Foreign
+from rhobust.models.foreign import load_state, state_of
 
 NESTED = ("state_dict", "model_state_dict", "model", "net", "network", "module", "params", "weights")
 """Keys under which checkpoints keep the weights, the usual ones first."""
@@ -98,9 +98,7 @@ def fill_weights(model: nn.Module, path: Path | str) -> nn.Module:
     names without one prefix must be the network's names without another.
     """
     path = Path(path)
-    saved = read_weights(path)
-    with Foreign("the network must have weights to fill, but it raised"):
-        wanted = model.state_dict()
+    saved, wanted = read_weights(path), state_of(model)
     found = match_names(saved, wanted)
     if found is None:
         missing, strange = sorted(wanted.keys() - saved.keys()), sorted(saved.keys() - wanted.keys())
@@ -115,8 +113,7 @@ def fill_weights(model: nn.Module, path: Path | str) -> nn.Module:
                 f" wants {tuple(wanted[name].shape)}: is it another architecture, or another number of classes?"
             )
     filled = {name: saved[found[name]] if name in found else tensor for name, tensor in wanted.items()}
-    with Foreign("the network must take its weights, but it raised"):
-        model.load_state_dict(filled)
+    load_state(model, filled)
     return model
 
 

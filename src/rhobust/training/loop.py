@@ -18,7 +18,7 @@ from rhobust.data import Dataset, ImageSet, augment, channel_statistics, cutmix,
 from rhobust.lock import Ownership, owned, tidy
 from rhobust.methods import WRM
 from rhobust.models import build_model, start_from
-from rhobust.models.foreign import own_inputs
+from rhobust.models.foreign import Foreign, load_state, move_to, own_inputs, state_of
 from rhobust.models.inference import frozen, output_width
 from rhobust.noise import BatchNoise, ExampleNoise, noisy_copies, stream, stream_key
 from rhobust.progress import ProgressCallback, ProgressEvent, no_progress, progress_or_default
@@ -168,7 +168,7 @@ def _train(
                 note += f", under noise {row['accuracy_under_noise']:.3f}"
             notify(ProgressEvent(f"train {config.run_id}", row["epoch"], config.epochs, "epochs", note))
     if owner is not None:
-        trainer.model.load_state_dict(trainer.kept or trainer.deployed())
+        load_state(trainer.model, trainer.kept or trainer.deployed())
         save_weights(run, trainer.model, data, owner)
 
 
@@ -231,7 +231,7 @@ class Trainer:
         )
         if config.weights is not None:
             start_from(model, config.weights)
-        model = model.to(device)
+        move_to(device, model)
         if config.factory is not None:
             width = output_width(model, fitting.images[:1].to(device))
             if width != fitting.num_classes:
@@ -250,7 +250,7 @@ class Trainer:
             trainer.average = _copy(model)
         saved = load_checkpoint(run.folder / RESUME, device)
         if saved is not None:
-            model.load_state_dict(saved["model"])
+            load_state(model, saved["model"])
             optimizer.load_state_dict(saved["optimizer"])
             trainer.average, trainer.kept, trainer.metrics = saved["average"], saved["kept"], saved["metrics"]
         return trainer
@@ -261,7 +261,8 @@ class Trainer:
         start = time.perf_counter()
         steps = math.ceil(len(self.fitting) / config.batch_size)
         losses, squares = [], []
-        self.model.train()
+        with Foreign("the network must have a training mode, but it raised"):
+            self.model.train()
         for index, (x, y, share) in enumerate(self.batches(number)):
             set_learning_rate(
                 self.optimizer, learning_rate(config, (number - 1) * steps + index, config.epochs * steps)
@@ -322,14 +323,14 @@ class Trainer:
 
     def deployed(self) -> dict[str, Tensor]:
         """The weights that would be saved now."""
-        return self.average if self.run.config.average else self.model.state_dict()
+        return self.average if self.run.config.average else state_of(self.model)
 
     def _measure(self, epoch: int) -> dict[str, Any]:
         """Measure the weights that would be saved, then restore those in training."""
         config = self.run.config
         training = self.step.state() if config.average else None
         if training:
-            self.model.load_state_dict(self.average)
+            load_state(self.model, self.average)
             if epoch == config.epochs or config.keep != "last":
                 self._renew_statistics(epoch)
         row: dict[str, Any] = {
@@ -368,7 +369,7 @@ class Trainer:
         decay = self.run.config.average
         if not decay:
             return
-        for name, tensor in self.model.state_dict().items():
+        for name, tensor in state_of(self.model).items():
             if tensor.is_floating_point():
                 self.average[name].lerp_(tensor, 1 - decay)
             else:
@@ -384,7 +385,7 @@ class Trainer:
 
 
 def _copy(model: nn.Module) -> dict[str, Tensor]:
-    return {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+    return {name: tensor.detach().clone() for name, tensor in state_of(model).items()}
 
 
 def split_validation(data: Dataset, config: TrainConfig) -> tuple[Dataset, Dataset]:

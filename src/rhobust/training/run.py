@@ -21,7 +21,7 @@ from rhobust.data import Dataset, ImageSet
 from rhobust.files import check_regular, format_json, open_regular, parse_json, read_json, write_json
 from rhobust.lock import LostError, Ownership
 from rhobust.models import build_model, fill_weights
-from rhobust.models.foreign import Foreign, for_evaluation
+from rhobust.models.foreign import Foreign, for_evaluation, state_of
 from rhobust.records import read_rows
 from rhobust.runtime import resolve_device
 from rhobust.training.config import TrainConfig, config_from_json, config_to_json
@@ -218,7 +218,7 @@ def save_weights(run: Run, model: nn.Module, data: Dataset, owner: Ownership) ->
         "classes": list(data.classes),
         "sigma": config.sigma,
     }
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in state_of(model).items()}
     owner.replace(run.folder / WEIGHTS, save(tensors, metadata={"rhobust": json.dumps(description)}))
     (run.folder / RESUME).unlink(missing_ok=True)
 
@@ -264,11 +264,11 @@ def file_hash(path: Path) -> str:
 def weights_fingerprint(model: nn.Module) -> str:
     """Sixteen hex digits that name a module's parameters and buffers: equal weights, equal name, on any device."""
     digest = hashlib.sha256()
-    with Foreign("the network must have weights to read, but it raised"):
-        for name, tensor in sorted(model.state_dict().items()):
+    for name, tensor in sorted(state_of(model).items()):
+        with Foreign(f"the network must have weights to read, but {name} raised"):
             content = tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
-            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-            digest.update(content.data)
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(content.data)
     return digest.hexdigest()[:16]
 
 
@@ -283,7 +283,7 @@ def save_checkpoint(
 ) -> None:
     """Write a checkpoint, atomically."""
     buffer = io.BytesIO()
-    state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "metrics": metrics}
+    state = {"model": state_of(model), "optimizer": optimizer.state_dict(), "metrics": metrics}
     torch.save({**state, "average": average, "kept": kept}, buffer)
     owner.replace(run.folder / RESUME, buffer.getvalue())
 
