@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, get_args
 
 from rhobust.launch import launched
-from rhobust.terminal import FAILED, GONE, answer, catch_signals, emit, open_streams, say
+from rhobust.terminal import FAILED, GONE, answer, catch_signals, emit, open_streams, results_only, say
 
 COMMANDS = {
     "evaluate": "accuracy, attacks, certificates and a page for any network and images, in one command",
@@ -97,7 +97,7 @@ def _follows() -> bool:
 def _compute(command: Any) -> Any:
     """The result of a command; what the code of a network prints goes to standard error, and it ends no process."""
     try:
-        with contextlib.redirect_stdout(sys.stderr):
+        with results_only():
             return command.run()
     except SystemExit as stop:
         raise ValueError(f"a network or data set must not end the process, but its code did: {stop!r}") from stop

@@ -3,12 +3,13 @@
 Guarantee: whatever a file, a folder or a user's own code holds, the terminal gets printable characters only.
 """
 
+import contextlib
 import os
 import shlex
 import signal
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import FrameType
 
 from rhobust.formatting import printable, shorten
@@ -57,6 +58,21 @@ def catch_signals() -> None:
     caught = [one for one in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(one) is not signal.SIG_IGN]
     for each in caught:
         signal.signal(each, stop)
+
+
+@contextlib.contextmanager
+def results_only() -> Iterator[None]:
+    """Keep standard output for the result: what is printed meanwhile, by Python or past it, goes to standard error."""
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # a stream without a descriptor, or a closed one
+            if sys.stdout.fileno() == 1:
+                sys.stdout.flush()
+                kept = os.dup(1)
+                stack.callback(os.close, kept)
+                stack.callback(os.dup2, kept, 1)
+                os.dup2(2, 1)
+        stack.enter_context(contextlib.redirect_stdout(sys.stderr))
+        yield
 
 
 def emit(text: str) -> None:

@@ -46,7 +46,9 @@ def run_battery(folder: Path, certificates: int) -> int:
         )
     for alpha in sorted({cell.alpha for cell in cells}, reverse=True):
         chosen = [cell for cell in cells if cell.alpha == alpha]
-        total, false, above = (sum(getattr(cell, name) for cell in chosen) for name in ("certificates", "false", "above"))
+        total, false, above = (
+            sum(getattr(cell, name) for cell in chosen) for name in ("certificates", "false", "above")
+        )
         say(
             f"soundness at alpha {alpha:g}: {total} certificates, {false} radii above the truth ({false / total:.1e}),"
             f" {above} probabilities above the truth ({above / total:.1e})"

@@ -79,7 +79,6 @@ def add(
     truth: Truth = "half-space",
 ) -> None:
     """Put a network into the zoo."""
-    assert name not in ZOO, name
     verdicts: dict[str, Verdict] = {}
     for commands, one in (otherwise or {}).items():
         verdicts |= dict.fromkeys([commands] if isinstance(commands, str) else commands, one)

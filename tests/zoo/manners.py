@@ -306,4 +306,9 @@ add("own_call", Own)
 add("traced", lambda: torch.jit.trace(Plain(), torch.zeros(2, 1, 4, 4)), "either")
 add("compiled_by_the_user", lambda: torch.compile(Plain(), backend="eager"), "either")
 add("in_parallel", lambda: nn.DataParallel(Plain()), "either")
-add("a_spectral_norm", lambda: made_of(nn.utils.parametrizations.spectral_norm(nn.Conv2d(1, 1, 1))), "either", truth="unknown")
+add(
+    "a_spectral_norm",
+    lambda: made_of(nn.utils.parametrizations.spectral_norm(nn.Conv2d(1, 1, 1))),
+    "either",
+    truth="unknown",
+)

@@ -22,6 +22,7 @@ from rhobust import cli
 from rhobust.attacks import EOT, PGD
 from rhobust.certificates import SmoothedClassifier
 from rhobust.records import finished_records
+from rhobust.terminal import INTERNAL
 from tests.zoo.cases import BOUNDARY, CERTIFYING, CLASSES, COMMANDS, SIDE, Case, Plain
 
 SIGMA, ALPHA = 0.25, 1e-6
@@ -104,7 +105,16 @@ class Cage:
     def own(self, name: str, out: Path, weights: str = "plain") -> list[str]:
         """Options that name a network of the zoo."""
         file = self.folder / f"{weights}.safetensors"
-        return ["--model", f"tests.zoo.factory:{name}", "--weights", str(file), "--data", str(self.data), "--out", str(out)]
+        return [
+            "--model",
+            f"tests.zoo.factory:{name}",
+            "--weights",
+            str(file),
+            "--data",
+            str(self.data),
+            "--out",
+            str(out),
+        ]
 
     def settings(self, command: str) -> list[str]:
         """The smallest settings of a command."""
@@ -205,7 +215,7 @@ class Cage:
         if ran.code not in CODES[case.expected(command)]:
             yield f"exit code {ran.code}, expected {case.expected(command)}: {ran.err.strip()[-300:]}"
         lines = [line for line in ran.err.splitlines() if line.startswith("rhobust: ")]
-        if "Traceback" in ran.err or ran.code == cli_internal():
+        if "Traceback" in ran.err or ran.code == INTERNAL:
             self.counts.tracebacks += 1
             yield f"a traceback: {ran.err[-1500:]}"
         self.counts.refused += ran.code == 2
@@ -215,7 +225,9 @@ class Cage:
                 yield f"{len(lines)} lines of refusal and {len(ran.out)} characters of output"
             elif case.expected(command) == "refused" and case.says not in lines[0]:
                 yield f"the line does not say {case.says!r}: {lines[0][:300]}"
-            if finished := [one for kind in ("certify", "certify-shift") for one in finished_records(home / command, kind)]:
+            if finished := [
+                one for kind in ("certify", "certify-shift") for one in finished_records(home / command, kind)
+            ]:
                 yield f"refused, but {finished[0].path.name} is finished"
             return
         try:

@@ -1,10 +1,10 @@
 """Certificates against truths that are known analytically, by the API and by the command.
 
-A certificate is false if its radius is above the true radius of the smoothed classifier, or its class is another one. Its
-lower bound of the class's probability is false if it is above the true probability; a false radius implies that. Each is
-false with probability at most alpha, so the number of false ones among n is at most binomial(n, alpha) in distribution:
-the battery demands that none of its cells, and not their sum, exceeds it significantly (exact test, `LEVEL` over all
-cells), and that at alpha 1e-9 none is false at all.
+A certificate is false if its radius is above the true radius of the smoothed classifier, or its class is another one.
+Its lower bound of the class's probability is false if it is above the true probability; a false radius implies that.
+Each is false with probability at most alpha, so the number of false ones among n is at most binomial(n, alpha) in
+distribution: the battery demands that neither a cell nor their sum exceeds it significantly (exact test, `LEVEL` over
+all cells), and that at alpha 1e-9 none is false at all.
 """
 
 from collections.abc import Callable, Iterator

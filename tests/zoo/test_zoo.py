@@ -1,4 +1,4 @@
-"""Ill-behaved networks through every command: a part here, all of them in the slow tests and in `python -m tests.zoo`."""
+"""Ill-behaved networks through every command: a part here, all in the slow tests and in `python -m tests.zoo`."""
 
 import json
 import os
@@ -63,20 +63,28 @@ def test_every_network_through_every_command(cage, name):
     assert cage.check(ZOO[name]) == []
 
 
-def test_in_a_process_of_its_own_a_network_ends_nothing_and_prints_nothing(cage):
-    for name, code in (("exits_and_writes", 2), ("writes_to_the_file_descriptor", 0)):
-        home = cage.folder / "process" / name
-        arguments = cage.arguments(ZOO[name], "certify", home)
-        ran = subprocess.run(
-            [sys.executable, "-m", "rhobust", *arguments, "--limit", "2"],
-            cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"},
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        assert ran.returncode == code, ran.stderr
-        assert "Traceback" not in ran.stderr
-        assert ran.stderr.count("rhobust: ") == (code == 2)
-        assert ran.stdout == "" if code else json.loads(ran.stdout)["summary"]
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("writes_to_the_file_descriptor", 0),
+        pytest.param("exits_and_writes", 2, marks=pytest.mark.slow),
+        pytest.param("raises_broken_pipe", 2, marks=pytest.mark.slow),
+        pytest.param("recursion", 2, marks=pytest.mark.slow),
+        pytest.param("cheats_after_4_calls", 2, marks=pytest.mark.slow),
+    ],
+)
+def test_in_a_process_of_its_own(cage, name, code):
+    arguments = cage.arguments(ZOO[name], "certify", cage.folder / "process" / name)
+    ran = subprocess.run(
+        [sys.executable, "-m", "rhobust", *arguments, "--limit", "2"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert ran.returncode == code, ran.stderr
+    assert "Traceback" not in ran.stderr
+    assert ran.stderr.count("rhobust: ") == (code == 2)
+    assert ran.stdout == "" if code else json.loads(ran.stdout)["summary"]
