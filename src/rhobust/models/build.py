@@ -7,6 +7,7 @@ from typing import Literal, get_args
 import torch
 from torch import nn
 
+from rhobust.models.foreign import state_of
 from rhobust.models.networks import Normalised, cnn, cnn_small, resnet18, vgg16
 from rhobust.models.sources import FORMS, SOURCES, Normalisation, TakeLogits, build_network
 from rhobust.models.weights import fill_weights, match_names, read_weights
@@ -84,6 +85,6 @@ def start_from(model: nn.Module, weights: Path | str) -> nn.Module:
     """
     inner = model.network if isinstance(model, Normalised) else model
     inner = inner.network if isinstance(inner, TakeLogits) else inner
-    bare = match_names(read_weights(weights), inner.state_dict()) is not None
+    bare = match_names(read_weights(weights), state_of(inner)) is not None
     fill_weights(inner if bare else model, weights)
     return model
