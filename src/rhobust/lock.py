@@ -208,8 +208,8 @@ def owned(
 
 
 def tidy(lock: Path) -> None:
-    """Remove the lock of a process that was killed after it had finished its work."""
-    if lock.exists():
+    """Remove what processes left that were killed after the work was finished: a lock, or what one prepared."""
+    if lock.exists() or any(path.name.startswith(f".{lock.name}-") for path in lock.parent.iterdir()):
         with suppress(BusyError, OSError), owned(lock, lock):
             pass
 

@@ -3,16 +3,21 @@
 import json
 import subprocess
 import sys
-from dataclasses import dataclass
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import pytest
 
 from evaluation.killing import ENVIRONMENT, killed
+from rhobust import owner
 from rhobust.cli import run as cli
 from rhobust.evaluation import Evaluation, Untargeted, engine, run
+from rhobust.lock import BusyError, LostError
+from rhobust.owner import Holder
 from rhobust.progress import no_progress
-from rhobust.records import read_record
+from rhobust.records import RecordWriter, read_record
 from rhobust.training.distributed import Processes
 
 
@@ -24,6 +29,8 @@ class Double(Evaluation):
     promised: int = 2
     size: ClassVar[int] = 3
     blocks: ClassVar[list[list[int]]] = []
+    meanwhile: ClassVar[dict] = {}
+    """What happens before a block is computed, by its first example."""
 
     def resolve(self, target):
         return self
@@ -39,6 +46,7 @@ class Double(Evaluation):
 
     def rows(self, target, examples, progress):
         self.blocks.append(list(examples))
+        self.meanwhile.pop(examples[0], lambda: None)()
         yield from ({"index": index, "half": half, "value": 2 * index + half} for index in examples for half in (0, 1))
 
     def summarise(self, target, rows):
@@ -55,9 +63,12 @@ class Doubling:
     def asked(self):
         return [index for block in self.blocks for index in block]
 
-    def __call__(self, block=3):
+    def __call__(self, block=3, progress=no_progress, **options):
         Double.size, Double.blocks = block, self.blocks
-        return run(Double(), Untargeted(self.folder), progress=no_progress)
+        return run(Double(), Untargeted(self.folder), progress=progress, **options)
+
+    def writer(self):
+        return RecordWriter(self.folder, "double", "", Double().settings(Untargeted(self.folder)))
 
 
 class Alone(Processes):
@@ -101,6 +112,75 @@ def test_parts_of_killed_processes_are_taken_up_by_any_number(tmp_path, whole, m
     assert read_record(record.path) == record
     assert again() == record
     assert again.asked == [0, 3, 6, 9]
+
+
+def test_a_second_process_leaves_or_waits_and_continues_what_the_first_one_left(tmp_path, whole):
+    second, first, lines = Doubling(tmp_path), Doubling(tmp_path).writer(), []
+    with first.owned():
+        first.append(whole.rows[:8])
+        before = first.path.read_bytes()
+        with pytest.raises(BusyError, match="is writing it; wait for it"):
+            second()
+        assert first.path.read_bytes() == before
+        asked = threading.Event()
+        waiting = ThreadPoolExecutor(1).submit(
+            second, progress=lambda event: (lines.append(event), asked.set()), wait=True
+        )
+        assert asked.wait(60)
+        first.append(whole.rows[8:12])
+    assert waiting.result(60).rows == whole.rows
+    assert second.asked == [6, 7, 8, 9]
+    assert lines[0].startswith("waiting for ")
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == [whole.path.name]
+
+
+def test_who_waits_for_a_record_that_gets_finished_returns_it_unchanged(tmp_path, whole):
+    second, first = Doubling(tmp_path), Doubling(tmp_path).writer()
+    asked = threading.Event()
+    with first.owned():
+        waiting = ThreadPoolExecutor(1).submit(second, progress=lambda event: asked.set(), wait=True)
+        assert asked.wait(60)
+        first.append(whole.rows)
+        first.finish({"total": 190, "seconds": 1.0})
+        content = first.path.read_bytes()
+    assert waiting.result(60).summary == {"total": 190, "seconds": 1.0}
+    assert first.path.read_bytes() == content
+    assert second.asked == []
+
+
+def test_a_sleeper_that_wakes_after_another_machine_finished_stops_without_a_trace(tmp_path, whole, monkeypatch):
+    first, second = Doubling(tmp_path), Doubling(tmp_path)
+
+    def sleep():
+        (entry,) = first.writer().lock.iterdir()
+        elsewhere = replace(Holder.parse(entry.name), machine="0" * 8)
+        entry.rename(entry.with_name(elsewhere.name))
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, "LIMIT", -1.0)
+            second()
+        kept.append((tmp_path / whole.path.name).read_bytes())
+
+    kept = []
+    monkeypatch.setitem(Double.meanwhile, 6, sleep)
+    with pytest.raises(LostError, match="by another process while this one"):
+        first()
+    assert second.asked == [6, 7, 8, 9]
+    assert (tmp_path / whole.path.name).read_bytes() == kept[0]
+    assert read_record(tmp_path / whole.path.name).rows == whole.rows
+    assert len(list(tmp_path.iterdir())) == 2  # the record, and that of `whole`
+
+
+def test_a_part_that_another_process_still_writes_is_waited_for_or_left_alone(tmp_path, whole):
+    ours, part = Doubling(tmp_path), Doubling(tmp_path).writer().part("1-of-2")
+    with part.owned():
+        part.append(whole.rows[2:4])
+        with pytest.raises(BusyError, match=r"part-1-of-2 must have one writer"):
+            ours()
+        engine._merge(ours.writer(), range(10), 2)  # at the end, nobody waits for a process of an earlier evaluation
+        assert part.path.exists()
+    assert ours().rows == whole.rows
+    assert 1 not in ours.asked[1:]
+    assert not part.path.exists()
 
 
 def test_more_rows_than_promised_are_refused(tmp_path):

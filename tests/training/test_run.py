@@ -1,13 +1,19 @@
 """Run folders: a training that fails leaves the disk unchanged, and an invalid method is one line."""
 
 import math
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import pytest
 import torch
 from torch import nn
 
+from rhobust import owner
+from rhobust.lock import BusyError, LostError
 from rhobust.methods import Gaussian, Loss
+from rhobust.owner import Holder
 from rhobust.progress import no_progress
 from rhobust.training import TrainConfig, train
 
@@ -60,7 +66,7 @@ def trained(folder, resume=False, **change):
 
 
 def contents(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
 
 @pytest.mark.parametrize(("change", "error", "message"), REFUSED.values(), ids=REFUSED.keys())
@@ -143,3 +149,66 @@ def test_a_method_of_ones_own_that_cannot_train_is_one_line(method, message, tmp
             device="cpu",
             progress=no_progress,
         )
+
+
+def beside(folder, act):
+    """Train, and act beside it after the first epoch."""
+
+    def notify(event):
+        if event.done == 1:
+            act()
+
+    return train(CONFIG, folder, device=torch.device("cpu"), progress=notify)
+
+
+def test_a_second_training_in_a_folder_is_refused(tmp_path):
+    refused = []
+
+    def act():
+        before = contents(tmp_path / "run")
+        for options in ({}, {"resume": True}, {"epochs": 3}):
+            with pytest.raises(BusyError, match=rf"run must have one writer, but process {os.getpid()} on this mach"):
+                trained(tmp_path / "run", **options)
+            refused.append(options)
+        assert contents(tmp_path / "run") == before
+
+    run = beside(tmp_path / "run", act)
+    assert len(refused) == 3
+    assert [row["epoch"] for row in run.metrics()] == [1, 2]
+    assert "train.lock" not in contents(tmp_path / "run")
+
+
+def test_who_waits_for_a_training_gets_its_run(tmp_path):
+    waiting, lines, asked = [], [], threading.Event()
+
+    def act():
+        options = {
+            "device": torch.device("cpu"),
+            "wait": True,
+            "progress": lambda line: (lines.append(line), asked.set()),
+        }
+        waiting.append(ThreadPoolExecutor(1).submit(train, CONFIG, tmp_path / "run", **options))
+        assert asked.wait(60)
+
+    run = beside(tmp_path / "run", act)
+    before = contents(run.folder)
+    assert waiting[0].result(60) == run
+    assert contents(run.folder) == before
+    assert len(lines) == 1
+
+
+def test_a_training_that_slept_until_another_machine_finished_stops_without_a_trace(tmp_path, monkeypatch):
+    after = []
+
+    def act():
+        (entry,) = (tmp_path / "train.lock").iterdir()
+        entry.rename(entry.with_name(replace(Holder.parse(entry.name), machine="0" * 8).name))
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, "LIMIT", -1.0)
+            trained(tmp_path, resume=True)
+        after.append(contents(tmp_path))
+
+    with pytest.raises(LostError, match="taken over by another process"):
+        beside(tmp_path, act)
+    assert contents(tmp_path) == after[0]
+    assert sorted(after[0]) == ["config.json", "environment.json", "metrics.jsonl", "model.safetensors"]

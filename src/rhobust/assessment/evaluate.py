@@ -50,6 +50,7 @@ def evaluate(
     seed: int = 0,
     progress: ProgressCallback | None = None,
     trust: bool = False,
+    wait: bool = False,
 ) -> Assessment:
     """Evaluate a network in one call: accuracy, attacks, certificates, shift, corruptions, diagnosis and page.
 
@@ -74,6 +75,7 @@ def evaluate(
         seed: Random seed.
         progress: Progress callback; default: shown on stderr.
         trust: Run the code that a run folder names.
+        wait: If another process is writing a record, wait for it and continue from what it left.
     """
     if effort not in get_args(Effort):
         raise ValueError(f"effort must be one of {', '.join(get_args(Effort))}, got {effort!r}")
@@ -86,7 +88,8 @@ def evaluate(
         target = target if target.sigma is not None else replace(target, sigma=SIGMA)
     else:
         target = _live_target(model, images, labels, sigma, out, weights, mean, std, classes, name, place, seed)
-    return assess(target, effort=effort, title=title, seed=seed, progress=progress, weights_named=weights is not None)
+    named = weights is not None
+    return assess(target, effort=effort, title=title, seed=seed, progress=progress, weights_named=named, wait=wait)
 
 
 def _live_target(
@@ -146,12 +149,13 @@ def assess(
     seed: int,
     progress: ProgressCallback | None,
     weights_named: bool = True,
+    wait: bool = False,
 ) -> Assessment:
     """Evaluate a target and write its page: what `evaluate` does once the network and the data are there."""
     with progress_or_default(progress) as notify:
         records: list[Record] = []
         first = Accuracy(limit=min(1000, len(target.data)), stride=None, seed=seed)
-        records.append(run(first, target, progress=notify))
+        records.append(run(first, target, progress=notify, wait=wait))
         found = {one.quantity: one.value for one in measurements(records[0])}
         findings = diagnose_accuracy(
             target, accuracy=found[BASE], under_noise=found.get(UNDER_NOISE), weights_named=weights_named
@@ -161,7 +165,7 @@ def assess(
         evaluations = plan(target, effort, seconds_per_sample(target), seed)
         for number, evaluation in enumerate(evaluations, start=1):
             notify(f"{number} of {len(evaluations)}: {evaluation.kind} {evaluation.label}".rstrip())
-            records.append(run(evaluation, target, progress=notify))
+            records.append(run(evaluation, target, progress=notify, wait=wait))
     findings += diagnose_certificates(records)
     write_json(target.folder / DIAGNOSIS, {"findings": [vars(finding) for finding in findings]})
     result = Assessment(target.folder, tuple(records), tuple(findings), target.name, target.smoothing_sigma())

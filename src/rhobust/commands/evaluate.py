@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import tyro
 
 from rhobust.assessment import Effort, evaluate
-from rhobust.commands.options import Common, CommonOptions, record_document
+from rhobust.commands.options import Writing, WritingOptions, record_document
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Evaluate:
     """Random seed."""
     trust: bool = False
     """Run the code and read the files that a run folder names, whatever they are."""
-    common: CommonOptions = Common()
+    common: WritingOptions = Writing()
 
     def run(self) -> dict[str, Any]:
         if (self.run_folder is None) == (self.model is None):
@@ -69,6 +69,7 @@ class Evaluate:
             seed=self.seed,
             progress=self.common.progress,
             trust=self.trust,
+            wait=self.common.wait,
         )
         return {
             "report": str(result.page),
