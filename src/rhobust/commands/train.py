@@ -22,6 +22,8 @@ class Train:
     """Folder of the data sets; default: $RHOBUST_DATA, else a cache folder."""
     resume: bool = False
     """Continue an unfinished run in the folder."""
+    log: str | None = None
+    """Also hand each epoch's numbers to tensorboard:FOLDER, trackio:PROJECT, wandb:PROJECT or mlflow:EXPERIMENT."""
     common: WritingOptions = Writing()
 
     def run(self) -> dict[str, Any]:
@@ -35,6 +37,7 @@ class Train:
             resume=self.resume,
             progress=self.common.progress,
             wait=self.common.wait,
+            log=self.log,
         )
         return {"run": str(run.folder), "id": run.config.run_id, "model_hash": run.model_hash, "metrics": run.metrics()}
 

@@ -39,6 +39,7 @@ from rhobust.training.run import (
     save_weights,
 )
 from rhobust.training.step import CompiledStep, TrainingStep, learning_rate, make_optimizer, set_learning_rate
+from rhobust.training.trackers import LogCallback, check_tracker, numbers_of, tracker
 
 BATCH = 500
 ROBUST_IMAGES = 500
@@ -97,6 +98,7 @@ def train(
     resume: bool = False,
     progress: ProgressCallback | None = None,
     wait: bool = False,
+    log: LogCallback | str | None = None,
 ) -> Run:
     """Train a network into a run folder; a finished run of the same config is returned unchanged.
 
@@ -115,6 +117,8 @@ def train(
         resume: Continue an unfinished run in the folder.
         progress: Progress callback; default: progress bars on stderr.
         wait: If another process is training in the folder, wait for it and use what it left.
+        log: Where each epoch's numbers go: a function of the epoch and the numbers, or a tracker, `tensorboard:FOLDER`,
+            `trackio:PROJECT`, `wandb:PROJECT`, `mlflow:EXPERIMENT`; default: `metrics.jsonl` only.
 
     Raises:
         ValueError: The config does not fit the data or the folder, another process is training in it (`BusyError`), or
@@ -128,6 +132,8 @@ def train(
         tidy(out / LOCK)
         return run
     _check_method(config)
+    if isinstance(log, str):
+        check_tracker(log)
     with ExitStack() as stack:
         notify = stack.enter_context(progress_or_default(progress if processes.first else no_progress))
         owners: list[Ownership] = []
@@ -140,7 +146,10 @@ def train(
 
         processes.after_first(own)
         if not run.finished:  # another process may have finished it meanwhile
-            _train(run, device, root, processes, owners[0] if owners else None, notify)
+            if isinstance(log, str) or log is None:
+                spec = log if processes.first else None
+                log = stack.enter_context(tracker(spec, config.run_id, config_to_json(config)))
+            _train(run, device, root, processes, owners[0] if owners else None, notify, log)
     processes.wait()
     return run
 
@@ -152,6 +161,7 @@ def _train(
     processes: Processes,
     owner: Ownership | None,
     notify: ProgressCallback,
+    log: LogCallback,
 ) -> None:
     config = run.config
     data = load(config.data, "train", root=root, progress=notify)
@@ -167,6 +177,7 @@ def _train(
             if "accuracy_under_noise" in row:
                 note += f", under noise {row['accuracy_under_noise']:.3f}"
             notify(ProgressEvent(f"train {config.run_id}", row["epoch"], config.epochs, "epochs", note))
+            log(row["epoch"], numbers_of(row))
     if owner is not None:
         load_state(trainer.model, trainer.kept or trainer.deployed())
         save_weights(run, trainer.model, data, owner)
