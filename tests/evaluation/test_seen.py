@@ -268,7 +268,7 @@ def test_the_command_line_says_it(folder, digits, tmp_path, capsys):
     own = ["--data", str(tmp_path / "mixed.npz"), "--quiet"]
     shift = ["certify-shift", str(run_folder), "--draws", "5", "--eps", "0", "0.1", *own]
     assert rhobust.cli.run(shift) == 2
-    assert "2 of 20 of mixed.npz were trained on: pass unseen (--unseen)" in capsys.readouterr().err
+    assert "2 of 20 of mixed.npz were trained on: pass unseen to leave" in capsys.readouterr().err
     assert rhobust.cli.run([*shift, "--unseen"]) == 0
     assert "no test image was trained on" in capsys.readouterr().out
     assert rhobust.cli.run(["certify", str(run_folder), "--n", "100", *own]) == 0

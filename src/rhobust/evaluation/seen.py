@@ -27,7 +27,7 @@ def check_unseen(evaluation: Evaluation, target: Any) -> None:
     if found is not None and found[0]:
         labelled = target.pairs is not None and target.pairs.labels is not None
         name = target.pairs.name if labelled else target.data.name
-        remedy = "take these pairs out" if labelled else "pass unseen (--unseen) to leave them out"
+        remedy = "take these pairs out" if labelled else "pass unseen to leave them out"
         if evaluation.kind == "certify-shift":
             remedy += ", the estimator sample for a statement about these images alone"
         raise ValueError(
