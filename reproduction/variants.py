@@ -135,6 +135,11 @@ class SmoothadvSteady(SmoothAdv):
     agreement: float = 10.0
     copies: int = 2
 
+    def __post_init__(self) -> None:
+        # SmoothAdv needs two noise samples for its own regularization; here the copies are extra.
+        if self.copies < 2:
+            raise ValueError(f"copies must be >= 2 to agree, got {self.copies}")
+
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> Loss:
         drawn = DrawnNoise(rng.normal(x, self.draws))
         with frozen(model) as frozen_model:

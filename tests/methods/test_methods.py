@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from rhobust import attacks
 from rhobust.attacks.gradient import label_losses
-from rhobust.methods import ERM, NAL, STN, TRADES, WRM, AdversarialTraining, AnyMethod, Gaussian, SmoothAdv
+from rhobust.methods import ERM, NAL, STN, TRADES, WRM, AdversarialTraining, AnyMethod, Gaussian, SmoothAdv, SmoothMix
 from rhobust.methods.trades import divergence
 from rhobust.models.inference import CompiledCopy, WithEvalCopy
 from rhobust.noise import BatchNoise, ExampleNoise, stream
@@ -22,6 +22,8 @@ METHODS = [
     NAL(noise="shared"),
     NAL(noise="shared", agreement=10.0),
     NAL(inner="search", gamma=0.05),
+    SmoothAdv(agreement=10.0),
+    SmoothMix(one_step=True),
 ]
 NOISELESS = (ERM, AdversarialTraining, WRM)
 

@@ -64,6 +64,11 @@ def squared_distance(worst: Tensor, x: Tensor) -> Tensor:
     return (worst - x).flatten(1).square().sum(1)
 
 
+def class_of(y: Tensor) -> Tensor:
+    """The class of each label, `(n,)`; of probabilities the largest."""
+    return y if y.dim() == 1 else y.argmax(1)
+
+
 def penalised_step(centre: Tensor, gamma: float, size: float) -> StepRule:
     """Damped ascent on l(x) - gamma ||x - centre||^2 from the gradient of l: step k = 0, 1, ... is size / sqrt(k + 1).
 

@@ -9,7 +9,8 @@ from typing import Any
 from rhobust.formatting import format_distance
 from rhobust.report.runs import PageRun
 
-_NAMES = {"gaussian": "Gaussian", "smoothadv": "SmoothAdv", "trades": "TRADES"}
+_NAMES = {"gaussian": "Gaussian", "smoothadv": "SmoothAdv", "consistency": "Consistency", "smoothmix": "SmoothMix"}
+"""Names of methods that are not written in capitals."""
 _SOLVERS = {"paper": "the paper’s solver", "search": "best iterate"}
 """Inner solvers that are not the default."""
 _SYMBOLS = {"sigma": "σ", "gamma": "γ", "eps": "ε", "beta": "β", "lam": "λ"}
