@@ -27,6 +27,8 @@ LARGEST = 2 << 30
 """Bytes that an archive may hold, unpacked."""
 MOST = 20_000
 """Files that an archive may hold."""
+_PIECE = 1 << 16
+"""Bytes that are read at once after the last file."""
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,+=-]*")
 """A folder or file in an archive: no separator, no leading dot, no leading dash."""
 
@@ -97,7 +99,8 @@ def unpack(archive: Path, folder: Path, run: str | None = None) -> list[Path]:
         with (
             open_regular(archive) as packed,
             lzma.open(packed) as raw,
-            tarfile.open(fileobj=cast("IO[bytes]", _Limited(raw, archive)), mode="r|") as tar,
+            _Limited(raw, archive) as limited,
+            tarfile.open(fileobj=cast("IO[bytes]", limited), mode="r|") as tar,
         ):
             for number, member in enumerate(tar, start=1):
                 if number > MOST:
@@ -112,6 +115,9 @@ def unpack(archive: Path, folder: Path, run: str | None = None) -> list[Path]:
                     assert content is not None  # a regular file
                     with (runs[name] / file).open("xb") as target:
                         shutil.copyfileobj(content, target)
+            # The tar file ends before the compressed one does, whose last checksums must be read too.
+            while limited.read(_PIECE):
+                pass
     except FileExistsError as error:
         raise ValueError(f"{archive} must hold every file once, got {error.filename} twice") from None
     except (tarfile.TarError, lzma.LZMAError, EOFError) as error:

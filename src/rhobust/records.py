@@ -19,6 +19,7 @@ from typing import Any
 
 from rhobust.files import open_regular, parse_json, read_file, unzip, write_whole
 from rhobust.lock import LostError, Ownership, identity, owned
+from rhobust.sealed import is_broken, seal
 
 Row = dict[str, Any]
 PLAIN, COMPRESSED = ".jsonl", ".jsonl.gz"
@@ -96,9 +97,9 @@ def record_paths(folder: Path | str, kind: str = "*") -> list[Path]:
 
 
 def compress(path: Path, folder: Path) -> Path:
-    """Write a finished record, compressed, into a folder; equal records give equal files."""
+    """Write a finished record, compressed, into a folder; equal records give equal files, and any change shows."""
     target = folder / path.name.replace(PLAIN, COMPRESSED)
-    write_whole(target, gzip.compress(path.read_bytes(), mtime=0))
+    write_whole(target, seal(path.read_bytes()))
     return target
 
 
@@ -170,7 +171,11 @@ def _record(path: Path, content: bytes) -> Record:
 def _content(path: Path) -> bytes:
     try:
         content = read_file(path, own=True)
-        return unzip(content, path) if path.suffix == ".gz" else content
+        if path.suffix != ".gz":
+            return content
+        if is_broken(content):
+            raise ValueError(f"{path} must be as it was compressed, but it was changed")
+        return unzip(content, path)
     except FileNotFoundError:
         raise ValueError(f"{path} must exist, but there is no such file") from None
     except ValueError as error:
