@@ -198,13 +198,15 @@ def write_losses(folder: Path, *, attacked: bool = True, crossing: bool = False,
     return writer.path
 
 
-def write_measured(folder: Path, *, labelled: bool = True, network: bool = True, after: int = 1) -> Path:
-    """A measured change of 30 pairs, with a network's wrong votes before it and where they have labels after it."""
+def write_measured(
+    folder: Path, *, labelled: bool = True, network: bool = True, after: int = 1, pairs: int = 30
+) -> Path:
+    """A measured change of some pairs, with a network's wrong votes before it and where they have labels after it."""
     settings = {"pairs": "before and after", "alpha": 0.001, "limit": None, "stride": 1, "seed": 0}
     if network:
         settings |= {"draws": 10, "sigma": 0.25, "noise": "grid", "points": "before" if labelled else "test data"}
     writer = RecordWriter(folder, "measure-shift", "", settings)
-    distances = np.random.default_rng(0).uniform(0, 0.04, 30).tolist()
+    distances = np.random.default_rng(0).uniform(0, 0.04, pairs).tolist()
     rows = [{"index": i, "distance": distance} for i, distance in enumerate(distances)]
     for row in rows if network else ():
         row |= {"label": 0, "errors": 1, "draws": 10} | ({"errors_after": after} if labelled else {})

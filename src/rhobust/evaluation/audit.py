@@ -186,7 +186,8 @@ def audit_file(path: Path | str, **options: Any) -> Row:
             return audit_record(path, **options)
         problems = [*_digest(record), *_header(record)]
         if not problems and kind in READERS and record.summary is not None:
-            problems += _refused(record, lambda: measurements(record))
+            with _reading(record):
+                problems += _refused(record, lambda: measurements(record))
     except (DamagedRecordError, OSError) as error:
         problems = [f"it cannot be read: {error}"]
     nothing = {"finished": False, "examples": 0, "redrawn": 0, "draws": 0, "seed": None, "found_from": None}
