@@ -29,6 +29,7 @@ from rhobust.evaluation import Accuracy as Accuracy
 from rhobust.evaluation import Attack as Attack
 from rhobust.evaluation import Certify as Certify
 from rhobust.evaluation import CertifyShift as CertifyShift
+from rhobust.evaluation import Corruptions as Corruptions
 from rhobust.evaluation import Evaluation as Evaluation
 from rhobust.evaluation import MeasureShift as MeasureShift
 from rhobust.evaluation import Target as Target

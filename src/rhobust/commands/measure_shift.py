@@ -1,6 +1,6 @@
 """rhobust measure-shift."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,8 +15,9 @@ from rhobust.commands.options import (
     record_document,
 )
 from rhobust.commands.target import FLAT, TargetOptions
-from rhobust.data import Pairs, load_pairs, pair_distances
+from rhobust.data import CORRUPTIONS, SEVERITIES, Pairs, load_pairs, pair_distances
 from rhobust.evaluation import (
+    Corruptions,
     Evaluation,
     MeasureDistance,
     MeasureShift,
@@ -25,7 +26,7 @@ from rhobust.evaluation import (
     distance_summary,
     run,
 )
-from rhobust.formatting import format_interval, format_number
+from rhobust.formatting import format_confidence, format_interval, format_number
 
 
 @dataclass(frozen=True)
@@ -41,13 +42,19 @@ class MeasureShiftCommand:
     """Measure how far a change moves images, and certify the accuracy of a network after it.
 
     BEFORE and AFTER hold the same images before and after re-encoding, resizing, denoising, another sensor: two
-    folders, paired by name without suffix, or two .npy or .npz files, paired by place.
+    folders, paired by name without suffix, or two .npy or .npz files, paired by place. With --corruptions the changes
+    are built in: rhobust measure-shift RUN --corruptions.
     """
 
-    before: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="BEFORE")]
-    """The images before the change; in one subfolder per class, or with y in the .npz file, they have labels."""
-    after: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="AFTER")]
+    before: Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="BEFORE")] = None
+    """The images before the change; in one subfolder per class, or with y in the .npz file, they have labels. With
+    --corruptions: the run folder."""
+    after: Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="AFTER")] = None
     """The same images after the change."""
+    corruptions: tuple[str, ...] | None = None
+    """Measure common corruptions of the run's test data instead: their names, or none for all of them."""
+    severities: tuple[int, ...] = SEVERITIES
+    """Severities of the corruptions, out of 1 to 5."""
     labels: Path | None = None
     """Class numbers of images in arrays, an .npy file. Without labels the run's test data are certified."""
     network: Annotated[NetworkOptions, FLAT] = field(default_factory=NetworkOptions)
@@ -56,11 +63,23 @@ class MeasureShiftCommand:
 
     def run(self) -> dict[str, Any]:
         self.network.check()
+        if self.corruptions is not None:
+            return self._corruptions(self.corruptions)
+        if self.before is None or self.after is None:
+            raise ValueError("the images before and after a change must be given, or a run folder with --corruptions")
         if self.network.run is None and self.network.model is None:
             return self._distances()
         target = self.network.target(self.common)
         pairs = self._pairs(channels=target.data.shape[0])
         return self._run(self.evaluation, target.with_pairs(pairs))
+
+    def _corruptions(self, names: tuple[str, ...]) -> dict[str, Any]:
+        if self.after is not None or self.labels is not None or (self.before and self.network.run):
+            raise ValueError("--corruptions must come with one run folder, got other images or labels too")
+        shared = {one.name: getattr(self.evaluation, one.name) for one in fields(self.evaluation)}
+        evaluation = Corruptions(corruptions=names or tuple(CORRUPTIONS), severities=self.severities, **shared)
+        network = self.network if self.before is None else replace(self.network, run=self.before)
+        return self._run(evaluation, network.target(self.common))
 
     def _distances(self) -> dict[str, Any]:
         """What needs no network: the distances alone."""
@@ -80,10 +99,16 @@ class MeasureShiftCommand:
         return record_document(run(evaluation, target, progress=self.common.progress, wait=self.common.wait))
 
     def _pairs(self, channels: int | None) -> Pairs:
+        assert self.before is not None
+        assert self.after is not None
         return load_pairs(self.before, self.after, labels=self.labels, channels=channels, progress=self.common.progress)
 
     def show(self, result: dict[str, Any]) -> None:
         summary = result["summary"]
+        if result["kind"] == "corruptions":
+            _show_corruptions(summary, result["settings"])
+            print(result["record"])
+            return
         shift, certificate = summary["shift"], summary.get("certificate")
         rows = [
             [name, distance, format_number(shift[key], 4, "up")]
@@ -110,6 +135,36 @@ class MeasureShiftCommand:
             print_warnings(summary.get("warnings", []))
         if result["record"] is not None:
             print(result["record"])
+
+
+def _show_corruptions(summary: dict[str, Any], settings: dict[str, Any]) -> None:
+    smoothed = "noisy" in summary["clean"]
+    start: dict[str, Any] = {"corruption": "none", "severity": "", "eps": 0.0, "eps_capped": 0.0, **summary["clean"]}
+    rows = []
+    for point in [start, *summary["table"]]:
+        eps = [format_number(point[key], 3, "up") for key in ("eps", "eps_capped")]
+        row = [
+            point["corruption"],
+            str(point["severity"]),
+            *eps,
+            format_number(point["base"]["accuracy"], 3, "nearest"),
+        ]
+        if smoothed:
+            certified = point.get("certified_accuracy")
+            interval = format_interval(point["noisy"]["low"], point["noisy"]["high"], 3)
+            shown = format_number(point["noisy"]["accuracy"], 3, "nearest")
+            row += [shown, interval, "" if certified is None else format_number(certified, 3, "down")]
+        rows.append(row)
+    columns = ["corruption", "severity", "eps (W2)", "at most", "base network"]
+    print_table([*columns, *(["one noisy vote", "95%", "certified"] if smoothed else [])], rows)
+    if smoothed:
+        print(
+            f"With probability {format_confidence(settings['alpha'])} over images and noise all certified accuracies"
+            " hold at once, each also for every other change that moves images no further."
+        )
+    else:
+        print("nothing is certified: pass --sigma, the noise of the smoothed classifier")
+    print_warnings(summary.get("warnings", []))
 
 
 COMMAND = MeasureShiftCommand

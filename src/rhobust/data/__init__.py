@@ -1,6 +1,12 @@
 """Data sets: download, verification, loading, batches and augmentation."""
 
 from rhobust.data.content import ImageSet as ImageSet
+from rhobust.data.corruptions import CORRUPTIONS as CORRUPTIONS
+from rhobust.data.corruptions import SEVERITIES as SEVERITIES
+from rhobust.data.corruptions import Corruption as Corruption
+from rhobust.data.corruptions import check_corruptions as check_corruptions
+from rhobust.data.corruptions import corrupt as corrupt
+from rhobust.data.corruptions import corruption_block as corruption_block
 from rhobust.data.dataset import Dataset as Dataset
 from rhobust.data.dataset import DatasetCheck as DatasetCheck
 from rhobust.data.dataset import Split as Split

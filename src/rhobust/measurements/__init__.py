@@ -24,6 +24,8 @@ from rhobust.measurements.quantities import AFTER as AFTER
 from rhobust.measurements.quantities import ALL_AT_ONCE as ALL_AT_ONCE
 from rhobust.measurements.quantities import AVERAGE_RADIUS as AVERAGE_RADIUS
 from rhobust.measurements.quantities import BASE as BASE
+from rhobust.measurements.quantities import BASE_AFTER as BASE_AFTER
+from rhobust.measurements.quantities import BASE_BEFORE as BASE_BEFORE
 from rhobust.measurements.quantities import BEFORE as BEFORE
 from rhobust.measurements.quantities import CERTIFIED as CERTIFIED
 from rhobust.measurements.quantities import CERTIFIED_AFTER as CERTIFIED_AFTER

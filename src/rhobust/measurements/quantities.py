@@ -27,6 +27,8 @@ CHANGE = "distance of the change"
 BEFORE = "accuracy before the change"
 AFTER = "accuracy after the change"
 CERTIFIED_AFTER = "certified accuracy after the change"
+BASE_BEFORE = "accuracy of the base network before the change"
+BASE_AFTER = "accuracy of the base network after the change"
 LABEL_VOTES = "votes for the label"
 """Known of single images only: `outcomes`."""
 
@@ -50,7 +52,8 @@ class Measurement:
     status: Status
     detail: Mapping[str, Any] = field(default_factory=dict)
     """What only some have. Robust accuracy: `undecided`, `least`, `most` of votes that are not significant, and
-    `target`, the network that a transfer attack is tested on. Shift: `cost`, `classifier`, `baseline` (whose bound)."""
+    `target`, the network that a transfer attack is tested on. Shift: `cost`, `classifier`, `baseline` (whose bound).
+    Common corruptions: `corruption`, `severity` and its `level`."""
 
     @property
     def direction(self) -> Direction:

@@ -7,6 +7,7 @@ from pathlib import Path
 from rhobust.formatting import format_distance
 from rhobust.measurements.certified import unproved_rows
 from rhobust.measurements.checks import check_curve, check_number, integer, nonnegative, numbered_rows, summary_points
+from rhobust.measurements.corruptions import read_corruptions
 from rhobust.measurements.counting import (
     base_accuracy,
     by_radius,
@@ -219,6 +220,7 @@ READERS: dict[str, Callable[[Record, Sequence[float] | None], Iterator[Measureme
     "certify": _certify,
     "certify-shift": read_shift,
     "curves": read_losses,
+    "corruptions": read_corruptions,
     "measure-shift": read_measured,
     "transfer": _transfer,
 }

@@ -53,7 +53,7 @@ def contradictions(records: Sequence[Record], found: Sequence[Sequence[Measureme
         if pair.refuted > pair.allowed
     ]
     for place, record in enumerate(records):
-        if record.kind in ("certify-shift", "curves", "measure-shift"):
+        if record.kind in ("certify-shift", "corruptions", "curves", "measure-shift"):
             lines += _contradicts_itself(record, measurements(record) if found is None else found[place])
     return lines
 
@@ -157,6 +157,11 @@ def _refutes(row: Row, proved: float | None) -> bool:
 def _contradicts_itself(record: Record, found: Sequence[Measurement]) -> Iterator[str]:
     """What a certificate for distributions proves that its own measurements deny."""
     name = record.path.name
+    if record.kind == "corruptions":
+        for one in found:
+            if one.quantity == CERTIFIED_AFTER:
+                yield from _above(name, [one, *(other for other in found if other.detail == one.detail)])
+        return
     values = {one.quantity: one.value for one in found}
     # The certificate of one noisy prediction starts from its accuracy; other classifiers may be better.
     shifts = [one.value for one in found if one.quantity == SHIFT and one.detail["classifier"] == "randomised"]
@@ -169,6 +174,12 @@ def _contradicts_itself(record: Record, found: Sequence[Measurement]) -> Iterato
     if crossed := [eps for eps in upper if eps is not None and lower.get(eps, 0.0) > upper[eps] + 1e-9]:
         where = ", ".join(map(format_distance, crossed))
         yield f"{name} has an attack that reaches more than the certified loss at eps {where}"
+    yield from _above(name, found)
+
+
+def _above(name: str, found: Sequence[Measurement]) -> Iterator[str]:
+    """A certified accuracy after a change that is above the measured one."""
+    values = {one.quantity: one.value for one in found}
     if AFTER in values and values.get(CERTIFIED_AFTER, 0.0) > values[AFTER] + 1e-9:
         yield (
             f"{name} certifies an accuracy of {format_percent(values[CERTIFIED_AFTER], 'nearest')}% after a change,"

@@ -8,6 +8,7 @@ from rhobust.measurements import (
     AFTER,
     ALL_AT_ONCE,
     AVERAGE_RADIUS,
+    BASE_AFTER,
     CERTIFIED,
     CERTIFIED_AFTER,
     COMPARABLE,
@@ -174,6 +175,17 @@ def _of_measured(_: PageRun, record: PageRecord, __: Mapping[str, str]) -> Numbe
             yield f"{name} after the change ({record.settings.get('pairs', 'a measured change')})", "eps", number
 
 
+def _of_corruptions(_: PageRun, record: PageRecord, __: Mapping[str, str]) -> Numbers:
+    names = {
+        CERTIFIED_AFTER: "Certified accuracy",
+        AFTER: "Accuracy of one noisy prediction",
+        BASE_AFTER: "Base network",
+    }
+    for quantity, name in names.items():
+        for number in record.curve(quantity):
+            yield f"{name} after {number.detail['corruption']}, severity {number.detail['severity']}", "eps", number
+
+
 def _of_transfer(run: PageRun, record: PageRecord, labels: Mapping[str, str]) -> Numbers:
     names = {**target_names(record), **labels}
     for number in record.curve(ROBUST):
@@ -188,6 +200,7 @@ _NUMBERS: dict[str, Callable[[PageRun, PageRecord, Mapping[str, str]], Numbers]]
     "certify-shift": _of_shift,
     "losses": _of_losses,
     "measure-shift": _of_measured,
+    "corruptions": _of_corruptions,
     "transfer": _of_transfer,
 }
 

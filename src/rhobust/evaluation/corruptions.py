@@ -1,0 +1,118 @@
+"""Common corruptions: how far they shift the data, what accuracy is left, and what is certified."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Self
+
+from rhobust.certificates import (
+    Dtype,
+    Smoothing,
+    count_errors,
+    native_dtype,
+    noise_kind,
+)
+from rhobust.data import CORRUPTIONS, SEVERITIES, check_corruptions, corrupt, corruption_block, pair_distances, to_unit
+from rhobust.evaluation.attack import check_increasing
+from rhobust.evaluation.base import Evaluation
+from rhobust.evaluation.shift import check_target
+from rhobust.evaluation.sweep import Predictor
+from rhobust.evaluation.target import Target
+from rhobust.measurements.corruptions import CLEAN, corruption_summary
+from rhobust.noise import ExampleNoise
+from rhobust.progress import ProgressCallback
+from rhobust.records import Row
+from rhobust.settings import AUTO, check_at_least, check_level
+
+
+@dataclass(frozen=True, kw_only=True)
+class Corruptions(Evaluation):
+    """Measure the accuracy under common corruptions at five severities, and certify it where the bound reaches.
+
+    Of each corruption and severity: how far it shifts the test images (eps, which bounds the W2 distance), the accuracy
+    of the base network, and, for a target with smoothing noise, the accuracy of one noisy vote and its certificate. A
+    row is one image under one corruption; the first row of an image is the unchanged one.
+
+    Guarantee: with probability at least 1 - alpha, all certified accuracies of the summary hold at once, each for the
+    corruption and for every other change that moves images no further.
+    """
+
+    kind: ClassVar[str] = "corruptions"
+
+    corruptions: tuple[str, ...] = tuple(CORRUPTIONS)
+    """Names of corruptions; default: all that are built in."""
+    severities: tuple[int, ...] = SEVERITIES
+    """Increasing severities out of 1 to 5."""
+    draws: int = 20
+    """Noise samples per image; more are needed as eps / sigma grows."""
+    alpha: float = 1e-3
+    """Probability that one of the statements is false."""
+    dtype: Dtype | None = field(default=None, metadata=AUTO)
+    """Arithmetic of the network, part of what is certified; default: float32, with TF32 convolutions on a GPU."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "corruptions", check_corruptions(self.corruptions))
+        severities = tuple(int(one) for one in check_increasing("severities", self.severities))
+        if not set(severities) <= set(SEVERITIES) or severities != tuple(self.severities):
+            raise ValueError(f"severities must be whole numbers in 1..5, got {', '.join(map(str, self.severities))}")
+        object.__setattr__(self, "severities", severities)
+        if not self.corruptions:
+            raise ValueError(f"corruptions must name at least one of {', '.join(CORRUPTIONS)}, got none")
+        check_at_least(1, self, "draws")
+        check_level(self.alpha)
+
+    @property
+    def cells(self) -> list[tuple[str, int]]:
+        """Every corruption at every severity."""
+        return [(name, severity) for name in self.corruptions for severity in self.severities]
+
+    def resolve(self, target: Target) -> Self:
+        return replace(super().resolve(target), dtype=self.dtype or native_dtype(target.device))
+
+    def derived(self, target: Target) -> Row:
+        return {
+            "levels": [CORRUPTIONS[name].levels[severity - 1] for name, severity in self.cells],
+            "classifier": "randomised",
+            "noise": noise_kind(target.data.images),
+            "dimension": math.prod(target.data.shape),
+            "dtype": self.dtype,
+        }
+
+    def block(self, target: Target) -> int:
+        return min(100, corruption_block(target.data.shape))
+
+    def rows_per_example(self, target: Target) -> int:
+        return 1 + len(self.cells)
+
+    def rows(self, target: Target, examples: Sequence[int], progress: ProgressCallback) -> Iterator[Row]:
+        examples = list(examples)
+        data = target.data.select(examples)
+        labels, predictor = data.labels.tolist(), Predictor(target, "base", 1)
+        if target.sigma is not None:
+            check_target(target, Smoothing(target.sigma, data.num_classes, dtype=self.dtype or "float32"))
+        found: dict[int, list[Row]] = {index: [] for index in examples}
+        for name, severity in [CLEAN, *self.cells]:
+            images = data.images
+            if severity:
+                # One purpose for all severities: the same noise, only stronger.
+                images = corrupt(images, name, severity, rng=ExampleNoise(self.seed, f"corruption:{name}", examples))
+            distances = pair_distances(data.images, images).tolist()
+            here = images.to(target.device)
+            predictions = predictor.predict(to_unit(here), labels, examples, self.seed, "corruption")
+            columns: list[Row] = [{"prediction": one["prediction"]} for one in predictions]
+            if target.sigma is not None:
+                smoothing = Smoothing.for_images(here, target.sigma, data.num_classes, seed=self.seed, dtype=self.dtype)
+                errors = count_errors(
+                    target.model, here, data.labels.to(target.device), smoothing, indices=examples, draws=self.draws
+                )
+                for column, wrong in zip(columns, errors.tolist(), strict=True):
+                    column |= {"errors": wrong, "draws": self.draws}
+            for index, label, distance, column in zip(examples, labels, distances, columns, strict=True):
+                cell = {"corruption": name, "severity": severity, "distance": distance}
+                found[index].append({"index": index, "label": label, **cell, **column})
+        yield from (row for rows in found.values() for row in rows)
+
+    def summarise(self, target: Target, rows: list[Row]) -> Row:
+        found = corruption_summary(rows, self.settings(target), math.prod(target.data.shape))
+        return {**found, "warnings": target.sigma_warnings()}

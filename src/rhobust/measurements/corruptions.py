@@ -1,0 +1,113 @@
+"""Records of common corruptions: what their rows prove, and their measurements."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rhobust.measurements.checks import integer, nonnegative, numbered_rows, summary_points
+from rhobust.measurements.quantities import AFTER, BASE_AFTER, BASE_BEFORE, BEFORE, CERTIFIED_AFTER, CHANGE, Measurement
+from rhobust.measurements.shifts import SUMMARIES, prove
+from rhobust.proofs.measured_shift import MeasuredCertificate, MeasuredShift, accuracy_under_noise
+from rhobust.records import Record, Row
+from rhobust.stats import share
+
+CLEAN = ("none", 0)
+"""Corruption and severity of the rows of unchanged images."""
+REACH = 6.0
+"""In units of sigma: where 99% of the images are perturbed by more, nothing is certified, and it is not tried."""
+_SHIFT = ("eps", "mean_distance", "largest_distance", "eps_capped", "eps_upper")
+
+
+def corruption_summary(rows: Sequence[Row], settings: Mapping[str, Any], dimension: int) -> Row:
+    """What the rows of corruptions prove: of each corruption and severity the shift, accuracies, and a certificate.
+
+    Guarantee: with probability at least 1 - alpha all certified accuracies hold at once (union bound over the table).
+
+    Args:
+        rows: Those of the record.
+        settings: Those of the record; without a sigma nothing is certified.
+        dimension: Numbers per image.
+    """
+    cells = _cells(rows)
+    names = [(name, severity) for name in settings["corruptions"] for severity in settings["severities"]]
+    each = settings["alpha"] / len(names)
+    sigma: float | None = settings["sigma"]
+    errors = np.array([row.get("errors", 0) for row in cells[CLEAN]])
+    table: list[Row] = []
+    for (name, severity), level in zip(names, settings["levels"], strict=True):
+        here = cells[name, severity]
+        distances = np.array([row["distance"] for row in here])
+        shift = MeasuredShift.from_distances(distances, dimension=dimension, alpha=each)
+        point: Row = {"corruption": name, "severity": severity, "level": level}
+        point |= {key: getattr(shift, key) for key in _SHIFT}
+        if sigma is not None:
+            # Where a smaller shift of the same kind has no certificate, a larger one is not tried.
+            known = [one for one in table if one["corruption"] == name and one["eps"] <= point["eps"]]
+            hopeless = any(one["certified_accuracy"] == 0 for one in known)
+            hopeless |= bool(np.quantile(distances, 0.01) > REACH * sigma)
+            point["certified_accuracy"] = 0.0 if hopeless else _certified(errors, distances, settings, dimension, each)
+        table.append({**point, **_accuracies(here)})
+    return {"dimension": dimension, "clean": _accuracies(cells[CLEAN]), "table": table}
+
+
+def _certified(
+    errors: np.ndarray, distances: np.ndarray, settings: Mapping[str, Any], dimension: int, alpha: float
+) -> float:
+    return MeasuredCertificate.from_counts(
+        errors,
+        distances,
+        draws=settings["draws"],
+        sigma=settings["sigma"],
+        dimension=dimension,
+        alpha=alpha,
+        seed=settings["seed"],
+        noise=settings["noise"],
+    ).certified_accuracy
+
+
+def _cells(rows: Sequence[Row]) -> dict[tuple[str, int], list[Row]]:
+    """The rows of each corruption and severity."""
+    cells: dict[tuple[str, int], list[Row]] = {}
+    for row in rows:
+        cells.setdefault((row["corruption"], row["severity"]), []).append(row)
+    return cells
+
+
+def _accuracies(rows: Sequence[Row]) -> Row:
+    """Accuracy of the base network, and of one noisy vote where there are votes, with their 95% intervals."""
+    found: Row = {"base": share(sum(row["prediction"] == row["label"] for row in rows), len(rows)).as_row()}
+    if "errors" in rows[0]:
+        found["noisy"] = accuracy_under_noise(np.array([row["errors"] for row in rows]), rows[0]["draws"])
+    return found
+
+
+def read_corruptions(record: Record, _: Sequence[float] | None) -> Iterator[Measurement]:
+    """Of unchanged images and of each corruption: its size, the accuracies, and what is certified."""
+    for number, row in numbered_rows(record):
+        for key in ("label", "severity", "prediction"):
+            integer(row, key, number)
+        nonnegative(row, "distance", number)
+    found = prove(record)
+    indices = [sorted(row["index"] for row in rows) for rows in _cells(record.rows).values()]
+    if len(indices) != 1 + len(found["table"]) or any(here != sorted(set(indices[0])) for here in indices):
+        raise ValueError(f"{record.path} must have one row per example, corruption and severity, but it has not")
+    yield from _measured(found["clean"], 0.0, {}, BASE_BEFORE, BEFORE)
+    for ours, theirs in zip(found["table"], summary_points(record, "table"), strict=True):
+        detail = {key: ours[key] for key in ("corruption", "severity", "level")}
+        eps, n = ours["eps"], ours["base"]["n"]
+        yield Measurement(CHANGE, None, eps, None, None, n, "estimate", detail)
+        yield from _measured(ours, eps, detail, BASE_AFTER, AFTER)
+        if "certified_accuracy" in ours:
+            value = min(one["certified_accuracy"] for one in (ours, theirs))
+            yield Measurement(CERTIFIED_AFTER, eps, value, None, None, n, "proved", detail)
+
+
+def _measured(point: Row, eps: float, detail: Row, base: str, noisy: str) -> Iterator[Measurement]:
+    for quantity, key in ((base, "base"), (noisy, "noisy")):
+        if key in point:
+            accuracy, low, high, n = (point[key][name] for name in ("accuracy", "low", "high", "n"))
+            yield Measurement(quantity, eps, accuracy, low, high, n, "estimate", detail)
+
+
+SUMMARIES["corruptions"] = corruption_summary
