@@ -10,10 +10,10 @@ from torch import nn
 SIDE, CLASSES = 4, 3
 BOUNDARY = 2040.5
 """The plain network's classes meet where the 16 pixels, as integers from 0 to 255, add up to this."""
-COMMANDS = ("train", "attack", "certify", "certify-shift", "curves", "predict", "audit", "transfer")
-CERTIFYING = ("certify", "certify-shift", "curves", "predict", "audit")
+COMMANDS = ("train", "attack", "certify", "certify-shift", "curves", "predict", "audit", "transfer", "evaluate")
+CERTIFYING = ("certify", "certify-shift", "curves", "predict", "audit", "evaluate")
 """Commands that need a function of one input."""
-GRADIENTS = ("train", "attack", "curves", "transfer")
+GRADIENTS = ("train", "attack", "curves", "transfer", "evaluate")
 """Commands that need a gradient."""
 
 Verdict = Literal["works", "refused", "either", "differs"]

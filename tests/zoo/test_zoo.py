@@ -19,7 +19,7 @@ PART = {
     "raises_system_exit_0": ("predict", "attack"),
     "raises_broken_pipe": ("certify-shift",),
     "raises_runtime_error_empty": ("train", "certify"),
-    "raises_stop_iteration": ("certify", "curves"),
+    "raises_stop_iteration": ("certify", "evaluate"),
     "raises_own_base_error": ("transfer",),
     "raises_at_call_9": ("certify",),
     "raises_in_the_gradient": ("attack", "train"),

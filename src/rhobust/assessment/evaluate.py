@@ -17,6 +17,7 @@ from rhobust.evaluation.target import fit_classes
 from rhobust.files import read_json, write_json
 from rhobust.measurements import BASE, UNDER_NOISE, measurements
 from rhobust.models import Normalised, load_model
+from rhobust.models.foreign import move_to
 from rhobust.models.inference import output_width
 from rhobust.models.sources import take_logits
 from rhobust.noise import stream
@@ -123,7 +124,7 @@ def _live_target(
     else:
         called = name or str(model)
         network = load_model(str(model), weights, num_classes=data.num_classes, mean=mean, std=std)
-    network = take_logits(network.to(device), to_unit(data.images[:1].to(device)))
+    network = take_logits(move_to(device, network), to_unit(data.images[:1].to(device)))
     data = fit_classes(data, output_width(network, data.images[:1].to(device)), called)
     folder = Path(out) if out is not None else Path(f"rhobust-{_plain(called)}")
     if (folder / CONFIG).exists() and not read_json(folder / CONFIG).get("live"):

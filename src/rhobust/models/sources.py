@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rhobust.models.foreign import Foreign, for_evaluation
+from rhobust.models.foreign import Foreign, NetworkError, for_evaluation
 from rhobust.models.networks import Normalised
 from rhobust.models.weights import fill_weights
 
@@ -39,14 +39,16 @@ class TakeLogits(nn.Module):
 
 def take_logits(model: nn.Module, x: Tensor) -> nn.Module:
     """The network itself, or wrapped in `TakeLogits` where its output for x has logits under that name."""
-    training = model.training
+    modes: list[tuple[nn.Module, bool]] = []
     try:
-        with torch.no_grad():
+        with torch.no_grad(), Foreign("the network raised", x):
+            modes += [(module, module.training) for module in model.modules()]
             output = model.eval()(x.clone())
-    except Exception:  # whatever is wrong with it is said where its logits are looked at
+    except NetworkError:  # whatever is wrong with it is said where its logits are looked at
         return model
     finally:
-        model.train(training)
+        for module, mode in modes:
+            module.training = mode
     return TakeLogits(model) if isinstance(getattr(output, "logits", None), Tensor) else model
 
 
