@@ -16,12 +16,14 @@ from rhobust.files import open_regular
 _ZIP_MAGIC = (b"PK\x03\x04", b"PK\x05\x06")
 _MOST_HEADER = 10_000
 """Largest header of an array in bytes, numpy's own limit."""
+_LONGEST = 300
+"""Characters of an error that are shown: numpy's quote the whole header."""
 _KINDS = "biufU"
 """Kinds of numpy's types that are read: numbers, and names of classes."""
 
 
 def check_memory(name: str, size: int) -> None:
-    """Raise a one-line ValueError if so many bytes cannot be in memory at once.
+    """Raise a one-line ValueError if so many bytes take more than half of the memory: splitting makes a copy.
 
     Args:
         name: What takes them, for the message.
@@ -31,8 +33,10 @@ def check_memory(name: str, size: int) -> None:
         there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):  # not every platform says
         return
-    if size > there:
-        raise ValueError(f"{name} must fit into memory, but takes {size / 2**30:,.1f} GiB of {there / 2**30:,.1f}")
+    if 2 * size > there:
+        raise ValueError(
+            f"{name} must fit into half of the memory, but takes {size / 2**30:,.1f} GiB of {there / 2**30:,.1f}"
+        )
 
 
 def read_arrays(path: Path, names: Collection[str], *, bare: str | None = None) -> dict[str, np.ndarray]:
@@ -60,7 +64,7 @@ def read_arrays(path: Path, names: Collection[str], *, bare: str | None = None) 
                 raise ValueError("it is no archive of arrays")
             return {bare: _read_array(file, path.stat().st_size, bare)}
     except Exception as error:  # an archive can be wrong in every way
-        reason = " ".join(str(error).split()) or type(error).__name__
+        reason = " ".join(str(error).split())[:_LONGEST] or type(error).__name__
         raise ValueError(
             f"{path} must be a whole {kind} of plain arrays, but it is damaged or holds something else: {reason}; "
             f"write it again with {'np.savez' if bare is None else 'np.savez or np.save'}"
