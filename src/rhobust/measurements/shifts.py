@@ -42,8 +42,8 @@ from rhobust.stats import Mean, mean
 
 SLACK, RISE = 1e-4, 1e-5
 """By how much a bound may be stated weaker, and stronger, than the rows prove it; the weaker of the two is shown."""
-DRAWS = 100_000
-"""Noise samples per image up to which a bound is proved again: more would take minutes."""
+DRAWS, SIZES = 100_000, 1000
+"""Noise samples per image, and sizes of the shift, up to which a bound is proved again: more would take minutes."""
 _SIDES = {
     **dict.fromkeys(("certified_accuracy", "lower", "low", "loss_lower"), 1),
     **dict.fromkeys(("certified_loss", "certified", "high", "eps_capped", "eps_upper", "rho_upper"), -1),
@@ -71,6 +71,8 @@ def prove(record: Record, dimension: int | None = None) -> Row:
         if "draws" in row and (row["draws"] != settings.get("draws") or row["draws"] > DRAWS):
             raise ValueError(f"line {number}: draws must be those of the settings, at most {DRAWS}, got {row['draws']}")
     try:
+        if len(settings.get("eps") or ()) > SIZES:
+            raise ValueError(f"eps must be a list of at most {SIZES} numbers to be proved again")
         found = SUMMARIES[record.kind](record.rows, settings, dimension or image_dimension(record))
     except (KeyError, TypeError, AttributeError, IndexError, OverflowError) as error:
         raise ValueError(
