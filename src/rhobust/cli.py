@@ -4,6 +4,7 @@ Only the named command's module is imported, so `rhobust --help` needs neither t
 """
 
 import contextlib
+import difflib
 import functools
 import importlib
 import io
@@ -70,7 +71,9 @@ def _run(name: str, arguments: list[str]) -> int:
 
         return _show(f"rhobust {__version__}\n")
     if name not in COMMANDS:
-        raise ValueError(f"the command must be one of {', '.join(COMMANDS)}, got {name}")
+        near = difflib.get_close_matches(name, COMMANDS, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise ValueError(f"the command must be one of {', '.join(COMMANDS)}, got {name}{hint}")
     module = importlib.import_module(f"rhobust.commands.{name.replace('-', '_')}")
     command = parse(module.COMMAND, name, arguments)
     command.common.check()
@@ -128,12 +131,15 @@ def parse(command: Any, name: str, arguments: list[str]) -> Any:
     """Turn arguments into the command's dataclass; a mistake is a ValueError of one line."""
     import tyro
 
+    from rhobust.commands.arguments import names_first, registry, suggestions
     from rhobust.commands.own import own_code, with_own_code
 
     _check_empty(arguments)
     _name_choices()
     own, arguments = own_code(arguments)
     command = command if own is None else with_own_code(command, own)
+    single = isinstance(command, type)  # `data` is a choice of commands
+    arguments = names_first(command, arguments) if single else arguments
 
     def call() -> Any:
         return tyro.cli(
@@ -141,6 +147,7 @@ def parse(command: Any, name: str, arguments: list[str]) -> Any:
             prog=f"rhobust {name}",
             args=arguments,
             config=(tyro.conf.CascadeSubcommandArgs, tyro.conf.FlagCreatePairsOff),
+            registry=registry(),
         )
 
     caught = io.StringIO()
@@ -155,7 +162,8 @@ def parse(command: Any, name: str, arguments: list[str]) -> Any:
             return call()
     except SystemExit as stop:
         if stop.code == 2:
-            raise ValueError(f"{_one_line(caught.getvalue())} (see rhobust {name} --help)") from None
+            hint = suggestions(command, arguments) if single else ""
+            raise ValueError(f"{_one_line(caught.getvalue())}{hint} (see rhobust {name} --help)") from None
         raise
 
 

@@ -1,0 +1,149 @@
+"""How arguments are read: fractions as numbers, files and options in any order, a suggestion for a mistyped word."""
+
+import dataclasses
+import difflib
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from types import NoneType, UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+
+import tyro
+from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
+
+SWITCH, ONE, MANY = 0, 1, -1
+"""Values that an option takes: none, one, or as many numbers as follow."""
+
+
+def number(text: str) -> float:
+    """A number, also as a fraction: `8/255`."""
+    above, divided, below = text.partition("/")
+    if not divided:
+        return float(text)
+    if float(below) == 0:
+        raise ValueError(f"a fraction must not divide by zero, got {text}")
+    return float(above) / float(below)
+
+
+@cache
+def registry() -> ConstructorRegistry:
+    """What the parser makes of texts: numbers may be fractions."""
+    made = ConstructorRegistry()
+
+    @made.primitive_rule
+    def fraction(kind: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[float] | None:
+        if kind.type is not float:
+            return None
+        return PrimitiveConstructorSpec(
+            nargs=1,
+            metavar="FLOAT",
+            instance_from_str=lambda texts: number(texts[0]),
+            is_instance=lambda value: isinstance(value, float) or ("~" if isinstance(value, int) else False),
+            str_from_instance=lambda value: [str(value)],
+        )
+
+    return made
+
+
+@dataclasses.dataclass(frozen=True)
+class Option:
+    """One option of a command."""
+
+    name: str
+    """With its dashes."""
+    values: int
+    """SWITCH, ONE or MANY."""
+
+
+def options_of(command: type, prefix: str = "") -> Iterator[Option]:
+    """The options of a command, those of nested settings included; positional arguments are none."""
+    hints = get_type_hints(command, include_extras=True)
+    for one in dataclasses.fields(command):
+        declared, *extra = get_args(hints[one.name]) if get_origin(hints[one.name]) is Annotated else (hints[one.name],)
+        if any(mark is tyro.conf.Positional for mark in extra):
+            continue
+        name = f"{prefix}{one.name.replace('_', '-')}"
+        members = [kind for kind in _members(declared) if kind is not NoneType]
+        nested = [kind for kind in members if isinstance(kind, type) and dataclasses.is_dataclass(kind)]
+        if nested:
+            flat = any(getattr(mark, "name", None) == "" for mark in extra)
+            for kind in nested:
+                yield from options_of(kind, prefix if flat else f"{name}.")
+        elif bool in members:
+            path = name.split(".")
+            path[-1] = f"no-{path[-1]}" if one.default is True else path[-1]
+            yield Option(f"--{'.'.join(path)}", SWITCH)
+        else:
+            yield Option(f"--{name}", MANY if any(get_origin(kind) is tuple for kind in members) else ONE)
+
+
+def _members(kind: Any) -> Sequence[Any]:
+    return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+
+
+def names_first(command: type, arguments: Sequence[str]) -> list[str]:
+    """The arguments with the names (folders, files) before the options, wherever they stood.
+
+    An option takes the values that it declares; one with any number of them takes the numbers that follow. With an
+    option that is not known nothing is moved: the parser says what is wrong.
+    """
+    known = {option.name: option.values for option in options_of(command)} | {"-h": SWITCH, "--help": SWITCH}
+    names, rest, place = [], [], 0
+    while place < len(arguments):
+        argument = arguments[place]
+        option, joined, _ = argument.partition("=")
+        option = option.replace("_", "-")
+        place += 1
+        if not argument.startswith("-") or _is_number(argument):
+            # `method:nal` chooses a method, and is no name of a file.
+            (rest if argument.startswith(("method:", "attack:")) else names).append(argument)
+            continue
+        if option not in known:
+            return list(arguments)
+        rest.append(argument)
+        if joined or known[option] == SWITCH:
+            continue
+        if known[option] == ONE:
+            rest += arguments[place : place + 1]
+            place += 1
+        while known[option] == MANY and place < len(arguments) and _is_number(arguments[place]):
+            rest.append(arguments[place])
+            place += 1
+    return [*names, *rest]
+
+
+def _is_number(text: str) -> bool:
+    try:
+        number(text)
+    except ValueError:
+        return False
+    return True
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """A question that follows a message about a mistyped word; empty if nothing is near."""
+    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.7)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def suggestions(command: type, arguments: Sequence[str]) -> str:
+    """What was perhaps meant by the first argument that is no option of the command."""
+    known = {option.name for option in options_of(command)}
+    for argument in arguments:
+        word = argument.partition("=")[0].replace("_", "-")
+        if word.startswith("--") and word not in known:
+            return suggestion(word, known)
+    for argument in arguments:
+        for role in ("method", "attack"):
+            if argument in _kinds(role):
+                return f"; did you mean {role}:{argument}?"
+    return ""
+
+
+@cache
+def _kinds(role: str) -> frozenset[str]:
+    """The built-in methods or attacks by name."""
+    from rhobust.attacks import AnyAttack
+    from rhobust.methods import AnyMethod
+    from rhobust.settings import kind_of
+
+    return frozenset(kind_of(kind) for kind in get_args({"method": AnyMethod, "attack": AnyAttack}[role]))
