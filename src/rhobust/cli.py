@@ -13,7 +13,6 @@ import os
 import re
 import shutil
 import sys
-import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any, get_args
 
@@ -74,6 +73,10 @@ def _run(name: str, arguments: list[str]) -> int:
         near = difflib.get_close_matches(name, COMMANDS, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
         raise ValueError(f"the command must be one of {', '.join(COMMANDS)}, got {name}{hint}")
+    if arguments and set(arguments) <= {"-h", "--help"}:
+        from rhobust.helptext import stored_help
+
+        return _show(stored_help(name, _columns()))
     module = importlib.import_module(f"rhobust.commands.{name.replace('-', '_')}")
     command = parse(module.COMMAND, name, arguments)
     command.common.check()
@@ -129,42 +132,50 @@ def _show(text: str) -> int:
 
 def parse(command: Any, name: str, arguments: list[str]) -> Any:
     """Turn arguments into the command's dataclass; a mistake is a ValueError of one line."""
-    import tyro
-
-    from rhobust.commands.arguments import names_first, registry, suggestions
+    from rhobust.commands.arguments import names_first, suggestions
     from rhobust.commands.own import own_code, with_own_code
+    from rhobust.helptext import render_help
 
     _check_empty(arguments)
-    _name_choices()
     own, arguments = own_code(arguments)
     command = command if own is None else with_own_code(command, own)
     single = isinstance(command, type)  # `data` is a choice of commands
     arguments = names_first(command, arguments) if single else arguments
-
-    def call() -> Any:
-        return tyro.cli(
-            command,
-            prog=f"rhobust {name}",
-            args=arguments,
-            config=(tyro.conf.CascadeSubcommandArgs, tyro.conf.FlagCreatePairsOff),
-            registry=registry(),
-        )
-
-    caught = io.StringIO()
     if {"-h", "--help"} & set(arguments):
-        try:
-            with _terminal(ONE_COLUMN), contextlib.redirect_stdout(caught):
-                return call()
-        finally:
-            _show(render_help(caught.getvalue(), min(100, shutil.get_terminal_size().columns)))
+        _show(render_help(print_boxes(command, name, arguments), _columns()))
+        raise SystemExit(0)
+    caught = io.StringIO()
     try:
         with _terminal(10_000), contextlib.redirect_stderr(caught):  # a message is one line
-            return call()
+            return _read(command, name, arguments)
     except SystemExit as stop:
         if stop.code == 2:
             hint = suggestions(command, arguments) if single else ""
             raise ValueError(f"{_one_line(caught.getvalue())}{hint} (see rhobust {name} --help)") from None
         raise
+
+
+def print_boxes(command: Any, name: str, arguments: list[str]) -> str:
+    """What the parser prints as the help of a command, one box below the other."""
+    caught = io.StringIO()
+    with _terminal(ONE_COLUMN), contextlib.redirect_stdout(caught), contextlib.suppress(SystemExit):
+        _read(command, name, arguments)
+    return caught.getvalue()
+
+
+def _read(command: Any, name: str, arguments: list[str]) -> Any:
+    import tyro
+
+    from rhobust.commands.arguments import registry
+
+    _name_choices()
+    return tyro.cli(
+        command,
+        prog=f"rhobust {name}",
+        args=arguments,
+        config=(tyro.conf.CascadeSubcommandArgs, tyro.conf.FlagCreatePairsOff),
+        registry=registry(),
+    )
 
 
 def _check_empty(arguments: list[str]) -> None:
@@ -188,6 +199,11 @@ def _name_choices() -> None:
 
     for member in (*get_args(AnyMethod), *get_args(AnyAttack)):
         tyro.conf.configure(tyro.conf.subcommand(name=kind_of(member)))(member)
+
+
+def _columns() -> int:
+    """Columns of the terminal, as far as lines are easy to read."""
+    return min(100, shutil.get_terminal_size().columns)
 
 
 @contextlib.contextmanager
@@ -216,56 +232,6 @@ def _one_line(box: str) -> str:
         if not re.search(r"\(default: .*\)$", line):
             message.append(re.sub(r"^Error parsing [^:]+: ", "", line))
     return " ".join(message)
-
-
-def render_help(boxes: str, width: int) -> str:
-    """The parser's help in two columns: `PATH` for `{None}|PATH`, no default that is None, negated flags as such.
-
-    Args:
-        boxes: What the parser prints, one box below the other.
-        width: Characters per line.
-    """
-    lines: list[str] = []
-    entries: list[tuple[str, list[str]]] = []
-
-    def write_entries() -> None:
-        for name, texts in entries:
-            lines.extend(_entry(name, " ".join(texts), width))
-        entries.clear()
-
-    for line in boxes.splitlines():
-        if not line.strip(" -"):
-            continue
-        if re.match(r" \S", line):
-            write_entries()
-            lines += ["", f"{line.strip()}:"]
-        elif found := re.match(r" {2,4}(?:• )?(-\S.*?|\[.*?|[A-Z]+|[a-z]+:[a-z]+|(?<=• )[a-z]+)(?: {2,}(.*))?$", line):
-            entries.append((found.group(1), [found.group(2)] if found.group(2) else []))
-        elif entries and line.startswith(" " * 8):
-            entries[-1][1].append(line.strip())
-        else:
-            write_entries()
-            indent = "  " if line.startswith(" ") else ""
-            lines += [] if indent else [""]
-            line = line.strip().replace("{None}|", "")
-            lines += textwrap.wrap(line, width, initial_indent=indent, subsequent_indent=indent, break_long_words=False)
-    write_entries()
-    return "\n".join(lines).strip("\n") + "\n"
-
-
-def _entry(name: str, text: str, width: int) -> list[str]:
-    """One option: its name, and what it means in a column of its own."""
-    name = name.replace("{None}|", "").replace("{None,", "{")
-    text = re.sub(r"\s+", " ", text).replace(" (default: None)", "")
-    if " " not in name and name.startswith("-"):  # a flag
-        text = re.sub(r" \(default: (True|False)\)", "", text)
-        if text.startswith("False: "):  # a negated flag carries the negated sentence
-            text = text[7:8].upper() + text[8:]
-    margin = " " * 26
-    body = textwrap.wrap(text, width, initial_indent=margin, subsequent_indent=margin)
-    if body and len(name) + 4 <= len(margin):
-        return [f"  {name}".ljust(len(margin)) + body[0].lstrip(), *body[1:]]
-    return [f"  {name}", *body]
 
 
 def _help() -> str:

@@ -1,0 +1,121 @@
+"""Help of the commands, without torch: written beforehand by `python docs/tools/help.py`, laid out for the terminal."""
+
+import json
+import re
+import textwrap
+from collections.abc import Iterable, Mapping
+from importlib.resources import files
+
+EXAMPLES = {
+    "evaluate": "rhobust evaluate --model net.py:make --weights model.pt --data photos --sigma 0.25 --out results",
+    "quickstart": "rhobust quickstart",
+    "data": "rhobust data get cifar10",
+    "train": "rhobust train method:nal --method.sigma 0.25 --data cifar10 --model resnet18 --out runs/nal",
+    "attack": "rhobust attack runs/nal attack:eot --radii 0 0.25 0.5 --limit 500",
+    "transfer": "rhobust transfer runs/nal runs/gaussian --radii 0 0.5 --limit 500",
+    "certify": "rhobust certify runs/nal --radii 0 0.25 0.5 --limit 500",
+    "certify-shift": "rhobust certify-shift runs/nal --eps 0 0.05 0.1",
+    "measure-shift": "rhobust measure-shift photos scanned --run runs/nal",
+    "curves": "rhobust curves runs/nal --eps 0 0.1 0.25 --limit 500",
+    "compare": "rhobust compare runs/nal runs/gaussian",
+    "audit": "rhobust audit runs/nal",
+    "predict": "rhobust predict runs/nal photo.png",
+    "report": "rhobust report runs/nal runs/gaussian --out report.html",
+}
+"""One command line per command."""
+TITLES = {
+    "": "this command",
+    "target": "network and data",
+    "evaluation": "what is evaluated",
+    "config": "training",
+    "common": "how it runs",
+}
+"""Groups of options, by the field of the command that declares them."""
+STORED = "help.json"
+"""File of what the parser prints for each command, and the group of each option."""
+
+
+def stored_help(name: str, width: int) -> str:
+    """The help of a command, from the stored text.
+
+    Args:
+        name: The command.
+        width: Characters per line.
+    """
+    found = json.loads(files("rhobust.commands").joinpath(STORED).read_text(encoding="utf-8"))[name]
+    return render_help(found["boxes"], width, groups=found["groups"], example=EXAMPLES[name])
+
+
+def render_help(boxes: str, width: int, *, groups: Mapping[str, str] | None = None, example: str = "") -> str:
+    """The parser's help in two columns: `PATH` for `{None}|PATH`, no default that is None, negated flags as such.
+
+    Args:
+        boxes: What the parser prints, one box below the other.
+        width: Characters per line.
+        groups: Titles of options by name; default: one group.
+        example: A command line that follows the description.
+    """
+    lines: list[str] = []
+    entries: list[tuple[str, list[str]]] = []
+
+    def write_entries() -> None:
+        for title, some in _grouped(entries, groups or {}):
+            lines.extend(["", f"{title}:"] if title else [])
+            for name, texts in some:
+                lines.extend(_entry(name, " ".join(texts), width))
+        entries.clear()
+
+    for line in boxes.splitlines():
+        if not line.strip(" -"):
+            continue
+        if re.match(r" \S", line):
+            write_entries()
+            if example and not any(one.startswith("example:") for one in lines):
+                lines += ["", f"example: {example}"]
+            title = line.strip()
+            lines += [] if groups and title == "options" else ["", f"{title}:"]
+        elif found := re.match(
+            r" {2,4}(?:• )?(-\S.*?|\[.*?|[A-Z]+(?: \[[A-Z]+ \.\.\.\])?|[a-z]+:[a-z]+|(?<=• )[a-z]+)(?: {2,}(.*))?$",
+            line,
+        ):
+            entries.append((found.group(1), [found.group(2)] if found.group(2) else []))
+        elif entries and line.startswith(" " * 8):
+            entries[-1][1].append(line.strip())
+        else:
+            write_entries()
+            indent = "  " if line.startswith(" ") else ""
+            lines += [] if indent else [""]
+            line = line.strip().replace("{None}|", "")
+            lines += textwrap.wrap(line, width, initial_indent=indent, subsequent_indent=indent, break_long_words=False)
+    write_entries()
+    return "\n".join(lines).strip("\n") + "\n"
+
+
+Entries = Iterable[tuple[str, list[str]]]
+"""Names of options with their texts."""
+
+
+def _grouped(entries: Entries, groups: Mapping[str, str]) -> list[tuple[str, Entries]]:
+    """The options under their titles, in the order of `TITLES`; entries without a group come first, without a title."""
+    found: dict[str, list[tuple[str, list[str]]]] = {}
+    for name, texts in entries:
+        option = "-h" if name.startswith("-h,") else name.split(" ")[0]
+        found.setdefault(groups.get(option, ""), []).append((name, texts))
+    order = ["", *TITLES.values()]
+    return sorted(found.items(), key=lambda one: order.index(one[0]))
+
+
+def _entry(name: str, text: str, width: int) -> list[str]:
+    """One option: its name, and what it means in a column of its own."""
+    name = name.replace("{None}|", "").replace("{None,", "{")
+    name = re.sub(r"\{?\[(\w+) \[\1 \.\.\.\]\]\}?", r"\1 [\1 ...]", name)
+    text = re.sub(r" \(default: (None|'')?\)", "", re.sub(r"\s+", " ", text))
+    if " " not in name and name.startswith("-"):  # a flag
+        text = re.sub(r" \(default: (True|False)\)", "", text)
+        if text.startswith("False: "):  # a negated flag carries the negated sentence
+            text = text[7:8].upper() + text[8:]
+    margin = " " * 26
+    body = textwrap.wrap(text, width, initial_indent=margin, subsequent_indent=margin)
+    if body and len(name) + 4 <= len(margin):
+        return [f"  {name}".ljust(len(margin)) + body[0].lstrip(), *body[1:]]
+    return [f"  {name}", *body]

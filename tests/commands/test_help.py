@@ -1,0 +1,103 @@
+"""Help without torch, with an example and groups; fractions; files and options in any order; did you mean."""
+
+import importlib
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rhobust.cli import COMMANDS, parse, run
+from rhobust.commands.arguments import names_first, number, options_of
+from rhobust.helptext import EXAMPLES
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def command_of(name):
+    return importlib.import_module(f"rhobust.commands.{name.replace('-', '_')}").COMMAND
+
+
+def tool():
+    spec = importlib.util.spec_from_file_location("help_tool", ROOT / "docs" / "tools" / "help.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_stored_help_is_that_of_the_commands():
+    found = tool()
+    assert json.loads(found.stored().read_text()) == found.document(), "run python docs/tools/help.py"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_is_in_the_help_with_an_example(name, capsys):
+    assert run([name, "--help"]) == run([name, "-h"]) == 0
+    shown = capsys.readouterr().out
+    assert f"\nexample: {EXAMPLES[name]}\n" in shown
+    assert all(f"  {title}" not in shown for title in ("{None}", "(default: None)", "(default: '')"))
+    if isinstance(command_of(name), type):
+        plain = [option.name for option in options_of(command_of(name)) if "." not in option.name]
+        assert plain
+        assert [option for option in plain if f"\n  {option}" not in shown] == []
+        assert "\nhow it runs:\n" in shown
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_examples_parse(name):
+    words = EXAMPLES[name].split()
+    assert words[:2] == ["rhobust", name]
+    parse(command_of(name), name, words[2:])
+
+
+def test_help_imports_neither_torch_nor_the_parser():
+    code = (
+        "import sys; from rhobust.cli import run; run(['certify', '--help']);"
+        "sys.exit(any(name in sys.modules for name in ('torch', 'numpy', 'tyro', 'rich')))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
+
+
+def test_fractions_are_numbers():
+    assert number("8/255") == 8 / 255
+    assert number("-1e-3") == -1e-3
+    for wrong in ("1/0", "a/b", "1/2/3", ""):
+        with pytest.raises(ValueError, match=r"."):
+            number(wrong)
+    command = parse(command_of("attack"), "attack", ["run", "--radii", "0", "8/255", "--sigma", "1/4"])
+    assert command.evaluation.radii == (0, 8 / 255)
+    assert command.target.sigma == 0.25
+
+
+def test_names_and_options_come_in_any_order():
+    predict = command_of("predict")
+    usual = parse(predict, "predict", ["run", "a.png", "b.png", "--n", "200", "--json"])
+    for words in (["run", "--n", "200", "a.png", "--json", "b.png"], ["--json", "--n=200", "run", "a.png", "b.png"]):
+        assert parse(predict, "predict", words) == usual
+    attack = command_of("attack")
+    assert parse(attack, "attack", ["--radii", "0", "1/2", "run", "attack:pgd", "--attack.steps", "3"]) == parse(
+        attack, "attack", ["run", "attack:pgd", "--attack.steps", "3", "--radii", "0", "0.5"]
+    )
+    unknown = ["--no-such", "x", "run"]
+    assert names_first(attack, unknown) == unknown
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["certfy"], "did you mean certify?"),
+        (["attack", "run", "--limt", "3"], "did you mean --limit?"),
+        (["train", "nal", "--data", "digits", "--model", "cnn"], "did you mean method:nal?"),
+        (["attack", "run", "--attack.setps", "3"], "did you mean --attack.steps?"),
+    ],
+)
+def test_a_mistyped_word_is_answered_with_the_one_that_was_meant(words, meant, capsys):
+    assert run(words) == 2
+    assert meant in capsys.readouterr().err
+
+
+def test_nothing_is_suggested_for_what_resembles_nothing(capsys):
+    assert run(["attack", "run", "--zzzzzz", "3"]) == 2
+    assert "did you mean" not in capsys.readouterr().err
