@@ -20,6 +20,7 @@ from rhobust.certificates import (
     predict_inputs,
     sampling,
 )
+from rhobust.certificates.blocks import SampleBlock
 from rhobust.certificates.independence import KEPT
 from rhobust.certificates.repeats import GROUPS, logit_change, top_gaps
 
@@ -179,7 +180,7 @@ def test_a_network_that_cheats_after_some_passes_is_found(grey, honest, images):
 
 
 def test_a_network_that_cheats_on_some_inputs_after_some_passes_is_found(grey):
-    # One input in five: of 80 repeated rows none is among them with probability 2e-8.
+    # One input in five: of the first 16 repeated rows none is among them with probability 0.03, of all 2e-4 or less.
     with pytest.raises(BatchDependenceError, match="evaluated again in another batch"):
         certify(Counting(70, share=0.2), grey[:1], n=40_000)
 
@@ -245,15 +246,23 @@ def test_repeated_inputs_change_no_vote(grey, monkeypatch, by_rows, noise):
     plain = count_votes(Net(bright), grey, smoothing, **names)
     check_batch_independence(VoteCounter(Net(bright), grey, smoothing, repeats))
     assert torch.equal(count_votes(Net(bright), grey, smoothing, **names, repeats=repeats), plain)
-    # Two rows in 256 of every pass: 142 passes of 254 votes.
-    assert repeats.compared == 2 * 142
+    # 16 rows in each of the first eight passes, and in one of eight after them: 142 passes.
+    assert repeats.compared == 16 * (8 + 17)
     assert len(repeats.kept) == KEPT
     assert len(repeats.recent) == GROUPS
 
 
-def test_a_gpu_repeats_in_the_first_passes_and_then_in_one_of_eight():
+def test_the_first_passes_repeat_inputs_and_then_one_in_eight(grey):
     repeats = Repeats()
-    assert [number for number in range(1, 34) if repeats.due(8)] == [*range(1, 9), 16, 24, 32]
+    counter = VoteCounter(Net(bright), grey, Smoothing(0.5, 2), repeats)
+    rooms = []
+    for _ in range(20):
+        rooms.append(counter.room)
+        counter.warm_up()
+    assert [number for number, room in enumerate(rooms) if room == 240] == [*range(8), 8, 16]
+    assert set(rooms) == {240, 256}
+    with pytest.raises(ValueError, match="blocks must hold at most 256 samples, the room of the next pass, got 257"):
+        counter.count([SampleBlock(0, 0, "test", 0, 0, 257, 257)])
 
 
 def test_images_with_small_logits_are_not_measured_by_others():

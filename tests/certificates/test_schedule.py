@@ -78,7 +78,10 @@ def test_batches_stay_full_while_inputs_wait(half_space, grey_images, monkeypatc
 
     monkeypatch.setattr(sampling.VoteCounter, "count", count)
     certify(half_space, grey_images.images, PROCEDURES[1])
-    assert filled[:-2] == [254] * (len(filled) - 2)  # two rows of each pass repeat earlier inputs
+    # The other rows of a pass repeat earlier inputs; at the end no input waits, and a pass or two are not full.
+    room = [240 if number < 9 or number % 8 == 0 else 256 for number in range(len(filled))]
+    assert filled[:65] == room[:65]
+    assert sum(one != other for one, other in zip(filled, room, strict=True)) <= 2
 
 
 def test_noise_by_rows_gives_valid_certificates_too(half_space, grey_images, monkeypatch):

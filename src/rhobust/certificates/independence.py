@@ -100,7 +100,7 @@ def _check_compiled(
     counter: VoteCounter, blocks: list[SampleBlock], order: np.ndarray, names: np.ndarray, batch: Tensor
 ) -> tuple[_Comparison, LogitChange]:
     """The same samples in two orders, in the pass that is certified; only its last rows can hold other inputs."""
-    spare = counter.rows - counter.room
+    spare = counter.rows - counter.room  # the same in every pass
     usual = counter.certified_logits(blocks, order, batch[counter.room :])
     compare = _Comparison(_numbers(usual), names, counter, usual.dtype)
     later = counter.certified_logits(blocks, order[::-1].copy(), _others(batch)[2::2][:spare])
@@ -112,7 +112,7 @@ def _keep(counter: VoteCounter, batch: Tensor, compare: _Comparison) -> None:
     """Leave inputs and logits to the counting; those that an earlier check left must have the same logits now."""
     if counter.repeats is None:
         return
-    size = counter.rows - counter.room
+    size = counter.repeated_rows
     groups = [
         WatchedInputs(batch[at : at + size].clone(), compare.usual[at : at + size])
         for at in range(0, KEPT * size, size)

@@ -14,8 +14,10 @@ _STORAGE = {torch.float16: 4e-3, torch.bfloat16: 3e-2}
 """Change of a logit, relative to itself or to the largest one, that rounding explains in the type of the logits."""
 _WIDE = 4e-6
 """The same for float32 and wider types."""
-GROUPS = 64
+GROUPS = 16
 """Passes whose watched inputs are remembered, besides those of the check."""
+EVERY = 8
+"""One pass in so many watches inputs and evaluates earlier ones again; so does each of the first ones."""
 
 
 class BatchDependenceError(ValueError):
@@ -95,15 +97,15 @@ class WatchedInputs:
 class Repeats:
     """Inputs of earlier passes, which are evaluated again at other places of later batches.
 
-    A pass watches one row in 128 at random places and evaluates as many watched rows of an earlier pass again: every
-    pass on a CPU; on a GPU the first eight, then one in eight. The logits of both must be equal up to rounding
-    (`logit_change`): otherwise the votes are not those of one function.
+    One pass in eight, and each of the first eight, watches rows at random places and evaluates as many watched rows of
+    an earlier pass again: 16 of 256 on a CPU, 64 of 8,192 on a GPU, 2 of 256 compiled on a CPU. The logits of both must
+    be equal up to rounding (`logit_change`): otherwise the votes are not those of one function.
 
     Detection: if the logits of a share q of the inputs change from pass to pass (chance, place, other inputs), this is
-    missed with probability at most (1 - q)^m after m repeated rows: one per 127 votes on a CPU, per 1,016 on a GPU. If
-    from some pass on a share q has other logits than before (state), it is missed with probability about (1 - q)^r
-    after 64 more such passes, r = 80 rows on a CPU and 2,500 on a GPU: of 64 remembered passes about 40 are drawn in
-    that time. The inputs of the check before the counting are never dropped, so slow drifts show too.
+    missed with probability at most (1 - q)^m after m repeated rows: one per 127 votes on a CPU, per 1,016 on a GPU or
+    compiled. If from some pass on a share q has other logits than before (state), it is missed with probability at most
+    (1 - q)^r in the next pass that repeats, r its 16 or 64 rows, and about (1 - q)^10r after 128 passes. The inputs of
+    the check before the counting are never dropped, so slow drifts show too.
 
     One object serves one network in one arithmetic, over any number of images and calls; the network must not be
     trained in between.
@@ -118,10 +120,16 @@ class Repeats:
         self._passes = 0
         self._random = np.random.default_rng(0)
 
-    def due(self, every: int) -> bool:
-        """Whether the next pass watches and repeats: each of the first ones, then one in `every`."""
+    @property
+    def due(self) -> bool:
+        """Whether the next pass watches inputs and evaluates earlier ones again."""
+        return self._passes < EVERY or self._passes % EVERY == 0
+
+    def next_pass(self) -> bool:
+        """Begin a pass; returns whether it was due."""
+        due = self.due
         self._passes += 1
-        return self._passes <= every or self._passes % every == 0
+        return due
 
     def choose(self) -> WatchedInputs | None:
         """The inputs that the next pass evaluates again; None in the first pass."""

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from rhobust.certificates.blocks import ForwardPass, PendingVotes, SampleBlock
-from rhobust.certificates.repeats import Repeats
+from rhobust.certificates.repeats import EVERY, Repeats
 from rhobust.certificates.spec import Dtype, Smoothing, arithmetic, check_dtype, noise_kind
 from rhobust.data import to_unit
 from rhobust.models.foreign import Foreign, guard
@@ -44,8 +44,6 @@ WARM_UP = 3
 """Passes before a CUDA graph capture: compilation and allocation happen in them."""
 SHARE = 128
 """One row in so many is kept free for inputs of earlier passes."""
-EVERY = {"cpu": 1, "cuda": 8}
-"""One pass in so many evaluates inputs again; a GPU's are short and hold many rows."""
 
 
 class VoteCounter:
@@ -74,9 +72,10 @@ class VoteCounter:
         self.shape = tuple(images.shape[1:])
         self.rows = batch_rows(self.device, self.shape)
         self.repeats = repeats
-        self.room = self.rows if repeats is None else self.rows - max(1, self.rows // SHARE)
-        """Rows of a pass that vote; the others repeat inputs of earlier passes."""
-        self._again = torch.zeros(self.rows - self.room, *self.shape, device=self.device)
+        self._fixed = smoothing.compiled or self.device.type == "cuda"
+        self.repeated_rows = max(1, self.rows // SHARE if self._fixed else self.rows * EVERY // SHARE)
+        """Rows of a pass that evaluate inputs of an earlier one again."""
+        self._again = torch.zeros(self.repeated_rows if repeats else 0, *self.shape, device=self.device)
         self.images = images
         self.graph: torch.cuda.CUDAGraph | None = None
         self._cached_noise: tuple[int, Tensor] = (-1, images[:0])
@@ -93,6 +92,15 @@ class VoteCounter:
                 self.model = _fast_copy(model, smoothing.dtype)
             # Fixed shapes and no fallback: what was compiled is what is certified.
             self._step = torch.compile(self._step, dynamic=False)
+
+    @property
+    def room(self) -> int:
+        """Rows of the next pass that vote; the others evaluate inputs of an earlier pass again.
+
+        Compiled, and on a GPU, these are the same in every pass; otherwise they are free while none is due.
+        """
+        repeats = self.repeats
+        return self.rows if repeats is None or not (self._fixed or repeats.due) else self.rows - self.repeated_rows
 
     def count(self, blocks: Sequence[SampleBlock]) -> PendingVotes:
         """Generate the noise, evaluate the network and count; together the blocks may have at most `room` samples."""
@@ -111,11 +119,12 @@ class VoteCounter:
 
     def seconds_per_sample(self) -> float:
         """Time per noise sample, estimated from one full batch."""
-        sizes = [min(CHUNK, self.room - start) for start in range(0, self.room, CHUNK)]
+        room = self.room
+        sizes = [min(CHUNK, room - start) for start in range(0, room, CHUNK)]
         blocks = [SampleBlock(0, 0, "warm-up", chunk, 0, size, size) for chunk, size in enumerate(sizes)]
         start = time.perf_counter()
         self.count(blocks).result()
-        return (time.perf_counter() - start) / self.room
+        return (time.perf_counter() - start) / room
 
     def plain_logits(self, batch: Tensor) -> Tensor:
         """The network's logits for a batch of any size, in the arithmetic of the smoothing but not compiled."""
@@ -148,20 +157,23 @@ class VoteCounter:
 
     def _forward(self, blocks: Sequence[SampleBlock]) -> tuple[ForwardPass, Tensor, Callable[[Tensor], None]]:
         """One pass, the logits of its watched and its repeated rows, and what their reader does with them."""
-        repeats, spare = self.repeats, self.rows - self.room
+        repeats, room, used = self.repeats, self.room, sum(map(len, blocks))
+        if used > room:
+            raise ValueError(f"blocks must hold at most {room} samples, the room of the next pass, got {used}")
         with self._running():
             inputs = self._inputs(blocks)
-            if repeats is None or not repeats.due(EVERY[self.device.type]):
-                done = self._launch(*inputs, self._again)
+            due = repeats is not None and repeats.next_pass()
+            if repeats is None or not due:
+                done = self._launch(*inputs, self._again[: self.rows - room])
                 return done, done.logits[:0], _ignore
             chosen = repeats.choose()
             self._again = self._again if chosen is None else chosen.inputs
-            places = self._to_device(repeats.places(sum(map(len, blocks)), spare))
+            places = self._to_device(repeats.places(used, self.repeated_rows))
             # A copy, taken before the pass: the network may work in place.
             again = self._noisy_rows(inputs[0][:, places]) if self._noise_by_rows else inputs[0][places]
             done = self._launch(*inputs, self._again)
             watched = repeats.watch(again, chosen)
-            seen = done.logits[torch.cat([places, torch.arange(self.room, self.rows, device=self.device)])]
+            seen = done.logits[torch.cat([places, torch.arange(room, self.rows, device=self.device)])]
 
         def compare(logits: Tensor) -> None:
             watched.logits, later = np.split(logits.double().numpy(), 2)
