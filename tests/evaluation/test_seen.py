@@ -16,6 +16,7 @@ from rhobust.evaluation import (
     Attack,
     Certify,
     CertifyShift,
+    Corruptions,
     MeasureShift,
     Target,
     Transfer,
@@ -36,6 +37,7 @@ POPULATION = {
     "certify-shift": CertifyShift(eps=(0.0, 0.1), draws=5, limit=20),
     "curves": WorstCaseCurves(eps=(0.0, 0.1), draws=5, limit=20),
     "measure-shift": MeasureShift(draws=5, limit=20),
+    "corruptions": Corruptions(corruptions=("jpeg",), severities=(1,), draws=5, limit=20),
 }
 OTHER = {
     "certify-shift": CertifyShift(claim=rhobust.ShiftClaim(estimator="sample"), eps=(0.0, 0.1), draws=5, limit=20),
@@ -278,3 +280,13 @@ def test_the_command_line_says_it(folder, digits, tmp_path, capsys):
     (record,) = run_folder.glob("certify-shift-*.jsonl")
     assert read_record(record).summary["trained_on"] == 0
     json.dumps(read_record(record).summary)
+
+
+def test_evaluate_refuses_before_the_long_evaluations(folder, digits, tmp_path):
+    run_folder = shutil.copytree(folder, tmp_path / "run")
+    np.savez(tmp_path / "old.npz", x_test=digits.images[:30].numpy(), y_test=digits.labels[:30].numpy())
+    with pytest.raises(ValueError, match=r"30 of 30 of old.npz were trained on: pass unseen"):
+        rhobust.evaluate(run_folder, tmp_path / "old.npz", progress=no_progress)
+    assert not list(run_folder.glob("certify-*"))
+    with pytest.raises(ValueError, match="must have a test image that was not trained on, but all of them were"):
+        rhobust.evaluate(run_folder, tmp_path / "old.npz", unseen=True, progress=no_progress)

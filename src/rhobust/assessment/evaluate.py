@@ -13,6 +13,7 @@ from rhobust.assessment.diagnosis import diagnose_accuracy, diagnose_certificate
 from rhobust.assessment.plan import Effort, plan, seconds_per_sample
 from rhobust.data import as_dataset, to_unit
 from rhobust.evaluation import Accuracy, Target, run
+from rhobust.evaluation.seen import check_unseen
 from rhobust.evaluation.target import fit_classes
 from rhobust.files import read_json, write_json
 from rhobust.measurements import BASE, UNDER_NOISE, measurements
@@ -52,6 +53,7 @@ def evaluate(
     progress: ProgressCallback | None = None,
     trust: bool = False,
     wait: bool = False,
+    unseen: bool = False,
 ) -> Assessment:
     """Evaluate a network in one call: accuracy, attacks, certificates, shift, corruptions, diagnosis and page.
 
@@ -77,6 +79,7 @@ def evaluate(
         progress: Progress callback; default: shown on stderr.
         trust: Run the code that a run folder names.
         wait: If another process is writing a record, wait for it and continue from what it left.
+        unseen: Leave out the test images that a run folder's network was trained on.
     """
     if effort not in get_args(Effort):
         raise ValueError(f"effort must be one of {', '.join(get_args(Effort))}, got {effort!r}")
@@ -85,9 +88,13 @@ def evaluate(
         given = None if images is None else str(images)
         if labels is not None or (images is not None and not isinstance(images, Path | str)):
             raise ValueError("images must be left out, or name a data set, for a run folder, got others")
-        target = Target.from_run(model, device=place, sigma=sigma, data=given, progress=progress, trust=trust)
+        target = Target.from_run(
+            model, device=place, sigma=sigma, data=given, progress=progress, trust=trust, unseen=unseen
+        )
         target = target if target.sigma is not None else replace(target, sigma=SIGMA)
     else:
+        if unseen:
+            raise ValueError("unseen must be left out for a network that is no run folder: its training is not known")
         target = _live_target(model, images, labels, sigma, out, weights, mean, std, classes, name, place, seed)
     named = weights is not None
     return assess(target, effort=effort, title=title, seed=seed, progress=progress, weights_named=named, wait=wait)
@@ -164,6 +171,8 @@ def assess(
         for finding in findings:
             notify(f"diagnosis: {finding}")
         evaluations = plan(target, effort, seconds_per_sample(target), seed)
+        for evaluation in evaluations:
+            check_unseen(evaluation.resolve(target), target)  # before the long ones begin
         for number, evaluation in enumerate(evaluations, start=1):
             notify(f"{number} of {len(evaluations)}: {evaluation.kind} {evaluation.label}".rstrip())
             records.append(run(evaluation, target, progress=notify, wait=wait))

@@ -43,6 +43,8 @@ class Evaluate:
     """Random seed."""
     trust: bool = False
     """Run the code and read the files that a run folder names, whatever they are."""
+    unseen: bool = False
+    """Leave out the test images that the run was trained on."""
     common: WritingOptions = Writing()
 
     def run(self) -> dict[str, Any]:
@@ -70,6 +72,7 @@ class Evaluate:
             progress=self.common.progress,
             trust=self.trust,
             wait=self.common.wait,
+            unseen=self.unseen,
         )
         return {
             "report": str(result.page),

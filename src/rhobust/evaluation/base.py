@@ -72,8 +72,7 @@ class Evaluation(ABC):
         """Second word of the record's file name."""
         return ""
 
-    @property
-    def population(self) -> bool:
+    def population(self, target: Target) -> bool:
         """Whether it states something about other images than the test images: none of these may be trained on."""
         return False
 

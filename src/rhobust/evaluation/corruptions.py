@@ -67,6 +67,9 @@ class Corruptions(Evaluation):
         """Every corruption at every severity."""
         return [(name, severity) for name in self.corruptions for severity in self.severities]
 
+    def population(self, target: Target) -> bool:
+        return target.sigma is not None
+
     def resolve(self, target: Target) -> Self:
         return replace(super().resolve(target), dtype=self.dtype or native_dtype(target.device))
 

@@ -51,8 +51,7 @@ class MeasureShift(Evaluation):
         check_at_least(1, self, "draws")
         check_level(self.alpha)
 
-    @property
-    def population(self) -> bool:
+    def population(self, target: Target) -> bool:
         return True
 
     def resolve(self, target: Target) -> Self:

@@ -23,8 +23,8 @@ def count_trained(evaluation: Evaluation, target: Any) -> tuple[int, int] | None
 
 def check_unseen(evaluation: Evaluation, target: Any) -> None:
     """Refuse a statement about other images than the test images if the network was trained on one of these."""
-    found = count_trained(evaluation, target) if evaluation.population else None
-    if found is not None and found[0]:
+    found = count_trained(evaluation, target)
+    if found is not None and found[0] and evaluation.population(target):
         labelled = target.pairs is not None and target.pairs.labels is not None
         name = target.pairs.name if labelled else target.data.name
         remedy = "take these pairs out" if labelled else "pass unseen to leave them out"
@@ -49,7 +49,7 @@ def describe_trained(evaluation: Evaluation, target: Any, warnings: list[str]) -
         lines = [
             f"{found[0]:,} of the {found[1]:,} test images were trained on: the numbers say little of other images"
         ]
-    if evaluation.population and isinstance(target, Target):
+    if isinstance(target, Target) and evaluation.population(target):
         unknown = not target.published_split if found is None else target.fine_tuned
         lines += [UNKNOWN] if unknown else []
     return ({} if found is None else {"trained_on": found[0]}) | ({"warnings": [*warnings, *lines]} if lines else {})
@@ -70,7 +70,7 @@ def check_trained(evaluation: Evaluation, target: Target, summary: Row | None) -
     found = count_trained(evaluation, target)
     if found is None:
         return
-    if evaluation.population and found[0]:
+    if found[0] and evaluation.population(target):
         yield f"{found[0]:,} of the {found[1]:,} test images were trained on: it proves nothing about other images"
     elif summary is not None and summary.get("trained_on", found[0]) != found[0]:
         yield f"{found[0]:,} of the {found[1]:,} test images were trained on, the record says {summary['trained_on']}"

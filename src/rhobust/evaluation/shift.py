@@ -62,8 +62,7 @@ class CertifyShift(Evaluation):
         if self.baselines and self.claim.loss != "0-1":
             raise ValueError("baselines must be left out for a loss that is not 0-1: they certify accuracy")
 
-    @property
-    def population(self) -> bool:
+    def population(self, target: Target) -> bool:
         return self.claim.estimator != "sample" or self.baselines
 
     def resolve(self, target: Target) -> Self:

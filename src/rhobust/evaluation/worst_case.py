@@ -105,8 +105,7 @@ class WorstCaseCurves(Evaluation):
     def label(self) -> str:
         return self.loss
 
-    @property
-    def population(self) -> bool:
+    def population(self, target: Target) -> bool:
         return True
 
     def resolve(self, target: Target) -> Self:
