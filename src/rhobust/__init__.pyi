@@ -39,6 +39,7 @@ from rhobust.evaluation import find_record as find_record
 from rhobust.evaluation import run as run
 from rhobust.methods import gamma_of as gamma_of
 from rhobust.methods import rho_of as rho_of
+from rhobust.methods import robust_loss as robust_loss
 from rhobust.models import load_model as load_model
 from rhobust.report import write_report as write_report
 from rhobust.training import Run as Run

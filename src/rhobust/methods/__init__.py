@@ -18,6 +18,8 @@ from rhobust.methods.erm import ERM as ERM
 from rhobust.methods.gaussian import Gaussian as Gaussian
 from rhobust.methods.macer import MACER as MACER
 from rhobust.methods.nal import NAL as NAL
+from rhobust.methods.robust_loss import RobustLoss as RobustLoss
+from rhobust.methods.robust_loss import robust_loss as robust_loss
 from rhobust.methods.smoothadv import SmoothAdv as SmoothAdv
 from rhobust.methods.smoothmix import SmoothMix as SmoothMix
 from rhobust.methods.stn import STN as STN

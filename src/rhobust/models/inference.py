@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from rhobust.data import to_unit
 from rhobust.models.foreign import Foreign, Guarded, guard
@@ -48,6 +49,8 @@ def frozen(model: nn.Module) -> Iterator[nn.Module]:
         yield eval_copy if isinstance(eval_copy, CompiledCopy) else guard(eval_copy)
         return
     check_module(model)
+    if isinstance(model, DistributedDataParallel):
+        model = model.module  # an inner loop has no gradients in the weights, so there is nothing to reduce
     modes: list[tuple[nn.Module, bool]] = []
     grads: list[tuple[nn.Parameter, bool]] = []
     try:
