@@ -33,7 +33,7 @@ METHOD = {key: key for key in ("sigma", "gamma", "eps", "rho", "inner", "steps",
 """Columns of a method's settings, and the keys of config.json."""
 TRAINING = (
     *("data", "model", "activation", "epochs", "optimizer", "lr", "schedule", "batch_size", "weight_decay"),
-    *("validation", "seed"),
+    *("average", "weight_perturbation", "cutmix", "validation", "seed"),
 )
 COLUMNS = (
     *("name", "method", *METHOD, *TRAINING, "weights", "records", "device"),
@@ -65,16 +65,26 @@ def write_search(results: Path) -> list[Path]:
                     proved = _at(record, CERTIFIED)
                     cells = {f"certified at {radius:g}": _shown(proved[radius]) for radius in SEARCH_RADII}
                     score = math.fsum(proved[radius].value for radius in SEARCH_RADII[1:]) / 3
-                    epochs = read_json(run / "config.json")["epochs"]
+                    config = read_json(run / "config.json")
                     cells |= {"mean": format_number(score, 4, "down"), "images": str(proved[0.0].n)}
-                    found.append(((-epochs, -score), {"name": run.name, "epochs": str(epochs), **cells}))
+                    cells["samples up to"] = f"{record.settings['n']:,}"
+                    named = {"name": run.name, "epochs": str(config["epochs"]), "with": _helps(config)}
+                    found.append(((-config["epochs"], -score), {**named, **cells}))
     table = [cells for _, cells in sorted(found, key=lambda one: one[0])]
     heads, path = list(table[0]), results / "tables" / "recipe-search.csv"
-    lines = [heads, ["---"] * 2 + ["---:"] * (len(heads) - 2), *([*one.values()] for one in table)]
+    lines = [heads, ["---"] * 3 + ["---:"] * (len(heads) - 3), *([*one.values()] for one in table)]
     text = "# Search for a training recipe: certified accuracy on held-out training images\n\n"
     write_whole(path.with_suffix(".md"), text + "".join(f"| {' | '.join(line)} |\n" for line in lines))
     write_whole(path, _csv(heads, table))
     return [path, path.with_suffix(".md")]
+
+
+HELPS = {"weight_perturbation": "AWP", "cutmix": "CutMix", "average": "averaged weights"}
+"""Settings of a training that the table of the search names."""
+
+
+def _helps(config: Row) -> str:
+    return ", ".join(f"{word} {config[key]:g}" for key, word in HELPS.items() if config.get(key))
 
 
 def _csv(columns: Sequence[str], table: Sequence[dict[str, str]]) -> str:
@@ -107,7 +117,7 @@ def row(run: Path, records: str) -> dict[str, str]:
     environment = read_json(run / ENVIRONMENT)
     weights = read_json(run / FINGERPRINT)["model_hash"] if (run / FINGERPRINT).exists() else file_hash(run / WEIGHTS)
     cells = {column: _plain(settings["method"].get(key)) for column, key in METHOD.items()}
-    cells |= {key: _plain(settings[key]) for key in TRAINING}
+    cells |= {key: _plain(settings.get(key)) for key in TRAINING}
     command = train_command(config) or (VARIANTS_COMMAND if "nal-variants" in records else "")
     named = run.name if run.name.startswith(config.run_id) else config.run_id
     found = {

@@ -2,13 +2,13 @@
 
 from rhobust.runtime import describe_environment as describe_environment
 from rhobust.runtime import resolve_device as resolve_device
+from rhobust.training.accuracy import clean_accuracy as clean_accuracy
+from rhobust.training.accuracy import robust_accuracy as robust_accuracy
 from rhobust.training.config import TrainConfig as TrainConfig
 from rhobust.training.config import config_from_json as config_from_json
 from rhobust.training.config import config_to_json as config_to_json
 from rhobust.training.config import train_command as train_command
 from rhobust.training.distributed import Processes as Processes
-from rhobust.training.loop import clean_accuracy as clean_accuracy
-from rhobust.training.loop import robust_accuracy as robust_accuracy
 from rhobust.training.loop import train as train
 from rhobust.training.run import ENVIRONMENT as ENVIRONMENT
 from rhobust.training.run import FINGERPRINT as FINGERPRINT

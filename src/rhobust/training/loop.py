@@ -13,17 +13,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rhobust.attacks import EOT, PGD
 from rhobust.data import Dataset, ImageSet, augment, channel_statistics, cutmix, epoch_batches, load, to_unit
 from rhobust.lock import Ownership, owned, tidy
 from rhobust.methods import WRM
 from rhobust.models import build_model, start_from
 from rhobust.models.foreign import Foreign, load_state, move_to, own_inputs, state_of
-from rhobust.models.inference import frozen, output_width
-from rhobust.noise import BatchNoise, ExampleNoise, noisy_copies, stream, stream_key
+from rhobust.models.inference import output_width
+from rhobust.noise import BatchNoise, stream, stream_key
 from rhobust.progress import ProgressCallback, ProgressEvent, no_progress, progress_or_default
 from rhobust.records import settings_hash
 from rhobust.runtime import describe_environment, resolve_device
+from rhobust.training.accuracy import accuracy_under_noise, clean_accuracy, robust_accuracy
 from rhobust.training.config import TrainConfig, config_to_json, train_command
 from rhobust.training.distributed import Processes, ShardNoise, join_processes
 from rhobust.training.run import (
@@ -41,11 +41,6 @@ from rhobust.training.run import (
 from rhobust.training.step import CompiledStep, TrainingStep, learning_rate, make_optimizer, set_learning_rate
 from rhobust.training.trackers import LogCallback, check_tracker, numbers_of, tracker
 
-BATCH = 500
-ROBUST_IMAGES = 500
-"""Images of the robust accuracy measured after each epoch."""
-DRAWS = 4
-"""Noise samples of the attack and of the prediction, for a method that trains for smoothing."""
 CHECKPOINT_SHARE = 0.01
 """Largest fraction of the time spent on checkpoints; an epoch that was not saved is repeated after a kill."""
 MEASURED = 2000
@@ -53,40 +48,6 @@ MEASURED = 2000
 STATISTICS = 50
 """Batches that renew the batch norm statistics of averaged weights; at torch's momentum of 0.1 the old ones keep a
 weight of 0.005."""
-
-
-@torch.no_grad()
-def clean_accuracy(model: nn.Module, data: Dataset) -> float:
-    """Accuracy of the base network."""
-    with frozen(model) as network:
-        right = [
-            (network(to_unit(images)).argmax(1) == labels).sum()
-            for images, labels in zip(data.images.split(BATCH), data.labels.split(BATCH), strict=True)
-        ]
-    return int(torch.stack(right).sum()) / len(data)
-
-
-def accuracy_under_noise(model: nn.Module, data: Dataset, sigma: float, seed: int) -> float:
-    """Accuracy of one prediction per image under the method's own noise: what a smoothed network is trained for."""
-    right = 0
-    with frozen(model) as network, torch.no_grad():
-        for first in range(0, len(data), BATCH):
-            images, labels = to_unit(data.images[first : first + BATCH]), data.labels[first : first + BATCH]
-            noise = ExampleNoise(seed, "measure noise", range(first, first + len(labels)))
-            right += int((network(noisy_copies(images, sigma, 1, noise)).argmax(1) == labels).sum())
-    return right / len(data)
-
-
-def robust_accuracy(model: nn.Module, data: Dataset, eps: float, sigma: float | None, seed: int) -> float:
-    """Robust accuracy under ten steps of PGD, or of EOT-PGD for a method with noise: an estimate."""
-    images, y = to_unit(data.images[:ROBUST_IMAGES]), data.labels[:ROBUST_IMAGES]
-    noise = ExampleNoise(seed, "measure", range(len(y)))
-    attack = PGD(steps=10, restarts=0) if sigma is None else EOT(steps=10, restarts=0, draws=DRAWS)
-    adversarial = attack(model, images, y, eps=eps, sigma=sigma, rng=noise)
-    with frozen(model) as network, torch.no_grad():
-        copies = adversarial if sigma is None else noisy_copies(adversarial, sigma, DRAWS, noise)
-        predictions = network(copies).softmax(1).view(-1, len(y), data.num_classes).mean(0).argmax(1)
-    return int((predictions == y).sum()) / len(y)
 
 
 def train(
@@ -342,8 +303,7 @@ class Trainer:
         training = self.step.state() if config.average else None
         if training:
             load_state(self.model, self.average)
-            if epoch == config.epochs or config.keep != "last":
-                self._renew_statistics(epoch)
+            self._renew_statistics(epoch)
         row: dict[str, Any] = {
             "accuracy": clean_accuracy(self.model, self.measured),
             "accuracy_on": "validation" if config.validation else "training",
@@ -361,13 +321,17 @@ class Trainer:
     def _renew_statistics(self, epoch: int) -> None:
         """Give the averaged weights, which are in the network, their own batch norm statistics.
 
-        An average of statistics belongs to no weights. These come from training steps with learning rate zero.
+        An average of statistics belongs to no weights. These come from training steps with learning rate zero: fewer
+        of them, a tenth of the epoch, if the weights are only measured and not kept.
         """
         if not any(isinstance(module, nn.modules.batchnorm._NormBase) for module in self.model.modules()):
             return
+        config, count = self.run.config, STATISTICS
+        if epoch < config.epochs and config.keep == "last":
+            count = min(count, math.ceil(len(self.fitting) / config.batch_size / 10))
         set_learning_rate(self.optimizer, 0.0)
-        passes = (self.batches(epoch, f"statistics {number}") for number in range(STATISTICS))
-        for x, y, share in islice(chain.from_iterable(passes), STATISTICS):
+        passes = (self.batches(epoch, f"statistics {number}") for number in range(count))
+        for x, y, share in islice(chain.from_iterable(passes), count):
             self.step(x, y, share)
         self.average = _copy(self.model)
 
