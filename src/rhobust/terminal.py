@@ -113,7 +113,8 @@ def answer(error: BaseException, arguments: Sequence[str]) -> int:
         traceback.print_exception(error)
     if isinstance(error, KeyboardInterrupt):
         again = [*arguments, *(["--resume"] if arguments[:1] == ["train"] and "--resume" not in arguments else [])]
-        say(f"interrupted; what was done is kept, and this goes on from there: {shlex.join(['rhobust', *again])}")
+        kept, command = str(error) or "what was done is kept", shlex.join(["rhobust", *again])
+        say(f"interrupted; {kept}; this goes on from there: {command}")
         return 128 + (signal.SIGTERM if isinstance(error, TerminatedError) else signal.SIGINT)
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "allocate" in str(error)):
         say(f"there must be enough memory, but {_text(error)}: take fewer images at once, or a smaller network")

@@ -183,6 +183,25 @@ def test_a_part_that_another_process_still_writes_is_waited_for_or_left_alone(tm
     assert not part.path.exists()
 
 
+@pytest.mark.parametrize(("block", "kept"), [(None, 4), (3, 3)])
+def test_an_interruption_writes_whole_examples_and_says_how_many(tmp_path, whole, monkeypatch, block, kept):
+    doubling, rows = Doubling(tmp_path / "interrupted"), Double.rows
+
+    def interrupted(self, target, examples, progress):
+        for row in rows(self, target, examples, progress):
+            if row["value"] == 9:
+                raise KeyboardInterrupt
+            yield row
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Double, "rows", interrupted)
+        with pytest.raises(KeyboardInterrupt, match=f"^{kept} of 10 examples are in .*double-.*jsonl$"):
+            doubling(block)
+    (path,) = doubling.folder.glob("double-*.jsonl")
+    assert [row["index"] for row in read_record(path).rows] == [index for index in range(kept) for _ in (0, 1)]
+    assert doubling(block).rows == whole.rows
+
+
 def test_more_rows_than_promised_are_refused(tmp_path):
     with pytest.raises(ValueError, match="must hold 1 rows per example, got 2 of 0"):
         run(Double(promised=1), Untargeted(tmp_path), progress=no_progress)

@@ -121,11 +121,15 @@ def _compute(
     out = writer if world == 1 else writer.part(f"{rank}-of-{world}")
     written = 0
     with nullcontext() if world == 1 else out.owned(wait=patience, notify=notify), _one_function(out, world):
-        for piece in pieces:
-            out.append(piece)
-            written += len(piece) // rows_each
-            at = len(done) + min(world * written, len(missing))
-            notify(ProgressEvent(f"{evaluation.kind} {target.name}", at, len(examples), "examples"))
+        try:
+            for piece in pieces:
+                out.append(piece)
+                written += len(piece) // rows_each
+                at = len(done) + min(world * written, len(missing))
+                notify(ProgressEvent(f"{evaluation.kind} {target.name}", at, len(examples), "examples"))
+        except KeyboardInterrupt as stop:
+            kept = f"{len(done) + written} of {len(examples)} examples are in {out.path}"
+            raise type(stop)(kept if world == 1 else f"{written} examples are in {out.path}") from None
 
 
 @contextmanager
@@ -146,15 +150,19 @@ def _start_of_block(examples: Sequence[int], done: set[int], size: int) -> list[
 
 
 def _pieces(rows: Iterable[Row], rows_each: int) -> Iterator[list[Row]]:
-    """Cut a stream of rows where an example ends: after `BLOCK` examples, or sooner when they come slowly."""
+    """Cut a stream of rows where an example ends: after `BLOCK` examples, or sooner when they come slowly or stop."""
     piece: list[Row] = []
     last = time.monotonic()
-    for row in rows:
-        piece.append(row)
-        examples, inside = divmod(len(piece), rows_each)
-        if inside == 0 and (examples == BLOCK or time.monotonic() - last > PAUSE):
-            yield piece
-            piece, last = [], time.monotonic()
+    try:
+        for row in rows:
+            piece.append(row)
+            examples, inside = divmod(len(piece), rows_each)
+            if inside == 0 and (examples == BLOCK or time.monotonic() - last > PAUSE):
+                yield piece
+                piece, last = [], time.monotonic()
+    except KeyboardInterrupt:
+        yield piece[: len(piece) // rows_each * rows_each]
+        raise
     if piece:
         yield piece
 
