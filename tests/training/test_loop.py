@@ -48,6 +48,7 @@ def test_a_run_folder_holds_what_it_should(trained):
         "metrics.jsonl",
         "model.safetensors",
         "training-images.bin",
+        "weights.json",
     }
     metrics = trained.metrics()
     assert [row["epoch"] for row in metrics] == [1, 2, 3]

@@ -15,7 +15,7 @@ from rhobust.lock import BusyError, LostError
 from rhobust.methods import Gaussian, Loss
 from rhobust.owner import Holder
 from rhobust.progress import no_progress
-from rhobust.training import TrainConfig, train
+from rhobust.training import TrainConfig, open_run, train
 
 CONFIG = TrainConfig(Gaussian(sigma=0.2), data="digits", model="cnn-small", epochs=2, batch_size=500, lr=2e-3)
 
@@ -100,6 +100,18 @@ def test_an_unfinished_run_stays_as_it_was(tmp_path):
     with pytest.raises(ValueError, match="must be a checkpoint of this run"):
         trained(tmp_path, resume=True)
     assert contents(tmp_path) == {**before, "resume.pt": b"cut off"}
+
+
+def test_one_changed_bit_of_the_weights_is_refused(tmp_path):
+    before = trained(tmp_path).model_hash
+    content = bytearray((tmp_path / "model.safetensors").read_bytes())
+    content[-5] ^= 1
+    (tmp_path / "model.safetensors").write_bytes(content)
+    with pytest.raises(ValueError, match=r"model\.safetensors must be as it was written, .*: delete weights\.json"):
+        open_run(tmp_path).load_model()
+    (tmp_path / "weights.json").unlink()
+    assert open_run(tmp_path).model_hash != before
+    assert open_run(tmp_path).load_model()
 
 
 def test_weights_without_a_config_are_no_finished_run(tmp_path):

@@ -3,7 +3,7 @@
 from datetime import timedelta
 from pathlib import Path
 
-from rhobust.files import write_whole
+from rhobust.files import read_file, write_whole
 from rhobust.formatting import format_number
 from rhobust.records import Record, Row
 
@@ -34,7 +34,10 @@ def read_tsv(path: Path | str) -> list[Row]:
 
     The column `correct` is not believed: some programs write a running total there.
     """
-    lines = Path(path).read_text(encoding="utf-8").splitlines()
+    try:
+        lines = read_file(Path(path)).decode("utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} must be a table in UTF-8, but it is not: {error}") from None
     if not lines or tuple(lines[0].split("\t")[:4]) != COLUMNS[:4]:
         raise ValueError(f"{path} must start with the columns {' '.join(COLUMNS)}, but it does not")
     rows: list[Row] = []

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from rhobust.files import open_regular
 from rhobust.formatting import format_distance, format_number
 from rhobust.measurements import LABEL_VOTES, ROBUST, outcomes
 from rhobust.records import Record, Row
@@ -18,6 +19,8 @@ from rhobust.report.runs import PageRecord, PageRun
 BUDGET = 150_000
 """Characters that all pictures of a page may take together."""
 
+LARGEST = 1 << 26
+"""Bytes that the arrays of one record may take."""
 _COLUMNS = ("index", "label", "radius", "prediction", "distance")
 _LEVELS = 7
 """Steps of a change on either side of zero."""
@@ -77,9 +80,15 @@ def read_examples(path: Path, attack: Record) -> Row:
         ValueError: The file is damaged, or does not belong to the record.
     """
     try:
-        with path.open("rb") as source, np.load(source, allow_pickle=False) as file:
-            examples: Row = {name: file[name] for name in file.files}
-    except (zipfile.BadZipFile, ValueError, KeyError, EOFError, OSError) as error:
+        with open_regular(path, own=True) as source:
+            with zipfile.ZipFile(source) as archive:
+                size = sum(member.file_size for member in archive.infolist())
+            if size > LARGEST:
+                raise ValueError(f"it unpacks to {size:,} bytes, at most {LARGEST:,} are read")
+            source.seek(0)
+            with np.load(source, allow_pickle=False) as file:
+                examples: Row = {name: file[name] for name in file.files}
+    except Exception as error:  # an archive can be wrong in every way
         raise ValueError(f"it must be an .npz file of arrays: {str(error) or type(error).__name__}") from None
     if missing := [name for name in (*_COLUMNS, "before", "after", "classes") if name not in examples]:
         raise ValueError(f"it must hold {', '.join(missing)}")

@@ -37,7 +37,7 @@ ENVIRONMENT = "environment.json"
 TRAINING_IMAGES = "training-images.bin"
 """Keys of the images that a run was trained on, with those of its validation images (`rhobust.data.ImageSet`)."""
 FINGERPRINT = "weights.json"
-"""Weights fingerprint and metadata, published in place of the weights."""
+"""Weights fingerprint and metadata: shows damage of the weights, and is published in their place."""
 WIDEST = 100_000
 """Channels, height and width that a weights file may claim for the images of its network."""
 
@@ -84,6 +84,7 @@ class Run:
             model: The code that the folder may run; not needed for a network of this package.
         """
         self._check_finished()
+        self._check_weights()
         check_received(self.folder, code=self.config.model, trust=trust, model=model)
         network = build_model(
             self.config.model,
@@ -130,6 +131,17 @@ class Run:
         if not isinstance(description, dict) or key not in description:
             raise ValueError(f"{path} must hold the {key} of its training data, but does not")
         return description[key]
+
+    def _check_weights(self) -> None:
+        """Raise if the weights are not those that the training wrote; a folder of an older version cannot tell."""
+        if not (self.folder / FINGERPRINT).exists():
+            return
+        written = read_json(self.folder / FINGERPRINT)
+        if not isinstance(written, dict) or written.get("model_hash") != self.model_hash:
+            raise ValueError(
+                f"{self.folder / WEIGHTS} must be as it was written, but its hash is not the one in {FINGERPRINT}:"
+                f" delete {FINGERPRINT} if you changed the weights yourself"
+            )
 
     def _check_finished(self) -> None:
         if not self.finished:
@@ -219,7 +231,11 @@ def save_weights(run: Run, model: nn.Module, data: Dataset, owner: Ownership) ->
         "sigma": config.sigma,
     }
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in state_of(model).items()}
-    owner.replace(run.folder / WEIGHTS, save(tensors, metadata={"rhobust": json.dumps(description)}))
+    content = save(tensors, metadata={"rhobust": json.dumps(description)})
+    owner.replace(run.folder / WEIGHTS, content)
+    fingerprint = hashlib.sha256(content).hexdigest()[:16]
+    # After the weights: a folder with a fingerprint alone counts as published without them.
+    owner.replace(run.folder / FINGERPRINT, format_json({"model_hash": fingerprint, **description}))
     (run.folder / RESUME).unlink(missing_ok=True)
 
 
@@ -295,7 +311,7 @@ def save_metrics(run: Run, metrics: list[dict[str, Any]], owner: Ownership) -> N
 
 def load_checkpoint(path: Path, device: torch.device) -> dict[str, Any] | None:
     """The last checkpoint, or None; nothing in the file is executed."""
-    if not path.exists():
+    if not path.exists() and not path.is_symlink():
         return None
     check_regular(path, own=True)
     try:
