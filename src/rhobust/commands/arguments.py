@@ -84,7 +84,7 @@ def names_first(command: type, arguments: Sequence[str]) -> list[str]:
     """The arguments with the names (folders, files) before the options, wherever they stood.
 
     An option takes the values that it declares; one with any number of them takes the numbers that follow. With an
-    option that is not known nothing is moved: the parser says what is wrong.
+    option that is not known the order stays: the parser says what is wrong.
     """
     known = {option.name: option.values for option in options_of(command)} | {"-h": SWITCH, "--help": SWITCH}
     names, rest, place = [], [], 0
