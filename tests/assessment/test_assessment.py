@@ -40,7 +40,13 @@ def assessed(network, digits, tmp_path_factory):
 
 
 def test_every_number_is_on_the_page_and_in_the_frame(assessed):
-    assert {record.kind for record in assessed.records} == {"accuracy", "attack", "certify", "certify-shift"}
+    assert {record.kind for record in assessed.records} == {
+        "accuracy",
+        "attack",
+        "certify",
+        "certify-shift",
+        "corruptions",
+    }
     quantities = {one.quantity for one in assessed.measurements}
     assert {BASE, UNDER_NOISE, CERTIFIED} <= quantities
     page = assessed.page.read_text()

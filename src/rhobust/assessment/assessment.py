@@ -46,10 +46,15 @@ class Assessment:
     page: Path | None = None
     """The report, if one was written."""
 
-    @cached_property
+    @property
     def measurements(self) -> tuple[Measurement, ...]:
         """Every number with its interval, number of images and status."""
-        return tuple(one for record in self.records for one in measurements(record))
+        return tuple(one for found in self._found.values() for one in found)
+
+    @cached_property
+    def _found(self) -> dict[str, list[Measurement]]:
+        """The measurements of each record by its name; to prove them from the rows takes a moment."""
+        return {record.path.stem: measurements(record) for record in self.records}
 
     def report(self, out: Path | str | None = None, *, title: str | None = None) -> Path:
         """Write the page, one HTML file.
@@ -65,7 +70,7 @@ class Assessment:
         """The measurements as dictionaries."""
         return [
             {
-                "evaluation": record.path.stem.rsplit("-", 1)[0],
+                "evaluation": name.rsplit("-", 1)[0],
                 "quantity": one.quantity,
                 "at": one.at,
                 "value": one.value,
@@ -74,8 +79,8 @@ class Assessment:
                 "n": one.n,
                 "status": one.status,
             }
-            for record in self.records
-            for one in measurements(record)
+            for name, found in self._found.items()
+            for one in found
         ]
 
     def to_frame(self) -> Any:
@@ -136,7 +141,7 @@ class Assessment:
         return found
 
     def _of(self, kind: str) -> list[Measurement]:
-        return [one for record in self.records if record.path.name.startswith(kind) for one in measurements(record)]
+        return [one for name, found in self._found.items() if name.rsplit("-", 1)[0].startswith(kind) for one in found]
 
     def __str__(self) -> str:
         width = max(len(label) for label, _, _ in self.headline())

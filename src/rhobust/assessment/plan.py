@@ -4,7 +4,8 @@ from typing import Any, Literal
 
 from rhobust.attacks import EOT, PGD
 from rhobust.certificates import Smoothing, native_dtype, noise_kind
-from rhobust.evaluation import Attack, Certify, CertifyShift, Evaluation, Target
+from rhobust.data import CORRUPTIONS
+from rhobust.evaluation import Attack, Certify, CertifyShift, Corruptions, Evaluation, Target
 from rhobust.files import read_json, write_json
 
 Effort = Literal["quick", "standard", "full"]
@@ -64,16 +65,20 @@ def plan(target: Target, effort: Effort, seconds: float, seed: int) -> list[Eval
     draws = 20
     gradients = 3.0  # a gradient costs about three forward passes
     rounds = len(attacked) - 1
-    base = images(0.15, gradients * pgd.steps * (1 + pgd.restarts) * rounds, 200 if quick else 2_000)
+    base = images(0.1, gradients * pgd.steps * (1 + pgd.restarts) * rounds, 200 if quick else 2_000)
     smoothed = images(
-        0.35, (gradients * eot.steps * eot.draws * (1 + eot.restarts) + 100) * rounds, 100 if quick else 500
+        0.3, (gradients * eot.steps * eot.draws * (1 + eot.restarts) + 100) * rounds, 100 if quick else 500
     )
     certified = images(0.35, n + 100, 200 if quick else 1_000, least=20)
-    shifted = images(0.15, draws, 2_000 if quick else 10_000, least=100)
+    shifted = images(0.1, draws, 2_000 if quick else 10_000, least=100)
+    severities = (1, 3, 5) if quick else (1, 2, 3, 4, 5)
+    votes = 5 if quick else draws
+    corrupted = images(0.15, len(CORRUPTIONS) * len(severities) * (votes + 1), 200 if quick else 1_000, least=20)
     some: dict[str, Any] = {"stride": None, "seed": seed}
     return [
         Attack(attack=pgd, radii=attacked, limit=base, probe=not quick, **some),
         Attack(attack=eot, radii=attacked, limit=smoothed, probe=not quick, **some),
         Certify(radii=radii, n=n, procedure="fixed" if quick else "sequential", limit=certified, **some),
         CertifyShift(eps=eps, draws=draws, limit=shifted, seed=seed),
+        Corruptions(severities=severities, draws=votes, limit=corrupted, seed=seed),
     ]
