@@ -18,120 +18,21 @@ import random
 import secrets
 import shutil
 import signal
+import socket
 import sys
 import tempfile
 import time
-from dataclasses import dataclass, field
 from pathlib import Path
 
-COMMANDS = {
-    "train": "method:gaussian --method.sigma 0.25 --data digits --model cnn-small --epochs 4 --batch-size 400",
-    "attack": "attack:pgd --attack.steps 3 --radii 0 0.25 0.5 --limit 40",
-    "certify": "--radii 0 0.25 --n0 20 --n 200 --limit 40",
-    "certify-shift": "--eps 0 0.1 --limit 200 --draws 4",
-    "curves": "--eps 0 0.1 --gammas 1 4 --steps 3 --limit 40 --draws 4",
-}
-WRITES = frozenset({"open", "os.rename", "os.mkdir", "os.rmdir", "os.remove", "os.truncate", "os.utime"})
-"""Audit events of operations on files."""
+from tests.faults.worker import COMMANDS, PATIENCE, Worker, arguments
+
 TIMES = ("seconds", "images_per_second")
-PATIENCE = 300.0
-"""Seconds after which a command counts as hanging."""
 EVERY = 20
 """One in so many commands is a real command line; starting one takes seconds."""
 
 
-def arguments(name, folder, *, resume=False, wait=False):
-    where = ["--out", str(folder)] if name == "train" else [str(folder)]
-    extra = ["--resume"] * (resume and name == "train") + ["--wait"] * wait
-    options = COMMANDS[name].split()
-    return [name, *(options + where if name == "train" else where + options), "--device", "cpu", "--quiet", *extra]
-
-
-@dataclass
-class Worker:
-    """A command in a process of its own."""
-
-    argv: list[str]
-    errors: Path
-    real: bool = False
-    fatal: int | None = None
-    """Kill the process before its operation on a file with this number."""
-    machine: str | None = None
-    """A machine of its own, and heartbeats that count in tenths of a second."""
-    pid: int = field(init=False)
-    status: int | None = None
-
-    def __post_init__(self):
-        if self.real:
-            command, append = [sys.executable, "-m", "rhobust", *self.argv], os.O_WRONLY | os.O_APPEND | os.O_CREAT
-            outputs = [(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)]
-            outputs.append((os.POSIX_SPAWN_OPEN, 2, str(self.errors), append, 0o644))
-            self.pid = os.posix_spawn(sys.executable, command, os.environ, file_actions=outputs)
-            return
-        self.pid = os.fork()
-        if self.pid == 0:
-            code = 70
-            try:
-                code = self._child()
-            except BaseException:
-                import traceback
-
-                traceback.print_exc()
-            finally:
-                os._exit(code)
-
-    def _child(self):
-        from rhobust import cli, lock, owner
-        from rhobust.evaluation import base, engine, sweep
-
-        descriptor = os.open(self.errors, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-        os.dup2(descriptor, 2)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        # More writes per second than in earnest.
-        engine.PAUSE, engine.BLOCK, base.BLOCK, lock.POLL = 0.0, 5, 10, 0.02
-        sweep.BLOCKS["cpu"] = 10
-        if self.machine is not None:
-            owner._machine = lambda: self.machine
-            owner.LIMIT, lock.BEAT = 0.6, 0.05
-        if self.fatal is not None:
-            left, place = [self.fatal], str(self.errors.parent)
-
-            def hook(event, args):
-                if (
-                    event in WRITES
-                    and str(args[0]).startswith(place)
-                    and (event != "open" or args[1] not in ("r", "rb"))
-                ):
-                    left[0] -= 1
-                    if left[0] < 0:
-                        os.kill(os.getpid(), signal.SIGKILL)
-
-            sys.addaudithook(hook)
-        return cli.run(self.argv)
-
-    def signal(self, number):
-        """Send a signal; whether the process was still there."""
-        if self.ended():
-            return False
-        os.kill(self.pid, number)
-        return True
-
-    def ended(self):
-        if self.status is None:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            if pid:
-                self.status = os.waitstatus_to_exitcode(status)
-        return self.status is not None
-
-    def wait(self, seconds=PATIENCE):
-        """The exit code; None after so many seconds."""
-        until = time.monotonic() + seconds
-        while not self.ended() and time.monotonic() < until:
-            time.sleep(0.005)
-        return self.status
-
-    def complaint(self):
-        return self.errors.read_text(errors="replace") if self.errors.exists() else ""
+def say(line):
+    print(line, flush=True)  # noqa: T201
 
 
 def content(folder, name):
@@ -169,9 +70,6 @@ class Faults:
         self.counts, self.failures, self.number = collections.Counter(), [], 0
         self.expected, self.seconds, self.base = {}, {}, scratch / "base"
 
-    def say(self, *words):
-        print(*words, flush=True)  # noqa: T201
-
     def prepare(self):
         """What uninterrupted commands leave, by forked processes and by real ones."""
         for real in (False, True):
@@ -195,7 +93,7 @@ class Faults:
     def fail(self, what, folder, worker=None):
         said = "" if worker is None else f" {worker.complaint()[-500:]!r}"
         self.failures.append(f"{what}: {folder}{said}")
-        self.say("FAILED", self.failures[-1])
+        say(f"FAILED {self.failures[-1]}")
 
     def check(self, folder, names, what, real, *, alone=True, apart=False):
         """Finish without faults, and compare with the uninterrupted commands."""
@@ -251,6 +149,25 @@ class Faults:
                 break
         self.check(folder, [name], f"kill {name}", real)
         return kills
+
+    def ranks(self, name):
+        """Two processes of one evaluation; one is killed, and then the other, as torchrun does."""
+        folder = self.folder(name)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            meeting = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
+        workers = [
+            Worker(arguments(name, folder), folder.parent / f"rank-{rank}", environment={**meeting, "RANK": str(rank)})
+            for rank in range(2)
+        ]
+        self.random.choice(workers).wait(self.random.uniform(0.5, 1.5) * self.seconds[name, False])
+        self.random.shuffle(workers)
+        for worker in workers:
+            self.counts["ranks: killed"] += worker.signal(signal.SIGKILL)
+            time.sleep(self.random.choice([0, 0.3]))
+        if any(worker.wait() not in (0, -signal.SIGKILL) for worker in workers):
+            self.counts["ranks: ended because the other one was killed"] += 1
+        self.check(folder, [name], f"ranks {name}", False)
 
     def pair(self, real):
         """Two commands in one folder at once; sometimes one is suspended for a while, or killed."""
@@ -310,7 +227,7 @@ def main():
 
     start, scratch = time.monotonic(), Path(tempfile.mkdtemp(prefix="faults-", dir=given.scratch))
     faults = Faults(scratch, seed)
-    faults.say(f"seed {seed}, {given.count} kills and {given.count} pairs in {scratch}")
+    say(f"seed {seed}, {given.count} kills and {given.count} pairs in {scratch}")
     faults.prepare()
     kills, trial, names = 0, 0, list(COMMANDS)
     while kills < given.count and len(faults.failures) < 20:
@@ -320,7 +237,9 @@ def main():
         faults.counts["kills: of command lines"] += found * real
         kills, trial = kills + found, trial + 1
         if trial % 20 == 0:
-            faults.say(f"{kills} kills in {time.monotonic() - start:.0f} s")
+            say(f"{kills} kills in {time.monotonic() - start:.0f} s")
+    for _ in range(given.count // 10):
+        faults.ranks(faults.random.choice(names[1:]))
     pairs = 0
     while pairs < given.count and len(faults.failures) < 20:
         real = pairs % EVERY == EVERY - 1
@@ -328,11 +247,11 @@ def main():
         faults.counts["pairs: of command lines"] += real
         pairs += 1
         if pairs % 20 == 0:
-            faults.say(f"{pairs} pairs in {time.monotonic() - start:.0f} s")
+            say(f"{pairs} pairs in {time.monotonic() - start:.0f} s")
     for what, count in sorted(faults.counts.items()):
-        faults.say(f"{count:6}  {what}")
-    faults.say(f"{kills} kills in {trial} commands, {pairs} pairs, {time.monotonic() - start:.0f} s")
-    faults.say(f"records lost, damaged or different: {len(faults.failures)}")
+        say(f"{count:6}  {what}")
+    say(f"{kills} kills in {trial} commands, {pairs} pairs, {time.monotonic() - start:.0f} s")
+    say(f"records lost, damaged or different: {len(faults.failures)}")
     if not faults.failures:
         shutil.rmtree(scratch)
     return 1 if faults.failures else 0

@@ -199,6 +199,8 @@ def _merge(writer: RecordWriter, examples: Sequence[int], rows_each: int, *, wai
             writer.rewrite(rows)
         for part in parts:
             part.remove()
+    for left in writer.path.parent.glob(f"{writer.lock.stem}.part-*.lock"):
+        tidy(left)  # of processes that were killed before their first row
 
 
 def _join() -> Processes:
