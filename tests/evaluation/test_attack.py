@@ -9,8 +9,8 @@ import torch
 
 from rhobust.attacks import EOT, PGD, AttackMethod
 from rhobust.data import Dataset, to_unit
+from rhobust.data.classes import match_classes
 from rhobust.evaluation import Attack, Certify, CertifyShift, Target, run
-from rhobust.evaluation.target import _in_classes_of
 from rhobust.progress import no_progress
 from rhobust.records import read_record
 
@@ -208,7 +208,7 @@ def test_bad_radii_are_refused(target, radii, message):
 )
 def test_classes_are_those_of_the_run(names, classes, labels):
     data = Dataset("mine", "test", torch.zeros(len(names), 1, 2, 2).byte(), torch.arange(len(names)), names)
-    found = _in_classes_of(data, classes, Path("run"))
+    found = match_classes(data, classes, Path("run"))
     assert (found.classes, found.labels.tolist()) == (classes, labels)
 
 
@@ -218,7 +218,7 @@ def test_classes_that_a_run_does_not_know_are_refused(names):
     with pytest.raises(
         ValueError, match=f"^mine must hold classes that run was trained for.* {names[-1]}: rename them"
     ):
-        _in_classes_of(data, ("cat", "dog", "owl"), Path("run"))
+        match_classes(data, ("cat", "dog", "owl"), Path("run"))
 
 
 @pytest.mark.parametrize("classes", [("cat", "dog", "owl"), ("0", "1", "10", "2"), ("1", "2", "3")])
@@ -226,8 +226,8 @@ def test_class_numbers_fit_numbers_only(classes):
     names = ("0", "1", "2")
     data = Dataset("mine", "test", torch.zeros(3, 1, 2, 2).byte(), torch.arange(3), names, named=False)
     with pytest.raises(ValueError, match="mine must name its classes, as run was trained for named ones"):
-        _in_classes_of(data, classes, Path("run"))
-    assert _in_classes_of(data, ("0", "1", "2", "3"), Path("run")).labels.tolist() == [0, 1, 2]
+        match_classes(data, classes, Path("run"))
+    assert match_classes(data, ("0", "1", "2", "3"), Path("run")).labels.tolist() == [0, 1, 2]
 
 
 def test_networks_that_do_not_fit_are_refused(target, grey_images):

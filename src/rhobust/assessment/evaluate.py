@@ -12,9 +12,9 @@ from rhobust.assessment.assessment import Assessment
 from rhobust.assessment.diagnosis import diagnose_accuracy, diagnose_certificates
 from rhobust.assessment.plan import Effort, plan, seconds_per_sample
 from rhobust.data import as_dataset, to_unit
+from rhobust.data.classes import fit_classes
 from rhobust.evaluation import Accuracy, Target, run
 from rhobust.evaluation.seen import check_unseen
-from rhobust.evaluation.target import fit_classes
 from rhobust.files import read_json, write_json
 from rhobust.measurements import BASE, UNDER_NOISE, measurements
 from rhobust.models import Normalised, load_model

@@ -8,16 +8,13 @@ from rhobust.data.corruptions import check_corruptions as check_corruptions
 from rhobust.data.corruptions import corrupt as corrupt
 from rhobust.data.corruptions import corruption_block as corruption_block
 from rhobust.data.dataset import Dataset as Dataset
-from rhobust.data.dataset import DatasetCheck as DatasetCheck
 from rhobust.data.dataset import Split as Split
-from rhobust.data.dataset import are_numbers as are_numbers
 from rhobust.data.dataset import as_float as as_float
 from rhobust.data.dataset import augment as augment
 from rhobust.data.dataset import channel_statistics as channel_statistics
 from rhobust.data.dataset import check_images as check_images
 from rhobust.data.dataset import check_labels as check_labels
 from rhobust.data.dataset import class_numbers as class_numbers
-from rhobust.data.dataset import data_root as data_root
 from rhobust.data.dataset import epoch_batches as epoch_batches
 from rhobust.data.dataset import to_unit as to_unit
 from rhobust.data.images import SUFFIXES as SUFFIXES
@@ -37,3 +34,5 @@ from rhobust.data.registry import available as available
 from rhobust.data.registry import check as check
 from rhobust.data.registry import get as get
 from rhobust.data.registry import load as load
+from rhobust.data.source import DatasetCheck as DatasetCheck
+from rhobust.data.source import data_root as data_root

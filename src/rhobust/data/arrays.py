@@ -6,14 +6,15 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from rhobust.data.classes import MOST_CLASSES, class_names
 from rhobust.data.content import content_keys, in_test_part
-from rhobust.data.dataset import Dataset, DatasetCheck, Split, split_message, summarise_check, warn_missing
+from rhobust.data.dataset import Dataset, Split
 from rhobust.data.npy import read_arrays
+from rhobust.data.source import DatasetCheck, split_message, summarise_check, warn_missing
 from rhobust.progress import ProgressCallback
 
 _NAMES = ("x", "y", "x_test", "y_test")
 _CLASSES = "classes"
-_MOST_CLASSES = 100_000
 
 
 @dataclass(frozen=True)
@@ -104,24 +105,6 @@ class ArrayFile:
         return x, integer_labels(y, len(x), f"{labels} in {self.path}")
 
 
-def class_names(names: np.ndarray | None, count: int, name: str) -> tuple[str, ...]:
-    """The names of the classes, at least `count`; numbers where there are no names.
-
-    Args:
-        names: The stored names, strings.
-        count: Number of classes that the labels need.
-        name: Name of the array, for messages.
-    """
-    if names is None:
-        return tuple(map(str, range(count)))
-    if names.dtype.kind != "U" or names.ndim != 1 or not count <= len(names) <= _MOST_CLASSES:
-        raise ValueError(f"{name} must be strings, one per label 0..{count - 1}, got {names.dtype} {names.shape}")
-    found = tuple(names.tolist())
-    if len(set(found)) < len(found) or not all(found):
-        raise ValueError(f"{name} must be different names, but two are equal or one is empty")
-    return found
-
-
 def channels_first(x: np.ndarray, name: str) -> np.ndarray:
     """8-bit images as (n, channels, height, width), from (n, h, w), (n, h, w, c) or (n, c, h, w) with 1 or 3 channels.
 
@@ -161,7 +144,7 @@ def integer_labels(y: np.ndarray, count: int, name: str) -> np.ndarray:
     """
     if y.dtype.kind not in "iu" or y.ndim != 1 or len(y) != count or not len(y):
         raise ValueError(f"{name} must be integers, one per image, got {y.dtype} {y.shape} for {count} images")
-    if int(y.min()) < 0 or int(y.max()) >= _MOST_CLASSES:
+    if int(y.min()) < 0 or int(y.max()) >= MOST_CLASSES:
         raise ValueError(f"{name} must be labels 0, 1, 2, ..., got {y.min()}..{y.max()}")
     return y.astype(np.int64)
 

@@ -13,8 +13,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from rhobust.data.dataset import Dataset, DatasetCheck, Split, summarise_check
+from rhobust.data.dataset import Dataset, Split
 from rhobust.data.download import verify
+from rhobust.data.source import DatasetCheck, summarise_check
 from rhobust.progress import ProgressCallback
 
 _TRAIN = 1000

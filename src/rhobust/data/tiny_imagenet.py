@@ -6,9 +6,10 @@ from pathlib import Path
 
 import torch
 
-from rhobust.data.dataset import Dataset, DatasetCheck, Split, summarise_check
+from rhobust.data.dataset import Dataset, Split
 from rhobust.data.download import digest_of_file, download
 from rhobust.data.images import DecodedImages, FolderTree, Tree, ZipTree
+from rhobust.data.source import DatasetCheck, summarise_check
 from rhobust.progress import ProgressCallback
 
 PUBLISHED = 200

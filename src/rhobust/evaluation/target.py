@@ -14,7 +14,8 @@ import torch
 from torch import nn
 
 from rhobust.certificates import Repeats, Smoothing, VoteCounter, native_dtype
-from rhobust.data import Dataset, ImageSet, Pairs, are_numbers, load
+from rhobust.data import Dataset, ImageSet, Pairs, load
+from rhobust.data.classes import fit_classes, match_classes
 from rhobust.data.registry import KNOWN
 from rhobust.evaluation.answers import ANSWERS, check_answers, check_stateless, fixed_logits
 from rhobust.files import read_json, write_json
@@ -155,7 +156,7 @@ class Target:
                 f"{test.name} must hold images of shape {wanted}, which {folder} was trained for, got {found}"
             )
         sigma = run.config.sigma if sigma is None else sigma
-        test = _in_classes_of(test, run.classes, run.folder)
+        test = match_classes(test, run.classes, run.folder)
         published = data in (None, run.config.data) and any(run.config.data == source.name for source in KNOWN)
         target = cls._of_run(run, network, test, sigma, device, published_split=published)
         return target.unseen() if unseen else target
@@ -373,22 +374,6 @@ class Untargeted:
         """There is nothing that could have changed."""
 
 
-def _in_classes_of(data: Dataset, classes: tuple[str, ...], folder: Path) -> Dataset:
-    """The data with a run's classes: names are matched with names, and numbers with numbers only."""
-    if not data.named and not are_numbers(classes):
-        raise ValueError(
-            f"{data.name} must name its classes, as {folder} was trained for named ones ({', '.join(classes[:3])},"
-            " ...), got class numbers: add the array classes, their names in the order of the numbers, to the .npz file"
-        )
-    if strange := [name for name in data.classes if name not in classes]:
-        raise ValueError(
-            f"{data.name} must hold classes that {folder} was trained for ({', '.join(classes[:3])}, ...),"
-            f" got {', '.join(strange[:3])}: rename them, or leave them out"
-        )
-    places = torch.tensor([classes.index(name) for name in data.classes])
-    return replace(data, labels=places[data.labels], classes=classes, named=True)
-
-
 def _own_config(folder: Path) -> dict[str, str] | None:
     """What a folder says of the user's own network; None where it is not about one."""
     config = read_json(folder / CONFIG) if (folder / CONFIG).exists() else None
@@ -398,14 +383,3 @@ def _own_config(folder: Path) -> dict[str, str] | None:
         if not isinstance(config.get(key), str):
             raise ValueError(f"{folder / CONFIG} must name {key} as a string, got {config.get(key)!r}")
     return config
-
-
-def fit_classes(data: Dataset, width: int, name: str) -> Dataset:
-    """The data with a class for each output of the user's own network; numbered classes may leave out the last ones."""
-    numbers = tuple(map(str, range(width)))
-    if data.num_classes != width and data.classes != numbers[: data.num_classes]:
-        raise ValueError(
-            f"{data.name} must hold the classes of {name}, which returns {width} logits per image, got"
-            f" {data.num_classes} classes; an .npz file with class numbers may leave some out"
-        )
-    return data if data.num_classes == width else replace(data, classes=numbers)
