@@ -261,7 +261,7 @@ def test_the_first_passes_repeat_inputs_and_then_one_in_eight(grey):
         counter.warm_up()
     assert [number for number, room in enumerate(rooms) if room == 240] == [*range(8), 8, 16]
     assert set(rooms) == {240, 256}
-    with pytest.raises(ValueError, match="blocks must hold at most 256 samples, the room of the next pass, got 257"):
+    with pytest.raises(ValueError, match="blocks must hold at most 256 samples in the next pass, got 257"):
         counter.count([SampleBlock(0, 0, "test", 0, 0, 257, 257)])
 
 

@@ -159,7 +159,7 @@ class VoteCounter:
         """One pass, the logits of its watched and its repeated rows, and what their reader does with them."""
         repeats, room, used = self.repeats, self.room, sum(map(len, blocks))
         if used > room:
-            raise ValueError(f"blocks must hold at most {room} samples, the room of the next pass, got {used}")
+            raise ValueError(f"blocks must hold at most {room} samples in the next pass, got {used}")
         with self._running():
             inputs = self._inputs(blocks)
             due = repeats is not None and repeats.next_pass()
