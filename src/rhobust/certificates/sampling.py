@@ -157,14 +157,14 @@ class VoteCounter:
 
     def _forward(self, blocks: Sequence[SampleBlock]) -> tuple[ForwardPass, Tensor, Callable[[Tensor], None]]:
         """One pass, the logits of its watched and its repeated rows, and what their reader does with them."""
-        repeats, room, used = self.repeats, self.room, sum(map(len, blocks))
-        if used > room:
-            raise ValueError(f"blocks must hold at most {room} samples in the next pass, got {used}")
+        repeats, most, used = self.repeats, self.room, sum(map(len, blocks))
+        if used > most:
+            raise ValueError(f"blocks must hold at most {most} samples in the next pass, got {used}")
         with self._running():
             inputs = self._inputs(blocks)
             due = repeats is not None and repeats.next_pass()
             if repeats is None or not due:
-                done = self._launch(*inputs, self._again[: self.rows - room])
+                done = self._launch(*inputs, self._again[: self.rows - most])
                 return done, done.logits[:0], _ignore
             chosen = repeats.choose()
             self._again = self._again if chosen is None else chosen.inputs
@@ -173,7 +173,7 @@ class VoteCounter:
             again = self._noisy_rows(inputs[0][:, places]) if self._noise_by_rows else inputs[0][places]
             done = self._launch(*inputs, self._again)
             watched = repeats.watch(again, chosen)
-            seen = done.logits[torch.cat([places, torch.arange(room, self.rows, device=self.device)])]
+            seen = done.logits[torch.cat([places, torch.arange(most, self.rows, device=self.device)])]
 
         def compare(logits: Tensor) -> None:
             watched.logits, later = np.split(logits.double().numpy(), 2)
