@@ -32,6 +32,7 @@ COMMANDS = {
     "curves": "bracket a run's worst-case loss under shift from above and below, with the paper's estimate",
     "compare": "show the certified accuracy of records and of peers' tables side by side",
     "audit": "recompute certificates from their counts, and draw a share of them again",
+    "sign": "sign records with a key of OpenSSH, for audit --signers",
     "predict": "classify images by the smoothed classifier's vote, or abstain",
     "report": "write one self-contained HTML page about runs",
 }

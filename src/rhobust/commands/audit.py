@@ -10,9 +10,10 @@ from rhobust.archives import opened
 from rhobust.commands.options import Common, CommonOptions, print_table
 from rhobust.evaluation import audit_file
 from rhobust.evaluation.audit import AUDITED, MISSED, audit_seed
-from rhobust.formatting import format_percent
+from rhobust.formatting import format_percent, printable
 from rhobust.records import record_paths
 from rhobust.settings import check_at_least, check_declared
+from rhobust.signatures import check_signers, signer
 from rhobust.training import resolve_device
 
 
@@ -37,6 +38,8 @@ class Audit:
     seed: int | None = None
     """Chooses the images that are sampled again; default: from the operating system, so that nobody can know them
     beforehand. The result names it."""
+    signers: Path | None = None
+    """Who may sign, an allowed signers file of OpenSSH: every record must have a good signature by one of them."""
     common: CommonOptions = Common()
 
     def __post_init__(self) -> None:
@@ -48,12 +51,15 @@ class Audit:
     def run(self) -> dict[str, Any]:
         device = resolve_device(self.common.device)
         seed = audit_seed() if self.seed is None else self.seed
+        if self.signers is not None:
+            check_signers(self.signers)
         with opened(self.records) as found:
             audits = [
                 audit | {"record": str(found.original(Path(audit["record"])))}
                 for path in found.paths
                 for audit in _audits(
                     path,
+                    self.signers,
                     device=device,
                     share=self.share,
                     seed=seed,
@@ -103,20 +109,32 @@ class Audit:
         return f"the audit failed for {', '.join(failed)}" if failed else None
 
 
-def _audits(path: Path, **options: Any) -> list[dict[str, Any]]:
+def _audits(path: Path, signers: Path | None, **options: Any) -> list[dict[str, Any]]:
     """The audits of a file, or of all records in a folder; of other kinds those with a problem."""
     folder = path.is_dir()
-    audits = [audit_file(file, **options) for file in (record_paths(path) if folder else [path])]
+    audits = [
+        audit_file(file, **options) if signers is None else _signed(file, signers, audit_file(file, **options))
+        for file in (record_paths(path) if folder else [path])
+    ]
     for audit in audits:
         if not folder and audit["kind"] not in AUDITED and not audit["problems"]:
             raise ValueError(f"{path} must be a record of {' or '.join(AUDITED)}, got one of {audit['kind']}")
     return [audit for audit in audits if audit["kind"] in AUDITED or audit["problems"]]
 
 
+def _signed(path: Path, signers: Path, audit: dict[str, Any]) -> dict[str, Any]:
+    """The audit with who signed the record, or with the problem that nobody allowed did."""
+    try:
+        return {**audit, "signed_by": signer(path, signers)}
+    except ValueError as error:
+        return {**audit, "signed_by": None, "problems": [*audit["problems"], str(error)]}
+
+
 def _verdict(audit: dict[str, Any]) -> str:
     if audit["problems"]:
         return "FAILED"
-    return "confirmed" if audit["finished"] else "confirmed, unfinished"
+    by = f", signed by {printable(audit['signed_by'])}" if "signed_by" in audit else ""
+    return f"confirmed{by}" if audit["finished"] else f"confirmed, unfinished{by}"
 
 
 def _share(audit: dict[str, Any]) -> str:
