@@ -14,6 +14,7 @@ from rhobust.methods.base import squared_distance as squared_distance
 from rhobust.methods.budget import gamma_of as gamma_of
 from rhobust.methods.budget import rho_of as rho_of
 from rhobust.methods.consistency import Consistency as Consistency
+from rhobust.methods.denoising import Denoising as Denoising
 from rhobust.methods.erm import ERM as ERM
 from rhobust.methods.gaussian import Gaussian as Gaussian
 from rhobust.methods.macer import MACER as MACER

@@ -5,6 +5,8 @@ from rhobust.models.build import Activation as Activation
 from rhobust.models.build import build_model as build_model
 from rhobust.models.build import check_model_name as check_model_name
 from rhobust.models.build import start_from as start_from
+from rhobust.models.denoised import Denoised as Denoised
+from rhobust.models.denoised import dncnn as dncnn
 from rhobust.models.inference import StepRule as StepRule
 from rhobust.models.inference import frozen as frozen
 from rhobust.models.networks import Normalised as Normalised
