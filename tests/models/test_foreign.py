@@ -115,6 +115,22 @@ def test_another_number_of_logits_is_refused():
         network(torch.zeros(2, 4))
 
 
+def test_a_network_may_get_another_head():
+    network = Odd(lambda x: None)
+    x, y = torch.full((2, 4), 0.5), torch.zeros(2, dtype=torch.int64)
+    PGD(steps=1)(network, x, y, eps=0.1)
+    with torch.random.fork_rng(devices=[]):
+        network.linear = nn.Linear(4, 2)
+    assert output_width(network, x) == 2
+    SmoothedClassifier(network, 0.1, 2).certify(x, n=100)
+
+
+def test_a_class_that_gets_lost_is_one_line():
+    network = Odd(lambda x: x[:, :2])
+    with pytest.raises(ValueError, match="the network's loss raised IndexError"):
+        PGD(steps=1)(network, torch.full((2, 4), 0.5), torch.full((2,), 2), eps=0.1)
+
+
 def set_everything(x):
     torch.set_grad_enabled(True)
     torch.set_default_dtype(torch.float64)

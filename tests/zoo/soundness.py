@@ -222,9 +222,9 @@ class Cell:
 
 
 PROCEDURES = {
-    "fixed": {"n0": 32, "n": 320},
-    "sequential": {"n0": 32, "n": 640, "radii": [0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5]},
-    "two-stage": {"n0": 64, "n": 640, "tolerance": 0.05},
+    "fixed": {"n0": 32, "n": 256},
+    "sequential": {"n0": 32, "n": 256, "radii": [0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5]},
+    "two-stage": {"n0": 64, "n": 256, "tolerance": 0.05},
 }
 
 
@@ -259,7 +259,7 @@ def by_command(cage: Cage, alpha: float, count: int, noise: str, seed: int) -> C
     save_file(_plain(), home / "plain.safetensors")
     own = ["--model", "tests.zoo.factory:plain", "--weights", str(home / "plain.safetensors")]
     own += ["--data", str(home / "data.npz"), "--out", str(home / "records"), "--quiet", "--json"]
-    settings = ["--sigma", "0.25", "--n0", "32", "--n", "320", "--alpha", str(alpha), "--noise", noise]
+    settings = ["--sigma", "0.25", "--n0", "32", "--n", "256", "--alpha", str(alpha), "--noise", noise]
     ran = cage.command(["certify", *own, *settings, "--seed", str(seed)])
     assert ran.code == 0, ran.err
     (record,) = finished_records(home / "records", "certify")

@@ -41,7 +41,7 @@ def ascend(objective: Objective, start: Tensor, *, steps: int, step: StepRule) -
     x = start.detach()
     for number in range(steps):
         x.requires_grad_()
-        with torch.enable_grad():
+        with torch.enable_grad(), Foreign("the network's loss raised", x):
             values = objective(x)
         with Foreign("the network's gradient raised", x):
             (gradient,) = torch.autograd.grad(values, x, torch.ones_like(values))

@@ -2,7 +2,6 @@
 
 import sysconfig
 import warnings
-from dataclasses import dataclass, field
 from pathlib import Path
 from traceback import FrameSummary, walk_tb
 from types import TracebackType
@@ -72,6 +71,10 @@ class Guarded(nn.Module):
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
         self.network = network
+        self.in_place: bool | None = None
+        """Whether the network changes its inputs; None before the first call."""
+        self.widths: dict[torch.Size, int] = {}
+        """How many logits it returned, by the shape of an input."""
 
     def forward(self, x: Tensor, *, compare: bool = False) -> Tensor:
         """The logits of inputs.
@@ -82,18 +85,20 @@ class Guarded(nn.Module):
         """
         if torch.compiler.is_compiling():
             return self.network(x)
-        known = _known(self.network)
-        copied = x.clone() if compare or known is None or known.in_place or x.is_inference() else x
+        first = self.in_place is None
+        in_place = self.in_place or _is_in_place(self.network)
+        copied = x.clone() if compare or first or in_place or x.is_inference() else x
         version = None if copied.is_inference() else copied._version
         with Foreign("the network raised", x):
             logits = self.network(copied)
         changed = version is not None and copied._version != version
-        if known is None or compare:
-            known = _remember(self.network, in_place=changed or (compare and not torch.equal(copied, x)))
-        elif changed and not known.in_place:
+        if changed and copied is x:
             raise NetworkError("the network must not change its inputs in place at some calls only, but it does")
+        if changed or (compare and not torch.equal(copied, x)):
+            _remember_in_place(self.network)
+        self.in_place = _is_in_place(self.network)
         check_logits(logits, x)
-        width = known.widths.setdefault(x.shape[1:], logits.shape[1])
+        width = self.widths.setdefault(x.shape[1:], logits.shape[1])
         if logits.shape[1] != width:
             raise NetworkError(
                 f"the network must return {width} logits per input, as at its first call, got {logits.shape[1]}"
@@ -102,30 +107,18 @@ class Guarded(nn.Module):
         return logits if logits.requires_grad else logits.clone()
 
 
-@dataclass
-class KnownNetwork:
-    """What the calls of a network showed."""
-
-    network: ReferenceType[nn.Module]
-    in_place: bool
-    """Whether it changes its inputs."""
-    widths: dict[torch.Size, int] = field(default_factory=dict)
-    """How many logits it returns, by the shape of an input."""
+_IN_PLACE: dict[int, ReferenceType[nn.Module]] = {}
+"""Networks that changed their inputs, by their ids: a module may compare by value, and have no hash."""
 
 
-_KNOWN: dict[int, KnownNetwork] = {}
-"""By the network's id: a module may compare by value, and have no hash."""
+def _is_in_place(network: nn.Module) -> bool:
+    known = _IN_PLACE.get(id(network))
+    return known is not None and known() is network
 
 
-def _known(network: nn.Module) -> KnownNetwork | None:
-    known = _KNOWN.get(id(network))
-    return known if known is not None and known.network() is network else None
-
-
-def _remember(network: nn.Module, *, in_place: bool) -> KnownNetwork:
+def _remember_in_place(network: nn.Module) -> None:
     key = id(network)
-    known = _KNOWN[key] = KnownNetwork(ref(network, lambda _: _KNOWN.pop(key, None)), in_place)
-    return known
+    _IN_PLACE[key] = ref(network, lambda _: _IN_PLACE.pop(key, None))
 
 
 def guard(network: nn.Module) -> nn.Module:
@@ -173,8 +166,7 @@ def for_evaluation(network: nn.Module, device: torch.device | None = None) -> nn
 
 def own_inputs(network: nn.Module) -> None:
     """Let a network that is known to work in place have copies of its inputs at every call from now on."""
-    known = _known(network)
-    if known is not None and known.in_place:
+    if _is_in_place(network):
         network.register_forward_pre_hook(_copy_inputs)
 
 
