@@ -279,3 +279,27 @@ def test_certificates_name_what_the_values_look_like(network):
             smoothed.certify(form(pixels() / 127.5 - 1), n=100)
         with pytest.raises(ValueError, match=r"they look like 0\.\.255: pass them as uint8"):
             smoothed.certify(form(pixels().float()), n=100)
+
+
+class Failing(torch.utils.data.Dataset):
+    """A data set whose second item raises."""
+
+    def __init__(self, error):
+        self.error = error
+
+    def __len__(self):
+        return 3
+
+    def __getitem__(self, index):
+        if index == 1:
+            raise self.error
+        return torch.zeros(1, 4, 4), 0
+
+
+@pytest.mark.parametrize("error", [KeyError("x"), SystemExit(0), StopIteration(), IndexError()])
+def test_an_error_of_a_data_set_is_one_line_that_names_the_place(error):
+    what = rf"must be readable, but the data set raised {type(error).__name__}.* in test_inputs.py:\d+ \(__getitem__\)"
+    with pytest.raises(ValueError, match=what):
+        as_dataset(Failing(error))
+    with pytest.raises(ValueError, match="the data set raised"):
+        as_dataset(torch.utils.data.DataLoader(Failing(KeyError("x")), generator=torch.Generator()))

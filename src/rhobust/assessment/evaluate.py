@@ -18,7 +18,7 @@ from rhobust.evaluation.seen import check_unseen
 from rhobust.files import read_json, write_json
 from rhobust.measurements import BASE, UNDER_NOISE, measurements
 from rhobust.models import Normalised, load_model
-from rhobust.models.foreign import move_to
+from rhobust.models.guarded import move_to
 from rhobust.models.inference import output_width
 from rhobust.models.sources import take_logits
 from rhobust.noise import stream

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rhobust.attacks.base import AttackMethod, Gradient, Norm, projected_step, random_point
-from rhobust.models.foreign import Foreign
+from rhobust.foreign import Foreign
 from rhobust.models.inference import CompiledCopy, StepRule, frozen
 from rhobust.noise import Noise, noisy_copies
 from rhobust.settings import check_at_least, check_declared, check_positive

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from rhobust.data import as_inputs, check_images, check_range, class_numbers
-from rhobust.models.foreign import device_of
+from rhobust.models.guarded import device_of
 from rhobust.models.inference import check_module, frozen
 
 _FAILURES = (RuntimeError, ValueError, TypeError, IndexError)

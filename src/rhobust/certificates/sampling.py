@@ -18,8 +18,9 @@ from rhobust.certificates.blocks import ForwardPass, PendingVotes, SampleBlock
 from rhobust.certificates.repeats import EVERY, Repeats
 from rhobust.certificates.spec import Dtype, Smoothing, arithmetic, check_dtype, noise_kind
 from rhobust.data import to_unit
-from rhobust.models.foreign import Foreign, guard
+from rhobust.foreign import Foreign
 from rhobust.models.fused import EvalCopy
+from rhobust.models.guarded import guard
 from rhobust.models.inference import frozen
 from rhobust.noise import (
     LEVELS,

@@ -9,10 +9,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rhobust.data import as_float, check_images, class_numbers
+from rhobust.foreign import Foreign
 from rhobust.methods import WRM
 from rhobust.methods.base import squared_distance
 from rhobust.models.build import Normalised
-from rhobust.models.foreign import Foreign
 from rhobust.models.fused import ConvNorm
 from rhobust.models.inference import frozen
 

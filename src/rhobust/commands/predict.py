@@ -20,7 +20,7 @@ from rhobust.certificates import (
 from rhobust.commands.options import Common, CommonOptions, print_table, print_warnings
 from rhobust.data import read_image
 from rhobust.models import load_model
-from rhobust.models.foreign import for_evaluation
+from rhobust.models.guarded import for_evaluation
 from rhobust.models.inference import output_width
 from rhobust.settings import check_at_least, check_declared, check_level, check_positive_number
 from rhobust.training import open_run, resolve_device

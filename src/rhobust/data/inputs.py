@@ -11,6 +11,7 @@ from torch import Tensor
 from rhobust.data.dataset import Dataset, Split, to_unit
 from rhobust.data.images import SUFFIXES, pixels_of, read_image
 from rhobust.data.registry import load
+from rhobust.foreign import Foreign
 from rhobust.noise import LEVELS
 
 Layout = Literal["NCHW", "NHWC"]
@@ -203,7 +204,7 @@ def _collect(items: Any, layout: Layout | None, limit: int | None, subject: str)
     images: list[Tensor] = []
     labels: list[Any] = []
     total = 0
-    for item in _items(items):
+    for item in _items(items, subject):
         image, label = _pair(item, subject)
         one = _tensor(image, subject)
         one = _batch(one, layout, subject, None) if batched else _image(one, layout, subject)
@@ -225,11 +226,19 @@ def _collect(items: Any, layout: Layout | None, limit: int | None, subject: str)
     return torch.cat(images), labels or None
 
 
-def _items(items: Any) -> Iterator[Any]:
+def _items(items: Any, subject: str) -> Iterator[Any]:
     """Items of an iterable, or of a map-style data set, whose end only its length says."""
-    if isinstance(items, torch.utils.data.Dataset) and not isinstance(items, torch.utils.data.IterableDataset):
-        return (items[index] for index in range(len(items)))  # type: ignore[arg-type]
-    return iter(items)
+    mapped = isinstance(items, torch.utils.data.Dataset) and not isinstance(items, torch.utils.data.IterableDataset)
+    with Foreign(f"{subject} must be readable, but the data set raised"):
+        places = iter(range(len(items)) if mapped else items)  # type: ignore[arg-type]
+    while True:
+        with Foreign(f"{subject} must be readable, but the data set raised"):
+            try:
+                found = next(places)
+            except StopIteration:
+                return
+            item = items[found] if mapped else found
+        yield item
 
 
 def _pair(item: Any, subject: str) -> tuple[Any, Any]:

@@ -12,9 +12,9 @@ from rhobust.attacks.base import norms
 from rhobust.data import to_unit
 from rhobust.evaluation.sweep import Predictor, sweep
 from rhobust.evaluation.target import Target
+from rhobust.foreign import Foreign
 from rhobust.formatting import format_distance, format_percent
 from rhobust.measurements import FEW, GAIN, not_significant
-from rhobust.models.foreign import Foreign
 from rhobust.models.inference import frozen
 from rhobust.noise import ExampleNoise
 from rhobust.records import Row

@@ -19,10 +19,11 @@ from rhobust.data.classes import fit_classes, match_classes
 from rhobust.data.registry import KNOWN
 from rhobust.evaluation.answers import ANSWERS, check_answers, check_stateless, fixed_logits
 from rhobust.files import read_json, write_json
+from rhobust.foreign import Foreign
 from rhobust.lock import owned
 from rhobust.models import load_model
-from rhobust.models.foreign import Foreign, device_of, for_evaluation, move_to
 from rhobust.models.fused import FastCopy
+from rhobust.models.guarded import device_of, for_evaluation, move_to
 from rhobust.models.inference import check_module, output_width
 from rhobust.progress import ProgressCallback
 from rhobust.records import Row

@@ -7,7 +7,7 @@ from typing import Literal, get_args
 import torch
 from torch import nn
 
-from rhobust.models.foreign import state_of
+from rhobust.models.guarded import state_of
 from rhobust.models.networks import Normalised, cnn, cnn_small, resnet18, vgg16
 from rhobust.models.sources import FORMS, SOURCES, Normalisation, TakeLogits, build_network
 from rhobust.models.weights import fill_weights, match_names, read_weights

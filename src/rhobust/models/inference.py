@@ -8,7 +8,8 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from rhobust.data import to_unit
-from rhobust.models.foreign import Foreign, Guarded, guard
+from rhobust.foreign import Foreign
+from rhobust.models.guarded import Guarded, guard
 
 StepRule = Callable[[Tensor, Tensor, int], Tensor]
 """From the iterate, its gradient and the step number to the next iterate."""

@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rhobust.models.foreign import Foreign, NetworkError, for_evaluation
+from rhobust.foreign import Foreign, ForeignError
+from rhobust.models.guarded import for_evaluation
 from rhobust.models.networks import Normalised
 from rhobust.models.weights import fill_weights
 
@@ -44,7 +45,7 @@ def take_logits(model: nn.Module, x: Tensor) -> nn.Module:
         with torch.no_grad(), Foreign("the network raised", x):
             modes += [(module, module.training) for module in model.modules()]
             output = model.eval()(x.clone())
-    except NetworkError:  # whatever is wrong with it is said where its logits are looked at
+    except ForeignError:  # whatever is wrong with it is said where its logits are looked at
         return model
     finally:
         for module, mode in modes:

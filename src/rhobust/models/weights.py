@@ -15,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from rhobust.models.foreign import load_state, state_of
+from rhobust.models.guarded import load_state, state_of
 
 NESTED = ("state_dict", "model_state_dict", "model", "net", "network", "module", "params", "weights")
 """Keys under which checkpoints keep the weights, the usual ones first."""

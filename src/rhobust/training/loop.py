@@ -14,10 +14,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rhobust.data import Dataset, ImageSet, augment, channel_statistics, cutmix, epoch_batches, load, to_unit
+from rhobust.foreign import Foreign
 from rhobust.lock import Ownership, owned, tidy
 from rhobust.methods import WRM
 from rhobust.models import build_model, start_from
-from rhobust.models.foreign import Foreign, load_state, move_to, own_inputs, state_of
+from rhobust.models.guarded import load_state, move_to, own_inputs, state_of
 from rhobust.models.inference import output_width
 from rhobust.noise import BatchNoise, stream, stream_key
 from rhobust.progress import ProgressCallback, ProgressEvent, no_progress, progress_or_default

@@ -19,9 +19,10 @@ from torch import Tensor, nn
 
 from rhobust.data import Dataset, ImageSet
 from rhobust.files import check_regular, format_json, open_regular, parse_json, read_json, write_json
+from rhobust.foreign import Foreign
 from rhobust.lock import LostError, Ownership
 from rhobust.models import build_model, fill_weights
-from rhobust.models.foreign import Foreign, for_evaluation, state_of
+from rhobust.models.guarded import for_evaluation, state_of
 from rhobust.records import read_rows
 from rhobust.runtime import resolve_device
 from rhobust.training.config import TrainConfig, config_from_json, config_to_json

@@ -9,7 +9,8 @@ from torch import nn
 
 from rhobust.attacks import EOT, PGD
 from rhobust.certificates import SmoothedClassifier
-from rhobust.models.foreign import Foreign, Guarded, NetworkError, own_inputs
+from rhobust.foreign import Foreign, ForeignError
+from rhobust.models.guarded import Guarded, own_inputs
 from rhobust.models.inference import frozen, output_width
 
 
@@ -61,7 +62,7 @@ def test_any_error_of_a_network_is_one_line_that_names_the_place(error):
     network = Guarded(Odd(lambda x: fail(error)))
     network(torch.zeros(2, 4))
     with pytest.raises(
-        NetworkError, match=rf"the network raised {type(error).__name__}.* in test_foreign.py:\d+"
+        ForeignError, match=rf"the network raised {type(error).__name__}.* in test_guarded.py:\d+"
     ) as line:
         network(torch.zeros(2, 4))
     assert "(fail), for 2 inputs of shape 4 (float32)" in str(line.value)
@@ -76,9 +77,9 @@ def test_an_interruption_passes():
 
 
 def test_the_place_is_in_the_users_code_not_in_the_library_that_it_calls():
-    with pytest.raises(NetworkError, match=r"JSONDecodeError: .* in test_foreign.py:\d+ \(<lambda>\)"):
+    with pytest.raises(ForeignError, match=r"JSONDecodeError: .* in test_guarded.py:\d+ \(<lambda>\)"):
         Guarded(Odd(lambda x: json.loads("{"), calls=0))(torch.zeros(2, 4))
-    with pytest.raises(NetworkError, match=r"RuntimeError: mat1 and mat2 .*, for 2 inputs of shape 5 \(float32\)$"):
+    with pytest.raises(ForeignError, match=r"RuntimeError: mat1 and mat2 .*, for 2 inputs of shape 5 \(float32\)$"):
         Guarded(Odd(None).linear)(torch.zeros(2, 5))
 
 
@@ -194,7 +195,7 @@ def test_a_gradient_that_raises_is_one_line():
             raise KeyError("gradient")
 
     network = nn.Sequential(Odd(Bad.apply, calls=0))
-    with pytest.raises(ValueError, match=r"the network's gradient raised KeyError: 'gradient' in test_foreign.py:\d+"):
+    with pytest.raises(ValueError, match=r"the network's gradient raised KeyError: 'gradient' in test_guarded.py:\d+"):
         PGD(steps=2)(network, torch.full((2, 4), 0.5), torch.zeros(2, dtype=torch.int64), eps=0.1)
     silent = nn.Sequential(Odd(None).linear, Odd(lambda x: x.detach(), calls=0))
     with pytest.raises(ValueError, match="the network's gradient raised RuntimeError: element 0 of tensors"):
