@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from rhobust.models.foreign import NetworkError
+from rhobust.foreign import ForeignError
 from rhobust.models.inference import check_module
 from rhobust.noise import stream_key
 from rhobust.settings import check_count
@@ -39,7 +39,7 @@ class Denoised(nn.Module):
         images = self.denoiser(x)
         if not isinstance(images, Tensor) or images.shape != x.shape:
             given = tuple(images.shape) if isinstance(images, Tensor) else f"a {type(images).__name__}"
-            raise NetworkError(f"the denoiser must return images of the shape {tuple(x.shape)}, got {given}")
+            raise ForeignError(f"the denoiser must return images of the shape {tuple(x.shape)}, got {given}")
         return images.clamp(0, 1) if self.clamp else images
 
     def forward(self, x: Tensor) -> Tensor:
