@@ -2,12 +2,14 @@
 
 import json
 import warnings
+from dataclasses import dataclass
 
 import pytest
 import torch
 from torch import nn
 
 from rhobust.attacks import EOT, PGD
+from rhobust.attacks.base import AttackMethod
 from rhobust.certificates import SmoothedClassifier
 from rhobust.foreign import Foreign, ForeignError
 from rhobust.models.guarded import Guarded, own_inputs
@@ -200,3 +202,18 @@ def test_a_gradient_that_raises_is_one_line():
     silent = nn.Sequential(Odd(None).linear, Odd(lambda x: x.detach(), calls=0))
     with pytest.raises(ValueError, match="the network's gradient raised RuntimeError: element 0 of tensors"):
         PGD(steps=2)(silent, torch.full((2, 4), 0.5), torch.zeros(2, dtype=torch.int64), eps=0.1)
+
+
+@dataclass(frozen=True)
+class OwnAttack(AttackMethod):
+    """An attack of the user's own that raises."""
+
+    attacks_smoothed = False
+
+    def perturb(self, model, x, y, *, eps, sigma, rng):
+        raise KeyError("mine")
+
+
+def test_an_attack_of_the_users_own_that_raises_is_one_line():
+    with pytest.raises(ValueError, match=r"the attack raised KeyError: 'mine' in test_guarded.py:\d+ \(perturb\)"):
+        OwnAttack()(Odd(None), torch.full((2, 4), 0.5), torch.zeros(2, dtype=torch.int64), eps=0.1)

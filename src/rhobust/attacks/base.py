@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from rhobust.data import check_images, check_labels, class_numbers
+from rhobust.foreign import Foreign
 from rhobust.models.inference import StepRule, output_width
 from rhobust.noise import ExampleNoise, Noise
 from rhobust.settings import check_positive_number
@@ -64,7 +65,8 @@ class AttackMethod(ABC):
         y = class_numbers(y, x)
         check_labels(y, output_width(model, x))
         rng = rng or ExampleNoise(0, "attack", range(len(x)))
-        return self.perturb(model, x, y, eps=eps, sigma=sigma, rng=rng)
+        with Foreign("the attack raised", x):
+            return self.perturb(model, x, y, eps=eps, sigma=sigma, rng=rng)
 
 
 def norms(x: Tensor) -> Tensor:
