@@ -136,19 +136,20 @@ def files(name: str, folder: Path) -> Iterator[Path]:
     yield pack(path.parent)
 
 
-def main() -> int:
-    """Change every byte of every kind of file, and say how many changes were refused."""
-    count, missed = 0, list[str]()
-    with tempfile.TemporaryDirectory(prefix="rhobust-fuzz-") as temporary:
-        for name in KINDS:
-            for path in files(name, Path(temporary) / name.replace(" ", "-")):
-                for place, takers in accepted(path):
-                    count += 1
-                    missed += [f"{name}, {path.suffix}, byte {place}: {', '.join(sorted(takers))}"] if takers else []
-    sys.stdout.write(f"changed bytes: {count:,} changes, {len(missed):,} not refused\n")
-    sys.stdout.write("".join(f"{line}\n" for line in missed[:20]))
+def main(names: list[str]) -> int:
+    """Change every byte of every kind of file, or of some kinds, and say how many changes were refused."""
+    total = missed = 0
+    for name in names or KINDS:
+        with tempfile.TemporaryDirectory(prefix="rhobust-fuzz-") as temporary:
+            for path in files(name, Path(temporary)):
+                found = list(accepted(path))
+                taken = [f"byte {place} by {', '.join(sorted(takers))}" for place, takers in found if takers]
+                total, missed = total + len(found), missed + len(taken)
+                sys.stdout.write(f"{name}, {path.suffix}: {len(found):,} changes, taken: {taken[:5] or 'none'}\n")
+                sys.stdout.flush()
+    sys.stdout.write(f"changed bytes: {total:,} changes, {missed:,} not refused\n")
     return bool(missed)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))
