@@ -120,7 +120,7 @@ def test_what_is_unfinished_changed_or_unknown(tmp_path):
     record = read_record(write_certificate(tmp_path, MARGIN, sigma=0.25))
     with pytest.raises(ValueError, match="must be as it was written, but it was changed"):
         measurements(replace(record, intact=False))
-    with pytest.raises(ValueError, match=r"must be a record of attack, .* got 'dance'"):
+    with pytest.raises(ValueError, match=r"must be a record of accuracy, .* got 'dance'"):
         measurements(replace(record, kind="dance"))
     with pytest.raises(ValueError, match="an example must have one row, got 0 twice"):
         measurements(replace(record, rows=[*record.rows, record.rows[0]]))

@@ -143,3 +143,40 @@ def test_clean_accuracy_is_that_over_the_most_images(tmp_path):
     [found] = gather([run]).runs
     clean = entry(0, found, headline([found])).numbers[0]
     assert "n\u00a0=\u00a0200" in clean.detail[1]
+
+
+def test_the_base_network_has_a_row_of_its_own_and_numbers_are_never_mixed(tmp_path):
+    run = write_run(tmp_path / "run")
+    write_attack(run, "pgd", np.full(80, 0.6), scored="base", sigma=None)
+    [found] = gather([run]).runs
+    shown = entry(0, found, headline([found]))
+    assert shown.base[0].detail[0] == "base network"
+    assert shown.base[1].detail[0].startswith("PGD")
+    assert shown.base[2].number is None
+    assert "smoothed" in shown.numbers[0].detail[0]
+    assert not shown.numbers[1].detail[0].startswith("PGD")
+    page = render(gather([run]), (), title="One model")
+    assert page.count('<tr class="base"') == 1
+
+
+def test_a_smoothed_classifier_that_was_not_attacked_borrows_no_number_of_its_base_network(tmp_path):
+    run = write_run(tmp_path / "run")
+    for path in run.glob("attack-*"):
+        path.unlink()
+    write_attack(run, "pgd", np.full(80, 0.6), scored="base", sigma=None)
+    [found] = gather([run]).runs
+    shown = entry(0, found, headline([found]))
+    assert shown.numbers[1].number is None
+    assert shown.numbers[1].detail == ("not attacked",)
+    assert shown.base[1].number is not None
+
+
+def test_a_diagnosis_is_shown_as_text(tmp_path):
+    run = write_run(tmp_path / "run")
+    finding = {"cause": "normalisation", "text": "<b>Trained</b> on others.", "remedy": "Pass mean."}
+    (run / "diagnosis.json").write_text(json.dumps({"findings": [finding, 3]}))
+    page = render(gather([run]), (), title="One model")
+    assert "<strong>Diagnosis.</strong> &lt;b&gt;Trained&lt;/b&gt; on others. Pass mean." in page
+    for damaged in ("[]", "{", '{"findings": 3}'):
+        (run / "diagnosis.json").write_text(damaged)
+        assert "Diagnosis." not in render(gather([run]), (), title="One model")

@@ -84,6 +84,7 @@ def _gather_run(folder: Path, taken: set[str]) -> PageRun:
             except (ValueError, OSError) as error:
                 left_out.append(f"{pictures.name} is damaged and left out: {error}")
     environment, epochs = _environment(folder, notes), _epochs(folder, config, notes)
+    diagnosis = _diagnosis(folder, notes)
     return PageRun(
         folder=folder.name,
         label=_label(config, folder, taken),
@@ -93,8 +94,23 @@ def _gather_run(folder: Path, taken: set[str]) -> PageRun:
         records=tuple(records),
         notes=(*left_out, *notes),
         left_out=tuple(left_out),
+        diagnosis=diagnosis,
         examples=examples,
     )
+
+
+def _diagnosis(folder: Path, notes: list[str]) -> tuple[str, ...]:
+    """What an assessment found to explain low numbers, in words."""
+    if not (folder / "diagnosis.json").exists():
+        return ()
+    try:
+        document = read_json(folder / "diagnosis.json")
+    except (ValueError, OSError) as error:
+        notes.append(f"diagnosis.json is damaged and left out: {error}")
+        return ()
+    found = document.get("findings") if isinstance(document, dict) else None
+    findings = [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+    return tuple(f"{one.get('text', '')} {one.get('remedy', '')}".strip() for one in findings)
 
 
 def _page_record(record: Record) -> PageRecord | None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from rhobust.formatting import format_confidence, format_distance, format_percent
-from rhobust.measurements import ALL_AT_ONCE, UNDER_NOISE, Measurement, Status, certified_but_misclassified
+from rhobust.measurements import ALL_AT_ONCE, BASE, UNDER_NOISE, Measurement, Status, certified_but_misclassified
 from rhobust.report.labels import method_name
 from rhobust.report.runs import COSTS, ONE, PageRecord, PageRun, ShiftCurve
 from rhobust.report.tables import close_votes, shown_interval, shown_percent
@@ -59,7 +59,16 @@ class ModelEntry:
     method: str
     guarantee: Guarantee
     numbers: tuple[KeyNumber, ...]
+    """Clean, under attack, certified: of the smoothed classifier, or of the base network where there is no noise."""
+    base: tuple[KeyNumber, ...]
+    """The same of the base network, in a row of its own; empty where it is the only classifier or was not measured."""
     notes: tuple[str, ...]
+    diagnosis: tuple[str, ...] = ()
+    """What explains low numbers, one line each."""
+
+
+BASE_CERTIFIED = KeyNumber("Certified", None, "–", None, ("only a smoothed classifier is certified",))
+"""In the place of the base network's certificate."""
 
 
 def headline(runs: Sequence[PageRun]) -> Headline:
@@ -91,7 +100,12 @@ def entry(position: int, run: PageRun, at: Headline) -> ModelEntry:
     A run whose numbers contradict each other is guaranteed nothing, whatever its certificates say.
     """
     certificate, (shifted, shift) = quoted_certificate(run), quoted_shift(run)
-    numbers = (_clean(run, certificate, shifted), _robust(run, at, certificate), _certified(certificate, at))
+    smoothed = bool(run.sigmas)
+    clean = _clean_smoothed(run, certificate, shifted) if smoothed else _clean_base(run)
+    numbers = (clean, _robust(run, at, certificate, smoothed=smoothed), _certified(certificate, at))
+    base = (_clean_base(run), _robust(run, at, None, smoothed=False), BASE_CERTIFIED) if smoothed else ()
+    if all(number.number is None for number in base):
+        base = ()
     if run.contradictions:
         guarantee = Guarantee("Nothing is guaranteed: the numbers of this model contradict each other.")
     else:
@@ -100,7 +114,7 @@ def entry(position: int, run: PageRun, at: Headline) -> ModelEntry:
     method = method_name(run)
     # Where the method is the label, the folder's name says which run it is.
     below = run.folder if run.label.startswith(method) else method
-    return ModelEntry(position, run.label, below, guarantee, numbers, notes)
+    return ModelEntry(position, run.label, below, guarantee, numbers, base, notes, run.diagnosis)
 
 
 def _missing(run: PageRun, certificate: PageRecord | None, shift: ShiftCurve | None) -> list[str]:
@@ -216,51 +230,56 @@ def _sure(alpha: float | None) -> str:
     return "" if alpha is None else f" (confidence {format_confidence(alpha)})"
 
 
-def _clean(run: PageRun, certificate: PageRecord | None, shifted: PageRecord | None) -> KeyNumber:
-    title = "Clean"
-    for predictor in ("smoothed", "base"):
-        found = [
-            attack
-            for attack in run.of("attack")
-            if attack.predictor == predictor and 0.0 in attack.accuracy and (attack.majority or predictor == "base")
-        ]
-        if found:
-            most = max(found, key=lambda attack: attack.n)
-            return _counted(title, most.accuracy[0.0], most.predictor_name, most.warnings)
-        if predictor == "smoothed" and certificate is not None:
-            return _counted(title, certificate.certified(0.0), "right and certified", certificate.warnings)
-        if predictor == "smoothed" and shifted is not None:
-            found = _counted(title, shifted.value(UNDER_NOISE), ONE, shifted.warnings)
-            return replace(found, detail=(f"{ONE}, n\u00a0=\u00a0{shifted.n}",), interval=False)
-    return KeyNumber(title, None, "–", None, ("not measured",))
+def _clean_base(run: PageRun) -> KeyNumber:
+    """The accuracy of the base network, over the most images."""
+    found = [(record, record.value(BASE)) for record in run.of("accuracy")]
+    found += [(attack, attack.accuracy.get(0.0)) for attack in run.of("attack") if attack.predictor == "base"]
+    measured = [(record, number) for record, number in found if number is not None]
+    if not measured:
+        return KeyNumber("Clean", None, "–", None, ("not measured",))
+    record, number = max(measured, key=lambda one: one[1].n)
+    return _counted("Clean", number, "base network", record.warnings)
 
 
-def _robust(run: PageRun, at: Headline, certificate: PageRecord | None) -> KeyNumber:
-    attack = None if at.radius is None else strongest(run, at.radius)
+def _clean_smoothed(run: PageRun, certificate: PageRecord | None, shifted: PageRecord | None) -> KeyNumber:
+    """The accuracy of the smoothed classifier: by its votes, else what is certified at radius 0, else under noise."""
+    voted = [attack for attack in run.of("attack") if attack.majority and 0.0 in attack.accuracy]
+    if voted:
+        most = max(voted, key=lambda attack: attack.n)
+        return _counted("Clean", most.accuracy[0.0], most.predictor_name, most.warnings)
+    if certificate is not None:
+        return _counted("Clean", certificate.certified(0.0), "right and certified", certificate.warnings)
+    noisy = [shifted] if shifted is not None else run.of("accuracy")
+    if not noisy or (number := noisy[0].value(UNDER_NOISE)) is None:
+        return KeyNumber("Clean", None, "–", None, ("not measured",))
+    found = _counted("Clean", number, ONE, noisy[0].warnings)
+    return replace(found, detail=(f"{ONE}, n\u00a0=\u00a0{noisy[0].n}",), interval=False)
+
+
+def _robust(run: PageRun, at: Headline, certificate: PageRecord | None, *, smoothed: bool) -> KeyNumber:
+    attack = None if at.radius is None else strongest(run, at.radius, smoothed=smoothed)
     if at.radius is None or attack is None:
-        detail = "not attacked at this radius" if run.of("attack") else "not attacked"
+        attacked = any(one.majority if smoothed else one.predictor == "base" for one in run.of("attack"))
+        detail = "not attacked at this radius" if attacked else "not attacked"
         return KeyNumber("Under attack", None, "–", None, (detail,))
     warnings = list(attack.warnings)
     inside = certificate and certified_but_misclassified(certificate.record, attack.record, at.radius)
     if inside:
         examples = "1 misclassified example is" if inside == 1 else f"{inside} misclassified examples are"
         warnings.append(f"{examples} certified at this radius: the attack’s vote or the certificate is wrong there.")
-    what = attack.attack_name if attack.majority else f"{attack.predictor_name}, {attack.attack_name}"
     number = attack.accuracy[at.radius]
-    found = _counted("Under attack", number, what, tuple(warnings))
+    found = _counted("Under attack", number, attack.attack_name, tuple(warnings))
     return replace(found, detail=(*found.detail, *close_votes(number)))
 
 
-def strongest(run: PageRun, radius: float) -> PageRecord | None:
-    """The L2 attack with the lowest robust accuracy, on the smoothed classifier if it was attacked at all."""
-    attacks = run.of("attack")
-    majority = any(attack.majority for attack in attacks)
+def strongest(run: PageRun, radius: float, *, smoothed: bool) -> PageRecord | None:
+    """The L2 attack with the lowest robust accuracy, on the smoothed classifier or on the base network."""
     candidates = [
         attack
-        for attack in attacks
+        for attack in run.of("attack")
         if attack.norm == "l2"
         and radius in attack.accuracy
-        and (attack.majority if majority else attack.predictor == "base")
+        and (attack.majority if smoothed else attack.predictor == "base")
     ]
     return min(candidates, key=lambda attack: attack.accuracy[radius].value, default=None)
 

@@ -113,7 +113,11 @@ def model_differences(runs: Sequence[PageRun], at: Headline) -> list[DifferenceT
         return []
     sound = [(place, run) for place, run in enumerate(runs) if not run.contradictions]
     certificates = [(place, found) for place, run in sound if (found := quoted_certificate(run)) is not None]
-    attacks = [(place, found) for place, run in sound if (found := strongest(run, radius)) is not None]
+    attacks = [
+        (place, found)
+        for place, run in sound
+        if (found := strongest(run, radius, smoothed=bool(run.sigmas))) is not None
+    ]
     return difference_tables(certificates, attacks, radius)
 
 

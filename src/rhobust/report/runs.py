@@ -252,6 +252,8 @@ class PageRun:
     """What is missing, unfinished or damaged, one line each."""
     left_out: tuple[str, ...] = ()
     """Of these the records and pictures that are in the folder and could not be shown."""
+    diagnosis: tuple[str, ...] = ()
+    """What explains low numbers, one line each."""
     examples: Mapping[str, Row] = field(default_factory=dict)
     """Adversarial examples that were kept, as arrays, by the file name of their attack."""
 

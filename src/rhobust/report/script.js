@@ -227,12 +227,15 @@
       const up = head.getAttribute("aria-sort") !== "ascending";
       all("thead th", table).forEach((other) => other.removeAttribute("aria-sort"));
       head.setAttribute("aria-sort", up ? "ascending" : "descending");
-      const sorted = [...table.tBodies[0].rows].sort((a, b) => {
+      // The row of a base network stays below that of its smoothed classifier.
+      const rows = [...table.tBodies[0].rows];
+      const below = new Map(rows.filter((row) => row.className === "base").map((row) => [row.previousElementSibling, row]));
+      const sorted = rows.filter((row) => row.className !== "base").sort((a, b) => {
         const [x, y] = [key(a, column), key(b, column)];
         const order = typeof x === "number" ? (x === y ? 0 : x - y) : x.localeCompare(y, "en", { numeric: true });
         return up ? order : -order;
       });
-      table.tBodies[0].append(...sorted);
+      table.tBodies[0].append(...sorted.flatMap((row) => (below.has(row) ? [row, below.get(row)] : [row])));
     });
   }));
 
