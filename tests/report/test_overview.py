@@ -147,7 +147,6 @@ def test_clean_accuracy_is_that_over_the_most_images(tmp_path):
 
 def test_the_base_network_has_a_row_of_its_own_and_numbers_are_never_mixed(tmp_path):
     run = write_run(tmp_path / "run")
-    write_attack(run, "pgd", np.full(80, 0.6), scored="base", sigma=None)
     [found] = gather([run]).runs
     shown = entry(0, found, headline([found]))
     assert shown.base[0].detail[0] == "base network"
