@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 OUT ?= quickstart
 
-.PHONY: quickstart reproduce audit test docs slow lint clean
+.PHONY: quickstart reproduce audit test docs slow fuzz lint clean
 
 quickstart: $(VENV)/.core
 	$(BIN)/rhobust quickstart --out $(OUT)
@@ -24,6 +24,14 @@ test: lint
 
 slow: $(VENV)/.test
 	$(BIN)/python -m pytest -m slow
+
+# Hours: bad input, changed bytes, kills and concurrent commands, ill-behaved networks. Each prints its counts.
+FUZZ := PYTHONPATH=src:. OMP_NUM_THREADS=1 $(BIN)/python -m
+fuzz: $(VENV)/.test
+	$(FUZZ) tests.fuzz
+	$(FUZZ) tests.fuzz.changed_bytes
+	$(FUZZ) tests.faults.kills
+	$(FUZZ) tests.zoo
 
 # Stages the pages in build/docs and writes the site to build/site; a warning is an error.
 docs: $(VENV)/.docs

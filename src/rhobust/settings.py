@@ -36,6 +36,8 @@ OMIT_IF_DEFAULT = MappingProxyType({"omit_if_default": True})
 LARGEST = 1_000_000_000
 """The largest absolute value of a number among settings, but a seed's: beyond it arithmetic overflows."""
 LARGEST_SEED = 1 << 64
+SMALLEST = 1e-12
+"""The smallest number among settings that must be above 0: below it the arithmetic of the network rounds to 0."""
 
 
 def check_declared(settings: "DataclassInstance") -> None:
@@ -78,6 +80,8 @@ def check_positive(settings: "DataclassInstance", *names: str) -> None:
         value = getattr(settings, name)
         if value is not None and not value > 0:
             raise ValueError(f"{name} must be > 0, got {value}")
+        if value is not None and value < SMALLEST:
+            raise ValueError(f"{name} must be at least {SMALLEST:g}, got {value}")
 
 
 def check_count(name: str, value: int) -> None:
@@ -100,6 +104,8 @@ def check_positive_number(name: str, value: float) -> None:
     """Raise unless value is > 0 and finite."""
     if not 0 < value < math.inf:
         raise ValueError(f"{name} must be > 0 and finite, got {value}")
+    if value < SMALLEST:
+        raise ValueError(f"{name} must be at least {SMALLEST:g}, got {value}")
     check_bounded(name, value)
 
 

@@ -15,7 +15,7 @@ from rhobust.models import load_model
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["no-such-command"], "the command must be one of quickstart, data, train"),
+        (["no-such-command"], "the command must be one of evaluate, quickstart, data, train"),
         (train("method:nal --method.sigma -1"), "sigma must be > 0, got -1.0"),
         (train("method:nal --method.sigmaa 1"), "--method.sigma"),
         (train("method:nil"), "method:erm, method:gaussian"),
@@ -77,7 +77,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(arguments, message, capsys, monke
             "baselines must be left out for a loss that is not 0-1",
         ),
         (["certify-shift", "--loss", "cross-entropy", "--classifier", "majority"], "loss must be 0-1 for the majority"),
-        (["curves", "--gammas", "0"], "gammas must be > 0 and at most 1,000,000,000"),
+        (["curves", "--gammas", "0"], "gammas must be from 1e-12 to 1,000,000,000"),
         (["curves", "--alpha", "2"], "alpha must be in (0, 1), got 2.0"),
         (["attack", "--model", "a:b"], "a run folder must be given alone"),
         (["attack", "--votes", "0"], "votes must be >= 1, got 0"),

@@ -37,23 +37,24 @@ def main() -> None:
     """Entry point."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="", help="cases whose group and name contain this text")
+    parser.add_argument("--every", type=int, default=1, help="take every so many cases only")
     parser.add_argument("--worker", nargs=3, type=int, metavar=("FIRST", "STEP", "FROM"), help=argparse.SUPPRESS)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--log", type=Path, help="write every outcome here, one JSON object per line")
     given = parser.parse_args()
     if given.worker:
-        work(*given.worker, only=given.only)
+        work(*given.worker, only=given.only, every=given.every)
     else:
         sys.exit(lead(given))
 
 
-def work(first: int, step: int, start: int, *, only: str) -> None:
+def work(first: int, step: int, start: int, *, only: str, every: int) -> None:
     """Run every `step`-th case and write its outcome as a line."""
     warnings.simplefilter("always")
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     chosen = (case for case in cases() if only in f"{case.group}: {case.name}")
-    for number, case in enumerate(chosen):
+    for number, case in enumerate(itertools.islice(chosen, 0, None, every)):
         if number % step != first or number < start:
             continue
         answers.write(json.dumps({"begin": number, "group": case.group, "name": case.name}) + "\n")
@@ -64,12 +65,13 @@ def work(first: int, step: int, start: int, *, only: str) -> None:
 class Worker:
     """A process and the case that it is at."""
 
-    def __init__(self, first: int, step: int, only: str) -> None:
-        self.first, self.step, self.only, self.at = first, step, only, {"begin": first, "group": "?", "name": "?"}
+    def __init__(self, first: int, given: argparse.Namespace) -> None:
+        self.first, self.given, self.at = first, given, {"begin": first, "group": "?", "name": "?"}
         self.start(0)
 
     def start(self, number: int) -> None:
-        words = ["--worker", str(self.first), str(self.step), str(number), "--only", self.only]
+        words = ["--worker", str(self.first), str(self.given.processes), str(number)]
+        words += ["--only", self.given.only, "--every", str(self.given.every)]
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.fuzz", *words], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
@@ -94,7 +96,7 @@ def lead(given: argparse.Namespace) -> int:
             sys.stdout.flush()
 
     begin = time.monotonic()
-    workers = [Worker(first, given.processes, given.only) for first in range(given.processes)]
+    workers = [Worker(first, given) for first in range(given.processes)]
     with selectors.DefaultSelector() as waiting:
         for worker in workers:
             waiting.register(worker.process.stdout, selectors.EVENT_READ, worker)

@@ -51,7 +51,7 @@ def expected(folder: str, name: str) -> object:
     return normal(out.getvalue())
 
 
-def folder_cases(flips: int = 3, values: int = 6) -> Iterator[Case]:
+def folder_cases(flips: int = 3, values: int = 4) -> Iterator[Case]:
     """Every file of the folders, every edit, every command."""
     for folder, commands in (("run", READERS), ("own", OWN), ("unfinished", TRAINING)):
         for path in sorted((material() / folder).iterdir()):

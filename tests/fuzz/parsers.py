@@ -109,7 +109,7 @@ def _provide() -> None:
         )
 
 
-def parser_cases(seeds: int = 60) -> Iterator[Case]:
+def parser_cases(seeds: int = 30) -> Iterator[Case]:
     """Every parser with mutated copies of a good file in a copy of its folder."""
     _provide()
     for name, (source, parse) in _sources().items():

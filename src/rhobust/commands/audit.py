@@ -8,6 +8,7 @@ import tyro
 
 from rhobust.archives import opened
 from rhobust.commands.options import Common, CommonOptions, print_table
+from rhobust.commands.target import check_named
 from rhobust.evaluation import audit_file
 from rhobust.evaluation.audit import AUDITED, MISSED, audit_seed
 from rhobust.formatting import format_percent, printable
@@ -54,6 +55,7 @@ class Audit:
         if self.signers is not None:
             check_signers(self.signers)
         with opened(self.records) as found:
+            check_named([path if path.is_dir() else path.parent for path in found.paths], self.model, trust=self.trust)
             audits = [
                 audit | {"record": str(found.original(Path(audit["record"])))}
                 for path in found.paths

@@ -8,6 +8,8 @@ import tyro
 
 from rhobust.assessment import Effort, evaluate
 from rhobust.commands.options import Writing, WritingOptions, record_document
+from rhobust.files import check_folder
+from rhobust.settings import check_declared, check_positive_number, sizes
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,17 @@ class Evaluate:
     """Leave out the test images that the run was trained on."""
     common: WritingOptions = Writing()
 
+    def __post_init__(self) -> None:
+        check_declared(self)
+        if self.sigma is not None:
+            check_positive_number("sigma", self.sigma)
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            if values is not None:
+                sizes(name, values)
+
     def run(self) -> dict[str, Any]:
+        if self.out is not None:
+            check_folder("out", self.out)
         if (self.run_folder is None) == (self.model is None):
             raise ValueError("a run folder or --model must be given, and not both")
         if self.run_folder is not None and (self.weights or self.out or self.mean or self.std or self.name):

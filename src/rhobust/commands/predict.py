@@ -18,6 +18,7 @@ from rhobust.certificates import (
     predict_inputs,
 )
 from rhobust.commands.options import Common, CommonOptions, print_table, print_warnings
+from rhobust.commands.target import check_named
 from rhobust.data import read_image
 from rhobust.models import load_model
 from rhobust.models.guarded import for_evaluation
@@ -69,6 +70,7 @@ class Predict:
             if len(self.names) < 2:
                 raise ValueError(f"a run folder and at least one image must be given, got {len(self.names)} names")
             run, files = open_run(self.names[0]), self.names[1:]
+            check_named([run.folder], self.model, trust=self.trust)
             network, trained = run.load_model(device, trust=self.trust, model=self.model), run.config.sigma
             shape, classes = run.shape, run.classes
         else:

@@ -1,6 +1,6 @@
 """Options that say which network is evaluated, and the commands that are made of an evaluation's own fields."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, make_dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,12 +9,37 @@ import tyro
 
 from rhobust.commands.options import Common, Writing, WritingOptions, print_trained, print_warnings, record_document
 from rhobust.evaluation import Evaluation, Target, run
-from rhobust.files import check_folder
+from rhobust.files import check_folder, read_json
+from rhobust.models import MODELS
 from rhobust.records import Record
 from rhobust.settings import check_positive_number
+from rhobust.training.run import CONFIG
 
 FLAT = tyro.conf.arg(name="")
 """Marks options without a prefix of their own on the command line."""
+
+
+def check_named(folders: Iterable[Path], model: str | None, *, trust: bool) -> None:
+    """Raise if --model names code that none of these folders does: it would not be used.
+
+    A folder that names other code is refused when it is opened, unless it is trusted.
+    """
+    if model is None:
+        return
+    folders = list(folders)
+    named = {_model_of(folder) for folder in folders}
+    if model not in named and (trust or named == {None}):
+        raise ValueError(
+            "a run folder must be given alone, or with the code that it names, but"
+            f" {', '.join(map(str, folders[:3]))} does not name {model}"
+        )
+
+
+def _model_of(folder: Path) -> str | None:
+    """The user's own code that a folder names; None for a network of this package."""
+    config = read_json(folder / CONFIG)
+    named = config.get("model") if isinstance(config, dict) else None
+    return named if isinstance(named, str) and named not in MODELS else None
 
 
 @dataclass(frozen=True)
@@ -82,13 +107,8 @@ class TargetOptions(DataOptions):
         if self.run is not None:
             if self.out is not None:
                 raise ValueError("a run folder must be given alone, but --out was given with it")
-            target = self.load(self.run, common, model=self.model, weights=self.weights)
-            if self.model is not None and self.model != target.factory:
-                raise ValueError(
-                    f"a run folder must be given alone, or with the code that it names, but {self.run} does not name"
-                    f" {self.model}"
-                )
-            return target
+            check_named([self.run], self.model, trust=self.trust)
+            return self.load(self.run, common, model=self.model, weights=self.weights)
         if self.model is None or self.weights is None or self.data is None or self.out is None:
             missing = [name for name in ("model", "weights", "data", "out") if getattr(self, name) is None]
             raise ValueError(
@@ -133,6 +153,7 @@ class RunsOptions(DataOptions):
         """Load the networks and their test data."""
         if not self.runs:
             raise ValueError("at least one run folder must be given, got none")
+        check_named(self.runs, self.model, trust=self.trust)
         return [self.load(folder, common, model=self.model) for folder in self.runs]
 
 

@@ -33,7 +33,7 @@ from rhobust.noise import LEVELS, ExampleNoise
 from rhobust.progress import ProgressCallback
 from rhobust.proofs.claim import LossName
 from rhobust.records import Row
-from rhobust.settings import AUTO, LARGEST, check_at_least, check_declared, check_level
+from rhobust.settings import AUTO, LARGEST, SMALLEST, check_at_least, check_declared, check_level
 
 WRM_FACTORS = (0.55, 1.0, 4.0)
 """Penalties of WRM in units of the network's smoothness: above one half its inner problem is concave."""
@@ -52,9 +52,9 @@ class Ascent:
 
     def __post_init__(self) -> None:
         check_declared(self)
-        if len(self.gammas) == 0 or not all(0 < gamma <= LARGEST for gamma in self.gammas):
+        if len(self.gammas) == 0 or not all(SMALLEST <= gamma <= LARGEST for gamma in self.gammas):
             shown = " ".join(f"{gamma:g}" for gamma in self.gammas)
-            raise ValueError(f"gammas must be > 0 and at most {LARGEST:,}, at least one, got {shown or 'none'}")
+            raise ValueError(f"gammas must be from {SMALLEST:g} to {LARGEST:,}, at least one, got {shown or 'none'}")
         check_at_least(1, self, "steps", "inner_draws")
 
 

@@ -134,7 +134,7 @@ class Run:
         return description[key]
 
     def _check_weights(self) -> None:
-        """Raise if the weights are not those that the training wrote; a folder of an older version cannot tell."""
+        """Raise if the weights are not those that the training wrote; a folder without a fingerprint is not checked."""
         if not (self.folder / FINGERPRINT).exists():
             return
         written = read_json(self.folder / FINGERPRINT)
@@ -316,6 +316,9 @@ def load_checkpoint(path: Path, device: torch.device) -> dict[str, Any] | None:
         return None
     check_regular(path, own=True)
     try:
+        with zipfile.ZipFile(path) as archive:
+            if (member := archive.testzip()) is not None:  # torch does not compare checksums
+                raise ValueError(f"{member} in it is damaged")
         return torch.load(path, map_location=device, weights_only=True)
     except Exception as error:
         raise ValueError(f"{path} must be a checkpoint of this run, but {_first_line(error)}") from None
