@@ -63,7 +63,7 @@ def test_a_traceback_is_shown_on_request_only(capsys, asked):
     assert run(["dance", *["--debug"] * asked]) == 2
     err = capsys.readouterr().err
     assert ("Traceback" in err) == asked
-    assert err.splitlines()[-1].startswith("rhobust: the command must be one of quickstart, ")
+    assert err.splitlines()[-1].startswith("rhobust: the command must be one of evaluate, quickstart, ")
 
 
 @pytest.mark.parametrize(
