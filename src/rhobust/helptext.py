@@ -19,6 +19,7 @@ EXAMPLES = {
     "curves": "rhobust curves runs/nal --eps 0 0.1 0.25 --limit 500",
     "compare": "rhobust compare runs/nal runs/gaussian",
     "audit": "rhobust audit runs/nal",
+    "sign": "rhobust sign runs/nal --key ~/.ssh/id_ed25519",
     "predict": "rhobust predict runs/nal photo.png",
     "report": "rhobust report runs/nal runs/gaussian --out report.html",
 }

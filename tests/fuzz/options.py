@@ -46,6 +46,7 @@ BASES: dict[str, Callable[[Path], list[object]]] = {
         *("curves", at / "sweep", "--eps", 0, 0.1, "--gammas", 1, "--steps", 1, "--draws", 2, *SMALL)
     ],
     "evaluate": lambda at: ["evaluate", at / "missing", "--out", "new"],
+    "sign": lambda at: ["sign", at / "run", "--key", "missing"],
     "compare": lambda at: ["compare", at / "run", at / "other"],
     "audit": lambda at: ["audit", at / "run", "--share", 0.1, "--seed", 1],
     "predict": lambda at: ["predict", at / "run", at / "image.png", "--n", 20],
