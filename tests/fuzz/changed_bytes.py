@@ -17,6 +17,7 @@ import numpy as np
 from rhobust.archives import opened
 from rhobust.evaluation import audit_file
 from rhobust.measurements import read_compared
+from rhobust.measurements.corruptions import corruption_summary
 from rhobust.measurements.counting import base_accuracy
 from rhobust.records import RecordWriter, compress
 from rhobust.report.gather import gather
@@ -39,6 +40,20 @@ def _write_accuracy(folder: Path) -> Path:
     return writer.path
 
 
+def _write_corruptions(folder: Path) -> Path:
+    settings = {"corruptions": ["blur"], "severities": [1], "levels": [0.5], "alpha": 0.001, "sigma": 0.25}
+    writer = RecordWriter(folder, "corruptions", "", {**settings, "draws": 10, "seed": 0, "noise": "grid"})
+    cells = (("none", 0, 0.0), ("blur", 1, 0.1))
+    writer.append(
+        {"index": i, "label": 0, "corruption": name, "severity": severity, "distance": distance, "prediction": i % 2}
+        | {"draws": 10, "errors": i}
+        for name, severity, distance in cells
+        for i in range(3)
+    )
+    writer.finish({**corruption_summary(writer.rows, writer.settings, 64), "warnings": []})
+    return writer.path
+
+
 def _write_other(folder: Path) -> Path:
     writer = RecordWriter(folder, "counterexample", "", {"gamma": 1.0})
     writer.append([{"index": 0, "gamma": 1.0, "claimed": 0.5, "worst": 0.75}])
@@ -53,6 +68,7 @@ KINDS: dict[str, Callable[[Path], Path]] = {
     "certify sequential": lambda folder: write_certificate(folder, MARGIN, sigma=0.25, way="grid"),
     "certify-shift": lambda folder: write_shift(folder, np.array([0, 1, 2, 9]), sigma=0.25),
     "certify-shift of a loss": lambda folder: write_losses(folder, attacked=False, n=5),
+    "corruptions": _write_corruptions,
     "curves": lambda folder: write_losses(folder, n=5),
     "measure-shift": lambda folder: write_measured(folder, pairs=5),
     "measure-shift of distances": lambda folder: write_measured(folder, pairs=5, network=False),
