@@ -60,7 +60,8 @@ def _replaced(command: Any, outer: Any, declared: type, extra: list[Any], inner:
         declared.__name__, [(own.role, own.cls, default)], bases=(declared,), frozen=True, kw_only=inner.kw_only
     )
     kind: Any = Annotated[(theirs, *extra)] if extra else theirs
-    whole = {} if outer.default_factory is dataclasses.MISSING else {"default_factory": theirs}
+    required = outer.default_factory is dataclasses.MISSING
+    whole: Any = dataclasses.field() if required else dataclasses.field(default_factory=theirs)
 
     def make_plain(self: Any) -> None:
         """Put plain settings in the place of those that were made for the parser."""
@@ -70,7 +71,7 @@ def _replaced(command: Any, outer: Any, declared: type, extra: list[Any], inner:
 
     return dataclasses.make_dataclass(
         command.__name__,
-        [(outer.name, kind, dataclasses.field(**whole))],
+        [(outer.name, kind, whole)],
         bases=(command,),
         frozen=True,
         namespace={"__doc__": command.__doc__, "__post_init__": make_plain},

@@ -80,7 +80,7 @@ def load_model(
     """
     if (mean is None) != (std is None):
         raise ValueError("mean and std must be given together, got one of them")
-    offered = {} if num_classes is None else {"num_classes": num_classes}
+    offered: dict[str, Any] = {} if num_classes is None else {"num_classes": num_classes}
     # Factories initialise weights from torch's global generator: its state is restored afterwards.
     with torch.random.fork_rng(devices=[]):
         network, found = build_network(name, pretrained=weights is None, **offered)
