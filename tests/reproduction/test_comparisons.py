@@ -134,7 +134,7 @@ def certificates(tmp_path):
         for index, radius in radii.items()
     ]
     curve = [{"radius": 0.0, "accuracy": 2 / 3}]
-    return Record(tmp_path / "c.jsonl", "certify", {}, found, {"certified_accuracy": curve})
+    return Record(tmp_path / "c.tsv", "certify", {}, found, {"certified_accuracy": curve})
 
 
 def test_what_certificates_say_of_each_image(tmp_path):

@@ -12,13 +12,25 @@ from reproduction.documents import Question, answers, faults
 from reproduction.metrics import Reader, curve, number, seconds
 from reproduction.render import comma_separated, markdown
 from reproduction.specs import Metric
+from rhobust.measurements.proved import shift_summary
 from rhobust.records import Record
 
 assert claims.READERS, "the claims' records are read too"
 
 
 def record(kind, rows, summary, settings=None):
-    return Record(Path("out/run/record.jsonl"), kind, settings or {}, rows, summary)
+    # A table of certificates claims radii without counts, so that these tests may choose them.
+    name = "record.tsv" if kind == "certify" else "record.jsonl"
+    return Record(Path("out/run") / name, kind, settings or {}, rows, summary)
+
+
+def shift_record(errors, draws=20):
+    """A certificate for distributions that its counts prove."""
+    settings = {"sigma": 0.25, "draws": draws, "alpha": 0.001, "eps": [0.0, 0.1], "classifier": "randomised"}
+    settings |= {"cost": "w2", "loss": "0-1", "bound": 1.0, "votes": 1, "way": "majorant", "noise": "grid", "seed": 0}
+    rows = [{"index": i, "label": 0, "errors": wrong, "draws": draws} for i, wrong in enumerate(errors)]
+    settings |= {"beside": False, "dimension": 64}
+    return record("certify-shift", rows, shift_summary(rows, settings, 64), settings)
 
 
 def read(quantity, at, found, how=number):
@@ -93,18 +105,18 @@ def test_certificates_are_read_at_a_radius_on_average_and_for_a_shift():
     found = record("certify", rows, {"certified_accuracy": [{"radius": 0.25, "accuracy": 0.5}]})
     assert [read("certified accuracy", at, found).value for at in (0.25, 0.3)] == [0.5, 0.25]
     assert read("average certified radius", 0.0, found).value == pytest.approx(0.1875)
-    rows = [{"index": 0, "errors": 1, "draws": 4}]
-    shift = record("certify-shift", rows, {"curve": [{"eps": 0.1, "certified_accuracy": 0.25}]})
+    shift = shift_record([1, 0] * 200)
+    proved = shift.summary["curve"][1]["certified_accuracy"]
+    assert 0.5 < proved < 0.975
     bound = read("certified accuracy under shift", 0.1, shift)
-    assert (bound.value, bound.low, bound.high, bound.direction, bound.bound) == (0.25, 0.25, 1.0, "down", True)
+    assert (bound.value, bound.low, bound.high, bound.direction, bound.bound) == (proved, proved, 1.0, "down", True)
 
 
 def test_a_certified_error_is_rounded_up_and_a_distance_has_its_interval():
-    rows = [{"index": 0, "errors": 1, "draws": 4}, {"index": 1, "errors": 0, "draws": 4}]
-    summary = {"accuracy_under_noise": 0.875, "curve": [{"eps": 0.1, "certified_accuracy": 0.25}]}
-    found = record("certify-shift", rows, summary)
+    found = shift_record([1, 0] * 200)
+    proved = 1 - found.summary["curve"][1]["certified_accuracy"]
     bound = read("certified error under shift", 0.1, found)
-    assert (bound.value, bound.low, bound.high, bound.direction) == (0.75, 0.0, 0.75, "up")
+    assert (bound.value, bound.low, bound.high, bound.direction) == (proved, 0.0, proved, "up")
     rows = [{"squared_distance": value} for value in (1.0, 1.0, 4.0, 4.0)]
     distance = read("matched eps", 0.0, record("match", rows, {"eps": 2.5**0.5}))
     assert distance.value == pytest.approx(2.5**0.5)
@@ -124,9 +136,7 @@ def test_the_claim_of_theorem_2():
     found = record("counterexample", rows, {})
     assert read("claimed bound", 25.0, found).value == 0.84
     assert read("true loss", 25.0, found).value == 1.0
-    rows = [{"index": 0, "errors": 1, "draws": 4}, {"index": 1, "errors": 0, "draws": 4}]
-    votes = record("certify-shift", rows, {"accuracy_under_noise": 0.875})
-    assert read("true loss", 1.5, votes).value == 0.125
+    assert read("true loss", 1.5, shift_record([1, 4] * 200)).value == 0.125
 
 
 FAULTY = {"source": "EOT", "fault": "x must be y", "absent": False}
