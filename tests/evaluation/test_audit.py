@@ -282,10 +282,16 @@ def test_other_weights_are_found(folder):
     tensors = load_file(weights)
     name = next(iter(tensors))
     save_file({**tensors, name: tensors[name] + 0.01}, weights, metadata=metadata)
+    fingerprint = folder / "weights.json"
+    known = fingerprint.read_bytes()
     try:
+        with pytest.raises(ValueError, match="must be as it was written"):
+            audit(record_of(folder, "cohen"))
+        fingerprint.unlink()
         assert "the record is of the model_hash" in audit(record_of(folder, "cohen"))["problems"][0]
     finally:
         weights.write_bytes(kept)
+        fingerprint.write_bytes(known)
 
 
 SHIFTS = {
