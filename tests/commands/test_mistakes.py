@@ -41,6 +41,7 @@ from rhobust.models import load_model
         (["quickstart", "--out", ""], "--out must not be empty, got ''"),
         (train(out=""), "--out must not be empty, got ''"),
         (train(out=__file__), "out must name a folder, but"),
+        (["measure-shift", "a", "b", "--severities", "9"], "severities must come with --corruptions, got 9"),
         (["measure-shift", "a", "b", "--alpha", "2"], "alpha must be in (0, 1), got 2.0"),
         (["data", "check", "digits", "--device", "cpu"], "--device"),
         (["data", "check", "\x1b[2Jcat"], "\\x1b[2Jcat"),

@@ -65,6 +65,8 @@ class MeasureShiftCommand:
         self.network.check()
         if self.corruptions is not None:
             return self._corruptions(self.corruptions)
+        if self.severities != SEVERITIES:
+            raise ValueError(f"severities must come with --corruptions, got {' '.join(map(str, self.severities))}")
         if self.before is None or self.after is None:
             raise ValueError("the images before and after a change must be given, or a run folder with --corruptions")
         if self.network.run is None and self.network.model is None:
