@@ -10,8 +10,8 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 import tyro
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
-SWITCH, ONE, MANY = 0, 1, -1
-"""Values that an option takes: none, one, or as many numbers as follow."""
+SWITCH, ONE, MANY, WORDS = 0, 1, -1, -2
+"""Values that an option takes: none, one, as many numbers as follow, or all words up to the next option."""
 
 
 def number(text: str) -> float:
@@ -51,7 +51,7 @@ class Option:
     name: str
     """With its dashes."""
     values: int
-    """SWITCH, ONE or MANY."""
+    """SWITCH, ONE, MANY or WORDS."""
 
 
 def options_of(command: type, prefix: str = "") -> Iterator[Option]:
@@ -73,7 +73,9 @@ def options_of(command: type, prefix: str = "") -> Iterator[Option]:
             path[-1] = f"no-{path[-1]}" if one.default is True else path[-1]
             yield Option(f"--{'.'.join(path)}", SWITCH)
         else:
-            yield Option(f"--{name}", MANY if any(get_origin(kind) is tuple for kind in members) else ONE)
+            tuples = [kind for kind in members if get_origin(kind) is tuple]
+            many = WORDS if any(get_args(kind)[0] is str for kind in tuples) else MANY
+            yield Option(f"--{name}", many if tuples else ONE)
 
 
 def _members(kind: Any) -> Sequence[Any]:
@@ -83,8 +85,9 @@ def _members(kind: Any) -> Sequence[Any]:
 def names_first(command: type, arguments: Sequence[str]) -> list[str]:
     """The arguments with the names (folders, files) before the options, wherever they stood.
 
-    An option takes the values that it declares; one with any number of them takes the numbers that follow. With an
-    option that is not known the order stays: the parser says what is wrong.
+    An option takes the values that it declares; one with any number of them takes the numbers that follow, or, if they
+    are words, everything up to the next option. With an option that is not known the order stays: the parser says what
+    is wrong.
     """
     known = {option.name: option.values for option in options_of(command)} | {"-h": SWITCH, "--help": SWITCH}
     names, rest, place = [], [], 0
@@ -105,10 +108,15 @@ def names_first(command: type, arguments: Sequence[str]) -> list[str]:
         if known[option] == ONE:
             rest += arguments[place : place + 1]
             place += 1
-        while known[option] == MANY and place < len(arguments) and _is_number(arguments[place]):
+        while place < len(arguments) and _belongs(arguments[place], known[option]):
             rest.append(arguments[place])
             place += 1
     return [*names, *rest]
+
+
+def _belongs(argument: str, values: int) -> bool:
+    """Whether an argument is one more value of the option before it."""
+    return (values == MANY and _is_number(argument)) or (values == WORDS and not argument.startswith("-"))
 
 
 def _is_number(text: str) -> bool:
