@@ -134,7 +134,7 @@ def test_certificates_beside_pay_for_the_sampler_too(target, monkeypatch):
     monkeypatch.setattr("rhobust.bounds.sampler.grid_deviation", lambda sigma: 1e-6)
     levels = []
     monkeypatch.setattr(
-        "rhobust.evaluation.shift.baseline_certificates", lambda *_, level, **__: levels.append(level) or []
+        "rhobust.measurements.proved.baseline_certificates", lambda *_, level, **__: levels.append(level) or []
     )
     run(CertifyShift(eps=(0.1,), draws=5, alpha=0.01, baselines=True), target, progress=no_progress)
     assert levels == pytest.approx([0.01 - 40 * 5 * 16 * 1e-6])

@@ -118,8 +118,8 @@ def test_wrm_stands_beside_a_smooth_network_and_says_why_not_beside_another(targ
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"gammas": ()}, "gammas must be > 0 and finite, at least one, got none"),
-        ({"gammas": (1.0, -2.0)}, "gammas must be > 0 and finite, at least one, got 1 -2"),
+        ({"gammas": ()}, "gammas must be from 1e-12 to 1,000,000,000, at least one, got none"),
+        ({"gammas": (1.0, -2.0)}, "gammas must be from 1e-12 to 1,000,000,000, at least one, got 1 -2"),
         ({"steps": 0}, "steps must be >= 1, got 0"),
         ({"inner_draws": 0}, "inner_draws must be >= 1, got 0"),
     ],

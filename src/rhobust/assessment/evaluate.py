@@ -30,6 +30,8 @@ from rhobust.version import VERSION
 
 DIAGNOSIS = "diagnosis.json"
 """File of what explains the numbers, in words."""
+IN_MEMORY = "in memory"
+"""In the place of a weights file, for a network that was passed as a module."""
 SIGMA = 0.25
 """Noise level where nobody says one."""
 
@@ -96,7 +98,7 @@ def evaluate(
         if unseen:
             raise ValueError("unseen must be left out for a network that is no run folder: its training is not known")
         target = _live_target(model, images, labels, sigma, out, weights, mean, std, classes, name, place, seed)
-    named = weights is not None
+    named = weights is not None or target.factory is None or isinstance(model, nn.Module)
     return assess(target, effort=effort, title=title, seed=seed, progress=progress, weights_named=named, wait=wait)
 
 
@@ -139,10 +141,15 @@ def _live_target(
     target = Target(network, data, SIGMA if sigma is None else sigma, name=called, folder=folder, device=device)
     folder.mkdir(parents=True, exist_ok=True)
     target.check_unchanged()
-    described = {"model": called, "weights": str(weights or "in memory"), "data": data.name, "sigma": target.sigma}
-    write_json(folder / CONFIG, {"rhobust": VERSION, "live": True, "name": called, **described})
-    write_json(folder / ENVIRONMENT, describe_environment(device))
+    _describe(target, str(weights or IN_MEMORY))
     return target
+
+
+def _describe(target: Target, weights: str) -> None:
+    """Say in the folder of a live network what its records are about."""
+    described = {"model": target.name, "weights": weights, "data": target.data.name, "sigma": target.sigma}
+    write_json(target.folder / CONFIG, {"rhobust": VERSION, "live": True, "name": target.name, **described})
+    write_json(target.folder / ENVIRONMENT, describe_environment(target.device))
 
 
 def _plain(text: str) -> str:
@@ -160,6 +167,8 @@ def assess(
     wait: bool = False,
 ) -> Assessment:
     """Evaluate a target and write its page: what `evaluate` does once the network and the data are there."""
+    if not (target.folder / CONFIG).exists():
+        _describe(target, IN_MEMORY)
     with progress_or_default(progress) as notify:
         records: list[Record] = []
         first = Accuracy(limit=min(1000, len(target.data)), stride=None, seed=seed)
