@@ -184,7 +184,7 @@ def test_hidden_files_and_links_are_not_read(tmp_path: Path) -> None:
 def test_mixed_sizes_name_two_files(tmp_path: Path) -> None:
     write(tmp_path / "train/a/1.png")
     write(tmp_path / "test/a/2.png", size=(7, 5))
-    with pytest.raises(ValueError, match=r"1\.png of 5x6 and .*2\.png of 5x7; pass resize and crop") as line:
+    with pytest.raises(ValueError, match=r"1\.png of 5x6 and .*2\.png of 5x7; give resize and crop") as line:
         load(str(tmp_path), "train")
     assert "\n" not in str(line.value)
 

@@ -131,6 +131,8 @@ def test_the_run_id_is_readable_and_changes_with_every_field():
         "average": 0.7,
         "weight_perturbation": 0.7,
         "cutmix": 0.7,
+        "resize": 7,
+        "crop": 7,
         "validation": 7,
         "measure_eps": 7.0,
         "fast": False,

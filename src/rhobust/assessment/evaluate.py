@@ -11,7 +11,7 @@ from torch import nn
 from rhobust.assessment.assessment import Assessment
 from rhobust.assessment.diagnosis import diagnose_accuracy, diagnose_certificates
 from rhobust.assessment.plan import Effort, plan, seconds_per_sample
-from rhobust.data import as_dataset, to_unit
+from rhobust.data import Dataset, as_dataset, to_unit
 from rhobust.data.classes import fit_classes
 from rhobust.evaluation import Accuracy, Target, run
 from rhobust.evaluation.seen import check_unseen
@@ -56,6 +56,8 @@ def evaluate(
     trust: bool = False,
     wait: bool = False,
     unseen: bool = False,
+    resize: int | None = None,
+    crop: int | None = None,
 ) -> Assessment:
     """Evaluate a network in one call: accuracy, attacks, certificates, shift, corruptions, diagnosis and page.
 
@@ -82,6 +84,9 @@ def evaluate(
         trust: Run the code that a run folder names.
         wait: If another process is writing a record, wait for it and continue from what it left.
         unseen: Leave out the test images that a run folder's network was trained on.
+        resize: Pixels of the shorter side that images are resized to, as in `load`; default: as a run folder was
+            trained, else as they are.
+        crop: Side of the central square that is kept, after resizing; default: likewise.
     """
     if effort not in get_args(Effort):
         raise ValueError(f"effort must be one of {', '.join(get_args(Effort))}, got {effort!r}")
@@ -91,38 +96,43 @@ def evaluate(
         if labels is not None or (images is not None and not isinstance(images, Path | str)):
             raise ValueError("images must be left out, or name a data set, for a run folder, got others")
         target = Target.from_run(
-            model, device=place, sigma=sigma, data=given, progress=progress, trust=trust, unseen=unseen
+            model,
+            device=place,
+            sigma=sigma,
+            data=given,
+            progress=progress,
+            trust=trust,
+            unseen=unseen,
+            resize=resize,
+            crop=crop,
         )
         target = target if target.sigma is not None else replace(target, sigma=SIGMA)
     else:
         if unseen:
             raise ValueError("unseen must be left out for a network that is no run folder: its training is not known")
-        target = _live_target(model, images, labels, sigma, out, weights, mean, std, classes, name, place, seed)
+        if images is None:
+            raise ValueError("images must be given for a network that is no run folder, got none")
+        data = as_dataset(images, labels, classes=classes, resize=resize, crop=crop)
+        if not isinstance(images, Path | str):
+            # Arrays are often sorted by class: in a random order the first ones are a sample of all.
+            data = data.select(torch.randperm(len(data), generator=stream(seed, "order of the test images")))
+        target = _live_target(model, data, sigma, out, weights, mean, std, name, place)
     named = weights is not None or target.factory is None or isinstance(model, nn.Module)
     return assess(target, effort=effort, title=title, seed=seed, progress=progress, weights_named=named, wait=wait)
 
 
 def _live_target(
     model: nn.Module | Path | str,
-    images: Any,
-    labels: Any,
+    data: Dataset,
     sigma: float | None,
     out: Path | str | None,
     weights: Path | str | None,
     mean: Sequence[float] | None,
     std: Sequence[float] | None,
-    classes: Sequence[str] | None,
     name: str | None,
     device: torch.device,
-    seed: int,
 ) -> Target:
     """A target of a live module, or of a network by name, and the user's images."""
-    if images is None:
-        raise ValueError("images must be given for a network that is no run folder, got none")
-    data = as_dataset(images, labels, classes=classes)
-    if not isinstance(images, Path | str):
-        # Arrays are often sorted by class: in a random order the first ones are a sample of all.
-        data = data.select(torch.randperm(len(data), generator=stream(seed, "order of the test images")))
     if isinstance(model, nn.Module):
         if weights is not None:
             raise ValueError(f"weights must be left out for a module, which has its own, got {weights}")

@@ -28,6 +28,10 @@ class Audit:
     """Share of a record's examples that are sampled again, at least one; 0 for none."""
     data: str | None = None
     """Test data; default: that of the run."""
+    resize: int | None = None
+    """Pixels of the shorter side that images are resized to; default: as in the run's training, else as stored."""
+    crop: int | None = None
+    """Side of the central square that is kept of each image, after resizing; default: likewise."""
     root: Path | None = None
     """Folder of the data sets; default: $RHOBUST_DATA, else a cache folder."""
     model: str | None = None
@@ -71,6 +75,8 @@ class Audit:
                     trust=self.trust,
                     model=self.model,
                     weights=self.weights,
+                    resize=self.resize,
+                    crop=self.crop,
                 )
             ]
         if not audits:

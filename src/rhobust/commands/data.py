@@ -51,10 +51,16 @@ class Check:
     """A data set's name, a folder of images, or an .npz file."""
     root: Path | None = None
     """Folder of the data sets; default: $RHOBUST_DATA, else a cache folder."""
+    resize: int | None = None
+    """Pixels of the shorter side that the images of a folder are resized to; default: as stored."""
+    crop: int | None = None
+    """Side of the central square that is kept of each image, after resizing; default: all of it."""
     common: OutputOptions = Output()
 
     def run(self) -> dict[str, Any]:
-        return _plain(asdict(check(self.name, root=self.root, progress=self.common.progress)))
+        return _plain(
+            asdict(check(self.name, root=self.root, progress=self.common.progress, resize=self.resize, crop=self.crop))
+        )
 
     def show(self, result: dict[str, Any]) -> None:
         classes = f"{result['classes']} classes"

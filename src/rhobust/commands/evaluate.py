@@ -27,6 +27,10 @@ class Evaluate:
     """Its weights, safetensors or a file of torch.save; default: what the factory or the hub loads itself."""
     data: str | None = None
     """Test data: a folder with one subfolder per class, an .npz file, or the name of a data set."""
+    resize: int | None = None
+    """Pixels of the shorter side that images are resized to; default: as in the run's training, else as stored."""
+    crop: int | None = None
+    """Side of the central square that is kept of each image, after resizing; default: likewise."""
     sigma: float | None = None
     """Smoothing noise; default: the run's own, else 0.25."""
     mean: tuple[float, ...] | None = None
@@ -85,6 +89,8 @@ class Evaluate:
             trust=self.trust,
             wait=self.common.wait,
             unseen=self.unseen,
+            resize=self.resize,
+            crop=self.crop,
         )
         return {
             "report": str(result.page),

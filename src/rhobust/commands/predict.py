@@ -20,6 +20,7 @@ from rhobust.certificates import (
 from rhobust.commands.options import Common, CommonOptions, print_table, print_warnings
 from rhobust.commands.target import check_named
 from rhobust.data import read_image
+from rhobust.data.sizing import Sizing
 from rhobust.models import load_model
 from rhobust.models.guarded import for_evaluation
 from rhobust.models.inference import output_width
@@ -39,6 +40,10 @@ class Predict:
     """Its weights, a safetensors file."""
     trust: bool = False
     """Run the code that the run folder names, whatever it is."""
+    resize: int | None = None
+    """Pixels of the shorter side that images are resized to; default: as in the run's training, else as stored."""
+    crop: int | None = None
+    """Side of the central square that is kept of each image, after resizing; default: likewise."""
     sigma: float | None = None
     """Smoothing noise; default: the run's own."""
     n: int = 1000
@@ -73,15 +78,17 @@ class Predict:
             check_named([run.folder], self.model, trust=self.trust)
             network, trained = run.load_model(device, trust=self.trust, model=self.model), run.config.sigma
             shape, classes = run.shape, run.classes
+            sizing = Sizing(self.resize, self.crop) or run.config.sizing
         else:
             if not self.names:
                 raise ValueError("at least one image must be given, got none")
             files, trained, shape, classes = self.names, None, None, None
+            sizing = Sizing(self.resize, self.crop)
             network = for_evaluation(load_model(self.model, self.weights), device)
         sigma = trained if self.sigma is None else self.sigma
         if sigma is None:
             raise ValueError("the network has no training noise on record: pass --sigma")
-        images = _read(files, shape).to(device)
+        images = _read(files, shape, sizing).to(device)
         smoothing = Smoothing(
             sigma,
             output_width(network, images) if classes is None else len(classes),
@@ -113,9 +120,10 @@ class Predict:
         print_warnings(result["warnings"])
 
 
-def _read(files: tuple[Path, ...], shape: tuple[int, int, int] | None) -> Tensor:
+def _read(files: tuple[Path, ...], shape: tuple[int, int, int] | None, sizing: Sizing) -> Tensor:
     """The images as one batch of the network's shape; without one, of the first image's."""
-    images = [read_image(path, None if shape is None else shape[0]) for path in files]
+    stored = [read_image(path, None if shape is None else shape[0]) for path in files]
+    images = [sizing.images(image[None], str(path))[0] for path, image in zip(files, stored, strict=True)]
     wanted = images[0].shape if shape is None else torch.Size(shape)
     for path, image in zip(files, images, strict=True):
         if image.shape != wanted:

@@ -50,6 +50,10 @@ class DataOptions:
     """Smoothing noise; default: the run's own."""
     data: str | None = None
     """Test data; default: the run's own."""
+    resize: int | None = None
+    """Pixels of the shorter side that images are resized to; default: as in the run's training, else as stored."""
+    crop: int | None = None
+    """Side of the central square that is kept of each image, after resizing; default: likewise."""
     root: Path | None = None
     """Folder of the data sets; default: $RHOBUST_DATA, else a cache folder."""
     trust: bool = False
@@ -81,6 +85,8 @@ class DataOptions:
             model=model,
             weights=weights,
             unseen=self.unseen,
+            resize=self.resize,
+            crop=self.crop,
         )
 
 
@@ -124,6 +130,8 @@ class TargetOptions(DataOptions):
             sigma=self.sigma,
             root=self.root,
             progress=common.progress,
+            resize=self.resize,
+            crop=self.crop,
         )
         return target.unseen() if self.unseen else target
 

@@ -102,25 +102,26 @@ class MappedImages:
         Args:
             shape: Channels, height and width of each.
             decoded: Place among the folder's images, and pixels.
-            progress: Is told where the file is.
+            progress: Progress callback; gets the file's path.
 
         Raises:
             CacheWriteError: It cannot be written; nothing is left behind.
         """
         places, digest = list[int](), hashlib.sha256()
         part = self.folder / f".{self._pixels.name}.{os.getpid()}.part"
+        with _writing(part):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            file = part.open("wb", buffering=0)  # nothing is left to be written when it is closed on a full disk
         try:
-            with _writing(part):
-                self.folder.mkdir(parents=True, exist_ok=True)
-                file = part.open("wb")
             with file:
                 for place, image in decoded:
                     digest.update(image.data)
                     places.append(place)
-                    with _writing(part):
-                        file.write(image.data)
+                    rest = image.data.cast("B")
+                    while rest:
+                        with _writing(part):
+                            rest = rest[file.write(rest) :]
                 with _writing(part):
-                    file.flush()
                     os.fsync(file.fileno())
             if not places:
                 return places, np.empty((0, *shape), np.uint8)

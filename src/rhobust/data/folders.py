@@ -179,7 +179,7 @@ class ImageFolder:
                 after = f" after {str(self.sizing)[1:]}" if self.sizing else ""
                 raise ValueError(
                     f"images under {self.path} must have one size{after}, got {_size(*first)} and {_size(*found)}; "
-                    "pass resize and crop (--resize N --crop N)"
+                    "give resize and crop"
                 )
         assert first is not None  # a folder without images was refused
         return ImageHeader(channels, *first[1:])

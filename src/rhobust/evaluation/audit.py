@@ -54,6 +54,8 @@ def audit_record(
     trust: bool = False,
     model: str | None = None,
     weights: Path | str | None = None,
+    resize: int | None = None,
+    crop: int | None = None,
 ) -> Row:
     """Audit one record of `certify` or `certify-shift`.
 
@@ -79,6 +81,8 @@ def audit_record(
         trust: Run the code and read the files that the folder names, whatever they are.
         model: The code that the folder may run; not needed for a network of this package.
         weights: Weights of the user's own network; default: those that the folder names.
+        resize: Pixels of the shorter side that images were resized to; default: as in the folder's own config.
+        crop: Side of the central square that was kept; default: likewise.
 
     Returns:
         What was checked, and one entry per problem.
@@ -115,6 +119,8 @@ def audit_record(
             trust=trust,
             model=model,
             weights=weights,
+            resize=resize,
+            crop=crop,
         )
         target = as_evaluated(target, record.settings.get("data_fingerprint"))
         identity = target.identity()

@@ -17,6 +17,7 @@ from rhobust.certificates import Repeats, Smoothing, VoteCounter, native_dtype
 from rhobust.data import Dataset, ImageSet, Pairs, load
 from rhobust.data.classes import fit_classes, match_classes
 from rhobust.data.registry import KNOWN
+from rhobust.data.sizing import Sizing
 from rhobust.evaluation.answers import ANSWERS, check_answers, check_stateless, fixed_logits
 from rhobust.files import read_json, write_json
 from rhobust.foreign import Foreign
@@ -125,6 +126,8 @@ class Target:
         model: str | None = None,
         weights: Path | str | None = None,
         unseen: bool = False,
+        resize: int | None = None,
+        crop: int | None = None,
     ) -> Self:
         """The network of a run folder, with the noise and the test data of its training unless others are given.
 
@@ -133,14 +136,16 @@ class Target:
         A folder is data. Code that its config names runs only if `model` names it too; weights and data at paths
         outside the folder are read only if `weights` or `data` name what to read. `trust` allows all of it.
 
-        `unseen` leaves out the test images that the network was trained on.
+        `unseen` leaves out the test images that the network was trained on. `resize` and `crop` are those of `load`;
+        without either, images are resized and cropped as in training.
         """
         folder = Path(folder)
         if (config := _own_config(folder)) is not None:
             files = {} if weights else {"weights": config["weights"]}
             files |= {} if data else {"data": config["data"]}
             check_received(folder, code=config["model"], files=files, trust=trust, model=model)
-            test = load(data or config["data"], "test", root=root, progress=progress)
+            sizing = Sizing(resize, crop) or Sizing(config.get("resize"), config.get("crop"))
+            test = load(data or config["data"], "test", root=root, progress=progress, **vars(sizing))
             read = Path(weights or config["weights"])
             target = cls._own(config["model"], read, test, folder, resolve_device(device), sigma)
             return target.unseen() if unseen else target
@@ -150,7 +155,8 @@ class Target:
         files = {} if data else {"data": run.config.data}
         check_received(run.folder, code=run.config.model, files=files, trust=trust, model=model)
         network = run.load_model(device, trust=trust, model=model)
-        test = load(data or run.config.data, "test", root=root, progress=progress)
+        sizing = Sizing(resize, crop) or run.config.sizing
+        test = load(data or run.config.data, "test", root=root, progress=progress, **vars(sizing))
         if test.shape != run.shape:
             wanted, found = ("x".join(map(str, shape)) for shape in (run.shape, test.shape))
             raise ValueError(
@@ -200,19 +206,25 @@ class Target:
         sigma: float | None = None,
         root: Path | str | None = None,
         progress: ProgressCallback | None = None,
+        resize: int | None = None,
+        crop: int | None = None,
     ) -> Self:
         """The user's own network: `package.module:factory` and a safetensors file.
 
-        The folder gets a small `config.json` that says so, which the report reads.
+        The folder gets a small `config.json` that says so, which the report reads. `resize` and `crop` are those of
+        `load`.
         """
         weights, folder, device = Path(weights), Path(folder), resolve_device(device)
         if (folder / CONFIG).exists() and _own_config(folder) is None:
             raise ValueError(f"{folder} must not be the folder of a training run: choose another")
-        test = load(data, "test", root=root, progress=progress)
+        sizing = Sizing(resize, crop)
+        test = load(data, "test", root=root, progress=progress, **vars(sizing))
         target = cls._own(factory, weights, test, folder, device, sigma)
         folder.mkdir(parents=True, exist_ok=True)
         target.check_unchanged()
-        write_json(folder / CONFIG, {"rhobust": VERSION, "model": factory, "weights": str(weights), "data": data})
+        sides = {name: side for name, side in vars(sizing).items() if side is not None}
+        named = {"model": factory, "weights": str(weights), "data": data, **sides}
+        write_json(folder / CONFIG, {"rhobust": VERSION, **named})
         write_json(folder / ENVIRONMENT, describe_environment(device))
         return target
 
@@ -375,7 +387,7 @@ class Untargeted:
         """There is nothing that could have changed."""
 
 
-def _own_config(folder: Path) -> dict[str, str] | None:
+def _own_config(folder: Path) -> dict[str, Any] | None:
     """What a folder says of the user's own network; None where it is not about one."""
     config = read_json(folder / CONFIG) if (folder / CONFIG).exists() else None
     if not isinstance(config, dict) or config.get("weights") is None:

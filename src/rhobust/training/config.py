@@ -4,6 +4,7 @@ import shlex
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from typing import Any, Literal, get_args
 
+from rhobust.data.sizing import Sizing
 from rhobust.methods import AnyMethod
 from rhobust.models import MODELS, Activation, check_model_name
 from rhobust.records import settings_hash
@@ -66,6 +67,10 @@ class TrainConfig:
     """CutMix (Yun et al.): probability that an image gets a rectangle of another one, and part of its label."""
     augment: bool = True
     """False: train on unchanged images, without the data set's random crops and flips."""
+    resize: int | None = field(default=None, metadata=OMIT_IF_DEFAULT)
+    """Pixels of the shorter side that images are resized to; default: as stored."""
+    crop: int | None = field(default=None, metadata=OMIT_IF_DEFAULT)
+    """Side of the central square that is kept of each image, after resizing; default: all of it."""
     validation: int = 0
     """Training images held out to measure accuracy after each epoch."""
     measure_eps: float | None = None
@@ -82,6 +87,7 @@ class TrainConfig:
         if is_dataclass(self.method):
             check_declared(self.method)
         self._check_start()
+        _ = self.sizing  # checks the sides
         check_at_least(1, self, "epochs", "batch_size")
         check_at_least(0, self, "weight_decay", "validation", "seed")
         check_positive(self, "lr", "clip", "measure_eps")
@@ -116,6 +122,11 @@ class TrainConfig:
         return None if self.mean is None or self.std is None else (self.mean, self.std)
 
     @property
+    def sizing(self) -> Sizing:
+        """How images are resized and cropped."""
+        return Sizing(self.resize, self.crop)
+
+    @property
     def sigma(self) -> float | None:
         """The smoothing noise of the method; None for a method without one."""
         return getattr(self.method, "sigma", None)
@@ -135,7 +146,7 @@ class TrainConfig:
             method["kind"].rpartition(":")[2].lower(),
             *([method["inner"]] if method.get("inner") in ("paper", "search") else []),
             *strength,
-            self.data.rstrip("/").rsplit("/", 1)[-1].removesuffix(".npz"),
+            self.data.rstrip("/").rsplit("/", 1)[-1].removesuffix(".npz") + str(self.sizing),
             self.model.rsplit("/", 1)[-1].replace(":", "-"),
             *([] if self.activation == "relu" else [self.activation]),
             f"epochs{self.epochs}",

@@ -126,7 +126,7 @@ def _train(
     log: LogCallback,
 ) -> None:
     config = run.config
-    data = load(config.data, "train", root=root, progress=notify)
+    data = load(config.data, "train", root=root, progress=notify, resize=config.resize, crop=config.crop)
     fitting, measured = split_validation(data, config)
     trainer = Trainer.start(run, fitting.to(device), measured.to(device), device, processes, owner)
     environment = {**describe_environment(device), "command": train_command(config)}

@@ -1,0 +1,165 @@
+import errno
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from rhobust.data import check, decoded, folders, load
+from rhobust.data.decoded import FOLDER
+
+pytestmark = pytest.mark.usefixtures("always")
+
+
+@pytest.fixture
+def always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Folders of any size are worth a file."""
+    monkeypatch.setattr(decoded, "WORTH_IMAGES", 1)
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    for number in range(40):
+        path = tmp_path / "photos" / f"class{number % 2}" / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.random.default_rng(number).integers(0, 256, (6, 5, 3), np.uint8)).save(path)
+    return tmp_path / "photos"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "root"
+
+
+def forbid_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: object) -> None:
+        raise AssertionError("decoded again")
+
+    for name in ("decode_image", "read_header"):
+        monkeypatch.setattr(folders, name, refuse)
+
+
+def files(root: Path) -> list[Path]:
+    return sorted((root / FOLDER).iterdir())
+
+
+@pytest.mark.parametrize("crop", [None, 4])
+def test_the_second_call_decodes_nothing(
+    crop: int | None, photos: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = {split: load(str(photos), split, root=root, crop=crop) for split in ("train", "test")}
+    assert len(first["train"]) + len(first["test"]) == 40
+    assert len(files(root)) == 4
+    with monkeypatch.context() as patch:
+        patch.setattr(decoded, "WORTH_IMAGES", 10**6)
+        plain = {split: load(str(photos), split, root=root, crop=crop) for split in ("train", "test")}
+    forbid_decoding(monkeypatch)
+    for split, data in first.items():
+        again = load(str(photos), split, root=root, crop=crop)
+        assert again.fingerprint() == data.fingerprint() == plain[split].fingerprint()
+        assert (again.classes, again.name) == (data.classes, data.name)
+
+
+def test_a_small_folder_leaves_no_file(photos: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    load(str(photos), "test", root=root)
+    assert not (root / FOLDER).exists()
+
+
+def test_a_change_is_seen_and_the_old_file_goes(photos: Path, root: Path) -> None:
+    before = load(str(photos), "train", root=root)
+    other = load(str(photos), "train", root=root, crop=4)
+    path = photos / "class0/0.png"
+    times = path.stat()
+    pixels = np.asarray(Image.open(path)).copy()
+    Image.fromarray(255 - pixels).save(path)
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert len(files(root)) == 4
+    after = load(str(photos), "train", root=root)
+    assert before.fingerprint() != after.fingerprint()
+    assert len(files(root)) == 4  # the pair of the cropped images stays
+    # A removed file stays mapped.
+    assert before.images.float().mean() > 0
+    assert len(other) == len(before)
+
+
+def test_what_does_not_fit_is_decoded_again(photos: Path, root: Path) -> None:
+    wanted = load(str(photos), "test", root=root).fingerprint()
+    pixels, description = files(root)
+    whole, told = pixels.read_bytes(), json.loads(description.read_text())
+    for content in (whole[:-1], whole + b"0", bytes([whole[0] ^ 1]) + whole[1:], b""):
+        pixels.unlink()
+        pixels.write_bytes(content)
+        assert load(str(photos), "test", root=root).fingerprint() == wanted
+        assert pixels.read_bytes() == whole
+    for change in (
+        {"shape": [3, 6]},
+        {"shape": [3, 6, -5]},
+        {"places": [0] * len(told["places"])},
+        {"places": []},
+        {"places": [10**9]},
+        {"places": None},
+        {"sha256": 1},
+    ):
+        description.write_text(json.dumps({**told, **change}))
+        assert load(str(photos), "test", root=root).fingerprint() == wanted
+    for text in ("[]", "{", "null"):
+        description.write_text(text)
+        assert load(str(photos), "test", root=root).fingerprint() == wanted
+    assert json.loads(description.read_text()) == told
+
+
+def test_a_link_out_of_the_cache_is_not_followed(photos: Path, root: Path, tmp_path: Path) -> None:
+    wanted = load(str(photos), "test", root=root).fingerprint()
+    pixels, _ = files(root)
+    (tmp_path / "elsewhere").write_bytes(pixels.read_bytes())
+    pixels.unlink()
+    pixels.symlink_to(tmp_path / "elsewhere")
+    assert load(str(photos), "test", root=root).fingerprint() == wanted
+    assert not pixels.is_symlink()
+
+
+def test_without_a_place_for_it_images_are_decoded_into_memory(photos: Path, tmp_path: Path, root: Path) -> None:
+    (tmp_path / "file").write_text("")
+    messages: list[object] = []
+    found = load(str(photos), "test", root=tmp_path / "file", progress=messages.append)
+    assert found.fingerprint() == load(str(photos), "test", root=root).fingerprint()
+    assert any("decoded images are not kept" in str(message) for message in messages)
+
+
+def test_a_full_disk_is_no_error(photos: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = load(str(photos), "test", root=root).fingerprint()
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    assert load(str(photos), "test", root=root.with_name("other")).fingerprint() == wanted
+    assert files(root.with_name("other")) == []
+
+
+def test_an_interrupted_decoding_leaves_nothing(photos: Path, root: Path) -> None:
+    (photos / "class1/39.png").write_bytes((photos / "class1/39.png").read_bytes()[:-30])
+    with pytest.raises(ValueError, match=r"39\.png must be a whole 8-bit image"):
+        load(str(photos), "train", root=root)
+    assert files(root) == []
+
+
+def test_a_write_to_the_images_stays_in_this_process(photos: Path, root: Path) -> None:
+    first = load(str(photos), "test", root=root)
+    wanted = first.fingerprint()
+    first.images.zero_()
+    second = load(str(photos), "test", root=root)
+    assert second.fingerprint() == wanted
+    assert not torch.equal(first.images, second.images)
+
+
+def test_check_decodes_every_image(photos: Path, root: Path) -> None:
+    load(str(photos), "test", root=root)
+    path = photos / "class0/0.png"
+    path.write_bytes(b"no image")
+    with pytest.raises(ValueError, match=r"0\.png must be a whole"):
+        check(str(photos), root=root)
