@@ -21,8 +21,8 @@ from PIL import Image, ImageFilter
 import rhobust
 from rhobust.certificates import MeasuredCertificate, MeasuredShift, Smoothing, accuracy_under_noise, count_errors
 from rhobust.data import pair_distances
+from rhobust.files import write_json
 from rhobust.formatting import format_number
-from rhobust.records import write_json
 
 Change = Callable[[Image.Image], Image.Image]
 

@@ -14,7 +14,7 @@ LOW, HIGH = 0.50049, 0.50051
 
 
 def shown(capsys, command, summary, settings=None):
-    command.show({"record": "r.jsonl", "summary": summary, "settings": settings or {}})
+    command.show({"kind": "measure-shift", "record": "r.jsonl", "summary": summary, "settings": settings or {}})
     return [line.split() for line in capsys.readouterr().out.splitlines()]
 
 

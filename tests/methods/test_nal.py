@@ -99,7 +99,7 @@ def test_shared_noise_is_drawn_once(linear, linear_batch):
     x, y = linear_batch
     blocks = noise_blocks(1, 4, x)
     NAL(noise="shared", steps=3).loss(linear, x, y, Repeat(blocks))
-    with pytest.raises(StopIteration):
+    with pytest.raises(ValueError, match="StopIteration"):
         NAL(noise="fresh", steps=3).loss(linear, x, y, Repeat(blocks))
 
 

@@ -170,7 +170,7 @@ def test_the_schedule_goes_by_the_share_of_all_steps(tmp_path, monkeypatch):
 def test_damage_in_a_run_folder_is_one_line(trained, tmp_path):
     for name, message in {
         "config.json": "config.json must be",
-        "model.safetensors": "must be a safetensors file",
+        "model.safetensors": "must be as it was written, but its hash is not the one in weights.json",
     }.items():
         folder = tmp_path / name
         folder.mkdir()
@@ -193,6 +193,7 @@ def test_a_pickle_is_refused(trained, tmp_path):
     for path in trained.folder.iterdir():
         (folder / path.name).write_bytes(path.read_bytes())
     torch.save({"weights": torch.zeros(1)}, folder / "model.safetensors")
+    (folder / "weights.json").unlink()
     with pytest.raises(ValueError, match=r"must be a safetensors file, but torch.save wrote it.*save_file"):
         open_run(folder).load_model(CPU)
     with pytest.raises(ValueError, match="must be a regular file, but it is a folder"):
