@@ -26,7 +26,7 @@ COMMANDS = {
     "train": "train a classifier into a run folder",
     "attack": "attack a run over radii",
     "transfer": "attack each of several runs and predict the perturbed images by all of them",
-    "certify": "certify the L2 radius of a run's test images",
+    "certify": "certify the L2 radius of a run's test images, or of image files",
     "certify-shift": "certify a run's accuracy under every distribution shift up to eps",
     "measure-shift": "measure how far a change moves images, and certify a run's accuracy after it",
     "curves": "bracket a run's worst-case loss under shift from above and below, with the paper's estimate",

@@ -355,3 +355,14 @@ def _finite(row: Row) -> Row:
         if isinstance(value, float) and not math.isfinite(value):
             raise ValueError(f"a record's {key} must be finite, got {value}")
     return row
+
+
+def is_own(config: Row) -> bool:
+    """Whether a folder's config is about the user's own network, trained elsewhere.
+
+    A run that was fine-tuned from somebody's weights names weights too, and the method that changed them.
+
+    >>> is_own({"model": "net:make", "weights": "w.pt"}), is_own({"model": "cnn", "weights": "w.pt", "method": {}})
+    (True, False)
+    """
+    return "weights" in config and "method" not in config

@@ -26,7 +26,7 @@ from rhobust.models import load_model
         (train(device="tpu"), "device must be auto, cpu"),
         (train(data="mnist", root="/nowhere"), "rhobust data get mnist"),
         (["attack", "/nowhere/run"], "/nowhere/run must be a run folder, but there is no such folder"),
-        (["attack"], "a run folder, or all of --model, --weights, --data and --out must be given"),
+        (["attack"], "a run folder, or all of --model, --data and --out must be given"),
         (["certify", "/nowhere/run"], "there is no such folder"),
         (["certify-shift", "/nowhere/run"], "there is no such folder"),
         (["report", "/nowhere/run"], "/nowhere/run"),
@@ -65,7 +65,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(arguments, message, capsys, monke
         (["certify", "--tolerance", "0"], "tolerance must be > 0, got 0.0"),
         (["certify", "--dtype", "float16", "--device", "cpu"], "dtype must be float32 or bfloat16 on a cpu"),
         (["certify", "--noise", "laplace"], "grid"),
-        (["predict"], "a run folder and at least one image must be given, got 1 names"),
+        (["predict"], "a run folder and at least one image must be given, or --model and an image, got 1 names"),
         (["predict", "/nowhere.png"], "/nowhere.png must be an image file, but there is no such file"),
         (["certify-shift", "--draws", "0"], "draws must be >= 1, got 0"),
         (["certify-shift", "--eps", "-0.1"], "eps must be >= 0, got -0.1"),
@@ -81,6 +81,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(arguments, message, capsys, monke
         (["curves", "--gammas", "0"], "gammas must be from 1e-12 to 1,000,000,000"),
         (["curves", "--alpha", "2"], "alpha must be in (0, 1), got 2.0"),
         (["attack", "--model", "a:b"], "a run folder must be given alone"),
+        (["attack", "--mean", "0.5"], "a run folder must be given alone, but --mean was given with it"),
         (["attack", "--votes", "0"], "votes must be >= 1, got 0"),
         (["attack", "--source", "/nowhere/run"], "/nowhere/run must be a run folder, but there is no such folder"),
         (["attack", "attack:pgd", "--attack.restarts", "-1"], "restarts must be >= 0, got -1"),
@@ -89,6 +90,9 @@ def test_a_mistake_is_one_line_and_exit_code_2(arguments, message, capsys, monke
         (["attack", "--attack.draws", "1000000000000000000000"], "draws must be between"),
         (["curves", "--bound", "1e308"], "bound must be between"),
         (["certify", "--limit", "0"], "limit must be >= 1, got 0"),
+        (["certify", "/nowhere.png"], "/nowhere.png must be an image file, but there is no such file"),
+        (["certify", "a.png", "--limit", "5"], "--limit must be left out with image files, got 5"),
+        (["certify", "a.png", "--data", "digits"], "--data must be left out with image files for"),
         (["certify", "--data", ""], "--data must not be empty, got ''"),
         (["certify", "--data="], "--data must not be empty, got ''"),
         (["certify", "--device", "cpu:7"], "device must be auto, cpu"),
@@ -137,11 +141,11 @@ def test_the_users_own_network(folder, capsys, tmp_path, monkeypatch):
     assert page["report"].endswith("own.html")
     assert "a training run" in refused(capsys, ["certify-shift", *own[:-4], "--out", str(folder), "--sigma", "0.25"])
     assert mine["summary"]["curve"] == document(capsys, ["certify-shift", str(folder), *shift])["summary"]["curve"]
-    records = [str(tmp_path / "records"), "--sigma", "0.25"]
+    records = [str(tmp_path / "records")]  # it remembers sigma
     for named in (["--trust"], own[:4]):
         assert document(capsys, ["certify-shift", *records, *named, *shift])["record"] == mine["record"]
-    assert "holds records of mine_network:make" in refused(capsys, ["predict", records[0], "image.png"])
-    assert "got no --weights, no --out" in refused(capsys, ["attack", *own[:2], "--data", "digits"])
+    assert "would run mine_network:make" in refused(capsys, ["predict", records[0], "image.png"])
+    assert "got no --out" in refused(capsys, ["attack", *own[:2], "--data", "digits"])
 
 
 @pytest.mark.parametrize(

@@ -213,6 +213,43 @@ def test_a_folder_of_records_stands_for_its_network(mine, tmp_path):
     assert (tmp_path / "records" / "config.json").read_text() == config
 
 
+def test_a_folder_remembers_what_its_network_needs(mine, tmp_path):
+    (tmp_path / "mine_loads.py").write_text(
+        "from mine_answers import make\nfrom rhobust.models import fill_weights\n"
+        "def ready(): return fill_weights(make(), 'weights.safetensors')\n"
+    )
+    data, folder = mine([0, 2]), tmp_path / "loads"
+    how = {"data": data, "folder": folder, "device": CPU, "mean": [0.5], "std": [0.25]}
+    first = Target.from_weights("mine_loads:ready", sigma=0.5, **how)
+    plain = own_target(tmp_path, data)
+    x = torch.linspace(0, 1, 32).view(2, 1, 4, 4)
+    assert torch.equal(first.model(x), plain.model((x - 0.5) / 0.25))
+    assert "sigma" not in json.loads((tmp_path / "records" / "config.json").read_text())
+    Target.from_weights("mine_loads:ready", **how)  # without noise: it is not forgotten
+    again = Target.from_run(folder, device=CPU, trust=True)
+    assert torch.equal(again.model(x), first.model(x))
+    assert (again.sigma, again.model_hash) == (0.5, first.model_hash)
+    again.check_unchanged()
+    with pytest.raises(ValueError, match="would run mine_loads:ready"):
+        Target.from_run(folder, device=CPU)
+    for key, value in (("sigma", "x"), ("sigma", -1), ("mean", 3), ("std", ["a"]), ("weights", 3)):
+        config = json.loads((folder / "config.json").read_text()) | {key: value}
+        (tmp_path / "records" / "config.json").write_text(json.dumps(config))
+        with pytest.raises(ValueError, match=rf"config\.json.*{key}"):
+            Target.from_run(tmp_path / "records", device=CPU, trust=True)
+
+
+def test_a_fine_tuned_run_is_evaluated_with_the_weights_that_it_was_trained_to(mine, tmp_path):
+    """Its config names the weights that the training started from, as that of a folder of records does."""
+    np.savez("train.npz", x=np.eye(12, 16, dtype=np.uint8).reshape(12, 4, 4), y=np.arange(12) % 3)
+    start = {"init": "mine_answers:make", "weights": str(tmp_path / "weights.safetensors")}
+    config = TrainConfig(ERM(), data="train.npz", **start, epochs=1, batch_size=6)
+    trained = train(config, tmp_path / "tuned", device=CPU, progress=no_progress)
+    target = Target.from_run(trained.folder, device=CPU, trust=True)
+    assert target.model_hash == trained.model_hash
+    assert not torch.equal(dict(target.model.named_parameters())["1.weight"], torch.linspace(-1, 1, 48).view(3, 16))
+
+
 def test_a_source_whose_code_changed_is_refused(mine, tmp_path, monkeypatch):
     """A record names its source by the weights, so the answer of another network would pass for that of this one."""
     np.savez("train.npz", x=np.eye(12, 16, dtype=np.uint8).reshape(12, 4, 4), y=np.arange(12) % 3)

@@ -14,6 +14,7 @@ from rhobust.assessment.plan import Effort, plan, seconds_per_sample
 from rhobust.data import Dataset, as_dataset, to_unit
 from rhobust.data.classes import fit_classes
 from rhobust.evaluation import Accuracy, Target, run
+from rhobust.evaluation.own import IN_MEMORY, OwnNetwork
 from rhobust.evaluation.seen import check_unseen
 from rhobust.files import read_json, write_json
 from rhobust.measurements import BASE, UNDER_NOISE, measurements
@@ -26,12 +27,9 @@ from rhobust.progress import ProgressCallback, progress_or_default
 from rhobust.records import Record
 from rhobust.runtime import describe_environment, resolve_device
 from rhobust.training.run import CONFIG, ENVIRONMENT
-from rhobust.version import VERSION
 
 DIAGNOSIS = "diagnosis.json"
 """File of what explains the numbers, in words."""
-IN_MEMORY = "in memory"
-"""In the place of a weights file, for a network that was passed as a module."""
 SIGMA = 0.25
 """Noise level where nobody says one."""
 
@@ -151,14 +149,24 @@ def _live_target(
     target = Target(network, data, SIGMA if sigma is None else sigma, name=called, folder=folder, device=device)
     folder.mkdir(parents=True, exist_ok=True)
     target.check_unchanged()
-    _describe(target, str(weights or IN_MEMORY))
+    named = not isinstance(model, nn.Module)
+    _describe(
+        target,
+        OwnNetwork(
+            str(model) if named else called,
+            (None if weights is None else str(weights)) if named else IN_MEMORY,
+            data.name,
+            target.sigma,
+            None if mean is None else tuple(mean),
+            None if std is None else tuple(std),
+        ),
+    )
     return target
 
 
-def _describe(target: Target, weights: str) -> None:
+def _describe(target: Target, own: OwnNetwork) -> None:
     """Say in the folder of a live network what its records are about."""
-    described = {"model": target.name, "weights": weights, "data": target.data.name, "sigma": target.sigma}
-    write_json(target.folder / CONFIG, {"rhobust": VERSION, "live": True, "name": target.name, **described})
+    write_json(target.folder / CONFIG, {**own.to_json(), "live": True, "name": target.name})
     write_json(target.folder / ENVIRONMENT, describe_environment(target.device))
 
 
@@ -178,7 +186,7 @@ def assess(
 ) -> Assessment:
     """Evaluate a target and write its page: what `evaluate` does once the network and the data are there."""
     if not (target.folder / CONFIG).exists():
-        _describe(target, IN_MEMORY)
+        _describe(target, OwnNetwork(target.name, IN_MEMORY, target.data.name, target.sigma))
     with progress_or_default(progress) as notify:
         records: list[Record] = []
         first = Accuracy(limit=min(1000, len(target.data)), stride=None, seed=seed)

@@ -34,7 +34,7 @@ class NetworkOptions(TargetOptions):
     """Which network is certified after the change; none is needed to measure the change alone."""
 
     run: Annotated[Path | None, tyro.conf.arg(name="run")] = None
-    """A run folder whose accuracy after the change is certified; or give --model, --weights, --data and --out."""
+    """A run folder whose accuracy after the change is certified; or give --model, --data and --out."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class MeasureShiftCommand:
     def _distances(self) -> dict[str, Any]:
         """What needs no network: the distances alone."""
         given = {"labels": self.labels, "dtype": self.evaluation.dtype}
-        given |= {name: getattr(self.network, name) for name in ("weights", "sigma", "data")}
+        given |= {name: getattr(self.network, name) for name in ("weights", "mean", "std", "sigma", "data")}
         for name, value in given.items():
             if value is not None:
                 raise ValueError(f"--{name} must come with a network, but neither --run nor --model was given")

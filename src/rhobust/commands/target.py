@@ -12,7 +12,7 @@ from rhobust.evaluation import Evaluation, Target, run
 from rhobust.files import check_folder, read_json
 from rhobust.models import MODELS
 from rhobust.records import Record
-from rhobust.settings import check_positive_number
+from rhobust.settings import check_positive_number, sizes
 from rhobust.training.run import CONFIG
 
 FLAT = tyro.conf.arg(name="")
@@ -95,37 +95,54 @@ class TargetOptions(DataOptions):
     """Which network is evaluated: a run folder, or the user's own network."""
 
     run: Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="[RUN]")] = None
-    """A run folder, or the folder of your own network's records; or give --model, --weights, --data and --out."""
+    """A run folder, or the folder of your own network's records; or give --model, --data and --out."""
     model: str | None = None
-    """The user's own network, package.module:factory; with a run folder, the code that it may run."""
+    """The user's own network, package.module:factory, file.py:factory, hf:ID, timm:NAME or torchvision:NAME; with a run
+    folder, the code that it may run."""
     weights: Path | None = None
-    """Its weights: safetensors, or a file of torch.save."""
+    """Its weights, safetensors or a file of torch.save; default: what the factory or the hub loads itself."""
+    mean: tuple[float, ...] | None = None
+    """Mean per channel that the user's own network expects to be subtracted from images in [0, 1]."""
+    std: tuple[float, ...] | None = None
+    """Deviation per channel that it expects to be divided by."""
     out: Path | None = None
     """Folder for the records of the user's own network."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            if values is not None:
+                sizes(name, values)
 
     def check(self) -> None:
         """Refuse places where results cannot be written, before work begins."""
         if self.out is not None:
             check_folder("out", self.out)
 
+    def without_record(self, evaluation: Evaluation, common: Common) -> dict[str, Any] | None:
+        """The result, where it has no record; None for what is evaluated on test data."""
+        return None
+
     def target(self, common: Common) -> Target:
         """Load the network and its test data."""
         if self.run is not None:
-            if self.out is not None:
-                raise ValueError("a run folder must be given alone, but --out was given with it")
+            for name in ("out", "mean", "std"):
+                if getattr(self, name) is not None:
+                    raise ValueError(f"a run folder must be given alone, but --{name} was given with it")
             check_named([self.run], self.model, trust=self.trust)
             return self.load(self.run, common, model=self.model, weights=self.weights)
-        if self.model is None or self.weights is None or self.data is None or self.out is None:
-            missing = [name for name in ("model", "weights", "data", "out") if getattr(self, name) is None]
+        if self.model is None or self.data is None or self.out is None:
+            missing = [name for name in ("model", "data", "out") if getattr(self, name) is None]
             raise ValueError(
-                "a run folder, or all of --model, --weights, --data and --out must be given,"
-                f" got no --{', no --'.join(missing)}"
+                f"a run folder, or all of --model, --data and --out must be given, got no --{', no --'.join(missing)}"
             )
         target = Target.from_weights(
             self.model,
             self.weights,
             data=self.data,
             folder=self.out,
+            mean=self.mean,
+            std=self.std,
             device=common.device,
             sigma=self.sigma,
             root=self.root,
@@ -185,12 +202,17 @@ def evaluation_command(
 
     def run_command(self: Any) -> dict[str, Any]:
         self.target.check()
+        if (found := self.target.without_record(self.evaluation, self.common)) is not None:
+            return found
         target, common = self.target.target(self.common), self.common
         record = run(self.evaluation, target, progress=common.progress, wait=common.wait)
         return {**record_document(record), **({} if after is None else after(record, self.target))}
 
     def show_result(self: Any, result: dict[str, Any]) -> None:
         show(result)
+        if "record" not in result:
+            print_warnings(result["warnings"])
+            return
         print_trained(result["summary"])
         print_warnings(result["summary"].get("warnings", []))
         print(result["record"])

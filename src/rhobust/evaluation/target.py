@@ -14,25 +14,25 @@ import torch
 from torch import nn
 
 from rhobust.certificates import Repeats, Smoothing, VoteCounter, native_dtype
-from rhobust.data import Dataset, ImageSet, Pairs, load
+from rhobust.data import Dataset, ImageSet, Pairs, load, to_unit
 from rhobust.data.classes import fit_classes, match_classes
 from rhobust.data.registry import KNOWN
 from rhobust.data.sizing import Sizing
 from rhobust.evaluation.answers import ANSWERS, check_answers, check_stateless, fixed_logits
-from rhobust.files import read_json, write_json
+from rhobust.evaluation.own import IN_MEMORY, OwnNetwork
+from rhobust.files import write_json
 from rhobust.foreign import Foreign
 from rhobust.lock import owned
-from rhobust.models import load_model
 from rhobust.models.fused import FastCopy
 from rhobust.models.guarded import device_of, for_evaluation, move_to
 from rhobust.models.inference import check_module, output_width
+from rhobust.models.sources import take_logits
 from rhobust.progress import ProgressCallback
 from rhobust.records import Row
 from rhobust.runtime import describe_environment, resolve_device
-from rhobust.settings import check_positive_number
+from rhobust.settings import check_positive_number, sizes
 from rhobust.training.received import check_received
 from rhobust.training.run import CONFIG, ENVIRONMENT, Run, file_hash, open_run, weights_fingerprint
-from rhobust.version import VERSION
 
 T = TypeVar("T")
 
@@ -140,14 +140,16 @@ class Target:
         without either, images are resized and cropped as in training.
         """
         folder = Path(folder)
-        if (config := _own_config(folder)) is not None:
-            files = {} if weights else {"weights": config["weights"]}
-            files |= {} if data else {"data": config["data"]}
-            check_received(folder, code=config["model"], files=files, trust=trust, model=model)
-            sizing = Sizing(resize, crop) or Sizing(config.get("resize"), config.get("crop"))
-            test = load(data or config["data"], "test", root=root, progress=progress, **vars(sizing))
-            read = Path(weights or config["weights"])
-            target = cls._own(config["model"], read, test, folder, resolve_device(device), sigma)
+        if (own := OwnNetwork.read(folder)) is not None:
+            if own.weights == IN_MEMORY:
+                raise ValueError(f"{folder} must name its network, but that was in memory: evaluate it from Python")
+            files = {} if weights or own.weights is None else {"weights": own.weights}
+            files |= {} if data else {"data": own.data}
+            check_received(folder, code=own.model, files=files, trust=trust, model=model)
+            sizing = Sizing(resize, crop) or own.sizing
+            test = load(data or own.data, "test", root=root, progress=progress, **vars(sizing))
+            own = replace(own, sigma=own.sigma if sigma is None else sigma)
+            target = cls._own(own, weights or own.weights, test, folder, resolve_device(device))
             return target.unseen() if unseen else target
         if weights is not None:
             raise ValueError(f"weights must be left out for {folder}, a training run, got {weights}")
@@ -198,51 +200,64 @@ class Target:
     def from_weights(
         cls,
         factory: str,
-        weights: Path | str,
+        weights: Path | str | None = None,
         *,
         data: str,
         folder: Path | str,
         device: torch.device | str = "auto",
         sigma: float | None = None,
+        mean: Sequence[float] | None = None,
+        std: Sequence[float] | None = None,
         root: Path | str | None = None,
         progress: ProgressCallback | None = None,
         resize: int | None = None,
         crop: int | None = None,
     ) -> Self:
-        """The user's own network: `package.module:factory` and a safetensors file.
+        """The user's own network, by a name and weights as in `load_model`.
 
-        The folder gets a small `config.json` that says so, which the report reads. `resize` and `crop` are those of
-        `load`.
+        The folder gets a small `config.json` that says so, which the report and `from_run` read: `from_run` needs
+        neither the noise nor the normalisation again. `resize` and `crop` are those of `load`.
         """
-        weights, folder, device = Path(weights), Path(folder), resolve_device(device)
-        if (folder / CONFIG).exists() and _own_config(folder) is None:
-            raise ValueError(f"{folder} must not be the folder of a training run: choose another")
+        folder, device = Path(folder), resolve_device(device)
+        known = OwnNetwork.read(folder)
+        if (folder / CONFIG).exists() and (known is None or known.live):
+            raise ValueError(f"{folder} must not be the folder of a training run or of evaluate: choose another")
         sizing = Sizing(resize, crop)
         test = load(data, "test", root=root, progress=progress, **vars(sizing))
-        target = cls._own(factory, weights, test, folder, device, sigma)
+        own = OwnNetwork(
+            factory,
+            None if weights is None else str(weights),
+            data,
+            sigma,
+            None if mean is None else sizes("mean", mean),
+            None if std is None else sizes("std", std),
+            sizing,
+        )
+        target = cls._own(own, own.weights, test, folder, device)
         folder.mkdir(parents=True, exist_ok=True)
         target.check_unchanged()
-        sides = {name: side for name, side in vars(sizing).items() if side is not None}
-        named = {"model": factory, "weights": str(weights), "data": data, **sides}
-        write_json(folder / CONFIG, {"rhobust": VERSION, **named})
+        # An evaluation without noise, such as an attack on the base network, does not make the folder forget it.
+        kept = own if known is None or sigma is not None else replace(own, sigma=known.sigma)
+        write_json(folder / CONFIG, kept.to_json())
         write_json(folder / ENVIRONMENT, describe_environment(device))
         return target
 
     @classmethod
     def _own(
-        cls, factory: str, weights: Path, test: Dataset, folder: Path, device: torch.device, sigma: float | None
+        cls, own: OwnNetwork, weights: Path | str | None, test: Dataset, folder: Path, device: torch.device
     ) -> Self:
-        model = for_evaluation(load_model(factory, weights, num_classes=test.num_classes), device)
-        data = fit_classes(test, output_width(model, test.images[:1].to(device)), factory)
+        model = for_evaluation(own.load(weights, num_classes=test.num_classes), device)
+        model = take_logits(model, to_unit(test.images[:1].to(device)))
+        data = fit_classes(test, output_width(model, test.images[:1].to(device)), own.model)
         return cls(
             model,
             data,
-            sigma,
-            name=factory,
+            own.sigma,
+            name=own.model,
             folder=folder,
             device=device,
-            model_hash=file_hash(weights),
-            factory=factory,
+            model_hash="" if own.live or weights is None else file_hash(Path(weights)),
+            factory=own.model,
         )
 
     def with_source(self, source: "Target | Path | str", *, trust: bool = False, model: str | None = None) -> "Target":
@@ -301,7 +316,8 @@ class Target:
         """The smoothing noise; refused where the network has none."""
         if self.sigma is None:
             raise ValueError(
-                f"{self.name} has no training noise on record: pass sigma, or attack the base network with PGD"
+                f"{self.name} has no training noise on record: pass sigma, or attack the base network with"
+                " attack:pgd, in Python PGD()"
             )
         return self.sigma
 
@@ -385,14 +401,3 @@ class Untargeted:
 
     def check_unchanged(self) -> None:
         """There is nothing that could have changed."""
-
-
-def _own_config(folder: Path) -> dict[str, Any] | None:
-    """What a folder says of the user's own network; None where it is not about one."""
-    config = read_json(folder / CONFIG) if (folder / CONFIG).exists() else None
-    if not isinstance(config, dict) or config.get("weights") is None:
-        return None
-    for key in ("model", "weights", "data"):
-        if not isinstance(config.get(key), str):
-            raise ValueError(f"{folder / CONFIG} must name {key} as a string, got {config.get(key)!r}")
-    return config

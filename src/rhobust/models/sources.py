@@ -53,6 +53,20 @@ def take_logits(model: nn.Module, x: Tensor) -> nn.Module:
     return TakeLogits(model) if isinstance(getattr(output, "logits", None), Tensor) else model
 
 
+def label_names(model: nn.Module, width: int) -> tuple[str, ...] | None:
+    """The names of the classes that a network of `transformers` has in its config; None where it has none.
+
+    Args:
+        model: The network, as `load_model` returns it.
+        width: Number of its classes.
+    """
+    for module in model.modules():
+        labels = getattr(getattr(module, "config", None), "id2label", None)
+        if isinstance(labels, dict) and set(labels) == set(range(width)):
+            return tuple(str(labels[number]) for number in range(width))
+    return None
+
+
 def load_model(
     name: str,
     weights: Path | str | None = None,

@@ -7,7 +7,7 @@ from pathlib import Path
 from rhobust.files import read_json
 from rhobust.measurements import READERS, measurements
 from rhobust.measurements.reader import check_written
-from rhobust.records import Record, Row, read_record, read_rows, record_paths
+from rhobust.records import Record, Row, is_own, read_record, read_rows, record_paths
 from rhobust.report.labels import with_names
 from rhobust.report.pictures import read_examples
 from rhobust.report.runs import PageRecord, PageRun
@@ -151,7 +151,7 @@ def _epochs(folder: Path, config: Row, notes: list[str]) -> tuple[Row, ...]:
     try:
         rows = read_rows(folder / "metrics.jsonl")
     except (ValueError, OSError) as error:
-        if "weights" in config and isinstance(error, FileNotFoundError):
+        if is_own(config) and isinstance(error, FileNotFoundError):
             return ()  # the user's own network was not trained here
         reason = "is missing" if isinstance(error, FileNotFoundError) else "is damaged and left out"
         notes.append(f"metrics.jsonl {reason}: there are no training curves.")

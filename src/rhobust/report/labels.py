@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from rhobust.formatting import format_distance
+from rhobust.records import is_own
 from rhobust.report.runs import PageRun
 
 _NAMES = {"gaussian": "Gaussian", "smoothadv": "SmoothAdv", "consistency": "Consistency", "smoothmix": "SmoothMix"}
@@ -21,9 +22,7 @@ _NOT_NAMED = {*_SYMBOLS, "kind", "inner", "method", "rhobust", "seed", "weights"
 def method_name(run: PageRun) -> str:
     """The training method with its main settings, such as "NAL, σ 0.25, γ 0.5"; the user's own network by its name."""
     kind = str(run.method.get("kind", "unknown method"))
-    parts = [
-        f"{run.config.get('model')}, trained elsewhere" if "weights" in run.config else _NAMES.get(kind, kind.upper())
-    ]
+    parts = [f"{run.config.get('model')}, trained elsewhere" if is_own(run.config) else _NAMES.get(kind, kind.upper())]
     if solver := _SOLVERS.get(str(run.method.get("inner"))):
         parts.append(solver)
     for key, symbol in _SYMBOLS.items():

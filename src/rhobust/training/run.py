@@ -23,7 +23,7 @@ from rhobust.foreign import Foreign
 from rhobust.lock import LostError, Ownership
 from rhobust.models import build_model, fill_weights
 from rhobust.models.guarded import for_evaluation, state_of
-from rhobust.records import read_rows
+from rhobust.records import is_own, read_rows
 from rhobust.runtime import resolve_device
 from rhobust.training.config import TrainConfig, config_from_json, config_to_json
 from rhobust.training.received import check_received
@@ -160,7 +160,7 @@ def open_run(folder: Path | str) -> Run:
         raise ValueError(f"{folder} must be a run folder, but it holds no {CONFIG}")
     document = read_json(path)
     if isinstance(document, dict):
-        if document.get("weights") is not None:
+        if is_own(document):
             raise ValueError(
                 f"{folder} must be a training run, but it holds records of {document.get('model')}:"
                 " pass its model and weights"

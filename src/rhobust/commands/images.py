@@ -1,0 +1,181 @@
+"""Image files and a network by name: what predict and certify answer without a record."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rhobust.certificates import Dtype, NoiseKind, Smoothing, native_dtype
+from rhobust.commands.options import Common
+from rhobust.commands.target import check_named
+from rhobust.data import load, read_image, to_unit
+from rhobust.data.classes import fit_classes
+from rhobust.data.sizing import Sizing
+from rhobust.evaluation import Target
+from rhobust.evaluation.own import OwnNetwork
+from rhobust.models import load_model
+from rhobust.models.guarded import for_evaluation
+from rhobust.models.inference import output_width
+from rhobust.models.sources import SOURCES, label_names, take_logits
+from rhobust.runtime import resolve_device
+from rhobust.training import open_run
+
+
+@dataclass(frozen=True)
+class NetworkAsked:
+    """The network that the user asked for: a run folder, a folder of records, or a name."""
+
+    folder: Path | None
+    model: str | None = None
+    weights: Path | None = None
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+    data: str | None = None
+    root: Path | None = None
+    sigma: float | None = None
+    trust: bool = False
+    sizing: Sizing = field(default_factory=Sizing)
+
+    def check(self) -> None:
+        """Refuse options that would not be used."""
+        if self.folder is None:
+            if self.model is None:
+                given = [f"--{name}" for name in ("weights", "mean", "std") if getattr(self, name) is not None]
+                if given:
+                    raise ValueError(f"{given[0]} must come with --model, got no --model")
+                raise ValueError("a run folder, or --model, must be given with image files, got neither")
+            return
+        for name in ("mean", "std"):
+            if getattr(self, name) is not None:
+                raise ValueError(f"a run folder must be given alone, but --{name} was given with it")
+
+
+@dataclass(frozen=True)
+class OpenedImages:
+    """Image files as a batch for a network, with the noise by which it is smoothed and the names of its classes."""
+
+    files: tuple[Path, ...]
+    model: nn.Module
+    images: Tensor
+    """uint8 (n, channels, height, width), on the network's device."""
+    sigma: float
+    classes: tuple[str, ...]
+    """Their numbers where no names are known."""
+    warnings: tuple[str, ...] = ()
+
+    def smoothing(self, *, seed: int, dtype: Dtype | None, compiled: bool, noise: NoiseKind = "grid") -> Smoothing:
+        """The smoothed classifier that answers."""
+        dtype = dtype or native_dtype(self.images.device)
+        return Smoothing(self.sigma, len(self.classes), noise=noise, seed=seed, dtype=dtype, compiled=compiled)
+
+    def name(self, prediction: int | None) -> str | None:
+        """The name of a class; None for none."""
+        return None if prediction is None else self.classes[prediction]
+
+
+def split_names(names: Sequence[Path], model: str | None) -> tuple[Path | None, tuple[Path, ...]]:
+    """The folder of a network, if the first name is one, and the image files."""
+    if names and (names[0].is_dir() or model is None):
+        return names[0], tuple(names[1:])
+    return None, tuple(names)
+
+
+def open_images(asked: NetworkAsked, files: Sequence[Path], common: Common) -> OpenedImages:
+    """Load a network and read image files of the size that it was trained or evaluated for.
+
+    Args:
+        asked: Which network.
+        files: The image files.
+        common: Device and progress.
+    """
+    asked.check()
+    device = resolve_device(common.device)
+    trained: float | None = None
+    shape: tuple[int, ...] | None
+    if asked.folder is None:
+        assert asked.model is not None
+        data, sides = None, vars(asked.sizing)
+        if asked.data is not None:
+            data = load(asked.data, "test", root=asked.root, progress=common.progress, **sides)
+        width = None if data is None else data.num_classes
+        model = load_model(asked.model, asked.weights, num_classes=width, mean=asked.mean, std=asked.std)
+        model, sigma, shape = for_evaluation(model, device), asked.sigma, None if data is None else data.shape
+        images = _read(files, shape, _channels(asked), asked.sizing).to(device)
+        model = take_logits(model, to_unit(images[:1]))
+        width = output_width(model, images)
+        hub = label_names(model, width) if asked.model.startswith("hf:") else None
+        numbers = tuple(map(str, range(width)))
+        classes = (hub or numbers) if data is None else fit_classes(data, width, asked.model).classes
+    else:
+        if (own := OwnNetwork.read(asked.folder)) is not None:
+            target = _own_target(asked, asked.folder, common)
+            model, sigma, shape, classes = target.model, target.sigma, target.data.shape, target.data.classes
+            sizing = asked.sizing or own.sizing
+        else:
+            run = open_run(asked.folder)
+            for name in ("data", "weights"):
+                if getattr(asked, name) is not None:
+                    raise ValueError(f"--{name} must be left out with image files for {run.folder}, a training run")
+            check_named([run.folder], asked.model, trust=asked.trust)
+            model = run.load_model(device, trust=asked.trust, model=asked.model)
+            sizing = asked.sizing or run.config.sizing
+            trained, shape, classes = run.config.sigma, run.shape, run.classes
+            sigma = trained if asked.sigma is None else asked.sigma
+        images = _read(files, shape, shape[0], sizing).to(device)
+    if sigma is None:
+        raise ValueError("the network has no training noise on record: pass --sigma")
+    warnings = ()
+    if trained is not None and trained != sigma:
+        warnings = (f"the network was trained with noise {trained:g} and is smoothed with {sigma:g}",)
+    return OpenedImages(tuple(files), model, images, sigma, classes, warnings)
+
+
+def _own_target(asked: NetworkAsked, folder: Path, common: Common) -> Target:
+    """The network that a folder of records is about; refused if it answers otherwise than they say."""
+    check_named([folder], asked.model, trust=asked.trust)
+    target = Target.from_run(
+        folder,
+        device=common.device,
+        sigma=asked.sigma,
+        data=asked.data,
+        root=asked.root,
+        progress=common.progress,
+        trust=asked.trust,
+        model=asked.model,
+        weights=asked.weights,
+        **vars(asked.sizing),
+    )
+    target.check_unchanged()
+    return target
+
+
+def _channels(asked: NetworkAsked) -> int | None:
+    """How many channels a network by name takes, where its name or its normalisation says so."""
+    if asked.mean is not None:
+        return len(asked.mean)
+    return 3 if asked.model is not None and asked.model.partition(":")[0] in SOURCES else None
+
+
+def _read(files: Sequence[Path], shape: tuple[int, ...] | None, channels: int | None, sizing: Sizing) -> Tensor:
+    """The images as one batch of the network's shape; without one, of the first image's."""
+    stored = [read_image(path, channels if shape is None else shape[0]) for path in files]
+    images = [sizing.images(image[None], str(path))[0] for path, image in zip(files, stored, strict=True)]
+    wanted = images[0].shape if shape is None else torch.Size(shape)
+    for path, image in zip(files, images, strict=True):
+        if image.shape != wanted:
+            sizes = ["x".join(map(str, size)) for size in (wanted, image.shape)]
+            raise ValueError(f"{path} must be an image of shape {sizes[0]}, got {sizes[1]}: see --resize and --crop")
+    return torch.stack(images)
+
+
+def shown_images(opened: OpenedImages, smoothing: Smoothing) -> dict[str, Any]:
+    """What every answer about image files says of the classifier."""
+    return {
+        "sigma": opened.sigma,
+        "shape": list(opened.images.shape[1:]),
+        "noise": smoothing.noise,
+        "dtype": smoothing.dtype,
+    }
