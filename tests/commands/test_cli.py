@@ -308,7 +308,7 @@ def test_measure_shift(folder, pairs, capsys, tmp_path):
     assert 0 <= summary["certificate"]["certified_accuracy"] - float(shown[4]) < 1e-3
     assert certified["record"] in out
     own = ["--model", "mine:make", "--quiet"]
-    assert "all of --model, --weights" in refused(capsys, ["measure-shift", *pairs, *own])
+    assert "all of --model, --data" in refused(capsys, ["measure-shift", *pairs, *own])
     assert "--sigma must come with a network" in refused(capsys, ["measure-shift", *pairs, "--sigma", "0.25"])
     assert "every image must have a partner" in refused(capsys, ["measure-shift", pairs[0], str(tmp_path), "--quiet"])
     assert "two folders, or two .npy" in refused(capsys, ["measure-shift", "/nowhere", pairs[1]])
