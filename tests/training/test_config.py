@@ -133,6 +133,8 @@ def test_the_run_id_is_readable_and_changes_with_every_field():
         "cutmix": 0.7,
         "resize": 7,
         "crop": 7,
+        "crop_padding": 7,
+        "flip": True,
         "validation": 7,
         "measure_eps": 7.0,
         "fast": False,

@@ -18,7 +18,16 @@ from rhobust.models import build_model, fill_weights
 from rhobust.noise import stream
 from rhobust.progress import no_progress
 from rhobust.records import read_rows
-from rhobust.training import Run, TrainConfig, clean_accuracy, open_run, robust_accuracy, train
+from rhobust.training import (
+    Run,
+    TrainConfig,
+    clean_accuracy,
+    config_to_json,
+    open_run,
+    robust_accuracy,
+    train,
+    train_command,
+)
 from rhobust.training.distributed import Processes
 from rhobust.training.loop import Trainer, split_validation
 from rhobust.training.run import weights_metadata
@@ -424,3 +433,17 @@ def test_clipping_bounds_the_step(tmp_path):
     update = torch.cat([(weights(run)[key] - start[key]).flatten() for key in start if key.startswith("network")])
     # Nesterov's first step is 1.9 times the gradient.
     assert update.norm().item() == pytest.approx(1.9e-3, rel=1e-3)
+
+
+def test_own_data_is_cropped_and_flipped_where_asked_for(tmp_path):
+    plain = replace(CONFIG, epochs=1)
+    changed = replace(plain, crop_padding=1, flip=True)
+    assert not {"crop_padding", "flip"} & set(config_to_json(plain))
+    assert config_to_json(changed).items() >= {"crop_padding": 1, "flip": True}.items()
+    assert train_command(changed).endswith("--crop-padding 1 --flip")
+    one, two = (train(config, tmp_path / name, device=CPU) for config, name in ((plain, "one"), (changed, "two")))
+    assert not same(weights(one), weights(two))
+    with pytest.raises(ValueError, match="crop_padding must be less than the image's side 8, got 8"):
+        train(replace(plain, crop_padding=8), tmp_path / "three", device=CPU)
+    with pytest.raises(ValueError, match="augment must be True"):
+        replace(plain, augment=False, flip=True)

@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -127,7 +127,7 @@ def _train(
 ) -> None:
     config = run.config
     data = load(config.data, "train", root=root, progress=notify, resize=config.resize, crop=config.crop)
-    fitting, measured = split_validation(data, config)
+    fitting, measured = split_validation(_augmented(data, config), config)
     trainer = Trainer.start(run, fitting.to(device), measured.to(device), device, processes, owner)
     environment = {**describe_environment(device), "command": train_command(config)}
     with nullcontext() if owner is None else create_run_folder(run, environment, ImageSet.of(data.images), owner):
@@ -143,6 +143,14 @@ def _train(
     if owner is not None:
         load_state(trainer.model, trainer.kept or trainer.deployed())
         save_weights(run, trainer.model, data, owner)
+
+
+def _augmented(data: Dataset, config: TrainConfig) -> Dataset:
+    """The data with the crops and flips of the config, where it asks for some."""
+    side = min(data.shape[1:])
+    if config.crop_padding >= side:
+        raise ValueError(f"crop_padding must be less than the image's side {side}, got {config.crop_padding}")
+    return replace(data, crop=config.crop_padding or data.crop, flip=config.flip or data.flip)
 
 
 def _check_method(config: TrainConfig) -> None:
