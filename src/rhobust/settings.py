@@ -150,7 +150,7 @@ def _fits(value: object, kind: Any) -> bool:
 
 
 @dataclass(frozen=True)
-class Foreign:
+class NotImported:
     """Settings of a user's dataclass whose module is not imported: no file makes rhobust import code."""
 
     kind: str
@@ -263,7 +263,7 @@ def _admit_foreign(converter: cattrs.Converter, union: UnionType) -> None:
             cls = vars(sys.modules[module]).get(name) if module in sys.modules else None
             if isinstance(cls, type) and is_dataclass(cls) and abilities <= _abilities(cls):
                 return converter.structure(settings, cls)
-            return Foreign(kind, settings)
+            return NotImported(kind, settings)
         if kind not in kinds:
             raise ValueError(f"kind must be one of {', '.join(kinds)}, or package.module:Class, got {kind!r}")
         return structure_member(value, union)
@@ -272,7 +272,7 @@ def _admit_foreign(converter: cattrs.Converter, union: UnionType) -> None:
         # A subclass is a user's class, with additional fields.
         if type(value) in get_args(union):
             return unstructure_member(value)
-        if isinstance(value, Foreign):
+        if isinstance(value, NotImported):
             return {"kind": value.kind, **value.settings}
         cls = type(value)
         if not is_dataclass(cls):

@@ -9,7 +9,7 @@ import pytest
 from rhobust.cli import parse
 from rhobust.commands.train import Train
 from rhobust.methods import ERM, NAL, AdversarialTraining, AnyMethod
-from rhobust.settings import Foreign, kind_of
+from rhobust.settings import NotImported, kind_of
 from rhobust.training import TrainConfig, config_from_json, config_to_json, train_command
 
 
@@ -102,7 +102,7 @@ def test_a_method_that_is_not_imported_is_read_but_never_imported():
     document["method"]["kind"] = "antigravity:Method"
     read = config_from_json(document, "config.json")
     assert "antigravity" not in sys.modules
-    assert read.method == Foreign("antigravity:Method", {"sigma": 0.4})
+    assert read.method == NotImported("antigravity:Method", {"sigma": 0.4})
     assert read.sigma == 0.4
     assert config_to_json(read) == document
 
@@ -183,4 +183,4 @@ def test_a_config_builds_no_other_dataclass_in_memory():
     document = config_to_json(config(method=Mine(0.4)))
     for kind in ("rhobust.training.config:TrainConfig", "rhobust.records:Record", "rhobust:Target"):
         document["method"] = {"kind": kind}
-        assert config_from_json(document, "config.json").method == Foreign(kind, {})
+        assert config_from_json(document, "config.json").method == NotImported(kind, {})
