@@ -70,7 +70,7 @@ def draw(document: dict[str, Any]) -> "Figure":
     try:
         import matplotlib as mpl
     except ImportError:
-        raise ValueError("figures need matplotlib: python -m pip install '.[figures]' in the checkout") from None
+        raise ValueError("figures need matplotlib: python -m pip install '.[plots]' in the checkout") from None
     with mpl.rc_context(STYLE):
         return _heat_map(document) if "names" in document else _panels(document)
 

@@ -176,7 +176,7 @@ def test_without_the_package_one_line_says_what_to_install(network, batch, monke
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "pyautoattack", None)
     with pytest.raises(
-        ValueError, match=r"^attack:autoattack needs pyautoattack: python -m pip install '.\[autoattack\]'"
+        ValueError, match=r"^attack:autoattack needs pyautoattack: python -m pip install '.\[attacks\]'"
     ):
         attacked(AutoAttack(), network, *batch)
 

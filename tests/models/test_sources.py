@@ -138,7 +138,7 @@ def test_a_hubs_network_can_be_trained_and_its_weights_filled_in(hubs):
 
 def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "timm", None)
-    with pytest.raises(ValueError, match=r"timm: models need the package timm: pip install 'rhobust\[hub\]'"):
+    with pytest.raises(ValueError, match=r"timm: models need the package timm: python -m pip install '.\[hub\]'"):
         load_model("timm:resnet18")
     with pytest.raises(ValueError, match="model must have the form"):
         load_model("hf:")

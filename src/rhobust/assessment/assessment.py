@@ -95,7 +95,7 @@ class Assessment:
         try:
             from matplotlib.figure import Figure
         except ImportError:
-            raise ValueError("a plot needs matplotlib: pip install 'rhobust[plots]'") from None
+            raise ValueError("a plot needs matplotlib: python -m pip install '.[plots]' in the checkout") from None
         figure = Figure(figsize=(6, 4), layout="constrained")
         axes = figure.add_subplot()
         for label, quantity, kind in (

@@ -200,6 +200,6 @@ def _components(*names: str) -> list[Any]:
         modules = [import_module(f"pyautoattack.{name.partition('.')[0]}") for name in names]
     except ImportError:
         raise ValueError(
-            "attack:autoattack needs pyautoattack: python -m pip install '.[autoattack]' in the checkout"
+            "attack:autoattack needs pyautoattack: python -m pip install '.[attacks]' in the checkout"
         ) from None
     return [getattr(module, name.partition(".")[2]) for module, name in zip(modules, names, strict=True)]

@@ -270,4 +270,6 @@ def _package(scheme: str) -> Any:
     try:
         return importlib.import_module(package)
     except ImportError as error:
-        raise ValueError(f"{scheme}: models need the package {package}: pip install 'rhobust[hub]' ({error})") from None
+        raise ValueError(
+            f"{scheme}: models need the package {package}: python -m pip install '.[hub]' in the checkout ({error})"
+        ) from None
