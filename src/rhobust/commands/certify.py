@@ -12,7 +12,6 @@ from rhobust.commands.images import NetworkAsked, OpenedImages, open_images, sho
 from rhobust.commands.options import Common, print_table
 from rhobust.commands.target import TargetOptions, evaluation_command
 from rhobust.data import SUFFIXES
-from rhobust.data.sizing import Sizing
 from rhobust.evaluation import Certify, Evaluation
 from rhobust.files import check_output
 from rhobust.formatting import format_confidence, format_distance, format_number
@@ -93,18 +92,7 @@ class CertifyOptions(TargetOptions):
         for name, value in unused.items():
             if value is not None:
                 raise ValueError(f"--{name} must be left out with image files, got {value}")
-        asked = NetworkAsked(
-            folder,
-            self.model,
-            self.weights,
-            self.mean,
-            self.std,
-            data=self.data,
-            root=self.root,
-            sigma=self.sigma,
-            trust=self.trust,
-            sizing=Sizing(self.resize, self.crop),
-        )
+        asked = NetworkAsked.by(self, folder)
         return certify_images(evaluation, open_images(asked, files, common))
 
 

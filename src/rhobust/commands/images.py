@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -38,6 +38,14 @@ class NetworkAsked:
     sigma: float | None = None
     trust: bool = False
     sizing: Sizing = field(default_factory=Sizing)
+
+    @classmethod
+    def by(cls, options: Any, folder: Path | None) -> Self:
+        """What a command's options ask for, together with the folder among its names."""
+        names = ("model", "weights", "mean", "std", "data", "root", "sigma", "trust")
+        return cls(
+            folder, sizing=Sizing(options.resize, options.crop), **{name: getattr(options, name) for name in names}
+        )
 
     def check(self) -> None:
         """Refuse options that would not be used."""

@@ -9,7 +9,6 @@ import tyro
 from rhobust.certificates import Dtype, Repeats, VoteCounter, check_batch_independence, predict_inputs
 from rhobust.commands.images import NetworkAsked, open_images, shown_images, split_names
 from rhobust.commands.options import Common, CommonOptions, print_table, print_warnings
-from rhobust.data.sizing import Sizing
 from rhobust.settings import check_at_least, check_declared, check_level, check_positive_number, sizes
 
 
@@ -72,18 +71,7 @@ class Predict:
                 "a run folder and at least one image must be given, or --model and an image,"
                 f" got {len(self.names)} names"
             )
-        asked = NetworkAsked(
-            folder,
-            self.model,
-            self.weights,
-            self.mean,
-            self.std,
-            data=self.data,
-            root=self.root,
-            sigma=self.sigma,
-            trust=self.trust,
-            sizing=Sizing(self.resize, self.crop),
-        )
+        asked = NetworkAsked.by(self, folder)
         opened = open_images(asked, files, self.common)
         smoothing = opened.smoothing(seed=self.seed, dtype=self.dtype, compiled=self.compiled)
         repeats = Repeats()

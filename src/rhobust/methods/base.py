@@ -5,6 +5,7 @@ from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from rhobust.attacks.gradient import Objective, ascend
 from rhobust.models.inference import StepRule
@@ -128,3 +129,29 @@ def consistency_loss(logits: Tensor, copies: int, weight: float) -> Tensor:
     entropy = -(mean * mean.clamp_min(1e-12).log()).sum(1)
     divergence = -(mean * logs).sum(2).mean(0) - entropy
     return (weight * divergence + ENTROPY * entropy).mean()
+
+
+def noisy_loss(
+    model: nn.Module, copies: Tensor, y: Tensor, *, draws: int, agreement: float, worst: Tensor, x: Tensor
+) -> Loss:
+    """The outer loss at noisy copies of adversarial examples: cross-entropy, and consistency where it has a weight.
+
+    Args:
+        model: The network in training mode.
+        copies: `(draws * n, ...)`, the first copy of all adversarial examples first.
+        y: Labels or probabilities of the n inputs.
+        draws: Noisy copies per input.
+        agreement: Weight of consistency regularization; 0: none.
+        worst: The adversarial examples.
+        x: The inputs that they come from.
+    """
+    labels = torch.cat([y] * draws)
+
+    def outer() -> Loss:
+        logits = model(copies)
+        value = F.cross_entropy(logits, labels)
+        if agreement:
+            value = value + consistency_loss(logits, draws, agreement)
+        return Loss(value, squared_distance(worst, x))
+
+    return repeatable(outer)

@@ -5,11 +5,10 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from rhobust.attacks.base import l2_step
 from rhobust.attacks.gradient import ascend, compile_step, label_losses
-from rhobust.methods.base import Loss, best_iterate, consistency_loss, penalised_step, repeatable, squared_distance
+from rhobust.methods.base import Loss, best_iterate, noisy_loss, penalised_step
 from rhobust.models.inference import frozen
 from rhobust.noise import Noise
 from rhobust.settings import OMIT_IF_DEFAULT, check_at_least, check_declared, check_positive
@@ -53,16 +52,8 @@ class NAL:
         with frozen(model) as network:
             worst = self.maximise(network, x, y, rng, shared)
         noise = self.sigma * rng.normal(x, self.draws) if shared is None else shared
-        copies, labels = (worst + noise).flatten(0, 1), torch.cat([y] * self.draws)
-
-        def outer() -> Loss:
-            logits = model(copies)
-            value = F.cross_entropy(logits, labels)
-            if self.agreement:
-                value = value + consistency_loss(logits, self.draws, self.agreement)
-            return Loss(value, squared_distance(worst, x))
-
-        return repeatable(outer)
+        copies = (worst + noise).flatten(0, 1)
+        return noisy_loss(model, copies, y, draws=self.draws, agreement=self.agreement, worst=worst, x=x)
 
     def maximise(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise, shared: Tensor | None = None) -> Tensor:
         """The inner maximiser x_K of Algorithm 1, lines 3 to 6, from x_0 = x; for "search" that of the soft error."""

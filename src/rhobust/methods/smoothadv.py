@@ -2,13 +2,11 @@
 
 from dataclasses import dataclass, field
 
-import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from rhobust.attacks.base import l2_step
 from rhobust.attacks.gradient import ascend, compile_step, smoothed_loss
-from rhobust.methods.base import Loss, consistency_loss, repeatable, squared_distance
+from rhobust.methods.base import Loss, noisy_loss
 from rhobust.models.inference import frozen
 from rhobust.noise import DrawnNoise, Noise, noisy_copies
 from rhobust.settings import OMIT_IF_DEFAULT, check_at_least, check_declared, check_positive
@@ -48,16 +46,8 @@ class SmoothAdv:
         drawn = DrawnNoise(rng.normal(x, self.draws))
         with frozen(model) as network:
             worst = self.maximise(network, x, y, drawn)
-        copies, labels = noisy_copies(worst, self.sigma, self.draws, drawn), torch.cat([y] * self.draws)
-
-        def outer() -> Loss:
-            logits = model(copies)
-            value = F.cross_entropy(logits, labels)
-            if self.agreement:
-                value = value + consistency_loss(logits, self.draws, self.agreement)
-            return Loss(value, squared_distance(worst, x))
-
-        return repeatable(outer)
+        copies = noisy_copies(worst, self.sigma, self.draws, drawn)
+        return noisy_loss(model, copies, y, draws=self.draws, agreement=self.agreement, worst=worst, x=x)
 
     def maximise(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> Tensor:
         """The adversarial examples of the smoothed classifier."""
