@@ -101,3 +101,11 @@ def test_chance_is_not_taken_for_an_order():
     rng = np.random.default_rng(0)
     found = [matched_accuracy(rng.normal(size=(400, 10)), rng.integers(0, 10, 400), 10)[0] for _ in range(50)]
     assert np.mean(found) == pytest.approx(0.1, abs=0.02)
+
+
+def test_a_forgotten_normalisation_is_named_even_if_half_of_the_images_are_right(digits):
+    network = fitted(lambda x: (x - 0.5) / 0.5)
+    half = nn.Sequential(Normalised(nn.Identity(), [0.2], [0.6]), network).eval()
+    accuracy, found = causes(half, digits)
+    assert 0.5 < accuracy < 0.9
+    assert [one.cause for one in found] == ["normalisation"]

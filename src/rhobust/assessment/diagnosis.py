@@ -23,6 +23,8 @@ from rhobust.stats import share
 
 TRIED = 400
 """Images on which causes are tried."""
+SUSPECT = 0.9
+"""Accuracy of the base network below which causes are tried; one is named only if its remedy gains `FITS`."""
 FITS = 0.15
 """How much a remedy must gain, beyond the 95% intervals, to be named."""
 DROP = 0.15
@@ -70,7 +72,7 @@ def diagnose_accuracy(
     data = target.data.select(_spread(len(target.data), TRIED))
     chance = 1 / target.data.num_classes
     found: list[Finding] = []
-    if accuracy < max(0.5, 2 * chance):
+    if accuracy < SUSPECT:
         found = _of_the_base(target, data, weights_named)
         if not found and share(round(accuracy * len(data)), len(data)).low < 2 * chance:
             found = [_near_chance(target, data, accuracy, chance, weights_named)]

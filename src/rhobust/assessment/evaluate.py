@@ -110,7 +110,7 @@ def evaluate(
             raise ValueError("unseen must be left out for a network that is no run folder: its training is not known")
         if images is None:
             raise ValueError("images must be given for a network that is no run folder, got none")
-        data = as_dataset(images, labels, classes=classes, resize=resize, crop=crop)
+        data = as_dataset(images, labels, classes=classes, resize=resize, crop=crop, progress=progress)
         if not isinstance(images, Path | str):
             # Arrays are often sorted by class: in a random order the first ones are a sample of all.
             data = data.select(torch.randperm(len(data), generator=stream(seed, "order of the test images")))

@@ -15,6 +15,7 @@ from rhobust.data.registry import load
 from rhobust.data.sizing import AS_STORED, Sizing
 from rhobust.foreign import Foreign
 from rhobust.noise import LEVELS
+from rhobust.progress import ProgressCallback
 
 Layout = Literal["NCHW", "NHWC"]
 """Where the channels of a batch are: before or after height and width."""
@@ -50,6 +51,7 @@ def as_dataset(
     limit: int | None = None,
     resize: int | None = None,
     crop: int | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Dataset:
     """A data set from images and labels in any common form.
 
@@ -68,6 +70,7 @@ def as_dataset(
         limit: Largest number of images, the first ones; None: no limit.
         resize: Pixels of the shorter side that 8-bit images are resized to, as in `load`; None: as they are.
         crop: Side of the central square that is kept, after resizing; None: all of the image.
+        progress: Progress callback of a folder or a named data set; default: shown on stderr.
 
     >>> import numpy as np
     >>> as_dataset(np.zeros((2, 8, 8, 3), np.uint8), ["cat", "dog"])
@@ -76,7 +79,7 @@ def as_dataset(
     if isinstance(images, str | Path) and Path(images).suffix.lower() not in SUFFIXES:
         if labels is not None:
             raise ValueError(f"labels must be left out for {images}, which has its own")
-        images, resize, crop = load(str(images), split, resize=resize, crop=crop), None, None
+        images, resize, crop = load(str(images), split, resize=resize, crop=crop, progress=progress), None, None
     if isinstance(images, Dataset) and labels is None:
         found = Sizing(resize, crop).dataset(images if limit is None else images.take(limit)[1])
         names = found.classes if classes is None else tuple(map(str, classes))
