@@ -271,7 +271,7 @@ def test_certified_numbers_are_printed_rounded_down(folder, capsys):
 
 def test_data_list_and_check(capsys):
     names = [entry["name"] for entry in document(capsys, ["data", "list"])]
-    assert names == ["mnist", "cifar10", "tiny-imagenet", "tiny-imagenet-50", "digits"]
+    assert names == ["mnist", "cifar10", "cifar100", "svhn", "tiny-imagenet", "tiny-imagenet-50", "digits"]
     checked = document(capsys, ["data", "check", "digits"])
     assert (checked["train"], checked["test"], checked["classes"]) == (1000, 797, 10)
 

@@ -7,7 +7,7 @@ from rhobust.data import available, check, data_root, get, load
 
 def test_everything_known_is_listed(tmp_path: Path) -> None:
     entries = {entry.name: entry for entry in available(tmp_path)}
-    assert list(entries) == ["mnist", "cifar10", "tiny-imagenet", "tiny-imagenet-50", "digits"]
+    assert list(entries) == ["mnist", "cifar10", "cifar100", "svhn", "tiny-imagenet", "tiny-imagenet-50", "digits"]
     assert [entry.present for entry in entries.values()] == [False, False, False, False, True]
     assert entries["mnist"].where is None
     (tmp_path / "tiny-imagenet-200" / "train").mkdir(parents=True)
@@ -25,7 +25,8 @@ def test_the_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_unknown_name_lists_the_known_ones() -> None:
     for use in (lambda: load("mnst", "train"), lambda: get("mnst"), lambda: check("mnst")):
         with pytest.raises(
-            ValueError, match=r"mnist, cifar10, tiny-imagenet, tiny-imagenet-50, digits, or a path: .*; got 'mnst'"
+            ValueError,
+            match=r"mnist, cifar10, cifar100, svhn, tiny-imagenet, tiny-imagenet-50, digits, or a path: .*; got 'mnst'",
         ):
             use()
 

@@ -31,7 +31,7 @@ class Get:
     """Download a data set, check it, and put it in its place."""
 
     name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
-    """mnist, cifar10, tiny-imagenet or tiny-imagenet-50."""
+    """mnist, cifar10, cifar100, svhn, tiny-imagenet or tiny-imagenet-50."""
     root: Path | None = None
     """Folder of the data sets; default: $RHOBUST_DATA, else a cache folder."""
     common: OutputOptions = Output()

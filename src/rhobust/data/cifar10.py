@@ -3,6 +3,7 @@
 import io
 import json
 import tarfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -109,14 +110,10 @@ class CIFAR10:
 
     def _unpack(self, archive: Path, files: tuple[tuple[str, str], ...]) -> dict[str, bytes]:
         remedy = f"delete it and run `rhobust data get {self.name} --root {archive.parent}`"
-        packed = archive.read_bytes()
-        verify(packed, self.archive_digest, archive, remedy)
-        contents = {}
-        with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
-            for name, digest in files:
-                file = tar.extractfile(f"{_FOLDER}/{name}.bin")
-                contents[name] = file.read() if file else b""
-                verify(contents[name], digest, archive / f"{name}.bin", remedy)
+        packed = read_archive(archive, self.archive_digest, [f"{_FOLDER}/{name}.bin" for name, _ in files], remedy)
+        contents = {name: packed[f"{_FOLDER}/{name}.bin"] for name, _ in files}
+        for name, digest in files:
+            verify(contents[name], digest, archive / f"{name}.bin", remedy)
         return contents
 
     def _convert(self, progress: ProgressCallback) -> dict[str, bytes]:
@@ -140,19 +137,37 @@ class CIFAR10:
         return batches
 
 
-def parse_batch(content: bytes, name: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """Images and labels of a batch file: a record is a label byte, then 32x32 red, green and blue bytes.
+def read_archive(path: Path, digest: str, names: Sequence[str], remedy: str) -> dict[str, bytes]:
+    """Files of the publishers' tar archive, by their names in it; the archive is verified first.
+
+    Args:
+        path: The archive.
+        digest: Its digest, "algorithm:hex".
+        names: Names of the files.
+        remedy: Advice to the user, for messages.
+    """
+    packed = path.read_bytes()
+    verify(packed, digest, path, remedy)
+    with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
+        files = {name: tar.extractfile(name) for name in names}
+        return {name: file.read() if file else b"" for name, file in files.items()}
+
+
+def parse_batch(content: bytes, name: str, labels: int = 1) -> tuple[torch.Tensor, torch.Tensor]:
+    """Images and labels of a batch file: a record is its label bytes, then 32x32 red, green and blue bytes.
 
     Args:
         content: The whole file.
         name: Its name, for messages.
+        labels: Number of label bytes; the last one is the label.
     """
-    if not content or len(content) % (1 + _PIXELS):
-        raise ValueError(f"{name} must hold records of {1 + _PIXELS:,} bytes, got {len(content):,} bytes")
-    records = np.frombuffer(content, np.uint8).reshape(-1, 1 + _PIXELS)
+    size = labels + _PIXELS
+    if not content or len(content) % size:
+        raise ValueError(f"{name} must hold records of {size:,} bytes, got {len(content):,} bytes")
+    records = np.frombuffer(content, np.uint8).reshape(-1, size)
     # Copies: a tensor must not share read-only memory.
-    images = torch.from_numpy(records[:, 1:].reshape(-1, 3, 32, 32).copy())
-    return images, torch.from_numpy(records[:, 0].astype(np.int64))
+    images = torch.from_numpy(records[:, labels:].reshape(-1, 3, 32, 32).copy())
+    return images, torch.from_numpy(records[:, labels - 1].astype(np.int64))
 
 
 def batch_from_png(png: bytes, labels: np.ndarray) -> bytes:

@@ -42,11 +42,18 @@ def verify(content: bytes, expected: str, path: Path, remedy: str) -> None:
         path: Their file, for the message.
         remedy: Advice to the user, for the message.
     """
-    found = digest_of(content, expected.partition(":")[0])
+    _compare(digest_of(content, expected.partition(":")[0]), expected, path, len(content), remedy)
+
+
+def verify_file(path: Path, expected: str, remedy: str) -> None:
+    """As `verify`, for a file that need not fit into memory."""
+    _compare(digest_of_file(path, expected.partition(":")[0]), expected, path, _size(path), remedy)
+
+
+def _compare(found: str, expected: str, path: Path, size: int, remedy: str) -> None:
     if found != expected:
         raise ValueError(
-            f"{path} must have {expected}, got {found} ({len(content):,} bytes): "
-            f"it is damaged or another file; {remedy}"
+            f"{path} must have {expected}, got {found} ({size:,} bytes): it is damaged or another file; {remedy}"
         )
 
 

@@ -5,18 +5,22 @@ from pathlib import Path
 
 from rhobust.data.arrays import ArrayFile
 from rhobust.data.cifar10 import CIFAR10
+from rhobust.data.cifar100 import CIFAR100
 from rhobust.data.dataset import Dataset, Split
 from rhobust.data.digits import Digits
 from rhobust.data.folders import ImageFolder
 from rhobust.data.mnist import MNIST
 from rhobust.data.sizing import AS_STORED, Sizing
 from rhobust.data.source import DatasetCheck, DatasetSource, data_root
+from rhobust.data.svhn import SVHN
 from rhobust.data.tiny_imagenet import TinyImageNet
 from rhobust.progress import ProgressCallback, progress_or_default
 
 KNOWN: tuple[DatasetSource, ...] = (
     MNIST(),
     CIFAR10(),
+    CIFAR100(),
+    SVHN(),
     TinyImageNet(),
     TinyImageNet(first=50),
     Digits(),

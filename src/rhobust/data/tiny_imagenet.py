@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from rhobust.data.dataset import Dataset, Split
-from rhobust.data.download import digest_of_file, download
+from rhobust.data.download import download, verify_file
 from rhobust.data.images import DecodedImages, FolderTree, Tree, ZipTree
 from rhobust.data.source import DatasetCheck, summarise_check
 from rhobust.progress import ProgressCallback
@@ -94,12 +94,8 @@ class TinyImageNet:
         return ZipTree(where, _FOLDER, _EXCLUDED) if where.is_file() else FolderTree(where, _EXCLUDED)
 
     def _verify_archive(self, path: Path) -> None:
-        found = digest_of_file(path, self.archive_digest.partition(":")[0])
-        if found != self.archive_digest:
-            raise ValueError(
-                f"{path} must have {self.archive_digest}, got {found}: it is damaged or another file; "
-                f"delete it and run `rhobust data get {self.name} --root {path.parent}`"
-            )
+        remedy = f"delete it and run `rhobust data get {self.name} --root {path.parent}`"
+        verify_file(path, self.archive_digest, remedy)
 
     def _dataset(self, tree: Tree, root: Path, split: Split, progress: ProgressCallback, *, again: bool) -> Dataset:
         train = train_images(tree)

@@ -73,9 +73,9 @@ class TrainConfig:
     """Side of the central square that is kept of each image, after resizing; default: all of it."""
     crop_padding: int = field(default=0, metadata=OMIT_IF_DEFAULT)
     """Random crops in training: reflection padding by so many pixels, then a crop to the image's size; default: the
-    data set's own (cifar10: 4, tiny-imagenet: 8, others: none)."""
+    data set's own (cifar10 and cifar100: 4, tiny-imagenet: 8, others: none)."""
     flip: bool = field(default=False, metadata=OMIT_IF_DEFAULT)
-    """True: random horizontal flips in training; default: the data set's own (cifar10 and tiny-imagenet)."""
+    """True: random horizontal flips in training; default: the data set's own (cifar10, cifar100 and tiny-imagenet)."""
     validation: int = 0
     """Training images held out to measure accuracy after each epoch."""
     measure_eps: float | None = None
