@@ -1,6 +1,8 @@
 import errno
 import json
 import os
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
-from rhobust.data import check, decoded, folders, load
+from rhobust.data import Dataset, check, decoded, folders, load
 from rhobust.data.decoded import FOLDER
 
 pytestmark = pytest.mark.usefixtures("always")
@@ -38,8 +40,13 @@ def forbid_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*arguments: object) -> None:
         raise AssertionError("decoded again")
 
-    for name in ("decode_image", "read_header"):
-        monkeypatch.setattr(folders, name, refuse)
+    monkeypatch.setattr(decoded, "decode_image", refuse)
+    monkeypatch.setattr(folders, "read_header", refuse)
+
+
+def content(data: Dataset) -> str:
+    """The fingerprint, computed from the pixels."""
+    return replace(data, origin=None).fingerprint()
 
 
 def files(root: Path) -> list[Path]:
@@ -59,7 +66,7 @@ def test_the_second_call_decodes_nothing(
     forbid_decoding(monkeypatch)
     for split, data in first.items():
         again = load(str(photos), split, root=root, crop=crop)
-        assert again.fingerprint() == data.fingerprint() == plain[split].fingerprint()
+        assert content(again) == content(data) == content(plain[split])
         assert (again.classes, again.name) == (data.classes, data.name)
 
 
@@ -79,7 +86,7 @@ def test_a_change_is_seen_and_the_old_file_goes(photos: Path, root: Path) -> Non
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
     assert len(files(root)) == 4
     after = load(str(photos), "train", root=root)
-    assert before.fingerprint() != after.fingerprint()
+    assert content(before) != content(after)
     assert len(files(root)) == 4  # the pair of the cropped images stays
     # A removed file stays mapped.
     assert before.images.float().mean() > 0
@@ -87,13 +94,13 @@ def test_a_change_is_seen_and_the_old_file_goes(photos: Path, root: Path) -> Non
 
 
 def test_what_does_not_fit_is_decoded_again(photos: Path, root: Path) -> None:
-    wanted = load(str(photos), "test", root=root).fingerprint()
+    wanted = content(load(str(photos), "test", root=root))
     pixels, description = files(root)
     whole, told = pixels.read_bytes(), json.loads(description.read_text())
-    for content in (whole[:-1], whole + b"0", bytes([whole[0] ^ 1]) + whole[1:], b""):
+    for changed in (whole[:-1], whole + b"0", bytes([whole[0] ^ 1]) + whole[1:], b""):
         pixels.unlink()
-        pixels.write_bytes(content)
-        assert load(str(photos), "test", root=root).fingerprint() == wanted
+        pixels.write_bytes(changed)
+        assert content(load(str(photos), "test", root=root)) == wanted
         assert pixels.read_bytes() == whole
     for change in (
         {"shape": [3, 6]},
@@ -105,20 +112,21 @@ def test_what_does_not_fit_is_decoded_again(photos: Path, root: Path) -> None:
         {"sha256": 1},
     ):
         description.write_text(json.dumps({**told, **change}))
-        assert load(str(photos), "test", root=root).fingerprint() == wanted
+        assert content(load(str(photos), "test", root=root)) == wanted
     for text in ("[]", "{", "null"):
         description.write_text(text)
-        assert load(str(photos), "test", root=root).fingerprint() == wanted
-    assert json.loads(description.read_text()) == told
+        assert content(load(str(photos), "test", root=root)) == wanted
+    again = json.loads(description.read_text())
+    assert {**again, "file": None} == {**told, "file": None}
 
 
 def test_a_link_out_of_the_cache_is_not_followed(photos: Path, root: Path, tmp_path: Path) -> None:
-    wanted = load(str(photos), "test", root=root).fingerprint()
+    wanted = content(load(str(photos), "test", root=root))
     pixels, _ = files(root)
     (tmp_path / "elsewhere").write_bytes(pixels.read_bytes())
     pixels.unlink()
     pixels.symlink_to(tmp_path / "elsewhere")
-    assert load(str(photos), "test", root=root).fingerprint() == wanted
+    assert content(load(str(photos), "test", root=root)) == wanted
     assert not pixels.is_symlink()
 
 
@@ -126,18 +134,18 @@ def test_without_a_place_for_it_images_are_decoded_into_memory(photos: Path, tmp
     (tmp_path / "file").write_text("")
     messages: list[object] = []
     found = load(str(photos), "test", root=tmp_path / "file", progress=messages.append)
-    assert found.fingerprint() == load(str(photos), "test", root=root).fingerprint()
+    assert content(found) == content(load(str(photos), "test", root=root))
     assert any("decoded images are not kept" in str(message) for message in messages)
 
 
 def test_a_full_disk_is_no_error(photos: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    wanted = load(str(photos), "test", root=root).fingerprint()
+    wanted = content(load(str(photos), "test", root=root))
 
     def full(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    assert load(str(photos), "test", root=root.with_name("other")).fingerprint() == wanted
+    assert content(load(str(photos), "test", root=root.with_name("other"))) == wanted
     assert files(root.with_name("other")) == []
 
 
@@ -150,10 +158,10 @@ def test_an_interrupted_decoding_leaves_nothing(photos: Path, root: Path) -> Non
 
 def test_a_write_to_the_images_stays_in_this_process(photos: Path, root: Path) -> None:
     first = load(str(photos), "test", root=root)
-    wanted = first.fingerprint()
+    wanted = content(first)
     first.images.zero_()
     second = load(str(photos), "test", root=root)
-    assert second.fingerprint() == wanted
+    assert content(second) == wanted
     assert not torch.equal(first.images, second.images)
 
 
@@ -163,3 +171,85 @@ def test_check_decodes_every_image(photos: Path, root: Path) -> None:
     path.write_bytes(b"no image")
     with pytest.raises(ValueError, match=r"0\.png must be a whole"):
         check(str(photos), root=root)
+
+
+def test_images_are_mapped_and_a_second_process_reads_only_what_it_uses(
+    photos: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = load(str(photos), "test", root=root)
+    assert first.fingerprint() == content(first)
+    pixels, _ = files(root)
+    assert str(pixels) in Path("/proc/self/maps").read_text()
+    assert first.images.untyped_storage().nbytes() == pixels.stat().st_size
+
+    def refuse(*arguments: object) -> None:
+        raise AssertionError("all pixels were read")
+
+    monkeypatch.setattr(Dataset, "_hash", refuse)
+    monkeypatch.setattr(decoded, "pixel_digest", refuse)
+    again = load(str(photos), "test", root=root)
+    assert again.fingerprint() == first.fingerprint()
+    assert torch.equal(again.select([2]).images, first.images[[2]])
+
+
+def test_a_fingerprint_is_kept_for_these_pixels_and_these_labels_only(photos: Path, root: Path) -> None:
+    data = load(str(photos), "test", root=root)
+    kept = data.fingerprint()
+    described = json.loads(files(root)[1].read_text())
+    assert list(described["fingerprints"].values()) == [kept]
+    others = (
+        replace(data, labels=1 - data.labels),
+        replace(data, images=data.images.flip(0)),
+        data.select(range(3)),
+        replace(data, images=data.images[:-1], labels=data.labels[:-1]),
+    )
+    for other in others:
+        assert other.fingerprint() == content(other) != kept
+    assert len(json.loads(files(root)[1].read_text())["fingerprints"]) == 2  # these pixels, two lists of labels
+    data.images[0].zero_()
+    assert data.fingerprint() == content(data) != kept
+
+
+def test_a_copy_of_the_file_is_compared_with_its_hash_once(
+    photos: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = content(load(str(photos), "test", root=root))
+    pixels, description = files(root)
+    shutil.copy(pixels, root / "copy")
+    pixels.unlink()
+    (root / "copy").rename(pixels)
+    before = json.loads(description.read_text())
+    forbid_decoding(monkeypatch)
+    assert content(load(str(photos), "test", root=root)) == wanted
+    after = json.loads(description.read_text())
+    assert before["file"] != after["file"]
+    assert after["file"][0] == pixels.stat().st_size
+
+
+def test_threads_decode_the_same_images_and_name_the_same_damage(photos: Path, root: Path) -> None:
+    wanted = content(load(str(photos), "train", root=root))
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        assert content(load(str(photos), "train", root=root.with_name("other"))) == wanted
+        (photos / "class1/39.png").write_bytes(b"no image")
+        with pytest.raises(ValueError, match=r"39\.png must be a whole 8-bit image"):
+            load(str(photos), "train", root=root)
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_check_holds_no_images(photos: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(name: str, size: int) -> None:
+        raise AssertionError("memory was taken")
+
+    monkeypatch.setattr(decoded, "check_memory", refuse)
+    shutil.copy(photos / "class0/0.png", photos / "class1/again.png")
+    found = check(str(photos), root=root)
+    assert (found.files, found.train + found.test, found.shape, found.repeated) == (41, 41, (3, 6, 5), 0)
+    for split, names in {"train": range(20), "test": range(15, 40)}.items():
+        for number in names:
+            target = photos.with_name("split") / split / f"class{number % 2}" / f"{number}.png"
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(photos / f"class{number % 2}/{number}.png", target)
+    assert check(str(photos.with_name("split")), root=root).repeated == 5

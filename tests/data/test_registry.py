@@ -8,7 +8,7 @@ from rhobust.data import available, check, data_root, get, load
 def test_everything_known_is_listed(tmp_path: Path) -> None:
     entries = {entry.name: entry for entry in available(tmp_path)}
     assert list(entries) == ["mnist", "cifar10", "cifar100", "svhn", "tiny-imagenet", "tiny-imagenet-50", "digits"]
-    assert [entry.present for entry in entries.values()] == [False, False, False, False, True]
+    assert [entry.present for entry in entries.values()] == [False] * 6 + [True]
     assert entries["mnist"].where is None
     (tmp_path / "tiny-imagenet-200" / "train").mkdir(parents=True)
     assert {entry.name: entry.where for entry in available(tmp_path)}["tiny-imagenet"] == tmp_path / "tiny-imagenet-200"

@@ -3,9 +3,9 @@
 import dataclasses
 import hashlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 import torch
 from torch import Generator, Tensor
@@ -16,9 +16,29 @@ Split = Literal["train", "test"]
 _CHUNK = 4096
 
 
+class ImageFile(Protocol):
+    """The file that images are mapped from, which keeps their fingerprint."""
+
+    def fingerprint(self, labels: Tensor, compute: Callable[[], str]) -> str:
+        """The fingerprint of all its images with these labels; computed at the first call only."""
+        ...
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Images that are those of a file, as long as nobody writes to them."""
+
+    file: ImageFile
+    """The file."""
+    images: Tensor
+    """All of its images."""
+    version: int
+    """Number of writes to them when they were mapped."""
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
-    """One split of a data set, in memory on one device."""
+    """One split of a data set: on one device, in memory or mapped from a file of decoded images."""
 
     name: str
     """Name of the data set ("mnist"), of the folder or of the file."""
@@ -36,6 +56,8 @@ class Dataset:
     """Whether training flips images horizontally at random."""
     named: bool = True
     """Whether `classes` are names; False for the class numbers of an `.npz` file without names."""
+    origin: Origin | None = None
+    """The file that all images are mapped from; None: memory."""
 
     def __post_init__(self) -> None:
         images, labels = self.images, self.labels
@@ -105,6 +127,12 @@ class Dataset:
 
     def fingerprint(self) -> str:
         """Fingerprint of images and labels, sixteen hex digits; independent of the device."""
+        origin = self.origin
+        if origin is None or origin.images is not self.images or origin.version != self.images._version:
+            return self._hash()
+        return origin.file.fingerprint(self.labels, self._hash)
+
+    def _hash(self) -> str:
         digest = hashlib.sha256(repr(tuple(self.images.shape)).encode())
         for images in _chunks(self.images):
             digest.update(images.cpu().contiguous().numpy().data)

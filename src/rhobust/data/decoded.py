@@ -1,14 +1,22 @@
-"""Decoded images of a folder in one file that all processes map into memory: decoded once, and never held twice."""
+"""Decoded images in one file that all processes map into memory: decoded once, and never held twice."""
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
+import torch
 
+from rhobust.data.content import content_keys, in_test_part
+from rhobust.data.dataset import Origin, Split
+from rhobust.data.images import ImageHeader, decode_image
+from rhobust.data.npy import check_memory
 from rhobust.data.sizing import Sizing
 from rhobust.files import open_regular, read_json, write_json
 from rhobust.progress import ProgressCallback
@@ -19,6 +27,11 @@ WORTH_IMAGES = 2000
 """Images from which decoding is worth a file."""
 WORTH_BYTES = 1 << 24
 """Bytes of image files from which decoding is worth a file."""
+_AHEAD = 4
+"""Images that each thread may be ahead of the one that is needed next."""
+
+Item = TypeVar("Item")
+Found = TypeVar("Found")
 
 
 class CacheWriteError(ValueError):
@@ -27,12 +40,15 @@ class CacheWriteError(ValueError):
 
 @dataclass(frozen=True)
 class MappedImages:
-    """The decoded images of one split of a folder: `ROOT/decoded-images/KEY.bin` with the pixels, and `KEY.json`.
+    """The decoded images of one split of a data set: `ROOT/decoded-images/KEY.bin` with the pixels, and `KEY.json`.
 
-    Guarantee: what is read is what was decoded from these files. The key is a hash of the folder's path, of the path,
-    size and times of change of every image, of what is done to them and of the decoder's version; the pixels are
-    compared with their SHA-256. Both files are renamed into place when they are whole, so processes that decode at
-    the same time do not disturb each other. Whatever does not fit is decoded again.
+    Guarantee: what is read is what was decoded from these files. The key is a hash of the source's path, of the path,
+    size and times of change of every file, of what is done to the images and of the decoder's version. A file of pixels
+    whose size, times or inode are not those of the one that was written is compared with its SHA-256. Both files are
+    renamed into place when they are whole, so processes that decode at the same time do not disturb each other.
+    Whatever does not fit is decoded again.
+
+    Nothing is read but the pages of the images that are used, not even to name the data: their fingerprint is kept too.
     """
 
     folder: Path
@@ -43,15 +59,18 @@ class MappedImages:
     """Rest of their names: changes with the images."""
 
     @classmethod
-    def of(cls, root: Path, source: Path, split: str, sizing: Sizing, paths: Sequence[Path]) -> "MappedImages | None":
-        """The file of a split of a folder; None for a folder that is decoded in a moment.
+    def of(
+        cls, root: Path, source: Path, split: str, sizing: Sizing, paths: Sequence[Path], count: int | None = None
+    ) -> "MappedImages | None":
+        """The file of a split of a data set; None for one that is decoded in a moment.
 
         Args:
             root: Folder of the data sets.
-            source: The folder.
+            source: The folder of the data set.
             split: The split.
             sizing: What is done to the images.
-            paths: All images of the folder, in their order.
+            paths: The files of all images, in their order.
+            count: Number of images; default: one per file.
         """
         import PIL
 
@@ -61,8 +80,9 @@ class MappedImages:
             found = path.stat()
             size += found.st_size
             times = f"{found.st_size} {found.st_mtime_ns} {found.st_ctime_ns}"
-            digest.update(os.fsencode(path.relative_to(source)) + f"\0{times}\n".encode())
-        if len(paths) < WORTH_IMAGES and size < WORTH_BYTES:
+            named = path.relative_to(source) if path.is_relative_to(source) else path
+            digest.update(os.fsencode(named) + f"\0{times}\n".encode())
+        if not paths or ((len(paths) if count is None else count) < WORTH_IMAGES and size < WORTH_BYTES):
             return None
         place = hashlib.sha256(os.fsencode(whole)).hexdigest()[:16]
         return cls(root / FOLDER, f"{place}-{split}{sizing}-", digest.hexdigest()[:32])
@@ -90,9 +110,13 @@ class MappedImages:
             if not places or places[-1] >= count or sorted(set(places)) != places:
                 return None
             images = self._map((len(places), *shape))
+            if described.get("file") != self._file():
+                if pixel_digest(images) != digest:
+                    return None
+                self._describe(described | {"file": self._file()})  # a copy of the file: known from now on
         except (OSError, ValueError, KeyError, TypeError):
             return None
-        return (places, images) if hashlib.sha256(images.data).hexdigest() == digest else None
+        return places, images
 
     def write(
         self, shape: tuple[int, int, int], decoded: Iterable[tuple[int, np.ndarray]], progress: ProgressCallback
@@ -127,14 +151,56 @@ class MappedImages:
                 return places, np.empty((0, *shape), np.uint8)
             with _writing(part):
                 part.replace(self._pixels)
-                # Last: pixels without their description are not read.
-                write_json(self._description, {"shape": shape, "sha256": digest.hexdigest(), "places": places})
                 images = self._map((len(places), *shape))
+                # Last: pixels without their description are not read.
+                whole = {"shape": shape, "sha256": digest.hexdigest(), "places": places, "file": self._file()}
+                write_json(self._description, whole)
         finally:
             part.unlink(missing_ok=True)
         self._forget_older()
         progress(f"decoded images are in {self._pixels}")
         return places, images
+
+    def origin(self, pixels: np.ndarray, images: torch.Tensor) -> Origin | None:
+        """That these images are the file's; None for an array that is no map of it.
+
+        Args:
+            pixels: What `read` or `write` returned.
+            images: The same as a tensor.
+        """
+        return Origin(self, images, images._version) if isinstance(pixels, np.memmap) else None
+
+    def fingerprint(self, labels: torch.Tensor, compute: Callable[[], str]) -> str:
+        """The fingerprint of these images with some labels: kept from the first call on, which reads every pixel.
+
+        Args:
+            labels: The labels.
+            compute: Computes the fingerprint.
+        """
+        key = hashlib.sha256(labels.cpu().contiguous().numpy().astype("<i8").data).hexdigest()[:32]
+        try:
+            described = read_json(self._description)
+            known = described.get("fingerprints", {})
+            if described["file"] == self._file() and isinstance(known.get(key), str):
+                return known[key]
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return compute()
+        found = compute()
+        if described["file"] == self._file():
+            self._describe(described | {"fingerprints": known | {key: found}})
+        return found
+
+    def _file(self) -> list[int]:
+        """What changes when the file of pixels is written again."""
+        found = self._pixels.stat()
+        return [found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino]
+
+    def _describe(self, description: dict[str, Any]) -> None:
+        """Write what is only known better; a read-only folder keeps what it has."""
+        try:
+            write_json(self._description, description)
+        except OSError:
+            return
 
     def _map(self, shape: tuple[int, ...]) -> np.ndarray:
         """The pixels, shared with all processes that map them; a write to them would stay in this process."""
@@ -152,6 +218,114 @@ class MappedImages:
                     old.unlink(missing_ok=True)
                 except OSError:  # another user's, or mapped on a platform that then refuses
                     continue
+
+
+def pixel_digest(images: np.ndarray) -> str:
+    """The SHA-256 of all pixels."""
+    return hashlib.sha256(images.data).hexdigest()
+
+
+def common_shape(headers: Iterable[tuple[Path, ImageHeader]], sizing: Sizing, where: str) -> tuple[int, int, int]:
+    """Channels, height and width of all images after resizing and cropping; raises unless they have one size.
+
+    Args:
+        headers: Path, for messages, and header of each.
+        sizing: How they are resized and cropped.
+        where: Where they are, for messages.
+    """
+    first: tuple[Path, int, int] | None = None
+    channels = 1
+    for path, header in headers:
+        try:
+            height, width = sizing.size(header.height, header.width)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from None
+        first, channels = first or (path, height, width), max(channels, header.channels)
+        if (height, width) != first[1:]:
+            after = f" after {str(sizing)[1:]}" if sizing else ""
+            raise ValueError(
+                f"images {where} must have one size{after}, got {first[0]} of {first[2]}x{first[1]} and {path} of"
+                f" {width}x{height}; give resize and crop"
+            )
+    if first is None:
+        raise ValueError(f"images {where} must be one at least, got none")
+    return channels, *first[1:]
+
+
+def decode_sized(
+    content: bytes, path: Path, shape: tuple[int, int, int], sizing: Sizing, part: Split | None
+) -> np.ndarray | None:
+    """The pixels of an image file, resized and cropped; None if it is in the other part of an unsplit source.
+
+    Args:
+        content: The whole file.
+        path: Its path, for messages.
+        shape: Channels, height and width of the result.
+        sizing: How it is resized and cropped.
+        part: The part that the stored pixels, before resizing, must choose; None: any.
+    """
+    stored = decode_image(content, path, shape[0])
+    if part is not None and in_test_part(content_keys(stored[None]))[0] != (part == "test"):
+        return None
+    image = sizing.apply(stored)
+    if image.shape != shape:
+        raise ValueError(f"{path} must keep its size while it is read, but it changed")
+    return image
+
+
+def decode_split(
+    decoded: Callable[[], Iterable[tuple[int, np.ndarray]]],
+    count: int,
+    shape: tuple[int, int, int],
+    name: str,
+    cache: MappedImages | None,
+    progress: ProgressCallback,
+) -> tuple[list[int], np.ndarray]:
+    """The places of a split's images among those of the source, and their pixels: in a mapped file, else in memory.
+
+    Args:
+        decoded: Decodes them: the place and the pixels of each.
+        count: Largest number of them.
+        shape: Channels, height and width of each.
+        name: The source, for messages.
+        cache: The file; None: memory.
+        progress: Progress callback.
+    """
+    if cache is not None:
+        try:
+            return cache.write(shape, decoded(), progress)
+        except CacheWriteError as error:
+            progress(f"decoded images are not kept: {error}")
+    check_memory(name, count * int(np.prod(shape)))
+    # Pages of the tail that an unsplit source leaves unused are never touched.
+    images, places = np.empty((count, *shape), np.uint8), list[int]()
+    for place, image in decoded():
+        images[len(places)] = image
+        places.append(place)
+    return places, images[: len(places)]
+
+
+def in_order(function: Callable[[Item], Found], items: Iterable[Item]) -> Iterator[Found]:
+    """The results of a function in the order of the items, computed by as many threads as torch has.
+
+    Pillow decodes without the interpreter's lock. Items are taken as they are needed; an error is raised in its place.
+    """
+    threads = torch.get_num_threads()
+    if threads == 1:
+        yield from map(function, items)
+        return
+    waiting: deque[Future[Found]] = deque()
+    with ThreadPoolExecutor(threads) as pool:
+        try:
+            for item in items:
+                waiting.append(pool.submit(function, item))
+                if len(waiting) > _AHEAD * threads:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for rest in waiting:
+                rest.cancel()
 
 
 @contextmanager

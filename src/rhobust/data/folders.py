@@ -1,7 +1,6 @@
 """Image folders with one subfolder per class."""
 
 import hashlib
-import math
 import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,13 +9,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from rhobust.data.content import content_keys, in_test_part
+from rhobust.data.content import content_keys
 from rhobust.data.dataset import Dataset, Split
-from rhobust.data.decoded import CacheWriteError, MappedImages
-from rhobust.data.images import SUFFIXES, ImageHeader, decode_image, is_image, read_header
-from rhobust.data.npy import check_memory
+from rhobust.data.decoded import MappedImages, common_shape, decode_sized, decode_split, in_order
+from rhobust.data.images import SUFFIXES, is_image, read_header
 from rhobust.data.sizing import AS_STORED, Sizing
-from rhobust.data.source import DatasetCheck, split_message, summarise_check, warn_missing
+from rhobust.data.source import DatasetCheck, split_message, warn_missing
 from rhobust.files import read_file
 from rhobust.progress import ProgressCallback, ProgressEvent
 
@@ -73,79 +71,80 @@ class ImageFolder:
         no image in the split.
         """
         files = self._files()
-        return self._load(files, split, progress, MappedImages.of(root, self.path, split, self.sizing, _all(files)))
+        classes, chosen = self._classes(files), files[None] or files[split]
+        cache = MappedImages.of(root, self.path, split, self.sizing, _all(files))
+        found = None if cache is None else cache.read(len(chosen))
+        if found is None:
+            shape = self._shape(files)
+            found = decode_split(
+                lambda: self._images(files, split, shape, progress), len(chosen), shape, str(self.path), cache, progress
+            )
+        places, pixels = found
+        labels = self._labels(files, split, places, classes, progress)
+        images, name = torch.from_numpy(pixels), self.name + str(self.sizing)
+        origin = cache and cache.origin(pixels, images)
+        return Dataset(name, split, images, torch.tensor(labels), classes, origin=origin)
 
-    def _load(
-        self,
-        files: SplitFiles,
-        split: Split,
-        progress: ProgressCallback,
-        cache: MappedImages | None,
-    ) -> Dataset:
+    def check(self, root: Path, progress: ProgressCallback) -> DatasetCheck:
+        """Decode every image, whatever was decoded before; one image is in memory at a time."""
+        files, keys = self._files(), dict[Split, np.ndarray]()
+        classes, shape = self._classes(files), self._shape(files)
+        splits: tuple[Split, ...] = ("train", "test") if files["train"] or files[None] else ("test",)
+        for split in splits:
+            found = [(place, content_keys(image[None])) for place, image in self._images(files, split, shape, progress)]
+            self._labels(files, split, [place for place, _ in found], classes, progress)
+            keys[split] = np.concatenate([key for _, key in found])
+        train = keys.get("train", np.empty(0, np.uint64))
+        return DatasetCheck(
+            self.name + str(self.sizing),
+            self.path,
+            len(_all(files)),
+            len(train),
+            len(keys["test"]),
+            len(classes),
+            len(classes),
+            shape,
+            int(np.isin(keys["test"], train).sum()),
+        )
+
+    def _classes(self, files: SplitFiles) -> tuple[str, ...]:
         classes = tuple(sorted({path.parent.name for path in files["train"] or files["test"] or files[None]}))
         for path in files["test"]:
             if path.parent.name not in classes:
                 raise ValueError(f"{path.parent} must be a class of the training split too, but it is not")
-        unsplit, chosen = bool(files[None]), files[None] or files[split]
-        found = None if cache is None else cache.read(len(chosen))
-        places, images = found or self._decode(files, split, progress, cache)
+        return classes
+
+    def _labels(
+        self, files: SplitFiles, split: Split, places: list[int], classes: tuple[str, ...], progress: ProgressCallback
+    ) -> list[int]:
+        """The labels of the split's images; messages say how it came about."""
         if not places:
             raise ValueError(
                 f"{self.path} must have an image for its {split} split, but it has none; {_SPLIT_YOURSELF}"
             )
-        labels = [classes.index(chosen[place].parent.name) for place in places]
-        if unsplit:
+        chosen, numbers = files[None] or files[split], {name: number for number, name in enumerate(classes)}
+        labels = [numbers[chosen[place].parent.name] for place in places]
+        if files[None]:
             progress(split_message(self.path, split, len(labels), len(chosen)))
             missing = [classes[label] for label in sorted(set(range(len(classes))) - set(labels))]
             warn_missing(self.path, split, missing, len(classes), progress)
         elif not files["train"]:
             progress(f"{self.path} is a test part: all of its {len(labels):,} images are tested")
-        name = self.name + str(self.sizing)
-        return Dataset(name, split, torch.from_numpy(images), torch.tensor(labels), classes)
-
-    def _decode(
-        self,
-        files: SplitFiles,
-        split: Split,
-        progress: ProgressCallback,
-        cache: MappedImages | None,
-    ) -> tuple[list[int], np.ndarray]:
-        """The places of the split's images among its files, and their pixels."""
-        header = self._common_header(_all(files))
-        shape = (header.channels, header.height, header.width)
-        chosen = files[None] or files[split]
-        if cache is not None:
-            try:
-                return cache.write(shape, self._images(chosen, shape, split, bool(files[None]), progress), progress)
-            except CacheWriteError as error:
-                progress(f"decoded images are not kept: {error}")
-        check_memory(str(self.path), len(chosen) * math.prod(shape))
-        # Pages of the tail that an unsplit folder leaves unused are never touched.
-        images, places = np.empty((len(chosen), *shape), np.uint8), list[int]()
-        for place, image in self._images(chosen, shape, split, bool(files[None]), progress):
-            images[len(places)] = image
-            places.append(place)
-        return places, images[: len(places)]
+        return labels
 
     def _images(
-        self, chosen: list[Path], shape: tuple[int, int, int], split: Split, unsplit: bool, progress: ProgressCallback
+        self, files: SplitFiles, split: Split, shape: tuple[int, int, int], progress: ProgressCallback
     ) -> Iterator[tuple[int, np.ndarray]]:
         """Place and pixels of each image of the split; the stored pixels, before resizing, choose the split."""
-        for place, path in enumerate(chosen):
-            stored = decode_image(read_file(path), path, shape[0])
-            if not unsplit or in_test_part(content_keys(stored[None]))[0] == (split == "test"):
-                image = self.sizing.apply(stored)
-                if image.shape != shape:
-                    raise ValueError(f"{path} must keep its size while it is read, but it changed")
+        chosen, part = files[None] or files[split], split if files[None] else None
+
+        def decode(path: Path) -> np.ndarray | None:
+            return decode_sized(read_file(path), path, shape, self.sizing, part)
+
+        for place, image in enumerate(in_order(decode, chosen)):
+            if image is not None:
                 yield place, image
             progress(ProgressEvent(f"{self.name} {split}", place + 1, len(chosen), "images"))
-
-    def check(self, root: Path, progress: ProgressCallback) -> DatasetCheck:
-        """Decode every image, whatever was decoded before."""
-        files = self._files()
-        train = self._load(files, "train", progress, None) if files["train"] or files[None] else None
-        test = self._load(files, "test", progress, None)
-        return summarise_check(test.name, self.path, len(_all(files)), train, test, test.num_classes)
 
     def fetch(self, root: Path, progress: ProgressCallback) -> str:
         """A user's folder cannot be downloaded."""
@@ -164,25 +163,9 @@ class ImageFolder:
             return {"train": [], "test": _images_under(self.path), None: []}
         return {"train": [], "test": [], None: _images_under(self.path)}
 
-    def _common_header(self, paths: list[Path]) -> ImageHeader:
-        """Size and channels of all images after resizing and cropping."""
-        first: tuple[Path, int, int] | None = None
-        channels = 1
-        for path in paths:
-            header = read_header(path)
-            try:
-                found = (path, *self.sizing.size(header.height, header.width))
-            except ValueError as error:
-                raise ValueError(f"{path}: {error}") from None
-            first, channels = first or found, max(channels, header.channels)
-            if found[1:] != first[1:]:
-                after = f" after {str(self.sizing)[1:]}" if self.sizing else ""
-                raise ValueError(
-                    f"images under {self.path} must have one size{after}, got {_size(*first)} and {_size(*found)}; "
-                    "give resize and crop"
-                )
-        assert first is not None  # a folder without images was refused
-        return ImageHeader(channels, *first[1:])
+    def _shape(self, files: SplitFiles) -> tuple[int, int, int]:
+        """Channels, height and width of all images after resizing and cropping."""
+        return common_shape(((path, read_header(path)) for path in _all(files)), self.sizing, f"under {self.path}")
 
 
 def _all(files: SplitFiles) -> list[Path]:
@@ -212,7 +195,3 @@ def _images_under(folder: Path) -> list[Path]:
     if not found:
         raise ValueError(f"{folder} must hold {_HOW}, but it has none")
     return sorted(found, key=lambda path: hash_order(f"{path.parent.name}/{path.name}"))
-
-
-def _size(path: Path, height: int, width: int) -> str:
-    return f"{path} of {width}x{height}"

@@ -1,6 +1,7 @@
 """Images and labels as people have them: arrays, tensors, Pillow images, torch data sets, loaders, folders, names."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -83,7 +84,7 @@ def as_dataset(
     if isinstance(images, Dataset) and labels is None:
         found = Sizing(resize, crop).dataset(images if limit is None else images.take(limit)[1])
         names = found.classes if classes is None else tuple(map(str, classes))
-        return Dataset(name or found.name, found.split, found.images, found.labels, names, found.crop, found.flip)
+        return replace(found, name=name or found.name, classes=names, named=found.named or classes is not None)
     found = as_inputs(images, labels, classes=classes, layout=layout, limit=limit, resize=resize, crop=crop)
     if found.labels is None:
         raise ValueError("labels must be given, one class number per image, got None and images without labels")
