@@ -5,8 +5,8 @@ import pytest
 from PIL import Image
 
 from rhobust.data import check, load, read_image
-from rhobust.data.content import content_keys, in_test_part
-from rhobust.data.folders import ImageFolder, hash_order
+from rhobust.data.content import content_keys, hash_order, in_test_part
+from rhobust.data.folders import ImageFolder
 from rhobust.progress import no_progress
 
 
@@ -251,3 +251,36 @@ def test_read_image_keeps_or_converts_the_channels(tmp_path: Path) -> None:
         read_image(colour, 1)
     with pytest.raises(ValueError, match="must be an image file, but there is no such file"):
         read_image(tmp_path / "none.png")
+
+
+def test_other_layouts_are_named(tmp_path: Path) -> None:
+    write(tmp_path / "flat/train/n01/1.png")
+    write(tmp_path / "flat/val/ILSVRC_1.png")
+    with pytest.raises(ValueError, match=r"val must hold one subfolder per class.* flat folder: move each into the"):
+        load(str(tmp_path / "flat"), "test")
+    write(tmp_path / "tiny/train/n01/images/1.png")
+    write(tmp_path / "tiny/val/images/2.png")
+    (tmp_path / "tiny/val/val_annotations.txt").write_text("2.png\tn01\n")
+    with pytest.raises(ValueError, match=rf"layout of Tiny ImageNet: name .* with the root {tmp_path}, or move"):
+        load(str(tmp_path / "tiny"), "test")
+
+
+def test_a_folder_as_imagenet_has_it(tmp_path: Path) -> None:
+    """JPEGs of mixed sizes, some of them grey or in CMYK, one folder per WordNet id, under train and val."""
+    rng = np.random.default_rng(0)
+    for part, count in (("train", 6), ("val", 4)):
+        for wnid in ("n01440764", "n02084071"):
+            for number in range(count):
+                height, width = rng.integers(20, 40, 2)
+                image = Image.fromarray(rng.integers(0, 256, (height, width, 3), np.uint8))
+                path = tmp_path / part / wnid / f"{wnid}_{number}.JPEG"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                image.convert({0: "L", 1: "CMYK"}.get(number, "RGB")).save(path, "JPEG")
+    with pytest.raises(ValueError, match=r"must have one size, got .*; give resize and crop"):
+        load(str(tmp_path), "test")
+    test = load(str(tmp_path), "test", resize=18, crop=16)
+    assert (len(test), test.shape, test.classes) == (8, (3, 16, 16), ("n01440764", "n02084071"))
+    found = check(str(tmp_path), resize=18, crop=16)
+    assert (found.files, found.train, found.test, found.repeated) == (20, 12, 8, 0)
+    (tmp_path / "val/n01440764/copy.JPEG").write_bytes((tmp_path / "train/n01440764/n01440764_3.JPEG").read_bytes())
+    assert check(str(tmp_path), resize=18, crop=16).repeated == 1

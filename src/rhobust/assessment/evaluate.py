@@ -13,6 +13,7 @@ from rhobust.assessment.diagnosis import diagnose_accuracy, diagnose_certificate
 from rhobust.assessment.plan import Effort, plan, seconds_per_sample
 from rhobust.data import Dataset, as_dataset, to_unit
 from rhobust.data.classes import fit_classes
+from rhobust.data.hugging_face import is_live
 from rhobust.evaluation import Accuracy, Target, run
 from rhobust.evaluation.own import IN_MEMORY, OwnNetwork
 from rhobust.evaluation.seen import check_unseen
@@ -110,8 +111,11 @@ def evaluate(
             raise ValueError("unseen must be left out for a network that is no run folder: its training is not known")
         if images is None:
             raise ValueError("images must be given for a network that is no run folder, got none")
+        by_rows = is_live(images) and labels is None
+        if by_rows:  # the images themselves may be larger than the memory
+            images = images.shuffle(seed=seed, keep_in_memory=True)
         data = as_dataset(images, labels, classes=classes, resize=resize, crop=crop, progress=progress)
-        if not isinstance(images, Path | str):
+        if not by_rows and not isinstance(images, Path | str):
             # Arrays are often sorted by class: in a random order the first ones are a sample of all.
             data = data.select(torch.randperm(len(data), generator=stream(seed, "order of the test images")))
         target = _live_target(model, data, sigma, out, weights, mean, std, name, place)

@@ -31,7 +31,7 @@ class Get:
     """Download a data set, check it, and put it in its place."""
 
     name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
-    """mnist, cifar10, cifar100, svhn, tiny-imagenet or tiny-imagenet-50."""
+    """mnist, cifar10, cifar100, svhn, tiny-imagenet, tiny-imagenet-50 or hf-datasets:ID."""
     root: Path | None = None
     """Folder of the data sets; default: $RHOBUST_DATA, else a cache folder."""
     common: OutputOptions = Output()
@@ -48,7 +48,7 @@ class Check:
     """Verify every file of a data set."""
 
     name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
-    """A data set's name, a folder of images, or an .npz file."""
+    """A data set's name, a folder of images, an .npz file, or hf-datasets:FOLDER-or-ID."""
     root: Path | None = None
     """Folder of the data sets; default: $RHOBUST_DATA, else a cache folder."""
     resize: int | None = None

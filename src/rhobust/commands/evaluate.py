@@ -26,7 +26,8 @@ class Evaluate:
     weights: Path | None = None
     """Its weights, safetensors or a file of torch.save; default: what the factory or the hub loads itself."""
     data: str | None = None
-    """Test data: a folder with one subfolder per class, an .npz file, or the name of a data set."""
+    """Test data: a folder with one subfolder per class, an .npz file, the name of a data set, or
+    hf-datasets:FOLDER-or-ID[:split[:config]]."""
     resize: int | None = None
     """Pixels of the shorter side that images are resized to; default: as in the run's training, else as stored."""
     crop: int | None = None

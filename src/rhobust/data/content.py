@@ -1,7 +1,8 @@
-"""Images by their content: the split of data without a test part, and the set of images that a run was trained on."""
+"""Images by their content: the order and split of data, and the set of images that a run was trained on."""
 
 import hashlib
 import struct
+import unicodedata
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,6 +39,12 @@ def content_keys(images: Tensor | np.ndarray) -> np.ndarray:
             digest.update(image[0].data if grey[place] else image.data)
             keys[start + place] = int.from_bytes(digest.digest()[:8], "big")
     return keys
+
+
+def hash_order(key: str) -> bytes:
+    """A sorting key that shuffles names in the same way on every machine."""
+    name = unicodedata.normalize("NFC", key).encode(errors="surrogateescape")
+    return hashlib.sha256(b"rhobust split 0\0" + name).digest()
 
 
 def in_test_part(keys: np.ndarray) -> np.ndarray:

@@ -60,7 +60,14 @@ class MappedImages:
 
     @classmethod
     def of(
-        cls, root: Path, source: Path, split: str, sizing: Sizing, paths: Sequence[Path], count: int | None = None
+        cls,
+        root: Path,
+        source: Path,
+        split: str,
+        sizing: Sizing,
+        paths: Sequence[Path],
+        count: int | None = None,
+        content: str = "",
     ) -> "MappedImages | None":
         """The file of a split of a data set; None for one that is decoded in a moment.
 
@@ -71,11 +78,12 @@ class MappedImages:
             sizing: What is done to the images.
             paths: The files of all images, in their order.
             count: Number of images; default: one per file.
+            content: What else changes with the images.
         """
         import PIL
 
         whole = source.resolve()
-        digest, size = hashlib.sha256(f"{PIL.__version__}\0{sizing}\0".encode()), 0
+        digest, size = hashlib.sha256(f"{PIL.__version__}\0{sizing}\0{content}".encode()), 0
         for path in paths:
             found = path.stat()
             size += found.st_size

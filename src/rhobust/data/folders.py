@@ -1,7 +1,5 @@
 """Image folders with one subfolder per class."""
 
-import hashlib
-import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from rhobust.data.content import content_keys
+from rhobust.data.content import content_keys, hash_order
 from rhobust.data.dataset import Dataset, Split
 from rhobust.data.decoded import MappedImages, common_shape, decode_sized, decode_split, in_order
 from rhobust.data.images import SUFFIXES, is_image, read_header
@@ -24,12 +22,6 @@ _SPLIT_YOURSELF = "put the images into `train` and `test` folders to split them 
 
 SplitFiles = dict[Split | None, list[Path]]
 """The images of each split, and under None those of a folder without splits."""
-
-
-def hash_order(key: str) -> bytes:
-    """A sorting key that shuffles names in the same way on every machine."""
-    name = unicodedata.normalize("NFC", key).encode(errors="surrogateescape")
-    return hashlib.sha256(b"rhobust split 0\0" + name).digest()
 
 
 @dataclass(frozen=True)
@@ -82,7 +74,7 @@ class ImageFolder:
         places, pixels = found
         labels = self._labels(files, split, places, classes, progress)
         images, name = torch.from_numpy(pixels), self.name + str(self.sizing)
-        origin = cache and cache.origin(pixels, images)
+        origin = None if cache is None else cache.origin(pixels, images)
         return Dataset(name, split, images, torch.tensor(labels), classes, origin=origin)
 
     def check(self, root: Path, progress: ProgressCallback) -> DatasetCheck:
@@ -154,6 +146,11 @@ class ImageFolder:
         """The images of each split, and under None those of a folder without splits."""
         if not self.path.is_dir():
             raise ValueError(f"{self.path} must be a folder with {_HOW}, but there is no such folder")
+        if (self.path / "val" / "val_annotations.txt").is_file():
+            raise ValueError(
+                f"{self.path} must hold {_HOW}, but it has the layout of Tiny ImageNet: name the data set"
+                f" tiny-imagenet, with the root {self.path.parent}, or move the images of each class into one folder"
+            )
         test = next((self.path / name for name in _TEST_NAMES if (self.path / name).is_dir()), None)
         if test is not None and (self.path / "train").is_dir():
             return {"train": _images_under(self.path / "train"), "test": _images_under(test), None: []}
@@ -193,5 +190,7 @@ def _images_under(folder: Path) -> list[Path]:
             )
         found += images
     if not found:
-        raise ValueError(f"{folder} must hold {_HOW}, but it has none")
+        flat = any(is_image(path) for path in folder.iterdir())
+        how = "; its images are in one flat folder: move each into the folder of its class" if flat else ""
+        raise ValueError(f"{folder} must hold {_HOW}, but it has none{how}")
     return sorted(found, key=lambda path: hash_order(f"{path.parent.name}/{path.name}"))

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".ppm", ".pgm")
 """Suffixes of image files, in lower case."""
+IMAGE_KEYS = ("image", "img", "images", "pixel_values", "x")
+"""Usual names of the image of an item that is a mapping."""
 FORMATS = ("PNG", "JPEG", "BMP", "WEBP", "PPM")
 """Formats that Pillow may decode, whatever a file is called: none of them starts another program."""
 MOST_PIXELS = 1 << 26
@@ -68,7 +70,17 @@ def is_image(path: Path) -> bool:
 def read_header(path: Path) -> ImageHeader:
     """Size and channels of an image file, without decoding it."""
     with _reading(path), open_regular(path) as file, _open(file) as image:
-        return ImageHeader(1 if image.mode in _GREY_MODES else 3, image.height, image.width)
+        return _header(image)
+
+
+def header_of(content: bytes, path: Path) -> ImageHeader:
+    """As `read_header`, of a file in memory."""
+    with _reading(path), _open(io.BytesIO(content)) as image:
+        return _header(image)
+
+
+def _header(image: "PillowImage") -> ImageHeader:
+    return ImageHeader(1 if image.mode in _GREY_MODES else 3, image.height, image.width)
 
 
 def decode_image(content: bytes, path: Path, channels: int) -> np.ndarray:

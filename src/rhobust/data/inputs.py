@@ -10,22 +10,25 @@ import torch
 from torch import Tensor
 
 from rhobust.data.dataset import Dataset, Split, to_unit
-from rhobust.data.images import SUFFIXES, pixels_of, read_image
+from rhobust.data.hugging_face import is_live, take_live
+from rhobust.data.images import IMAGE_KEYS, SUFFIXES, pixels_of, read_image
 from rhobust.data.labels import LABEL_KEYS, label_count, names_of, numbered
 from rhobust.data.registry import load
 from rhobust.data.sizing import AS_STORED, Sizing
 from rhobust.foreign import Foreign
 from rhobust.noise import LEVELS
-from rhobust.progress import ProgressCallback
+from rhobust.progress import ProgressCallback, no_progress, progress_or_default
 
 Layout = Literal["NCHW", "NHWC"]
 """Where the channels of a batch are: before or after height and width."""
 
 _CHANNELS = (1, 3)
-_IMAGE_KEYS = ("image", "img", "images", "pixel_values", "x")
 _ROUNDING = 1e-6
 """Largest distance from k / 255 that rounding in float32 explains."""
-_ACCEPTED = "an array, a tensor, Pillow images, a torch Dataset or DataLoader, a folder or the name of a data set"
+_ACCEPTED = (
+    "an array, a tensor, Pillow images, a torch Dataset or DataLoader, a Hugging Face Dataset, a folder or the name of"
+    " a data set"
+)
 
 
 class Inputs(NamedTuple):
@@ -61,8 +64,8 @@ def as_dataset(
 
     Args:
         images: An array or a tensor, (n, h, w), (n, h, w, c) or (n, c, h, w), or one image; a Pillow image; a list of
-            these; a torch Dataset of (image, label); a DataLoader; a `Dataset`; an image file; a folder, or a name
-            known to `load`.
+            these; a torch Dataset of (image, label); a DataLoader; a live Dataset or DatasetDict of Hugging Face; a
+            `Dataset`; an image file; a folder, or a name known to `load`.
         labels: Class numbers or class names, one per image; None if the images come with labels.
         classes: Names of the classes; default: what the source says, else the numbers.
         name: Name of the data set; default: the source's own, else "images".
@@ -81,6 +84,11 @@ def as_dataset(
         if labels is not None:
             raise ValueError(f"labels must be left out for {images}, which has its own")
         images, resize, crop = load(str(images), split, resize=resize, crop=crop, progress=progress), None, None
+    elif is_live(images):
+        with progress_or_default(progress) as notify:
+            images = take_live(images, split, Sizing(resize, crop), limit, notify)
+        if isinstance(images, Dataset):
+            resize, crop = None, None
     if isinstance(images, Dataset) and labels is None:
         found = Sizing(resize, crop).dataset(images if limit is None else images.take(limit)[1])
         names = found.classes if classes is None else tuple(map(str, classes))
@@ -128,6 +136,9 @@ def as_inputs(
             images = read_image(images)
         else:
             images, sizing = load(str(images), "test", resize=resize, crop=crop), AS_STORED
+    elif is_live(images):
+        images = take_live(images, "test", sizing, limit, no_progress)
+        sizing = AS_STORED if isinstance(images, Dataset) else sizing
     own_classes, name = None, None
     if isinstance(images, Dataset):
         own_classes, name = images.classes, images.name + str(sizing)
@@ -264,9 +275,9 @@ def _items(items: Any, subject: str) -> Iterator[Any]:
 def _pair(item: Any, subject: str) -> tuple[Any, Any]:
     """Image and label of an item; the label is None if there is none."""
     if isinstance(item, Mapping):
-        image = next((key for key in _IMAGE_KEYS if key in item), None)
+        image = next((key for key in IMAGE_KEYS if key in item), None)
         if image is None:
-            raise ValueError(f"{subject} must have a key out of {', '.join(_IMAGE_KEYS)}, got {', '.join(item)}")
+            raise ValueError(f"{subject} must have a key out of {', '.join(IMAGE_KEYS)}, got {', '.join(item)}")
         label = next((key for key in LABEL_KEYS if key in item), None)
         return item[image], None if label is None else item[label]
     if isinstance(item, tuple | list):

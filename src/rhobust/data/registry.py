@@ -9,10 +9,12 @@ from rhobust.data.cifar100 import CIFAR100
 from rhobust.data.dataset import Dataset, Split
 from rhobust.data.digits import Digits
 from rhobust.data.folders import ImageFolder
+from rhobust.data.hugging_face import HuggingFace
 from rhobust.data.mnist import MNIST
 from rhobust.data.sizing import AS_STORED, Sizing
 from rhobust.data.source import DatasetCheck, DatasetSource, data_root
 from rhobust.data.svhn import SVHN
+from rhobust.data.table_rows import PREFIX
 from rhobust.data.tiny_imagenet import TinyImageNet
 from rhobust.progress import ProgressCallback, progress_or_default
 
@@ -55,11 +57,11 @@ class FetchedDataset:
 
 
 def source(name: str, sizing: Sizing = AS_STORED) -> DatasetSource:
-    """The data set of this name, or the one in the folder or `.npz` file at this path.
+    """The data set of this name, or the one in the folder or `.npz` file at this path, or of Hugging Face.
 
     Args:
-        name: The name, or the path.
-        sizing: How the images of a folder are resized and cropped.
+        name: The name, the path, or `hf-datasets:FOLDER-or-ID[:split[:config]]`.
+        sizing: How the images of a folder, or of Hugging Face's, are resized and cropped.
     """
     for known in KNOWN:
         if known.name == name:
@@ -67,13 +69,16 @@ def source(name: str, sizing: Sizing = AS_STORED) -> DatasetSource:
     path = Path(name).expanduser()
     if not name:
         raise ValueError("data must name a data set, a folder or an .npz file, got an empty name")
+    if name.startswith(PREFIX):
+        return HuggingFace(name.removeprefix(PREFIX), sizing)
     if path.is_dir():
         return ImageFolder(path, sizing)
     if path.suffix == ".npz":
         return ArrayFile(path)
     names = ", ".join(known.name for known in KNOWN)
     raise ValueError(
-        f"data must be one of {names}, or a path: a folder with one subfolder per class, or an .npz file; got {name!r}"
+        f"data must be one of {names}, or a path: a folder with one subfolder per class, or an .npz file, or "
+        f"{PREFIX}FOLDER-or-ID; got {name!r}"
     )
 
 
@@ -88,7 +93,7 @@ def get(name: str, *, root: Path | str | None = None, progress: ProgressCallback
     """Download a named data set under the root, unless it exists.
 
     Args:
-        name: Name of a data set.
+        name: Name of a data set, or `hf-datasets:ID`.
         root: Folder of the data sets; default: as in `data_root`.
         progress: Progress callback; default: progress bars on stderr.
     """
@@ -109,14 +114,14 @@ def check(
     """Verify every file of a data set and count its images; raises a one-line ValueError for a damaged file.
 
     Args:
-        name: Name of a data set, a folder, or an `.npz` file.
+        name: Name of a data set, a folder, an `.npz` file, or `hf-datasets:FOLDER-or-ID[:split[:config]]`.
         root: Folder of the data sets; default: as in `data_root`.
         progress: Progress callback; default: progress bars on stderr.
         resize: As in `load`, for a folder.
         crop: As in `load`, for a folder.
     """
     chosen, folder = source(name, Sizing(resize, crop)), data_root(root)
-    if (resize or crop) and not isinstance(chosen, ImageFolder):
+    if (resize or crop) and not isinstance(chosen, ImageFolder | HuggingFace):
         raise ValueError(f"resize and crop must be left out for {name}, which is no folder, got {resize} and {crop}")
     with progress_or_default(progress) as notify:
         return chosen.check(folder, notify)
@@ -136,7 +141,7 @@ def load(
     Resized or cropped, the data set says so in its name: `photos-resize256-crop224`.
 
     Args:
-        name: Name of a data set, a folder, or an `.npz` file.
+        name: Name of a data set, a folder, an `.npz` file, or `hf-datasets:FOLDER-or-ID[:split[:config]]`.
         split: "train" or "test".
         root: Folder of the data sets; default: as in `data_root`.
         progress: Progress callback; default: progress bars on stderr.
@@ -149,4 +154,4 @@ def load(
     chosen, folder = source(name, sizing), data_root(root)
     with progress_or_default(progress) as notify:
         data = chosen.load(folder, split, notify)
-    return data if isinstance(chosen, ImageFolder) else sizing.dataset(data)
+    return data if isinstance(chosen, ImageFolder | HuggingFace) else sizing.dataset(data)

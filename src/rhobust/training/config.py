@@ -29,7 +29,7 @@ class TrainConfig:
     method: AnyMethod
     """The training method and its hyper-parameters."""
     data: str
-    """Name of a data set, a folder of images with one subfolder per class, or an .npz file."""
+    """Name of a data set, a folder of images with one subfolder per class, an .npz file, or hf-datasets:FOLDER-or-ID."""
     model: str = ""
     """cnn, cnn-small, resnet18, vgg16, package.module:factory, file.py:factory, hf:ID, timm:NAME or torchvision:NAME;
     may be left out with init."""
@@ -153,7 +153,7 @@ class TrainConfig:
             method["kind"].rpartition(":")[2].lower(),
             *([method["inner"]] if method.get("inner") in ("paper", "search") else []),
             *strength,
-            self.data.rstrip("/").rsplit("/", 1)[-1].removesuffix(".npz") + str(self.sizing),
+            self.data.rstrip("/").rsplit("/", 1)[-1].removesuffix(".npz").replace(":", "-") + str(self.sizing),
             self.model.rsplit("/", 1)[-1].replace(":", "-"),
             *([] if self.activation == "relu" else [self.activation]),
             f"epochs{self.epochs}",
