@@ -10,7 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
-from rhobust.data import Dataset, check, decoded, folders, load
+from rhobust.data import Dataset, check, decoded, decoding, folders, load
 from rhobust.data.decoded import FOLDER
 
 pytestmark = pytest.mark.usefixtures("always")
@@ -40,7 +40,7 @@ def forbid_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*arguments: object) -> None:
         raise AssertionError("decoded again")
 
-    monkeypatch.setattr(decoded, "decode_image", refuse)
+    monkeypatch.setattr(decoding, "decode_image", refuse)
     monkeypatch.setattr(folders, "read_header", refuse)
 
 
@@ -253,3 +253,31 @@ def test_check_holds_no_images(photos: Path, root: Path, monkeypatch: pytest.Mon
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(photos / f"class{number % 2}/{number}.png", target)
     assert check(str(photos.with_name("split")), root=root).repeated == 5
+
+
+@pytest.mark.skipif(not decoded._LINUX, reason="needs Linux")
+def test_a_file_larger_than_the_memory_is_mapped(root: Path) -> None:
+    """Nearly all of it is a hole, so that it takes no space: written once, then mapped whole, and some images read."""
+    side = 1 << 14
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    count = total // (3 * side * side) + 2
+    images = decoded.MappedImages(root, "large-", "0" * 32)
+    root.mkdir()
+    try:
+        with images._pixels.open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, 1)
+            file.truncate(count * 3 * side * side)
+            file.seek(-1, os.SEEK_END)
+            file.write(b"\x07")
+    except OSError as error:
+        pytest.skip(f"no such file here: {error}")
+    whole = {"shape": [3, side, side], "sha256": "", "places": list(range(count)), "file": images._file()}
+    images._description.write_text(json.dumps(whole))
+    found = images.read(count)
+    assert found is not None
+    pixels = torch.from_numpy(found[1])
+    assert isinstance(found[1], np.memmap)
+    assert pixels[-1, -1, -1, -4:].tolist() == [0, 0, 0, 7]
+    pixels[0, 0, 0, 0] = 5  # stays here
+    with images._pixels.open("rb") as file:
+        assert file.read(1) == b"\0"

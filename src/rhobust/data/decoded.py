@@ -1,21 +1,20 @@
 """Decoded images in one file that all processes map into memory: decoded once, and never held twice."""
 
 import hashlib
+import mmap
 import os
-from collections import deque
+import platform
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
 
-from rhobust.data.content import content_keys, in_test_part
-from rhobust.data.dataset import Origin, Split
-from rhobust.data.images import ImageHeader, decode_image
+from rhobust.data.dataset import Origin
 from rhobust.data.npy import check_memory
 from rhobust.data.sizing import Sizing
 from rhobust.files import open_regular, read_json, write_json
@@ -27,11 +26,9 @@ WORTH_IMAGES = 2000
 """Images from which decoding is worth a file."""
 WORTH_BYTES = 1 << 24
 """Bytes of image files from which decoding is worth a file."""
-_AHEAD = 4
-"""Images that each thread may be ahead of the one that is needed next."""
-
-Item = TypeVar("Item")
-Found = TypeVar("Found")
+# Python 3.13 is the first that names it; the number is that of these machines.
+_LINUX = sys.platform == "linux" and platform.machine() in ("x86_64", "aarch64", "riscv64")
+_NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if _LINUX else 0)
 
 
 class CacheWriteError(ValueError):
@@ -215,7 +212,7 @@ class MappedImages:
         with open_regular(self._pixels, own=True) as file:
             if os.fstat(file.fileno()).st_size != np.prod(shape, dtype=np.int64):
                 raise ValueError(f"{self._pixels} must hold images of shape {shape}, but it has another size")
-            return np.memmap(file, np.uint8, "c", shape=shape)
+            return _private_map(file.fileno()).reshape(shape)
 
     def _forget_older(self) -> None:
         """Remove what was decoded before the folder changed; a process that has mapped it keeps it."""
@@ -228,57 +225,22 @@ class MappedImages:
                     continue
 
 
+def _private_map(descriptor: int) -> np.memmap:
+    """All bytes of a file, writable for this process alone.
+
+    Without a reservation: Linux refuses to reserve more than its memory, which copies of all pages would take.
+    """
+    if hasattr(mmap, "MAP_PRIVATE"):
+        flags, access = mmap.MAP_PRIVATE | _NO_RESERVE, mmap.PROT_READ | mmap.PROT_WRITE
+        held = mmap.mmap(descriptor, 0, flags=flags, prot=access)
+    else:
+        held = mmap.mmap(descriptor, 0, access=mmap.ACCESS_COPY)
+    return np.frombuffer(held, np.uint8).view(np.memmap)
+
+
 def pixel_digest(images: np.ndarray) -> str:
     """The SHA-256 of all pixels."""
     return hashlib.sha256(images.data).hexdigest()
-
-
-def common_shape(headers: Iterable[tuple[Path, ImageHeader]], sizing: Sizing, where: str) -> tuple[int, int, int]:
-    """Channels, height and width of all images after resizing and cropping; raises unless they have one size.
-
-    Args:
-        headers: Path, for messages, and header of each.
-        sizing: How they are resized and cropped.
-        where: Where they are, for messages.
-    """
-    first: tuple[Path, int, int] | None = None
-    channels = 1
-    for path, header in headers:
-        try:
-            height, width = sizing.size(header.height, header.width)
-        except ValueError as error:
-            raise ValueError(f"{path}: {error}") from None
-        first, channels = first or (path, height, width), max(channels, header.channels)
-        if (height, width) != first[1:]:
-            after = f" after {str(sizing)[1:]}" if sizing else ""
-            raise ValueError(
-                f"images {where} must have one size{after}, got {first[0]} of {first[2]}x{first[1]} and {path} of"
-                f" {width}x{height}; give resize and crop"
-            )
-    if first is None:
-        raise ValueError(f"images {where} must be one at least, got none")
-    return channels, *first[1:]
-
-
-def decode_sized(
-    content: bytes, path: Path, shape: tuple[int, int, int], sizing: Sizing, part: Split | None
-) -> np.ndarray | None:
-    """The pixels of an image file, resized and cropped; None if it is in the other part of an unsplit source.
-
-    Args:
-        content: The whole file.
-        path: Its path, for messages.
-        shape: Channels, height and width of the result.
-        sizing: How it is resized and cropped.
-        part: The part that the stored pixels, before resizing, must choose; None: any.
-    """
-    stored = decode_image(content, path, shape[0])
-    if part is not None and in_test_part(content_keys(stored[None]))[0] != (part == "test"):
-        return None
-    image = sizing.apply(stored)
-    if image.shape != shape:
-        raise ValueError(f"{path} must keep its size while it is read, but it changed")
-    return image
 
 
 def decode_split(
@@ -311,29 +273,6 @@ def decode_split(
         images[len(places)] = image
         places.append(place)
     return places, images[: len(places)]
-
-
-def in_order(function: Callable[[Item], Found], items: Iterable[Item]) -> Iterator[Found]:
-    """The results of a function in the order of the items, computed by as many threads as torch has.
-
-    Pillow decodes without the interpreter's lock. Items are taken as they are needed; an error is raised in its place.
-    """
-    threads = torch.get_num_threads()
-    if threads == 1:
-        yield from map(function, items)
-        return
-    waiting: deque[Future[Found]] = deque()
-    with ThreadPoolExecutor(threads) as pool:
-        try:
-            for item in items:
-                waiting.append(pool.submit(function, item))
-                if len(waiting) > _AHEAD * threads:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            for rest in waiting:
-                rest.cancel()
 
 
 @contextmanager

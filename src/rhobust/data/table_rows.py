@@ -11,7 +11,8 @@ import torch
 
 from rhobust.data.content import hash_order
 from rhobust.data.dataset import Dataset, Split
-from rhobust.data.decoded import MappedImages, common_shape, decode_sized, decode_split, in_order
+from rhobust.data.decoded import MappedImages, decode_split
+from rhobust.data.decoding import common_shape, decode_sized, in_order
 from rhobust.data.images import IMAGE_KEYS, header_of
 from rhobust.data.labels import LABEL_KEYS, numbered
 from rhobust.data.sizing import Sizing

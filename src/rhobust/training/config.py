@@ -29,7 +29,7 @@ class TrainConfig:
     method: AnyMethod
     """The training method and its hyper-parameters."""
     data: str
-    """Name of a data set, a folder of images with one subfolder per class, an .npz file, or hf-datasets:FOLDER-or-ID."""
+    """Name of a data set, a folder with one subfolder of images per class, an .npz file or hf-datasets:FOLDER-or-ID."""
     model: str = ""
     """cnn, cnn-small, resnet18, vgg16, package.module:factory, file.py:factory, hf:ID, timm:NAME or torchvision:NAME;
     may be left out with init."""
