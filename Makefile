@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 OUT ?= quickstart
 
-.PHONY: quickstart reproduce audit test docs slow fuzz lint clean
+.PHONY: quickstart reproduce audit test docs slow fuzz lint clean install-check
 
 quickstart: $(VENV)/.core
 	$(BIN)/rhobust quickstart --out $(OUT)
@@ -42,6 +42,10 @@ lint: $(VENV)/.test
 	$(BIN)/ruff format --check .
 	$(BIN)/pyrefly check
 	PYTHONPATH=. $(BIN)/lint-imports
+
+# pip install and the wheel, from a clean clone, in an empty folder: make install-check PYTHON=python3.13 WITH="--oldest"
+install-check:
+	$(PYTHON) tests/install/check.py $(WITH)
 
 # torchattacks asks for torchvision, which it never imports: it comes without what it asks for.
 # The stamps make a second call cheap; a changed pyproject.toml or constraints.txt installs again.
