@@ -5,6 +5,7 @@ import difflib
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
+from itertools import pairwise
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -173,7 +174,7 @@ def suggestions(command: type, arguments: Sequence[str]) -> str:
             named = argument.removeprefix(f"{role}:")
             if argument in _kinds(role) or (named != argument and named not in _kinds(role)):
                 return suggestion(f"{role}:{named}", {f"{role}:{kind}" for kind in _kinds(role)})
-    for before, argument in zip(arguments, arguments[1:], strict=False):
+    for before, argument in pairwise(arguments):
         words = {word for option in options if option.name == before.replace("_", "-") for word in option.choices}
         if words and argument not in words:
             return suggestion(argument, words)
