@@ -41,6 +41,8 @@ class Opened:
     """Folders and files; those of archives are in a temporary folder."""
     archives: dict[Path, Path]
     """By temporary folder the archive that was unpacked into it."""
+    names: dict[Path, str]
+    """Names that were given to some of the paths."""
 
     def original(self, path: Path) -> Path:
         """A path as it was given: one below a temporary folder leads through its archive again."""
@@ -51,18 +53,21 @@ class Opened:
 
 
 @contextmanager
-def opened(paths: Iterable[Path | str]) -> Iterator[Opened]:
+def opened(paths: Iterable[Path | str], *, named: bool = False) -> Iterator[Opened]:
     """Paths with every archive among them replaced by its run folders, in a temporary folder that goes at the end.
 
     Args:
         paths: Folders and files, which stay as they are; archives; or paths into an archive.
+        named: Whether a path may have a name in front, NAME=PATH.
     """
     with tempfile.TemporaryDirectory(prefix="rhobust-") as temporary:
-        found, archives = list[Path](), dict[Path, Path]()
-        for number, path in enumerate(map(Path, paths)):
+        found, archives, names = list[Path](), dict[Path, Path](), dict[Path, str]()
+        for number, given in enumerate(map(Path, paths)):
+            name, path = split_name(given) if named else (None, given)
             split = split_path(path)
             if split is None:
                 found.append(path)
+                names |= {} if name is None else {path: name}
                 continue
             archive, inside = split
             # The archive's own name stays readable in what is printed.
@@ -73,7 +78,17 @@ def opened(paths: Iterable[Path | str]) -> Iterator[Opened]:
             if not chosen or not chosen[0].exists():
                 raise ValueError(f"{path} must name a run in {archive}, but there is none of that name")
             found += chosen
-        yield Opened(found, archives)
+            if name is not None:
+                names |= {one: name if len(chosen) == 1 else f"{name}, {one.name}" for one in chosen}
+        yield Opened(found, archives, names)
+
+
+def split_name(path: Path) -> tuple[str | None, Path]:
+    """The name in front of a path, NAME=PATH, and the path; a path that exists, or a=b below a folder, has no name."""
+    name, given, rest = str(path).partition("=")
+    if not name or not given or not rest or "/" in name or path.exists():
+        return None, path
+    return name, Path(rest)
 
 
 def split_path(path: Path) -> tuple[Path, Path] | None:

@@ -133,7 +133,7 @@ def _show(text: str) -> int:
 
 def parse(command: Any, name: str, arguments: list[str]) -> Any:
     """Turn arguments into the command's dataclass; a mistake is a ValueError of one line."""
-    from rhobust.commands.arguments import names_first, suggestions
+    from rhobust.commands.arguments import names_first, spelt_choices, suggestions
     from rhobust.commands.own import own_code, with_own_code
     from rhobust.helptext import render_help
 
@@ -141,7 +141,7 @@ def parse(command: Any, name: str, arguments: list[str]) -> Any:
     own, arguments = own_code(arguments)
     command = command if own is None else with_own_code(command, own)
     single = isinstance(command, type)  # `data` is a choice of commands
-    arguments = names_first(command, arguments) if single else arguments
+    arguments = names_first(command, spelt_choices(command, arguments)) if single else arguments
     if {"-h", "--help"} & set(arguments):
         _show(render_help(print_boxes(command, name, arguments), _columns()))
         raise SystemExit(0)
@@ -151,8 +151,10 @@ def parse(command: Any, name: str, arguments: list[str]) -> Any:
             return _read(command, name, arguments)
     except SystemExit as stop:
         if stop.code == 2:
-            hint = suggestions(command, arguments) if single else ""
-            raise ValueError(f"{_one_line(caught.getvalue())}{hint} (see rhobust {name} --help)") from None
+            message = _one_line(caught.getvalue())
+            if single and (hint := suggestions(command, arguments)):
+                message = message.split(" Perhaps you meant")[0].rstrip(".") + hint
+            raise ValueError(f"{message} (see rhobust {name} --help)") from None
         raise
 
 

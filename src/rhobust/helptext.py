@@ -17,11 +17,11 @@ EXAMPLES = {
     "certify-shift": "rhobust certify-shift runs/nal --eps 0 0.05 0.1",
     "measure-shift": "rhobust measure-shift photos scanned --run runs/nal",
     "curves": "rhobust curves runs/nal --eps 0 0.1 0.25 --limit 500",
-    "compare": "rhobust compare runs/nal runs/gaussian",
+    "compare": "rhobust compare NAL=runs/nal Gaussian=runs/gaussian Cohen=cohen.tsv --format latex",
     "audit": "rhobust audit runs/nal",
     "sign": "rhobust sign runs/nal --key ~/.ssh/id_ed25519",
     "predict": "rhobust predict runs/nal photo.png",
-    "report": "rhobust report runs/nal runs/gaussian --out report.html",
+    "report": "rhobust report NAL=runs/nal Gaussian=runs/gaussian --title 'Digits' --out report.html",
 }
 """One command line per command."""
 TITLES = {

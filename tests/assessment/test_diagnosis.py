@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import rhobust
-from rhobust.assessment.diagnosis import diagnose_accuracy, matched_accuracy
+from rhobust.assessment.diagnosis import Finding, _best_change, diagnose_accuracy, matched_accuracy
 from rhobust.data import to_unit
 from rhobust.models import Normalised
 
@@ -109,3 +109,18 @@ def test_a_forgotten_normalisation_is_named_even_if_half_of_the_images_are_right
     accuracy, found = causes(half, digits)
     assert 0.5 < accuracy < 0.9
     assert [one.cause for one in found] == ["normalisation"]
+
+
+def test_normalisations_that_are_level_are_named_with_the_best_one():
+    near, text = (0.95, "The network was trained on normalised images ({})"), "Pass it."
+    found = [
+        (accuracy, Finding("normalisation", near[1].format(name), text))
+        for accuracy, name in ((near[0], "ImageNet"), (0.955, "CIFAR-10"), (0.5, "MNIST"))
+    ]
+    after, best = _best_change([*found, (0.949, Finding("value range", "0 to 255"))], 0.1)
+    assert after == 0.95, "what is level does not take the place of the usual one"
+    assert best.text == (
+        "The network was trained on normalised images (ImageNet): accuracy 10.0% as given, 95.0% with it."
+        " (95.5% with CIFAR-10: take that of the training.)"
+    )
+    assert _best_change(found[2:], 0.1)[1].text.endswith("50.0% with it.")

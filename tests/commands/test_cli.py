@@ -252,8 +252,9 @@ def test_attacks_and_folders_are_compared(capsys, tmp_path_factory):
     out = capsys.readouterr().out
     assert out.count("on the same images, with 95% intervals over images:") == 2
     assert "\n\nfile " in out, "an empty line between two comparisons"
-    assert "without files, got 1 and 1 files" in refused(capsys, ["compare", str(folder), second])
-    assert "two at least and without files, got 1 and 0" in refused(capsys, ["compare", str(folder)])
+    [found] = document(capsys, ["compare", str(folder), second])["comparisons"]
+    assert [one["file"] for one in found["files"]] == [proved, second], "a file is compared with the folder's own"
+    assert "must be compared with another folder or file" in refused(capsys, ["compare", str(folder)])
     empty = tmp_path_factory.mktemp("empty")
     assert "must hold a certificate or an attack that another" in refused(capsys, ["compare", str(folder), str(empty)])
     assert "--tsv must come with one record" in refused(capsys, ["compare", *records, "--tsv", "table.tsv"])

@@ -91,6 +91,9 @@ def test_names_and_options_come_in_any_order():
         (["attack", "run", "--limt", "3"], "did you mean --limit?"),
         (["train", "nal", "--data", "digits", "--model", "cnn"], "did you mean method:nal?"),
         (["attack", "run", "--attack.setps", "3"], "did you mean --attack.steps?"),
+        (["attack", "run", "pgd"], "did you mean attack:pgd?"),
+        (["train", "method:nall", "--data", "digits"], "did you mean method:nal?"),
+        (["compare", "a", "b", "--format", "latx"], "'latex'); did you mean latex?"),
     ],
 )
 def test_a_mistyped_word_is_answered_with_the_one_that_was_meant(words, meant, capsys):
@@ -101,3 +104,14 @@ def test_a_mistyped_word_is_answered_with_the_one_that_was_meant(words, meant, c
 def test_nothing_is_suggested_for_what_resembles_nothing(capsys):
     assert run(["attack", "run", "--zzzzzz", "3"]) == 2
     assert "did you mean" not in capsys.readouterr().err
+
+
+def test_words_are_taken_in_other_spellings():
+    from rhobust.commands.attack import COMMAND
+
+    for spelt, norm in (("L2", "l2"), ("l2", "l2"), ("L-inf", "linf"), ("LINF", "linf")):
+        for given in (["--attack.norm", spelt], [f"--attack.norm={spelt}"]):
+            found = parse(COMMAND, "attack", ["run", "attack:pgd", *given])
+            assert found.evaluation.attack.norm == norm
+    with pytest.raises(ValueError, match=r"Expected one of \('l2', 'linf'\)"):
+        parse(COMMAND, "attack", ["run", "attack:pgd", "--attack.norm", "L3"])

@@ -33,7 +33,7 @@ from rhobust.models import load_model
         (["certify", "/nowhere/run"], "there is no such folder"),
         (["certify-shift", "/nowhere/run"], "there is no such folder"),
         (["report", "/nowhere/run"], "/nowhere/run"),
-        (["compare", "."], "folders must come two at least and without files, got 1 and 0 files"),
+        (["compare", "."], "a run folder must be compared with another folder or file, got . alone"),
         (["report", "/nowhere/run", "--out", "."], "out must name a file, but . is a folder"),
         (["audit", "/nowhere/record"], "/nowhere/record must exist, but there is no such file"),
         (["transfer"], "at least one run folder must be given, got none"),

@@ -27,6 +27,8 @@ SUSPECT = 0.9
 """Accuracy of the base network below which causes are tried; one is named only if its remedy gains `FITS`."""
 FITS = 0.15
 """How much a remedy must gain, beyond the 95% intervals, to be named."""
+LEVEL = 0.01
+"""Accuracies that differ by less are level: which of two similar normalisations fits better is chance."""
 DROP = 0.15
 """A loss of accuracy under noise that is worth a line."""
 ALIKE = 0.95
@@ -90,15 +92,15 @@ def _of_the_base(target: Target, data: Dataset, weights_named: bool) -> list[Fin
     labels = data.labels.numpy()
     usual = _logits(target, data)
     before = float((usual.argmax(1) == labels).mean())
-    best: tuple[float, Finding] | None = None
+    found: list[tuple[float, Finding]] = []
     for finding, change in _changes(target, data):
         try:
             after = float((_logits(target, data, change).argmax(1) == labels).mean())
         except ValueError:
             continue
-        if _gains(before, after, len(labels)) and (best is None or after > best[0] + 0.01):
-            told = f"{finding.text}: accuracy {_shown(before)} as given, {_shown(after)} with it."
-            best = (after, Finding(finding.cause, told, finding.remedy))
+        if _gains(before, after, len(labels)):
+            found.append((after, finding))
+    best = None if not found else _best_change(found, before)
     matched, order = matched_accuracy(usual, labels, data.num_classes)
     if _gains(before, matched, len(labels) // 2) and (best is None or matched > best[0]):
         moved = [(place, to) for place, to in enumerate(order) if place != to][:4]
@@ -112,6 +114,22 @@ def _of_the_base(target: Target, data: Dataset, weights_named: bool) -> list[Fin
             )
         ]
     return [] if best is None else [best[1]]
+
+
+def _best_change(found: Sequence[tuple[float, Finding]], before: float) -> tuple[float, Finding]:
+    """The change that gains most, the earlier of two that are level, and others of its cause that do almost as much."""
+    after, best = found[0]
+    for accuracy, finding in found[1:]:
+        if accuracy > after + LEVEL:
+            after, best = accuracy, finding
+    text = f"{best.text}: accuracy {_shown(before)} as given, {_shown(after)} with it."
+    near = [
+        f"{_shown(accuracy)} with {finding.text[finding.text.index('(') + 1 : -1]}"
+        for accuracy, finding in found
+        if finding is not best and finding.cause == best.cause == "normalisation" and accuracy > after - 5 * LEVEL
+    ]
+    others = f" ({', '.join(near)}: take that of the training.)" if near else ""
+    return after, Finding(best.cause, f"{text}{others}", best.remedy)
 
 
 def _changes(target: Target, data: Dataset) -> list[tuple[Finding, Callable[[Tensor], Tensor]]]:

@@ -143,7 +143,7 @@ def _live_target(
         called = name or type(model).__name__
         network = model if mean is None or std is None else Normalised(model, mean, std)
     else:
-        called = name or str(model)
+        called = name or _short(str(model))
         network = load_model(str(model), weights, num_classes=data.num_classes, mean=mean, std=std)
     network = take_logits(move_to(device, network), to_unit(data.images[:1].to(device)))
     data = fit_classes(data, output_width(network, data.images[:1].to(device)), called)
@@ -172,6 +172,14 @@ def _describe(target: Target, own: OwnNetwork) -> None:
     """Say in the folder of a live network what its records are about."""
     write_json(target.folder / CONFIG, {**own.to_json(), "live": True, "name": target.name})
     write_json(target.folder / ENVIRONMENT, describe_environment(target.device))
+
+
+def _short(model: str) -> str:
+    """The name of a network without the folders of its file: `net.py:make`, `hf:checkpoint`."""
+    place, given, attribute = model.rpartition(":")
+    if place.endswith(".py"):
+        return f"{Path(place).name}:{attribute}"
+    return f"{place}:{Path(attribute).name}" if given and Path(attribute).is_dir() else model
 
 
 def _plain(text: str) -> str:

@@ -2,10 +2,12 @@
 
 import dataclasses
 import difflib
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
+from itertools import pairwise
 from types import NoneType, UnionType
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import tyro
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
@@ -52,6 +54,8 @@ class Option:
     """With its dashes."""
     values: int
     """SWITCH, ONE, MANY or WORDS."""
+    choices: tuple[str, ...] = ()
+    """The words that it takes; empty where it takes others."""
 
 
 def options_of(command: type, prefix: str = "") -> Iterator[Option]:
@@ -75,11 +79,33 @@ def options_of(command: type, prefix: str = "") -> Iterator[Option]:
         else:
             tuples = [kind for kind in members if get_origin(kind) is tuple]
             many = WORDS if any(get_args(kind)[0] is str for kind in tuples) else MANY
-            yield Option(f"--{name}", many if tuples else ONE)
+            choices = [word for kind in members if get_origin(kind) is Literal for word in get_args(kind)]
+            yield Option(f"--{name}", many if tuples else ONE, tuple(word for word in choices if isinstance(word, str)))
 
 
 def _members(kind: Any) -> Sequence[Any]:
     return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+
+
+def spelt_choices(command: type, arguments: Sequence[str]) -> list[str]:
+    """The arguments with the words of options that take a few as these are spelt: `L2` is l2, `L-inf` is linf."""
+    choices: dict[str, dict[str, str]] = {}
+    for option in options_of(command):
+        choices.setdefault(option.name, {}).update({_bare(word): word for word in option.choices})
+    found = list(arguments)
+    for place, argument in enumerate(arguments):
+        option, joined, value = argument.partition("=")
+        words = choices.get(option.replace("_", "-"), {})
+        if joined:
+            found[place] = f"{option}={words.get(_bare(value), value)}"
+        elif words and place + 1 < len(arguments):
+            found[place + 1] = words.get(_bare(arguments[place + 1]), arguments[place + 1])
+    return found
+
+
+def _bare(word: str) -> str:
+    """A word in small letters, without what people put between them."""
+    return re.sub(r"[-_. ]", "", word.lower())
 
 
 def names_first(command: type, arguments: Sequence[str]) -> list[str]:
@@ -134,16 +160,24 @@ def suggestion(word: str, known: Iterable[str]) -> str:
 
 
 def suggestions(command: type, arguments: Sequence[str]) -> str:
-    """What was perhaps meant by the first argument that is no option of the command."""
-    known = {option.name for option in options_of(command)}
+    """What was perhaps meant by the first argument that is no option, choice, method or attack of the command."""
+    options = list(options_of(command))
+    known = {option.name for option in options}
     for argument in arguments:
         word = argument.partition("=")[0].replace("_", "-")
         if word.startswith("--") and word not in known:
             return suggestion(word, known)
-    for argument in arguments:
-        for role in ("method", "attack"):
-            if argument in _kinds(role):
-                return f"; did you mean {role}:{argument}?"
+    for role in ("method", "attack"):
+        if not any(name.startswith(f"--{role}.") for name in known):
+            continue
+        for argument in arguments:
+            named = argument.removeprefix(f"{role}:")
+            if argument in _kinds(role) or (named != argument and named not in _kinds(role)):
+                return suggestion(f"{role}:{named}", {f"{role}:{kind}" for kind in _kinds(role)})
+    for before, argument in pairwise(arguments):
+        words = {word for option in options if option.name == before.replace("_", "-") for word in option.choices}
+        if words and argument not in words:
+            return suggestion(argument, words)
     return ""
 
 

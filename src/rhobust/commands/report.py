@@ -18,17 +18,20 @@ class Report:
     """Write one self-contained HTML page about runs."""
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN [RUN ...]")]
-    """Run folders, or archives of them (.tar.xz)."""
+    """Run folders, or archives of them (.tar.xz), and tables of other programs in the format of Cohen et al.; each may
+    have a name, NAME=RUN."""
     out: Path = Path("report.html")
     """The page."""
+    title: str = "Robustness report"
+    """Heading of the page."""
     common: OutputOptions = Output()
 
     def run(self) -> dict[str, Any]:
         if not self.runs:
             raise ValueError("at least one run folder must be given, got none")
         check_output("out", self.out)
-        with opened(self.runs) as found:
-            written = write_report(found.paths, self.out)
+        with opened(self.runs, named=True) as found:
+            written = write_report(found.paths, self.out, title=self.title, names=found.names)
         for problem in written.problems:
             say(problem)
         return {

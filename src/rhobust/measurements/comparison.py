@@ -1,14 +1,17 @@
 """Two records image by image: which of them can be compared, and how far one network is above the other."""
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import mean, stdev
 from typing import Any
 
+from rhobust.files import read_json
 from rhobust.measurements.counting import outcomes
 from rhobust.measurements.quantities import AVERAGE_RADIUS, CERTIFIED, ROBUST, Measurement
 from rhobust.measurements.reader import check_written, measurements
 from rhobust.measurements.tsv import read_tsv
-from rhobust.records import COMPRESSED, PLAIN, Record, Row, read_record, record_paths
+from rhobust.records import COMPRESSED, PLAIN, Record, Row, is_own, read_record, record_paths
 from rhobust.stats import Difference, mean_difference, share_difference
 
 SAME_IMAGES = ("data_fingerprint", "split")
@@ -95,48 +98,77 @@ def is_record(path: Path) -> bool:
     return path.name.endswith((PLAIN, COMPRESSED))
 
 
-def partners(folders: Sequence[Path]) -> list[list[Record]]:
-    """For each record of the first folder those of the other folders that were made with the same settings, after it.
+def partners(paths: Sequence[Path]) -> list[list[Record]]:
+    """For each record of the first path those of the other paths that were made with the same settings, after it.
 
-    Of several such records of a folder it is the one that shares most settings. What has no partner is left out.
+    Of several such records of a folder it is the one that shares most settings and images. What a folder holds without
+    a partner is left out; a record or table that is named takes part in every comparison of its kind.
+
+    Args:
+        paths: Run folders, records and tables of Cohen et al., whose settings are not known.
     """
-    heads = [{path: _head(path) for path in record_paths(folder)} for folder in folders]
-    found = []
-    for path, head in heads[0].items():
-        if head.get("kind") in COMPARABLE:
-            group = [match for other in heads[1:] if (match := _closest(head, other)) is not None]
-            if group:
-                found.append([read_compared(one) for one in (path, *group)])
+    offered = [_offered(path) for path in paths]
+    found, used = [], set[Path]()
+    for first in offered[0]:
+        group = [first.path]
+        for path, others in zip(paths[1:], offered[1:], strict=True):
+            match = _closest(first, others)
+            if match is None and not path.is_dir() and others[0].kind == first.kind:
+                match = path  # the comparison says why the two are not comparable
+            if match is not None:
+                group.append(match)
+        if len(group) > 1:
+            found.append([read_compared(one) for one in group])
+            used.update(group)
     if not found:
         raise ValueError(
-            f"{folders[0]} must hold a certificate or an attack that another folder has too, but it does not"
+            f"{paths[0]} must hold a certificate or an attack that another folder or file has too, but it does not"
         )
+    for path in paths:
+        if not path.is_dir() and path not in used:
+            raise ValueError(f"{path} must be of a kind that {paths[0]} has too, but it is not")
     return found
 
 
-def _head(path: Path) -> Row:
-    """Kind and settings of a record, which must be readable and unchanged: what is damaged is never passed over."""
-    record = read_record(path)
-    check_written(record)
-    if not isinstance(record.settings, dict):
-        raise ValueError(f"{path} must have a JSON object for settings, got {type(record.settings).__name__}")
-    return {"kind": record.kind, "settings": record.settings}
+def _offered(path: Path) -> list[Record]:
+    """The certificates and attacks of a path, readable and unchanged: what is damaged is never passed over."""
+    if not path.is_dir():
+        return [read_compared(path)]
+    records = [read_record(one) for one in record_paths(path)]
+    for record in records:
+        check_written(record)
+        if not isinstance(record.settings, dict):
+            raise ValueError(
+                f"{record.path} must have a JSON object for settings, got {type(record.settings).__name__}"
+            )
+    return [record for record in records if record.kind in COMPARABLE]
 
 
-def _closest(head: Row, others: Mapping[Path, Row]) -> Path | None:
-    """The record that was made with the same settings, and shares most settings."""
-    settings = head["settings"]
+def _closest(record: Record, others: Sequence[Record]) -> Path | None:
+    """The record that was made with the same settings, and shares most settings and images."""
+    images = {(row.get("index"), row.get("label")) for row in record.rows}
     shared = {
-        path: sum(other["settings"].get(key) == value for key, value in settings.items())
-        for path, other in others.items()
-        if other.get("kind") == head["kind"]
-        and all(other["settings"].get(key) == settings.get(key) for key in COMPARABLE[head["kind"]])
+        other.path: (
+            sum(other.settings.get(key) == value for key, value in record.settings.items()),
+            len(images & {(row.get("index"), row.get("label")) for row in other.rows}),
+        )
+        for other in others
+        if other.kind == record.kind and _same_settings(record, other)
     }
     return max(shared, key=lambda path: shared[path]) if shared else None
 
 
+def _same_settings(one: Record, other: Record) -> bool:
+    """Whether two records of a kind were made with the same settings; a table says nothing of its own."""
+    if not one.settings or not other.settings:
+        return True
+    return all(one.settings.get(key) == other.settings.get(key) for key in COMPARABLE[one.kind])
+
+
 def comparison(records: Sequence[Record], radii: Sequence[float] | None = None) -> Row:
     """The accuracy of every record at each radius, and its difference from the first, or why there is none.
+
+    Records of runs that differ in the seed of their training only are also summed up, in `over_seeds`.
 
     Args:
         records: At least one, see `read_compared`.
@@ -144,7 +176,55 @@ def comparison(records: Sequence[Record], radii: Sequence[float] | None = None) 
     """
     if radii is None:
         radii = sorted({radius for record in records for radius in _decided(record) or RADII})
-    return {"radii": list(radii), "files": [_compared(record, records[0], radii) for record in records]}
+    files = [_compared(record, records[0], radii) for record in records]
+    seeds = _over_seeds(records, files)
+    return {"radii": list(radii), "files": files, **({"over_seeds": seeds} if seeds else {})}
+
+
+def _over_seeds(records: Sequence[Record], files: Sequence[Row]) -> list[Row]:
+    """Mean and standard deviation over the runs that differ in the seed of their training only."""
+    groups: dict[str, dict[int, int]] = {}
+    for place, record in enumerate(records):
+        training = _training(record)
+        if training is not None:
+            key, seed = training
+            groups.setdefault(key, {}).setdefault(seed, place)
+    return [_spread(places, files) for places in groups.values() if len(places) > 1]
+
+
+def _training(record: Record) -> tuple[str, int] | None:
+    """What decided the weights and the evaluation but the seed of the training, and that seed; None if not known."""
+    try:
+        config = read_json(record.path.parent / "config.json")
+    except (ValueError, OSError):
+        return None
+    if not record.settings or not isinstance(config, dict) or is_own(config) or not isinstance(config.get("seed"), int):
+        return None
+    trained = {key: value for key, value in config.items() if key not in ("seed", "rhobust", "name")}
+    tested = {key: record.settings.get(key) for key in (*COMPARABLE[record.kind], "sigma", "radii")}
+    images = sorted({row["index"] for row in record.rows})
+    return json.dumps([record.kind, trained, tested, images], sort_keys=True), config["seed"]
+
+
+def _spread(places: Mapping[int, int], files: Sequence[Row]) -> Row:
+    """Mean and deviation of what some runs have at each radius.
+
+    Args:
+        places: By seed the place of its run in the files.
+        files: What `_compared` says of each record.
+    """
+    runs = [files[place] for _, place in sorted(places.items())]
+    name = next(name for name in ("certified_accuracy", "robust_accuracy") if name in runs[0])
+    curves = [[(point["radius"], point["accuracy"]) for point in one[name]] for one in runs]
+    points = []
+    for same in zip(*curves, strict=True):
+        accuracies = [accuracy for _, accuracy in same]
+        points.append({"radius": same[0][0], "mean": mean(accuracies), "deviation": stdev(accuracies)})
+    document: Row = {"seeds": sorted(places), "files": [one["file"] for one in runs], name: points}
+    if "average_certified_radius" in runs[0]:
+        averages = [one["average_certified_radius"] for one in runs]
+        document["average_certified_radius"] = {"mean": mean(averages), "deviation": stdev(averages)}
+    return document
 
 
 def _decided(record: Record) -> list[float] | None:

@@ -1,11 +1,11 @@
 """Run folders to runs: what is in a folder, and one line for whatever cannot be used."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rhobust.files import read_json
-from rhobust.measurements import READERS, measurements
+from rhobust.measurements import READERS, is_record, measurements, read_compared
 from rhobust.measurements.reader import check_written
 from rhobust.records import Record, Row, is_own, read_record, read_rows, record_paths
 from rhobust.report.labels import with_names
@@ -18,10 +18,12 @@ ELSEWHERE = ("match", "curvature", "counterexample")
 
 @dataclass(frozen=True)
 class Gathered:
-    """The runs, in the order given, and a line for each folder without one."""
+    """The runs, in the order given, tables of other programs, and a line for each path with neither."""
 
     runs: tuple[PageRun, ...]
     missing: tuple[str, ...]
+    tables: tuple[tuple[str, Record], ...] = ()
+    """Tables of Cohen et al. with their labels, as records without settings."""
 
     @property
     def problems(self) -> list[str]:
@@ -34,30 +36,36 @@ class Gathered:
         return [*self.missing, *(f"{run.folder}: {note}" for run in self.runs for note in run.left_out)]
 
 
-def gather(folders: Sequence[Path]) -> Gathered:
-    """The runs in some folders, with distinct labels.
+def gather(paths: Sequence[Path], names: Mapping[Path, str] | None = None) -> Gathered:
+    """The runs in some folders, with distinct labels, and tables of other programs.
 
     Args:
-        folders: Run folders; each should hold a config.json.
+        paths: Run folders, each of which should hold a config.json; files are taken for tables of Cohen et al.
+        names: What some of them are called; default: what their config says, else the names of folders and files.
 
     Raises:
-        ValueError: No folder is given, or none of them is a run folder. Other damage becomes a line.
+        ValueError: No path is given, or none of them is a run folder. Other damage becomes a line.
     """
-    if not folders:
+    if not paths:
         raise ValueError("runs must name at least one run folder, got none")
     runs: list[PageRun] = []
+    tables: list[tuple[str, Record]] = []
     missing: list[str] = []
-    for folder in folders:
+    for path in paths:
+        name = (names or {}).get(path)
         try:
-            runs.append(_gather_run(folder, taken={run.label for run in runs}))
+            if path.is_file() and not is_record(path):
+                tables.append((name or path.stem, read_compared(path)))
+            else:
+                runs.append(_gather_run(path, {run.label for run in runs}, name))
         except (ValueError, OSError) as error:
-            missing.append(f"{folder} is left out: {error}")
+            missing.append(f"{path} is left out: {error}")
     if not runs:
-        raise ValueError("; ".join(missing))
-    return Gathered(with_names(runs), tuple(missing))
+        raise ValueError("; ".join(missing) or "runs must name at least one run folder, got tables alone")
+    return Gathered(with_names(runs), tuple(missing), tuple(tables))
 
 
-def _gather_run(folder: Path, taken: set[str]) -> PageRun:
+def _gather_run(folder: Path, taken: set[str], name: str | None) -> PageRun:
     config = read_json(folder / "config.json")
     if not isinstance(config, dict):
         raise ValueError(f"{folder / 'config.json'} must hold a JSON object, got {type(config).__name__}")
@@ -87,7 +95,7 @@ def _gather_run(folder: Path, taken: set[str]) -> PageRun:
     diagnosis = _diagnosis(folder, notes)
     return PageRun(
         folder=folder.name,
-        label=_label(config, folder, taken),
+        label=_label(config if name is None else {"name": name}, folder, taken),
         config=config,
         environment=environment,
         epochs=epochs,

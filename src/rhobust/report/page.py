@@ -3,7 +3,7 @@
 import base64
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -18,6 +18,7 @@ from rhobust.report.figures import LineKind, figures
 from rhobust.report.gather import Gathered, gather
 from rhobust.report.labels import method_name, unbroken
 from rhobust.report.overview import Headline, entry, headline, quoted_certificate, strongest
+from rhobust.report.peers import peer_table
 from rhobust.report.pictures import galleries
 from rhobust.report.runs import PageRun
 from rhobust.report.tables import DifferenceTable, TableRow, difference_tables, table_rows
@@ -38,22 +39,29 @@ class WrittenReport:
     """One line for each pair of numbers that cannot both be right."""
 
 
-def write_report(runs: Sequence[Path | str], out: Path | str, *, title: str = "Robustness report") -> WrittenReport:
+def write_report(
+    runs: Sequence[Path | str],
+    out: Path | str,
+    *,
+    title: str = "Robustness report",
+    names: Mapping[Path, str] | None = None,
+) -> WrittenReport:
     """Write one self-contained HTML page about some runs.
 
     The page is self-contained: it needs no internet access. The same records give the same bytes.
 
     Args:
-        runs: Run folders, in the order they are shown.
+        runs: Run folders, in the order they are shown; and tables of other programs, in the format of Cohen et al.
         out: The HTML file to write; its folder is made if it is missing.
         title: The page's heading.
+        names: What some of these are called on the page, by path.
 
     Raises:
         ValueError: No folder is given, or none has a readable config.json.
     """
     if isinstance(runs, Path | str):
         raise ValueError(f"runs must be a list of run folders, got {str(runs)!r}")
-    gathered, out = gather([Path(run) for run in runs]), Path(out)
+    gathered, out = gather([Path(run) for run in runs], names), Path(out)
     errors = tuple(error for run in gathered.runs for error in run.contradictions)
     page = render(gathered, errors, title=title)
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -96,6 +104,7 @@ def render(gathered: Gathered, errors: Sequence[str], *, title: str) -> str:
         galleries=galleries(runs),
         duels=model_differences(runs, at),
         matrices=transfer_tables(runs),
+        peers=peer_table(runs, gathered.tables),
         labels=[run.label for run in runs],
         colours=len(COLOURS),
         rows=rows,
