@@ -1,5 +1,7 @@
 """Images as people have them become the canonical tensor, or are refused with a line that says what to pass."""
 
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -303,3 +305,96 @@ def test_an_error_of_a_data_set_is_one_line_that_names_the_place(error):
         as_dataset(Failing(error))
     with pytest.raises(ValueError, match="the data set raised"):
         as_dataset(torch.utils.data.DataLoader(Failing(KeyError("x")), generator=torch.Generator()))
+
+
+def nested(x):
+    return x.tolist()
+
+
+REFUSED = {
+    "0 to 255": (lambda x: x.float(), "pass them as uint8, or divided by 255"),
+    "normalised": (lambda x: (x / 255 - 0.5) / 0.25, "they look normalised; pass them in"),
+    "int64": (lambda x: x.long(), "pass uint8 for values 0..255"),
+    "bool": (lambda x: x > 100, "pass uint8 for values 0..255"),
+    "complex": (lambda x: x.to(torch.complex64), "must be uint8 or floating point, got complex64"),
+    "NaN": (lambda x: x.float() * torch.nan, "must be in [0, 1], got values from nan to nan"),
+    "nested lists": (nested, "got nested lists: pass np.array of them"),
+    "nested lists of one channel": (lambda x: x[:, :2].tolist(), "got nested lists: pass np.array of them"),
+    "three values per item": (lambda x: [(one, 0, 0) for one in x], "must come as (image, label), got 3 values"),
+    "a dict": (lambda x: {"image": x}, "a folder or the name of a data set, got a dict"),
+    "a number": (lambda x: 5, "a folder or the name of a data set, got a int"),
+    "None": (lambda x: None, "got "),
+    "a name that is none": (lambda x: "nope", "data must be one of mnist, "),
+    "no images": (lambda x: x[:0], "got the shape (0, 3, 6, 5)"),
+    "an empty list": (lambda x: [], "must hold at least one image, got none"),
+    "a vector": (lambda x: torch.zeros(7), "got the shape (7,)"),
+    "a scalar": (lambda x: torch.tensor(1.0), "got the shape ()"),
+    "two types": (lambda x: [x[0], x[1] / 255], "must have one type, got torch.uint8 and torch.float32"),
+    "two sizes": (lambda x: [x[0], x[1][:, :5]], "must have one shape, got 3x6x5 and 3x5x5"),
+    "16 bits": (lambda x: Image.fromarray(np.zeros((6, 5), np.uint16)), "must have 8 bits per channel"),
+    "sparse": (lambda x: (x / 255).to_sparse(), "must be a dense tensor"),
+    "without values": (lambda x: x.to("meta"), "meta"),
+    "an array of objects": (lambda x: np.array([None, 1]), "got an array of object"),
+    "no such file": (lambda x: "nowhere.png", "there is no such file"),
+}
+
+
+@pytest.mark.parametrize("form", REFUSED)
+def test_every_entry_refuses_in_one_line_that_says_what_to_pass(form, network, tmp_path):
+    make, message = REFUSED[form]
+    smoothed, y = SmoothedClassifier(network, 0.25, 3), [0, 1, 2, 1]
+    entries = {
+        "as_dataset": lambda x: as_dataset(x, y),
+        "evaluate": lambda x: rhobust.evaluate(network, x, y, out=tmp_path / "out"),
+        "certify": lambda x: smoothed.certify(x, n=100),
+        "predict": lambda x: smoothed.predict(x, n=20),
+        "certify_shift": lambda x: certify_shift(network, x, y, sigma=0.25, eps=[0.1]),
+    }
+    for name, entry in entries.items():
+        with pytest.raises(ValueError, match=r" must ") as error:
+            entry(make(pixels(4)))
+        assert message in str(error.value), name
+        assert "\n" not in str(error.value), name
+    assert not (tmp_path / "out").exists()
+
+
+SINGLE = {
+    "CHW uint8": lambda x: x,
+    "HWC uint8 array": lambda x: x.permute(1, 2, 0).numpy(),
+    "CHW float": lambda x: x / 255,
+    "HWC float64 array": lambda x: x.permute(1, 2, 0).numpy() / 255,
+    "Pillow image": lambda x: Image.fromarray(x.permute(1, 2, 0).numpy()),
+    "list of one": lambda x: [x],
+}
+
+
+@pytest.mark.parametrize("form", [*FORMS, *SINGLE])
+def test_evaluate_takes_the_same_forms(form, network, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys.modules[rhobust.evaluate.__module__], "assess", lambda target, **options: target)
+    one, own = form in SINGLE, form in ("Dataset", "torch Dataset", "DataLoader")
+    x, y = pixels(1 if one else 4), 1 if one else [0, 1, 2, 1]
+    given = SINGLE[form](x[0]) if one else FORMS[form](x)
+    named = {"classes": ["cat", "dog", "cow"]} if form == "torch Dataset" else {}
+    target = rhobust.evaluate(network, given, *([] if own else [y]), sigma=0.25, out=tmp_path / "out", **named)
+    wanted = {image.numpy().tobytes() for image in x}
+    assert {image.numpy().tobytes() for image in target.data.images} == wanted
+    assert len(target.data) == len(x)
+
+
+@pytest.mark.parametrize("form", SINGLE)
+def test_one_image_goes_through_every_entry(form, network):
+    x, smoothed = pixels(1), SmoothedClassifier(network, 0.25, 3)
+    given = SINGLE[form](x[0])
+    assert as_dataset(given, 1).fingerprint() == as_dataset(x, [1]).fingerprint()
+    assert smoothed.certify(given, n=100) == smoothed.certify(x, n=100)
+    asked = {"sigma": 0.25, "eps": [0.1], "draws": 5}
+    assert certify_shift(network, given, 1, **asked) == certify_shift(network, x, [1], **asked)
+
+
+def test_load_takes_a_name_or_a_path_and_says_where_images_go(tmp_path):
+    (tmp_path / "test/cat").mkdir(parents=True)
+    Image.new("L", (4, 4)).save(tmp_path / "test/cat/1.png")
+    assert len(rhobust.load(tmp_path, "test")) == 1
+    for other in (pixels(2), pixels(2).numpy(), [1], None):
+        with pytest.raises(ValueError, match=r"data must be the name .* got a \w+: pass images to as_dataset"):
+            rhobust.load(other, "test")

@@ -1,4 +1,4 @@
-"""Install rhobust from a clean clone as users do, and use it in an empty folder: `make install-check PYTHON=python3.13`.
+"""Install rhobust from a clean clone, and use it in an empty folder: `make install-check PYTHON=python3.13`.
 
 Once by `pip install .`, once from the wheel; each installation trains, attacks, certifies and writes a report. Needs
 only the Python that it is run with, which is the one that is tested, and a package registry.
@@ -26,14 +26,13 @@ USE = """
 import sys
 from pathlib import Path
 import rhobust, torch
-from rhobust.models import build_model
 
 inside = Path(rhobust.__file__).resolve()
 assert inside.is_relative_to(Path(sys.prefix).resolve()), f"imported from {inside}, not from the environment"
 digits = rhobust.load("digits", "test")
 model = rhobust.open_run("quickstart/nal").load_model()
 result = rhobust.evaluate(
-    model, digits.images[:40].numpy(), digits.labels[:40].tolist(), sigma=0.25, effort="quick", out="results"
+    model, digits.images[:20].numpy(), digits.labels[:20].tolist(), sigma=0.25, effort="quick", out="results"
 )
 assert result.page.is_file() and len(result.measurements) > 10
 print(sys.version.split()[0], "torch", torch.__version__, "rhobust", rhobust.__version__)
@@ -93,7 +92,7 @@ def use(folder: Path, env: Path) -> None:
     call(folder, rhobust, "--version")
     call(folder, rhobust, "evaluate", "--help")
     call(folder, rhobust, "data", "check", "digits", "--quiet")
-    tiny = ("--epochs", "2", "--limit", "10", "--n", "100", "--quiet")
+    tiny = ("--epochs", "1", "--limit", "5", "--n", "100", "--quiet")
     call(folder, rhobust, "quickstart", *tiny)
     call(folder, rhobust, "audit", "quickstart/nal", "--quiet")
     print(call(folder, env / "bin" / "python", "-c", USE).strip().splitlines()[-1], end=", ")

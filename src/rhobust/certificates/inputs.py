@@ -30,6 +30,8 @@ def labelled_inputs(model: nn.Module, x: Any, y: Any) -> tuple[Tensor, Tensor | 
     if isinstance(x, np.ndarray) and x.dtype.kind in "fu":
         x = torch.from_numpy(np.array(x, dtype=x.dtype.newbyteorder("=")))  # it may be read-only, or run backwards
     labels: Tensor | None = None
+    if isinstance(x, Tensor) and (x.layout != torch.strided or x.device.type == "meta" or x.dim() < 2 or len(x) == 0):
+        check_images(x)  # before the labels, which would be counted
     if not isinstance(x, Tensor) or not _is_batch(model, x):
         x, labels, *_ = as_inputs(x, y, subject="x")
     elif y is not None:

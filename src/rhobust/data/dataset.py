@@ -251,6 +251,8 @@ def check_images(x: Tensor) -> None:
     """Raise unless x is a batch of images, uint8 or float in [0, 1], on a CPU or a GPU."""
     if not isinstance(x, Tensor):
         raise ValueError(f"x must be a tensor, got a {type(x).__name__}")
+    if x.layout != torch.strided:
+        raise ValueError(f"x must be a dense tensor, got {str(x.layout).removeprefix('torch.')}")
     if x.dim() < 2 or len(x) == 0:
         raise ValueError(f"x must be a batch of inputs (n, ...), got the shape {tuple(x.shape)}")
     if x.device.type not in ("cpu", "cuda"):

