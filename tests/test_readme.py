@@ -1,6 +1,7 @@
 """The words around the code: their examples run, their commands parse, their links lead somewhere."""
 
 import importlib
+import inspect
 import os
 import re
 import shlex
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import rhobust
 from rhobust.cli import COMMANDS, parse, run
 from rhobust.settings import kind_of
 
@@ -65,7 +67,7 @@ def trained(tmp_path_factory):
 
 def test_the_six_lines_of_the_readme(trained, monkeypatch, capsys):
     monkeypatch.chdir(trained)
-    [code] = fenced(ROOT / "README.md", "python")
+    code = fenced(ROOT / "README.md", "python")[-1]
     body = code.split("\n\n")[-1]
     assert len(body.splitlines()) == 6
     exec(code, {"__name__": "readme"})
@@ -73,6 +75,14 @@ def test_the_six_lines_of_the_readme(trained, monkeypatch, capsys):
     assert shown.startswith("Certificate(prediction=")
     assert "noise='grid'" in shown
     assert statement.startswith("With probability 99.9% over test points and noise, for every distribution within W2")
+
+
+def test_the_first_call_of_the_readme_is_one_that_evaluate_takes(monkeypatch, capsys):
+    code, _ = fenced(ROOT / "README.md", "python")
+    signature = inspect.signature(rhobust.evaluate)
+    monkeypatch.setattr(rhobust, "evaluate", lambda *given, **named: [*signature.bind(*given, **named).arguments])
+    exec(code, {"model": None, "images": None, "labels": None})
+    assert capsys.readouterr().out == "['model', 'images', 'labels', 'sigma', 'effort']\n"
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if ROOT / "docs" in page.parents], ids=name_of)

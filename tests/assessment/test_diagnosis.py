@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import rhobust
-from rhobust.assessment.diagnosis import Finding, _best_change, diagnose_accuracy, matched_accuracy
+from rhobust.assessment.diagnosis import Finding, _best_change, diagnose_accuracy, first_look, matched_accuracy
 from rhobust.data import to_unit
 from rhobust.models import Normalised
 
@@ -124,3 +124,14 @@ def test_normalisations_that_are_level_are_named_with_the_best_one():
         " (95.5% with CIFAR-10: take that of the training.)"
     )
     assert _best_change(found[2:], 0.1)[1].text.endswith("50.0% with it.")
+
+
+def test_a_first_look_says_base_accuracy_and_what_explains_it(digits):
+    network = fitted(lambda x: (x - 0.1307) / 0.3081)
+    right = rhobust.Target(Normalised(network, [0.1307], [0.3081]), digits, sigma=0.1)
+    found = first_look(right, range(0, 300, 2))
+    assert (found["n"], found["findings"]) == (100, [])
+    assert found["base_accuracy"] >= found["accuracy_under_noise"] > 0.8
+    shifted = fitted(lambda x: x * 255)
+    [finding] = first_look(rhobust.Target(shifted, digits, sigma=0.25), range(100))["findings"]
+    assert (finding["cause"], "255" in finding["text"]) == ("value range", True)

@@ -106,6 +106,12 @@ def test_nothing_is_suggested_for_what_resembles_nothing(capsys):
     assert "did you mean" not in capsys.readouterr().err
 
 
+def test_samples_is_n_under_another_name_that_torchrun_leaves_alone():
+    for given in (["--samples", "300"], ["--samples=300"], ["--n", "300"]):
+        assert parse(command_of("certify"), "certify", ["run", *given]).evaluation.n == 300
+        assert parse(command_of("predict"), "predict", [*given, "run", "image.png"]).n == 300
+
+
 def test_words_are_taken_in_other_spellings():
     from rhobust.commands.attack import COMMAND
 

@@ -1,8 +1,10 @@
 """A folder's records are about one network, also where the user's code changes and the weights do not."""
 
 import json
+import sys
 from dataclasses import replace
 from importlib import import_module
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
+import rhobust
 from evaluation.networks import Randomised
 from rhobust.attacks import PGD
 from rhobust.evaluation import (
@@ -266,3 +269,29 @@ def test_a_source_whose_code_changed_is_refused(mine, tmp_path, monkeypatch):
     monkeypatch.setattr("mine_answers.make", import_module("mine_answers").other)
     with pytest.raises(ValueError, match=r"source must hold records of one network, but .* answers otherwise"):
         attacked()
+
+
+def test_a_folder_of_records_works_from_anywhere_if_it_is_trusted(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    place, elsewhere = tmp_path / "made", tmp_path / "elsewhere"
+    place.mkdir()
+    elsewhere.mkdir()
+    monkeypatch.chdir(place)
+    Path("anywhere_net.py").write_text(
+        "from torch import nn\n\n\ndef make():\n    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))\n"
+    )
+    save_file({"1.weight": torch.zeros(10, 64), "1.bias": torch.zeros(10)}, "w.safetensors")
+    digits = rhobust.load("digits", "test")
+    np.savez("mine.npz", x_test=digits.images[:20].numpy(), y_test=digits.labels[:20].numpy())
+    Target.from_weights(
+        "anywhere_net.py:make", "w.safetensors", data="mine.npz", folder="out", device="cpu", sigma=0.25
+    )
+    monkeypatch.chdir(elsewhere)
+    target = Target.from_run("../made/out", device="cpu", trust=True, progress=no_progress)
+    assert (len(target.data), target.sigma, Path.cwd()) == (20, 0.25, elsewhere)
+    # What the user names leads from here, and without trust nothing is looked for elsewhere.
+    np.savez("fewer.npz", x_test=digits.images[:5].numpy(), y_test=digits.labels[:5].numpy())
+    target = Target.from_run("../made/out", device="cpu", trust=True, data="fewer.npz", progress=no_progress)
+    assert len(target.data) == 5
+    with pytest.raises(ValueError, match=r"would run anywhere_net\.py:make"):
+        Target.from_run("../made/out", device="cpu", data="fewer.npz", progress=no_progress)

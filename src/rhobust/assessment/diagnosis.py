@@ -4,7 +4,7 @@ Nothing here is a result. Causes are tried on labelled images, and a remedy is a
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -18,11 +18,13 @@ from rhobust.evaluation.target import Target
 from rhobust.formatting import format_distance, format_percent
 from rhobust.models.inference import frozen
 from rhobust.models.networks import Normalised
-from rhobust.records import Record
+from rhobust.records import Record, Row
 from rhobust.stats import share
 
 TRIED = 400
 """Images on which causes are tried."""
+LOOKED = 100
+"""Images of a first look, which comes with every certificate."""
 SUSPECT = 0.9
 """Accuracy of the base network below which causes are tried; one is named only if its remedy gains `FITS`."""
 FITS = 0.15
@@ -81,6 +83,27 @@ def diagnose_accuracy(
     if not found and under_noise is not None and accuracy - under_noise > DROP:
         found = [_not_trained_for_noise(target, data, accuracy, under_noise)]
     return found
+
+
+def first_look(target: Target, examples: Sequence[int], *, weights_named: bool = True) -> Row:
+    """Base accuracy and accuracy under noise on some of the examples, and what explains them.
+
+    Args:
+        target: The network and its data.
+        examples: Indices of the examples that were certified; at most `LOOKED` of them are looked at.
+        weights_named: Whether somebody said where the weights come from.
+    """
+    chosen = [examples[place] for place in _spread(len(examples), LOOKED)]
+    some = replace(target, data=target.data.select(chosen))
+    accuracy = float((_logits(some, some.data).argmax(1) == some.data.labels.numpy()).mean())
+    under_noise = _accuracy_under(some, some.data, some.smoothing_sigma())
+    findings = diagnose_accuracy(some, accuracy=accuracy, under_noise=under_noise, weights_named=weights_named)
+    return {
+        "base_accuracy": accuracy,
+        "accuracy_under_noise": under_noise,
+        "n": len(chosen),
+        "findings": [vars(finding) for finding in findings],
+    }
 
 
 def _spread(count: int, wanted: int) -> list[int]:

@@ -14,6 +14,7 @@ from rhobust.assessment.plan import Effort, plan, seconds_per_sample
 from rhobust.data import Dataset, as_dataset, to_unit
 from rhobust.data.classes import fit_classes
 from rhobust.data.hugging_face import is_live
+from rhobust.data.sizing import Sizing
 from rhobust.evaluation import Accuracy, Target, run
 from rhobust.evaluation.own import IN_MEMORY, OwnNetwork
 from rhobust.evaluation.seen import check_unseen
@@ -118,7 +119,9 @@ def evaluate(
         if not by_rows and not isinstance(images, Path | str):
             # Arrays are often sorted by class: in a random order the first ones are a sample of all.
             data = data.select(torch.randperm(len(data), generator=stream(seed, "order of the test images")))
-        target = _live_target(model, data, sigma, out, weights, mean, std, name, place)
+        source = str(images) if isinstance(images, Path | str) else None
+        sizing = Sizing(resize, crop)
+        target = _live_target(model, data, sigma, out, weights, mean, std, name, place, source, sizing)
     named = weights is not None or target.factory is None or isinstance(model, nn.Module)
     return assess(target, effort=effort, title=title, seed=seed, progress=progress, weights_named=named, wait=wait)
 
@@ -133,8 +136,10 @@ def _live_target(
     std: Sequence[float] | None,
     name: str | None,
     device: torch.device,
+    source: str | None,
+    sizing: Sizing,
 ) -> Target:
-    """A target of a live module, or of a network by name, and the user's images."""
+    """A target of a live module, or of a network by name, and the user's images; `source` is their path or name."""
     if isinstance(model, nn.Module):
         if weights is not None:
             raise ValueError(f"weights must be left out for a module, which has its own, got {weights}")
@@ -159,10 +164,12 @@ def _live_target(
         OwnNetwork(
             str(model) if named else called,
             (None if weights is None else str(weights)) if named else IN_MEMORY,
-            data.name,
+            data.name if source is None else source,
             target.sigma,
             None if mean is None else tuple(mean),
             None if std is None else tuple(std),
+            sizing,
+            str(Path.cwd()) if named else None,
         ),
     )
     return target

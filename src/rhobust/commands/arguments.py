@@ -87,8 +87,15 @@ def _members(kind: Any) -> Sequence[Any]:
     return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
 
 
+OTHER_NAMES = {"--samples": "--n"}
+"""Options by another name: torchrun takes `--n` for one of its own, wherever it stands."""
+
+
 def spelt_choices(command: type, arguments: Sequence[str]) -> list[str]:
     """The arguments with the words of options that take a few as these are spelt: `L2` is l2, `L-inf` is linf."""
+    known = {option.name for option in options_of(command)}
+    others = {other: name for other, name in OTHER_NAMES.items() if name in known and other not in known}
+    arguments = [re.sub(r"^--[\w-]+", lambda found: others.get(found[0], found[0]), one) for one in arguments]
     choices: dict[str, dict[str, str]] = {}
     for option in options_of(command):
         choices.setdefault(option.name, {}).update({_bare(word): word for word in option.choices})

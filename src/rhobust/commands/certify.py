@@ -146,4 +146,4 @@ def write_table(record: Record, options: CertifyOptions) -> dict[str, Any]:
     return {}
 
 
-COMMAND = evaluation_command(Certify, show, target=CertifyOptions, after=write_table)
+COMMAND = evaluation_command(Certify, show, target=CertifyOptions, after=write_table, diagnosed=True)

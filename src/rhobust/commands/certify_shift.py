@@ -25,4 +25,4 @@ def show(result: dict[str, Any]) -> None:
     print(summary["statement"])
 
 
-COMMAND = evaluation_command(CertifyShift, show)
+COMMAND = evaluation_command(CertifyShift, show, diagnosed=True)

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from rhobust.formatting import printable
+from rhobust.formatting import format_percent, printable
 from rhobust.progress import ProgressCallback, no_progress
 from rhobust.records import Record
 
@@ -76,6 +76,14 @@ def print_trained(summary: dict[str, Any]) -> None:
     """Print that no test image was trained on, where that is known; otherwise a warning says how many."""
     if summary.get("trained_on") == 0:
         print("no test image was trained on")
+
+
+def print_diagnosis(found: dict[str, Any]) -> None:
+    """Print the accuracy of the base network next to that under noise, and what explains low numbers."""
+    base, noisy = (format_percent(found[name], "nearest") for name in ("base_accuracy", "accuracy_under_noise"))
+    print(f"base network {base}% right without noise, {noisy}% under noise (estimates, {found['n']} of these images)")
+    for finding in found["findings"]:
+        print(printable(f"diagnosis: {finding['text']} {finding['remedy']}".rstrip()))
 
 
 def print_warnings(warnings: Iterable[str]) -> None:

@@ -43,7 +43,7 @@ class Predict:
     sigma: float | None = None
     """Smoothing noise; default: the run's own."""
     n: int = 1000
-    """Noise samples per image."""
+    """Noise samples per image; --samples is the same."""
     alpha: float = 1e-3
     """Probability that an answer is not the class most probable under noise."""
     dtype: Dtype | None = None

@@ -7,7 +7,16 @@ from typing import Annotated, Any
 
 import tyro
 
-from rhobust.commands.options import Common, Writing, WritingOptions, print_trained, print_warnings, record_document
+from rhobust.assessment.diagnosis import first_look
+from rhobust.commands.options import (
+    Common,
+    Writing,
+    WritingOptions,
+    print_diagnosis,
+    print_trained,
+    print_warnings,
+    record_document,
+)
 from rhobust.evaluation import Evaluation, Target, run
 from rhobust.files import check_folder, read_json
 from rhobust.models import MODELS
@@ -189,6 +198,7 @@ def evaluation_command(
     target: type[TargetOptions] = TargetOptions,
     after: Callable[[Record, Any], dict[str, Any]] | None = None,
     failure: Callable[[dict[str, Any]], str | None] | None = None,
+    diagnosed: bool = False,
 ) -> type:
     """The command of an evaluation: its fields as options, which target, and how the result is shown.
 
@@ -198,6 +208,7 @@ def evaluation_command(
         target: Options that say which network is evaluated.
         after: What the result gains from the record and the target's options, each time the command is run.
         failure: Why a result, though it was computed and shown, must not be used; None for nearly all.
+        diagnosed: Whether the accuracy of the base network is shown too, with what explains low numbers.
     """
 
     def run_command(self: Any) -> dict[str, Any]:
@@ -206,13 +217,20 @@ def evaluation_command(
             return found
         target, common = self.target.target(self.common), self.common
         record = run(self.evaluation, target, progress=common.progress, wait=common.wait)
-        return {**record_document(record), **({} if after is None else after(record, self.target))}
+        document = {**record_document(record), **({} if after is None else after(record, self.target))}
+        if diagnosed:
+            named = target.factory is None or self.target.weights is not None or self.target.run is not None
+            examples = sorted({row["index"] for row in record.rows})
+            document["diagnosis"] = first_look(target, examples, weights_named=named)
+        return document
 
     def show_result(self: Any, result: dict[str, Any]) -> None:
         show(result)
         if "record" not in result:
             print_warnings(result["warnings"])
             return
+        if "diagnosis" in result:
+            print_diagnosis(result["diagnosis"])
         print_trained(result["summary"])
         print_warnings(result["summary"].get("warnings", []))
         print(result["record"])

@@ -43,7 +43,9 @@ class Train:
 
     def show(self, result: dict[str, Any]) -> None:
         last = result["metrics"][-1]
-        print(f"{result['run']}  epoch {last['epoch']}  loss {last['loss']:.4f}  accuracy {last['accuracy']:.3f}")
+        noisy = f", under noise {last['accuracy_under_noise']:.3f}" if "accuracy_under_noise" in last else ""
+        accuracy = f"accuracy {last['accuracy']:.3f}{noisy}"
+        print(f"{result['run']}  epoch {last['epoch']}  loss {last['loss']:.4f}  {accuracy}")
 
 
 COMMAND = Train

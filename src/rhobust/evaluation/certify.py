@@ -56,7 +56,7 @@ class Certify(Evaluation):
     n0: int | None = field(default=None, metadata=AUTO)
     """Noise samples that select the class; default: 100, or 500 for two-stage, which also plans with them."""
     n: int | None = field(default=None, metadata=AUTO)
-    """Largest number of noise samples that count it; default: 100,000."""
+    """Largest number of noise samples that count it; default: 100,000. --samples is the same, for torchrun."""
     alpha: float = 1e-3
     """Probability that one example's certificate is false."""
     noise: NoiseKind = "grid"

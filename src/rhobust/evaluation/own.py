@@ -1,5 +1,7 @@
 """What a folder of records says of the user's own network: enough to load it again."""
 
+from collections.abc import Iterator
+from contextlib import chdir, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -36,6 +38,8 @@ class OwnNetwork:
     """Deviation per channel that it expects to be divided by."""
     sizing: Sizing = field(default_factory=Sizing)
     """How its images are resized and cropped."""
+    made_in: str | None = None
+    """The folder from which its names lead to it; None where that is not known."""
     live: bool = False
     """Whether its records name it by its parameters, as `evaluate` does, and not by its file."""
 
@@ -58,6 +62,7 @@ class OwnNetwork:
                 _constants("mean", config.get("mean")),
                 _constants("std", config.get("std")),
                 Sizing(config.get("resize"), config.get("crop")),
+                config["made_in"] if isinstance(config.get("made_in"), str) else None,
                 live=config.get("live") is True,
             )
         except ValueError as error:
@@ -65,9 +70,26 @@ class OwnNetwork:
 
     def to_json(self) -> dict[str, Any]:
         """The config of the folder; what was not given is left out."""
-        given = {"sigma": self.sigma, "mean": self.mean, "std": self.std, **vars(self.sizing)}
+        given = {"sigma": self.sigma, "mean": self.mean, "std": self.std, **vars(self.sizing), "made_in": self.made_in}
         described = {"rhobust": VERSION, "model": self.model, "weights": self.weights, "data": self.data}
         return described | {key: value for key, value in given.items() if value is not None}
+
+    @contextmanager
+    def where_made(self, *, trust: bool) -> Iterator[None]:
+        """Work in the folder from which its names lead somewhere, if they do not from here and the user trusts them."""
+        place = Path(self.made_in) if trust and self.made_in is not None else Path()
+        if place == Path() or not place.is_dir() or all(Path(name).exists() for name in self._paths()):
+            yield
+            return
+        with chdir(place):
+            yield
+
+    def _paths(self) -> list[str]:
+        """Files and folders that its names stand for, from the folder in which they were given."""
+        module, _, factory = self.model.rpartition(":")
+        code = module if module.endswith(".py") else str(Path(*module.split(".")).with_suffix(".py"))
+        named = [factory if module == "hf" else code, *([self.weights] if self.weights else []), self.data]
+        return [name for name in named if Path(self.made_in or "", name).exists()]
 
     def load(self, weights: Path | str | None, *, num_classes: int) -> nn.Module:
         """The network, with these weights; None: what the factory or the hub loads itself."""

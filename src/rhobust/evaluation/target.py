@@ -147,9 +147,14 @@ class Target:
             files |= {} if data else {"data": own.data}
             check_received(folder, code=own.model, files=files, trust=trust, model=model)
             sizing = Sizing(resize, crop) or own.sizing
-            test = load(data or own.data, "test", root=root, progress=progress, **vars(sizing))
             own = replace(own, sigma=own.sigma if sigma is None else sigma)
-            target = cls._own(own, weights or own.weights, test, folder, resolve_device(device))
+            # Paths that the user gave lead from here.
+            given = {name: str(Path(path).absolute()) for name, path in (("data", data), ("weights", weights)) if path}
+            given |= {"data": data} if data and not Path(data).exists() else {}
+            root = None if root is None else Path(root).absolute()
+            with own.where_made(trust=trust):
+                test = load(given.get("data", own.data), "test", root=root, progress=progress, **vars(sizing))
+                target = cls._own(own, given.get("weights", own.weights), test, folder, resolve_device(device))
             return target.unseen() if unseen else target
         if weights is not None:
             raise ValueError(f"weights must be left out for {folder}, a training run, got {weights}")
@@ -232,6 +237,7 @@ class Target:
             None if mean is None else sizes("mean", mean),
             None if std is None else sizes("std", std),
             sizing,
+            str(Path.cwd()),
         )
         target = cls._own(own, own.weights, test, folder, device)
         folder.mkdir(parents=True, exist_ok=True)
