@@ -1,5 +1,6 @@
 """The demo's page: gradio components around the answers; everything that computes is in `DemoClassifier`."""
 
+import importlib
 import os
 from collections.abc import Iterator
 from importlib.resources import files
@@ -24,12 +25,11 @@ def import_gradio() -> Any:
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     try:
-        import gradio
+        return importlib.import_module("gradio")
     except ImportError as error:
         raise ValueError(
             f"the demo needs the package gradio: python -m pip install '.[demo]' in the checkout ({error})"
         ) from None
-    return gradio
 
 
 def build_app(classifier: DemoClassifier) -> Any:
@@ -40,7 +40,12 @@ def build_app(classifier: DemoClassifier) -> Any:
     """
     gradio = import_gradio()
     classifier.check()
-    events = {"concurrency_limit": 1, "concurrency_id": ONE_AT_A_TIME, "show_progress": "hidden", "api_visibility": "private"}
+    events = {
+        "concurrency_limit": 1,
+        "concurrency_id": ONE_AT_A_TIME,
+        "show_progress": "hidden",
+        "api_visibility": "private",
+    }
     largest = round(4 * classifier.sigma, 2)
 
     def certify(image: Any) -> Iterator[tuple[str, Any, Any, str, str]]:
@@ -99,6 +104,7 @@ def build_app(classifier: DemoClassifier) -> Any:
                             js_on_load=_file("canvas.js"),
                             elem_id="rb-drawing",
                         )
+                chosen = None
                 if len(classifier.examples):
                     gradio.HTML('<p class="rb-hint">or try one of these</p>')
                     chosen = gradio.Gallery(
@@ -128,12 +134,10 @@ def build_app(classifier: DemoClassifier) -> Any:
                 start_corruptions = gradio.Button("Corrupt", variant="primary", elem_id="rb-corrupt")
                 corruption_result = gradio.HTML("", elem_id="rb-corruption-result")
         answers = [result, image, certificate, attack_result, corruption_result]
-        asked = [
-            photo.change(from_photo, photo, answers, trigger_mode="always_last", **events),
-            drawing.input(from_drawing, None, answers, trigger_mode="always_last", **events),
-        ]
-        if len(classifier.examples):
-            asked.append(chosen.select(from_example, None, answers, trigger_mode="always_last", **events))
+        photo.change(from_photo, photo, answers, trigger_mode="always_last", **events)
+        drawing.input(from_drawing, None, answers, trigger_mode="always_last", **events)
+        if chosen is not None:
+            chosen.select(from_example, None, answers, trigger_mode="always_last", **events)
         start_attack.click(attack, [image, certificate, radius], attack_result, **events)
         start_corruptions.click(corrupt, [image, certificate, severity], corruption_result, **events)
     return app
@@ -178,38 +182,47 @@ class _ContentPolicy:
         await self.app(scope, receive, with_policy if scope["type"] == "http" else send)
 
 
-def serve(app: Any, *, host: str, port: int | None, share: bool, block: bool) -> tuple[str, str | None]:
-    """Open a page of `build_app` on this machine.
+def serve(
+    app: Any, *, host: str = "127.0.0.1", port: int | None = None, share: bool = False, block: bool = True
+) -> tuple[str, str | None]:
+    """Open a page of `build_app` on this machine; it loads nothing from other places and sends nothing there.
 
     Args:
         app: The page.
         host: Address to listen on.
         port: Port; None for the first free one from 7860.
-        share: Whether gradio opens a tunnel, so that others can reach the page.
+        share: Whether gradio opens a tunnel through its own servers, so that others can reach the page.
         block: Whether to wait until the process is interrupted.
 
     Returns:
         The local address, and that of the tunnel, if there is one.
+
+    Raises:
+        ValueError: The port is taken.
     """
     gradio = import_gradio()
-    server, local, public = app.launch(
-        server_name=host,
-        server_port=port,
-        share=share,
-        quiet=True,
-        prevent_thread_lock=True,
-        inbrowser=False,
-        ssr_mode=False,
-        footer_links=[],
-        theme=gradio.themes.Base(
-            primary_hue="indigo",
-            neutral_hue="slate",
-            font=["system-ui", "sans-serif"],
-            font_mono=["ui-monospace", "monospace"],
-        ),
-        app_kwargs={"middleware": [(_ContentPolicy, (), {})]},
-        css=_file("style.css"),
-    )
+    try:
+        _, local, public = app.launch(
+            server_name=host,
+            server_port=port,
+            share=share,
+            quiet=True,
+            prevent_thread_lock=True,
+            inbrowser=False,
+            ssr_mode=False,
+            footer_links=[],
+            theme=gradio.themes.Base(
+                primary_hue="indigo",
+                neutral_hue="slate",
+                font=["system-ui", "sans-serif"],
+                font_mono=["ui-monospace", "monospace"],
+            ),
+            app_kwargs={"middleware": [(_ContentPolicy, (), {})]},
+            css=_file("style.css"),
+        )
+    except OSError as error:
+        taken = "ports from 7860 on" if port is None else f"port {port}"
+        raise ValueError(f"{taken} must be free on {host}, but {str(error).partition('. ')[0]}") from None
     if block:
         app.block_thread()
     return local, public

@@ -5,7 +5,7 @@ import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -119,15 +119,19 @@ class DemoClassifier:
             raise ValueError(f"shape must be 1 or 3 channels, height and width, got {self.shape}")
 
     @classmethod
-    def from_run(cls, folder: Path | str, *, device: str = "auto", examples: Tensor | None = None) -> Self:
-        """The classifier of a run folder, or of a folder that `rhobust publish` wrote; no code that it names is run."""
+    def from_run(cls, folder: Path | str, *, device: str = "auto", **settings: Any) -> Self:
+        """The classifier of a run folder, or of a folder that `rhobust publish` wrote; no code that it names is run.
+
+        Args:
+            folder: The folder.
+            device: Where to load the network.
+            settings: Other fields than those of the run; `sigma` is needed where it was trained without noise.
+        """
         run = open_run(folder)
-        if run.config.sigma is None:
-            raise ValueError(f"{folder} must be a run that was trained with noise, got one without")
-        found = {} if examples is None else {"examples": examples}
-        return cls(
-            run.load_model(device), run.config.sigma, run.classes, run.shape, sizing=run.config.sizing, **found
-        )
+        known: dict[str, Any] = {"sigma": run.config.sigma, "sizing": run.config.sizing, **settings}
+        if known["sigma"] is None:
+            raise ValueError(f"{folder} has no training noise on record: pass sigma")
+        return cls(run.load_model(device), classes=run.classes, shape=run.shape, **known)
 
     @property
     def device(self) -> torch.device:

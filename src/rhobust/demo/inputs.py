@@ -93,11 +93,11 @@ def fit_drawing(drawing: "PillowImage | None", classifier: DemoClassifier) -> Te
     weights = np.asarray(ink, dtype=np.float64)
     centre = [np.average(np.arange(len(sums)), weights=sums) for sums in (weights.sum(0), weights.sum(1))]
     ends = ((left, right), (top, bottom))
-    around = [
+    x, y = (
         int(np.clip(round(middle - side / 2), last - side, first))
         for middle, (first, last) in zip(centre, ends, strict=True)
-    ]
-    square = ink.crop((*around, around[0] + side, around[1] + side))  # beyond the canvas there is no ink
+    )
+    square = ink.crop((x, y, x + side, y + side))  # beyond the canvas there is no ink
     levels = np.asarray(square.resize((width, height), Image.Resampling.BOX))[None]
     return torch.from_numpy(levels.copy() if _is_dark(classifier.examples) else 255 - levels)
 

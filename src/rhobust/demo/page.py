@@ -97,10 +97,7 @@ def _sampling(live: LiveCertificate) -> str:
         text = f"Stopped after {live.samples:,} noise samples: {live.limit:,} would hardly prove more."
     else:
         text = f"{live.samples:,} of {live.limit:,} noise samples"
-    return (
-        f'<div class="rb-sampling"><div class="rb-track"><i style="width:{share:.1f}%"></i></div>'
-        f"<p>{text}</p></div>"
-    )
+    return f'<div class="rb-sampling"><div class="rb-track"><i style="width:{share:.1f}%"></i></div><p>{text}</p></div>'
 
 
 def _votes(classifier: DemoClassifier, live: LiveCertificate) -> str:
@@ -122,8 +119,8 @@ def _votes(classifier: DemoClassifier, live: LiveCertificate) -> str:
 def _claim(classifier: DemoClassifier, image: Tensor, live: LiveCertificate) -> str:
     shape = "×".join(map(str, image.shape[1:]))
     return (
-        f'<p class="rb-claim">The claim is about the smoothed classifier (noise σ {classifier.sigma:g}) and the image of'
-        f" {shape} pixels shown here, with values in [0, 1]. It is true with probability"
+        f'<p class="rb-claim">The claim is about the smoothed classifier (noise σ {classifier.sigma:g}) and the image'
+        f" of {shape} pixels shown here, with values in [0, 1]. It is true with probability"
         f" {format_confidence(classifier.alpha)} over the noise, at whatever moment you read it: the test may be looked"
         f" at any time. The distance is rounded down.{scope_of_validity('grid')} It does not say that the answer is"
         " right.</p>"
@@ -138,37 +135,41 @@ def attacked(
     before = escape(classifier.classes[certificate.selected])
     after = "no answer" if found.prediction is None else escape(classifier.classes[found.prediction])
     inside = certificate.proved and radius <= certificate.radius
-    if found.prediction is None and inside:
-        status, text = "rb-proved", (
-            f"The answer is proved to be still {before}, though the {sum(count for _, count in found.votes):,} votes of"
-            " this check are too close to show it."
-        )
-    elif found.prediction != certificate.selected and inside:
-        status, text = "rb-broken", (
-            "It changed the answer within the certified distance. That happens with a probability of at most"
-            f" {2 * classifier.alpha:g} if all is well: please report it with the image."
-        )
-    elif found.prediction != certificate.selected:
-        changed = f"to {after}" if found.prediction is not None else "to no answer"
-        status, text = "rb-broken", f"The attack changed the answer from {before} {changed}."
-    elif inside:
-        proof = f"{radius_text(certificate.radius)} is proved"
-        status, text = "rb-proved", f"The answer is still {before}, and no attack can change it here: {proof}."
-    else:
-        status, text = "", (
-            f"The answer is still {before}. That proves nothing beyond the certified distance: a stronger attack may"
-            " change it."
-        )
+    status, text = _verdict(classifier, certificate, found, inside=inside)
     distance = format_number(found.distance, 3, "up")
     votes = ", ".join(f"{escape(classifier.classes[number])} {count:,}" for number, count in found.votes if count)
     return (
         f'<section class="rb-result {status}" aria-live="polite" data-distance="{found.distance}"><p class="rb-proof">'
         f'{text}</p><div class="rb-strip"><figure>{picture(image, "before the attack")}<figcaption>before: {before}'
-        f'</figcaption></figure><figure>{picture(_change(image, found.image), "the change, enlarged")}<figcaption>the'
-        f' change, enlarged: L2 {distance}</figcaption></figure><figure>{picture(found.image, "after the attack")}'
+        f"</figcaption></figure><figure>{picture(_change(image, found.image), 'the change, enlarged')}<figcaption>the"
+        f" change, enlarged: L2 {distance}</figcaption></figure><figure>{picture(found.image, 'after the attack')}"
         f"<figcaption>after: {after}</figcaption></figure></div><p class='rb-claim'>EOT-PGD on the smoothed classifier;"
         f" votes after it: {votes}.</p></section>"
     )
+
+
+def _verdict(
+    classifier: DemoClassifier, certificate: LiveCertificate, found: PredictedImage, *, inside: bool
+) -> tuple[str, str]:
+    """Class of the section, and what an attack shows: inside the certified radius, and beyond it."""
+    assert certificate.selected is not None
+    before = escape(classifier.classes[certificate.selected])
+    if found.prediction == certificate.selected:
+        if inside:
+            proof = f"{radius_text(certificate.radius)} is proved"
+            return "rb-proved", f"The answer is still {before}, and no attack can change it here: {proof}."
+        beyond = "That proves nothing beyond the certified distance: a stronger attack may change it."
+        return "", f"The answer is still {before}. {beyond}"
+    if found.prediction is None and inside:
+        votes = f"{sum(count for _, count in found.votes):,}"
+        return "rb-proved", f"The answer is proved to be still {before}; {votes} votes are too few to show it here."
+    if inside:
+        return "rb-broken", (
+            "It changed the answer within the certified distance. If all is well, that happens with probability"
+            f" {2 * classifier.alpha:g} at most: please report it with the image."
+        )
+    after = "no answer" if found.prediction is None else escape(classifier.classes[found.prediction])
+    return "rb-broken", f"The attack changed the answer from {before} to {after}."
 
 
 def _change(before: Tensor, after: Tensor) -> Tensor:
@@ -195,7 +196,7 @@ def corrupted(classifier: DemoClassifier, certificate: LiveCertificate, found: S
             f"<span>L2 {distance} · {name}</span><em>{badge}</em></figcaption></figure>"
         )
     return (
-        f'<section class="rb-result" aria-live="polite"><p class="rb-proof">{same} of {len(found)} corruptions leave the'
-        f' answer as it was. “Proved” are those within the certified distance.</p><div class="rb-gallery">'
+        f'<section class="rb-result" aria-live="polite"><p class="rb-proof">{same} of {len(found)} corruptions leave'
+        f' the answer as it was. “Proved” are those within the certified distance.</p><div class="rb-gallery">'
         f"{''.join(figures)}</div></section>"
     )
