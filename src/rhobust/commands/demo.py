@@ -27,10 +27,7 @@ EXAMPLES = 8
 
 @dataclass(frozen=True)
 class Demo:
-    """Open a local web page: drop or draw an image, see the votes, the answer and its certified radius, attack it.
-
-    Example: rhobust demo runs/nal
-    """
+    """Open a local web page: drop or draw an image, see the votes, the answer and its certified radius, attack it."""
 
     run_folder: Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="[RUN]")] = None
     """A run folder, a published one, or the folder of your own network's records; or give --model."""
@@ -107,6 +104,7 @@ class Demo:
         folder = self.run_folder
         training = folder is not None and OwnNetwork.read(folder) is None
         asked = NetworkAsked.by(self, folder)
+        asked = replace(asked, num_classes=None if self.classes is None else len(self.classes))
         # Data of a training run are examples only: its shape and classes are those of the training.
         opened = open_network(replace(asked, data=None) if training else asked, self._blank, self.common)
         classes = opened.classes if self.classes is None else self.classes

@@ -38,6 +38,8 @@ class NetworkAsked:
     sigma: float | None = None
     trust: bool = False
     sizing: Sizing = field(default_factory=Sizing)
+    num_classes: int | None = None
+    """For a network by name without data: how many classes its factory is asked for."""
 
     @classmethod
     def by(cls, options: Any, folder: Path | None) -> Self:
@@ -126,7 +128,7 @@ def open_network(asked: NetworkAsked, read: Reader, common: Common) -> OpenedIma
         data, sizing = None, asked.sizing
         if asked.data is not None:
             data = load(asked.data, "test", root=asked.root, progress=common.progress, **vars(sizing))
-        width = None if data is None else data.num_classes
+        width = asked.num_classes if data is None else data.num_classes
         model = load_model(asked.model, asked.weights, num_classes=width, mean=asked.mean, std=asked.std)
         model, sigma, shape = for_evaluation(model, device), asked.sigma, None if data is None else data.shape
         images = read(shape, _channels(asked), sizing).to(device)

@@ -14,10 +14,7 @@ from rhobust.terminal import say
 
 @dataclass(frozen=True)
 class Publish:
-    """Write a model card, the weights and the records of a run into a folder, ready for the Hugging Face Hub.
-
-    Example: rhobust publish runs/nal --out published
-    """
+    """Write a model card, the weights and the records of a run into a folder, ready for the Hugging Face Hub."""
 
     run_folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """A finished run folder, or the folder of your own network's records."""
