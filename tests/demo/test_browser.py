@@ -171,7 +171,7 @@ def test_attack_corruptions_examples_and_drawing(server, browser, tmp_path):
     wait(lambda: "Drop an image" in browser.find_element(By.CSS_SELECTOR, ".rb-answer").text)
 
 
-def test_what_is_no_image_is_answered_in_one_line(server, browser, tmp_path):
+def test_a_file_that_is_no_image_does_not_end_the_demo(server, browser, tmp_path):
     opened(browser)
     (tmp_path / "odd.png").write_bytes(b"no picture")
     drop(browser, tmp_path / "odd.png")
