@@ -175,7 +175,7 @@ def test_what_cannot_be_published_is_one_line(folder, tmp_path, capsys):
     content = bytearray(weights.read_bytes())
     content[-1] ^= 1
     weights.write_bytes(bytes(content))
-    assert "must be as it was written" in refused(capsys, [*words, str(tmp_path / "a")])
+    assert "must be unchanged since it was written" in refused(capsys, [*words, str(tmp_path / "a")])
     (folder / "weights.json").unlink()
     assert "must be about" in refused(capsys, [*words, str(tmp_path / "a")])
     weights.unlink()

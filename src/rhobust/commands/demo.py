@@ -27,7 +27,7 @@ EXAMPLES = 8
 
 @dataclass(frozen=True)
 class Demo:
-    """Open a local web page: drop or draw an image, see the votes, the answer and its certified radius, attack it."""
+    """Open a local web page: drop an image or draw one, see the votes, the answer and its certified radius, attack it."""
 
     run_folder: Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="[RUN]")] = None
     """A run folder, a published one, or the folder of your own network's records; or give --model."""
@@ -127,7 +127,7 @@ class Demo:
         )
 
     def _blank(self, shape: tuple[int, ...] | None, channels: int | None, sizing: Sizing) -> Tensor:
-        """An image of the network's shape; a network by name must be told the size."""
+        """An image of the network's shape; of a network by name the size must be given."""
         side = sizing.crop or sizing.resize
         if shape is None and (side is None or channels is None):
             raise ValueError(

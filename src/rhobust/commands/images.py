@@ -96,7 +96,7 @@ def split_names(names: Sequence[Path], model: str | None) -> tuple[Path | None, 
 
 
 Reader = Callable[[tuple[int, ...] | None, int | None, Sizing], Tensor]
-"""From the network's shape, or its channels, as far as they are known, and how images are sized, to images."""
+"""From the network's shape, or its channels, as far as known, and how images are sized, to images."""
 
 
 def open_images(asked: NetworkAsked, files: Sequence[Path], common: Common) -> OpenedImages:

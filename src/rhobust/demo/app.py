@@ -21,7 +21,7 @@ CONTENT_POLICY = (
 
 
 def import_gradio() -> Any:
-    """The package gradio, told not to send anything; a missing one is an error of one line."""
+    """The package gradio, with its statistics switched off; a missing one is an error of one line."""
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     try:

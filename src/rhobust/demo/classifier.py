@@ -242,7 +242,7 @@ def image_key(image: Tensor) -> int:
     return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
 
 
-def round_within(image: Tensor, moved: Tensor, radius: float) -> Tensor:
+def round_within(image: Tensor, perturbed: Tensor, radius: float) -> Tensor:
     """An 8-bit image next to a perturbed one, not further than a radius from the original.
 
     Rounding to the nearest level may lengthen a perturbation. Where it does, numbers that were rounded away from the
@@ -250,10 +250,10 @@ def round_within(image: Tensor, moved: Tensor, radius: float) -> Tensor:
 
     Args:
         image: The original, uint8.
-        moved: The perturbed image in [0, 1], within the radius of the original.
+        perturbed: The perturbed image in [0, 1], within the radius of the original.
         radius: Largest L2 distance.
     """
-    offset = (moved.double() * 255 - image.double()).flatten()
+    offset = (perturbed.double() * 255 - image.double()).flatten()
     nearest, inward = offset.round(), offset.trunc()
     excess = nearest**2 - inward**2
     over = (nearest**2).sum() - (255 * radius) ** 2

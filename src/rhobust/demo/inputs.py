@@ -73,7 +73,7 @@ def fit_drawing(drawing: "PillowImage | None", classifier: DemoClassifier) -> Te
     """A drawing on a transparent canvas as an image of the network; None while nothing is drawn.
 
     For grey images the ink is cut out, centred, sized as in the classifier's examples, and drawn bright on dark or dark
-    on bright as they are. For colour images the canvas is taken as a photo on white.
+    on bright, like them. For colour images the canvas is taken as a photo on white.
     """
     from PIL import Image
 

@@ -64,7 +64,7 @@ def failed(message: str) -> str:
 
 
 def answer(classifier: DemoClassifier, image: Tensor, live: LiveCertificate) -> str:
-    """The classifier's answer to an image as far as it is known."""
+    """The classifier's answer to an image, as far as known."""
     if live.selected is None:
         status, headline, proof = "rb-busy", "…", "The first noise samples choose the class to test."
     elif live.prediction is not None:
@@ -164,12 +164,12 @@ def _verdict(
         votes = f"{sum(count for _, count in found.votes):,}"
         return "rb-proved", f"The answer is proved to be still {before}; {votes} votes are too few to show it here."
     if inside:
-        return "rb-broken", (
+        return "rb-changed", (
             "It changed the answer within the certified distance. If all is well, that happens with probability"
             f" {2 * classifier.alpha:g} at most: please report it with the image."
         )
     after = "no answer" if found.prediction is None else escape(classifier.classes[found.prediction])
-    return "rb-broken", f"The attack changed the answer from {before} to {after}."
+    return "rb-changed", f"The attack changed the answer from {before} to {after}."
 
 
 def _change(before: Tensor, after: Tensor) -> Tensor:
@@ -189,7 +189,7 @@ def corrupted(classifier: DemoClassifier, certificate: LiveCertificate, found: S
         proved = certificate.proved and one.distance <= certificate.radius and (kept or one.prediction is None)
         name = "no answer" if one.prediction is None else escape(classifier.classes[one.prediction])
         badge = "proved" if proved else "same answer" if kept else "changed"
-        style = "rb-proved" if proved else "" if kept else "rb-broken"
+        style = "rb-proved" if proved else "" if kept else "rb-changed"
         distance = format_number(one.distance, 2, "up")
         figures.append(
             f'<figure class="{style}">{picture(one.image, one.name)}<figcaption><b>{escape(one.name)}</b>'
@@ -197,6 +197,6 @@ def corrupted(classifier: DemoClassifier, certificate: LiveCertificate, found: S
         )
     return (
         f'<section class="rb-result" aria-live="polite"><p class="rb-proof">{same} of {len(found)} corruptions leave'
-        f' the answer as it was. “Proved” are those within the certified distance.</p><div class="rb-gallery">'
+        f' the answer unchanged. “Proved” are those within the certified distance.</p><div class="rb-gallery">'
         f"{''.join(figures)}</div></section>"
     )

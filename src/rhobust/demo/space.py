@@ -172,7 +172,7 @@ def _readme(classifier: DemoClassifier) -> str:
     }
     lines = "".join(f"{key}: {json.dumps(value)}\n" for key, value in front.items())
     return (
-        f"---\n{lines}---\n\n# {title}\n\nDrop or draw an image: the page shows the votes of the smoothed classifier"
+        f"---\n{lines}---\n\n# {title}\n\nDrop an image or draw one: the page shows the votes of the smoothed classifier"
         f" (noise sigma {classifier.sigma:g}), its answer, and the L2 radius within which that answer is proved, with"
         f" alpha {classifier.alpha:g} per image. The radius is valid at any time it is looked at. A certificate does"
         " not say that the answer is right.\n\n"

@@ -146,7 +146,7 @@ def _answers(records: Sequence[PageRecord]) -> list[str]:
         if record.kind == "certify-shift" and record.statement:
             found.append(f"**Proved** for distributions: {record.statement}")
     attacks = [record for record in records if record.kind == "attack"]
-    # The paper's protocol overestimates robustness: it is told first only where there is no other attack.
+    # The paper's protocol overestimates robustness: it comes first only where there is no other attack.
     for record in [one for one in attacks if one.attack_kind != "paper"] or attacks:
         if (one := _middle(record.curve(ROBUST))) is not None:
             norm = {"linf": "L-infinity"}.get(record.norm, "L2")

@@ -125,7 +125,7 @@ def _training_weights(folder: Path, weights: Path | str | None) -> tuple[Path, s
     weights_metadata(path)
     known = read_json(folder / FINGERPRINT) if (folder / FINGERPRINT).exists() else {"model_hash": file_hash(path)}
     if not isinstance(known, dict) or known.get("model_hash") != file_hash(path):
-        raise ValueError(f"{path} must be as it was written, but its hash is not the one in {FINGERPRINT}")
+        raise ValueError(f"{path} must be unchanged since it was written, but its hash is not the one in {FINGERPRINT}")
     return path, _published_name(run.config.data)
 
 
