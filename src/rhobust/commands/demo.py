@@ -27,7 +27,7 @@ EXAMPLES = 8
 
 @dataclass(frozen=True)
 class Demo:
-    """Open a local web page: drop an image or draw one, see the votes, the answer and its certified radius, attack it."""
+    """Open a local web page: drop an image or draw one, see votes, answer and certified radius, attack it."""
 
     run_folder: Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="[RUN]")] = None
     """A run folder, a published one, or the folder of your own network's records; or give --model."""

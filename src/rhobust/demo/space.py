@@ -172,9 +172,9 @@ def _readme(classifier: DemoClassifier) -> str:
     }
     lines = "".join(f"{key}: {json.dumps(value)}\n" for key, value in front.items())
     return (
-        f"---\n{lines}---\n\n# {title}\n\nDrop an image or draw one: the page shows the votes of the smoothed classifier"
-        f" (noise sigma {classifier.sigma:g}), its answer, and the L2 radius within which that answer is proved, with"
-        f" alpha {classifier.alpha:g} per image. The radius is valid at any time it is looked at. A certificate does"
+        f"---\n{lines}---\n\n# {title}\n\nDrop an image or draw one: the page shows the votes of the smoothed"
+        f" classifier (noise sigma {classifier.sigma:g}), its answer, and the L2 radius within which that answer is"
+        f" proved, with alpha {classifier.alpha:g} per image. The radius is valid at any time it is looked at. A certificate does"
         " not say that the answer is right.\n\n"
         "Written by `rhobust demo --space`; the folder `rhobust` is the package.\n"
     )
