@@ -174,8 +174,8 @@ def _readme(classifier: DemoClassifier) -> str:
     return (
         f"---\n{lines}---\n\n# {title}\n\nDrop an image or draw one: the page shows the votes of the smoothed"
         f" classifier (noise sigma {classifier.sigma:g}), its answer, and the L2 radius within which that answer is"
-        f" proved, with alpha {classifier.alpha:g} per image. The radius is valid at any time it is looked at. A certificate does"
-        " not say that the answer is right.\n\n"
+        f" proved, with alpha {classifier.alpha:g} per image. The radius is valid at any time it is looked at. A"
+        " certificate does not say that the answer is right.\n\n"
         "Written by `rhobust demo --space`; the folder `rhobust` is the package.\n"
     )
 
