@@ -34,6 +34,8 @@ COMMANDS = {
     "audit": "recompute certificates from their counts, and draw a share of them again",
     "sign": "sign records with a key of OpenSSH, for audit --signers",
     "predict": "classify images by the smoothed classifier's vote, or abstain",
+    "demo": "open a local web page: drop an image, see votes, answer and certified radius, attack it",
+    "publish": "write a model card, weights and records of a run, ready for the Hugging Face Hub",
     "report": "write one self-contained HTML page about runs",
 }
 ONE_COLUMN = 129

@@ -21,6 +21,8 @@ EXAMPLES = {
     "audit": "rhobust audit runs/nal",
     "sign": "rhobust sign runs/nal --key ~/.ssh/id_ed25519",
     "predict": "rhobust predict runs/nal photo.png",
+    "demo": "rhobust demo runs/nal",
+    "publish": "rhobust publish runs/nal --out published",
     "report": "rhobust report NAL=runs/nal Gaussian=runs/gaussian --title 'Digits' --out report.html",
 }
 """One command line per command."""

@@ -24,6 +24,8 @@ from rhobust.sealed import is_broken, seal
 Row = dict[str, Any]
 PLAIN, COMPRESSED = ".jsonl", ".jsonl.gz"
 """How the names of record files end."""
+RECORDS = "records"
+"""Folder of the records in a published run folder."""
 _TAIL = 65_536
 """Bytes at the end of a record in which its last line is looked for."""
 _LONGEST = 1 << 24
@@ -92,8 +94,18 @@ def _is_object(text: bytes) -> bool:
 
 
 def record_paths(folder: Path | str, kind: str = "*") -> list[Path]:
-    """The record files in a folder, plain or compressed, of one kind or of all."""
-    return sorted(path for ending in (PLAIN, COMPRESSED) for path in Path(folder).glob(f"{kind}-*{ending}"))
+    """The record files in a folder and in its `records`, plain or compressed, of one kind or of all."""
+    places = (Path(folder), Path(folder) / RECORDS)
+    return sorted(path for place in places for end in (PLAIN, COMPRESSED) for path in place.glob(f"{kind}-*{end}"))
+
+
+def network_folder(path: Path) -> Path:
+    """The folder of the network that a record file is about: its own folder, or the one above `records`."""
+    return (
+        path.parent.parent
+        if path.parent.name == RECORDS and not (path.parent / "config.json").exists()
+        else path.parent
+    )
 
 
 def compress(path: Path, folder: Path) -> Path:
@@ -210,9 +222,8 @@ class RecordWriter:
     def __init__(self, folder: Path, kind: str, label: str, settings: Row) -> None:
         settings = json.loads(json.dumps(settings, default=_number))
         name = "-".join(part for part in (kind, label, settings_hash(settings)) if part)
-        self.path = folder / f"{name}{PLAIN}"
-        if not self.path.exists() and (compressed := folder / f"{name}{COMPRESSED}").exists():
-            self.path = compressed
+        places = [place / f"{name}{ending}" for place in (folder, folder / RECORDS) for ending in (PLAIN, COMPRESSED)]
+        self.path = next((path for path in places if path.exists()), places[0])
         self.kind, self.settings = kind, settings
         self.rows: list[Row] = []
         self.summary: Row | None = None

@@ -38,6 +38,7 @@ COMMANDS = {
 }
 WITHOUT_CODE = {
     "report": ["report", "sent", "--out", "page.html"],
+    "publish": ["publish", "sent", "--out", "public"],
     "compare": ["compare", "sent", "own"],
     "audit of the counts": ["audit", "sent", "--share", "0"],
 }
@@ -95,6 +96,15 @@ def test_the_user_may_name_the_code_and_no_other(command, sent, capsys):
 def test_what_needs_no_network_reads_the_folder_without_running_anything(command, sent, capsys):
     document(capsys, [*WITHOUT_CODE[command], "--quiet"])
     assert not Path("ran").exists()
+
+
+def test_the_demo_runs_no_received_code(sent, capsys):
+    words = ["demo", "sent", "--space", "space", "--quiet"]
+    assert f"sent would run {CODE}" in refused(capsys, words)
+    assert not Path("ran").exists()
+    # Trusted code runs here, but the page of a Space would not have it.
+    assert "must hold a network of this package to be a Space" in refused(capsys, [*words, "--trust"])
+    assert not Path("space").exists()
 
 
 def test_the_python_functions_refuse_likewise(sent):

@@ -162,3 +162,47 @@ def test_the_command_and_the_page(folder, capsys, tmp_path):
     assert "--corruptions must come with one run folder" in capsys.readouterr().err
     assert command(["measure-shift", str(folder), "--quiet"]) == 2
     assert "or a run folder with --corruptions" in capsys.readouterr().err
+
+
+ALL = ["--corruptions", "--severities", "1", "4", "--limit", "100", "--draws", "5", "--alpha", "0.05", "--quiet"]
+
+
+@pytest.fixture(scope="module")
+def measured(folder):
+    """All corruptions of digits for a trained network."""
+    assert command(["measure-shift", str(folder), *ALL]) == 0
+    records = [read_record(path) for path in folder.glob("corruptions-*")]
+    [record] = [record for record in records if len(record.rows) == 100 * (1 + len(CORRUPTIONS) * 2)]
+    return record
+
+
+def test_no_certified_floor_is_above_what_was_measured(measured):
+    found = measurements(measured)
+    cells = {}
+    for one in found:
+        if one.detail:
+            cells.setdefault((one.detail["corruption"], one.detail["severity"]), {})[one.quantity] = one
+    assert len(cells) == len(CORRUPTIONS) * 2
+    for cell in cells.values():
+        assert cell[CERTIFIED_AFTER].value <= cell[AFTER].high
+        assert cell[CERTIFIED_AFTER].status == "proved"
+        assert {cell[quantity].status for quantity in (CHANGE, AFTER, BASE_AFTER)} == {"estimate"}
+    assert max(cell[CERTIFIED_AFTER].value for cell in cells.values()) > 0
+    assert contradictions([measured], [found]) == []
+
+
+def test_the_table_has_distances_accuracies_and_floors_side_by_side(measured, capsys):
+    folder = measured.path.parent
+    assert command(["measure-shift", str(folder), *ALL]) == 0
+    head, *lines = capsys.readouterr().out.splitlines()
+    columns = ("corruption", "severity", "mean L2", "eps (W2)", "at most", "base network", "one noisy vote", "95%")
+    assert [head.index(name) for name in columns] == sorted(head.index(name) for name in columns)
+    assert "certified" in head
+    shown = {tuple(line.split()[:2]): line.split() for line in lines[1 : 1 + len(CORRUPTIONS) * 2]}
+    assert len(shown) == len(CORRUPTIONS) * 2
+    for point in measured.summary["table"]:
+        cells = shown[point["corruption"], str(point["severity"])]
+        mean, eps = map(float, cells[2:4])
+        assert point["mean_distance"] <= mean < point["mean_distance"] + 0.0011
+        assert mean <= eps + 0.001
+        assert float(cells[-1]) <= point["noisy"]["high"] + 1e-3

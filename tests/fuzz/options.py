@@ -50,6 +50,8 @@ BASES: dict[str, Callable[[Path], list[object]]] = {
     "compare": lambda at: ["compare", at / "run", at / "other"],
     "audit": lambda at: ["audit", at / "run", "--share", 0.1, "--seed", 1],
     "predict": lambda at: ["predict", at / "run", at / "image.png", "--n", 20],
+    "publish": lambda at: ["publish", at / "run", "--out", "new"],
+    "demo": lambda at: ["demo", at / "run", "--space", "new"],
     "report": lambda at: ["report", at / "run", "--out", "page.html"],
 }
 METHODS = ("erm", "gaussian", "nal", "wrm", "stn", "smoothadv", "trades", "adversarial")

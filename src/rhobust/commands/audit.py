@@ -12,7 +12,7 @@ from rhobust.commands.target import check_named
 from rhobust.evaluation import audit_file
 from rhobust.evaluation.audit import AUDITED, MISSED, audit_seed
 from rhobust.formatting import format_percent, printable
-from rhobust.records import record_paths
+from rhobust.records import network_folder, record_paths
 from rhobust.settings import check_at_least, check_declared
 from rhobust.signatures import check_signers, signer
 from rhobust.training import resolve_device
@@ -59,7 +59,8 @@ class Audit:
         if self.signers is not None:
             check_signers(self.signers)
         with opened(self.records) as found:
-            check_named([path if path.is_dir() else path.parent for path in found.paths], self.model, trust=self.trust)
+            folders = [path if path.is_dir() else network_folder(path) for path in found.paths]
+            check_named(folders, self.model, trust=self.trust)
             audits = [
                 audit | {"record": str(found.original(Path(audit["record"])))}
                 for path in found.paths

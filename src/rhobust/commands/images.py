@@ -1,7 +1,7 @@
 """Image files and a network by name: what predict and certify answer without a record."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -38,6 +38,8 @@ class NetworkAsked:
     sigma: float | None = None
     trust: bool = False
     sizing: Sizing = field(default_factory=Sizing)
+    num_classes: int | None = None
+    """For a network by name without data: how many classes its factory is asked for."""
 
     @classmethod
     def by(cls, options: Any, folder: Path | None) -> Self:
@@ -65,13 +67,15 @@ class NetworkAsked:
 class OpenedImages:
     """Image files as a batch for a network, with the noise by which it is smoothed and the names of its classes."""
 
-    files: tuple[Path, ...]
     model: nn.Module
     images: Tensor
     """uint8 (n, channels, height, width), on the network's device."""
     sigma: float
     classes: tuple[str, ...]
     """Their numbers where no names are known."""
+    sizing: Sizing
+    """How images come to the network's size."""
+    files: tuple[Path, ...] = ()
     warnings: tuple[str, ...] = ()
 
     def smoothing(self, *, seed: int, dtype: Dtype | None, compiled: bool, noise: NoiseKind = "grid") -> Smoothing:
@@ -91,6 +95,10 @@ def split_names(names: Sequence[Path], model: str | None) -> tuple[Path | None, 
     return None, tuple(names)
 
 
+Reader = Callable[[tuple[int, ...] | None, int | None, Sizing], Tensor]
+"""From the network's shape, or its channels, as far as known, and how images are sized, to images."""
+
+
 def open_images(asked: NetworkAsked, files: Sequence[Path], common: Common) -> OpenedImages:
     """Load a network and read image files of the size that it was trained or evaluated for.
 
@@ -99,19 +107,31 @@ def open_images(asked: NetworkAsked, files: Sequence[Path], common: Common) -> O
         files: The image files.
         common: Device and progress.
     """
+    opened = open_network(asked, lambda shape, channels, sizing: _read(files, shape, channels, sizing), common)
+    return replace(opened, files=tuple(files))
+
+
+def open_network(asked: NetworkAsked, read: Reader, common: Common) -> OpenedImages:
+    """Load a network, and images for it.
+
+    Args:
+        asked: Which network.
+        read: Makes the images, as soon as the network's shape is known.
+        common: Device and progress.
+    """
     asked.check()
     device = resolve_device(common.device)
     trained: float | None = None
     shape: tuple[int, ...] | None
     if asked.folder is None:
         assert asked.model is not None
-        data, sides = None, vars(asked.sizing)
+        data, sizing = None, asked.sizing
         if asked.data is not None:
-            data = load(asked.data, "test", root=asked.root, progress=common.progress, **sides)
-        width = None if data is None else data.num_classes
+            data = load(asked.data, "test", root=asked.root, progress=common.progress, **vars(sizing))
+        width = asked.num_classes if data is None else data.num_classes
         model = load_model(asked.model, asked.weights, num_classes=width, mean=asked.mean, std=asked.std)
         model, sigma, shape = for_evaluation(model, device), asked.sigma, None if data is None else data.shape
-        images = _read(files, shape, _channels(asked), asked.sizing).to(device)
+        images = read(shape, _channels(asked), sizing).to(device)
         model = take_logits(model, to_unit(images[:1]))
         width = output_width(model, images)
         hub = label_names(model, width) if asked.model.startswith("hf:") else None
@@ -132,13 +152,13 @@ def open_images(asked: NetworkAsked, files: Sequence[Path], common: Common) -> O
             sizing = asked.sizing or run.config.sizing
             trained, shape, classes = run.config.sigma, run.shape, run.classes
             sigma = trained if asked.sigma is None else asked.sigma
-        images = _read(files, shape, shape[0], sizing).to(device)
+        images = read(shape, shape[0], sizing).to(device)
     if sigma is None:
         raise ValueError("the network has no training noise on record: pass --sigma")
     warnings = ()
     if trained is not None and trained != sigma:
         warnings = (f"the network was trained with noise {trained:g} and is smoothed with {sigma:g}",)
-    return OpenedImages(tuple(files), model, images, sigma, classes, warnings)
+    return OpenedImages(model, images, sigma, classes, sizing, warnings=warnings)
 
 
 def _own_target(asked: NetworkAsked, folder: Path, common: Common) -> Target:

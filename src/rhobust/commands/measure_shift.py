@@ -139,12 +139,16 @@ class MeasureShiftCommand:
             print(result["record"])
 
 
+_DISTANCES = {"mean_distance": "mean L2", "eps": "eps (W2)", "eps_capped": "at most"}
+"""Columns of a corruption's distances."""
+
+
 def _show_corruptions(summary: dict[str, Any], settings: dict[str, Any]) -> None:
     smoothed = "noisy" in summary["clean"]
-    start: dict[str, Any] = {"corruption": "none", "severity": "", "eps": 0.0, "eps_capped": 0.0, **summary["clean"]}
+    start: dict[str, Any] = {"corruption": "none", "severity": "", **dict.fromkeys(_DISTANCES, 0.0), **summary["clean"]}
     rows = []
     for point in [start, *summary["table"]]:
-        eps = [format_number(point[key], 3, "up") for key in ("eps", "eps_capped")]
+        eps = [format_number(point[key], 3, "up") for key in _DISTANCES]
         row = [
             point["corruption"],
             str(point["severity"]),
@@ -157,7 +161,7 @@ def _show_corruptions(summary: dict[str, Any], settings: dict[str, Any]) -> None
             shown = format_number(point["noisy"]["accuracy"], 3, "nearest")
             row += [shown, interval, "" if certified is None else format_number(certified, 3, "down")]
         rows.append(row)
-    columns = ["corruption", "severity", "eps (W2)", "at most", "base network"]
+    columns = ["corruption", "severity", *_DISTANCES.values(), "base network"]
     print_table([*columns, *(["one noisy vote", "95%", "certified"] if smoothed else [])], rows)
     if smoothed:
         print(

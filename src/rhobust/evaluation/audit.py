@@ -30,7 +30,16 @@ from rhobust.measurements import READERS, measurements, same
 from rhobust.measurements.certified import certified_summary, unproved_rows
 from rhobust.measurements.shifts import prove
 from rhobust.progress import ProgressCallback, ProgressEvent, no_progress, progress_or_default
-from rhobust.records import COMPRESSED, PLAIN, DamagedRecordError, Record, Row, read_record, settings_hash
+from rhobust.records import (
+    COMPRESSED,
+    PLAIN,
+    DamagedRecordError,
+    Record,
+    Row,
+    network_folder,
+    read_record,
+    settings_hash,
+)
 from rhobust.runtime import resolve_device
 from rhobust.training.run import FINGERPRINT, open_run
 
@@ -110,7 +119,7 @@ def audit_record(
         with _reading(record):
             surrogate = None if share else _without_weights(record)
         target = surrogate or Target.from_run(
-            path.parent,
+            network_folder(path),
             device=device,
             sigma=sigma,
             data=data,
@@ -259,7 +268,8 @@ def _without_weights(record: Record) -> Target | None:
     It has the run's fingerprint, shape and classes and the record's own labels: nothing can be sampled with it, and a
     bound for distributions needs no more.
     """
-    if not (record.path.parent / FINGERPRINT).exists() or not (run := open_run(record.path.parent)).published:
+    folder = network_folder(record.path)
+    if not (folder / FINGERPRINT).exists() or not (run := open_run(folder)).published:
         return None
     settings = record.settings
     labels = torch.zeros(1 + max(row["index"] for row in record.rows), dtype=torch.int64)

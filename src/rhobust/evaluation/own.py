@@ -56,7 +56,7 @@ class OwnNetwork:
         try:
             return cls(
                 config["model"],
-                config["weights"],
+                _inside(config["weights"], folder),
                 config["data"],
                 _noise(config.get("sigma")),
                 _constants("mean", config.get("mean")),
@@ -94,6 +94,12 @@ class OwnNetwork:
     def load(self, weights: Path | str | None, *, num_classes: int) -> nn.Module:
         """The network, with these weights; None: what the factory or the hub loads itself."""
         return load_model(self.model, weights, num_classes=num_classes, mean=self.mean, std=self.std)
+
+
+def _inside(weights: str | None, folder: Path) -> str | None:
+    """Weights as a path: those of a published folder are named without one, and are inside it."""
+    published = weights is not None and Path(weights).name == weights and (folder / weights).is_file()
+    return str(folder / weights) if published and weights is not None else weights
 
 
 def _noise(value: Any) -> float | None:

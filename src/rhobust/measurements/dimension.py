@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rhobust.files import open_regular, read_json
-from rhobust.records import Record
+from rhobust.records import Record, network_folder
 
 WEIGHTS, FINGERPRINT, ANSWERS = "model.safetensors", "weights.json", "answers.json"
 """Files of a run folder that say the shape of its images."""
@@ -22,7 +22,7 @@ def image_dimension(record: Record) -> int:
         ValueError: Neither says it, or both do and differ.
     """
     stated = record.settings.get("dimension", (record.summary or {}).get("dimension"))
-    folder = _folder_dimension(record.path.parent)
+    folder = _folder_dimension(network_folder(record.path))
     if stated is None and folder is None:
         raise ValueError(
             f"{record.path} must say how many numbers an image has, or be in the folder of its network, to be proved"
