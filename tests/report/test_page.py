@@ -237,7 +237,7 @@ def test_equal_names_are_told_apart(tmp_path, run):
 
 def test_an_unsmoothed_model_is_guaranteed_nothing(tmp_path):
     page = page_of(tmp_path, write_run(tmp_path / "erm", kind="erm", sigma=None))
-    assert "Nothing is guaranteed: this network is not smoothed" in text_of(page)
+    assert "Of a network without smoothing nothing is guaranteed" in text_of(page)
     assert "Guaranteed." not in text_of(page)
 
 

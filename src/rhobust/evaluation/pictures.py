@@ -53,7 +53,9 @@ def _rank(row: Row) -> int:
     return 2 if row["prediction"] == row["label"] else 0
 
 
-def keep_corrupted(record: Path, data: Dataset, rows: Sequence[Row], cells: Sequence[tuple[str, int]], seed: int) -> None:
+def keep_corrupted(
+    record: Path, data: Dataset, rows: Sequence[Row], cells: Sequence[tuple[str, int]], seed: int
+) -> None:
     """Keep one image under every corruption and severity: the one whose distances are nearest to the data's.
 
     Nearest is meant in the logarithm, so that small and large corruptions count alike.

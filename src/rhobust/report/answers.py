@@ -1,14 +1,16 @@
 """The three questions that a page answers first: how accurate, what is proved, what does an attack still break."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rhobust.formatting import format_distance
 from rhobust.report.overview import ClassifierRow, Headline, ModelEntry
 from rhobust.report.tables import shown_percent
 
-MOST = 10
+MOST = 12
 """Lines per answer; the table below has them all."""
+BASE_NETWORKS = "Of a network without smoothing nothing is guaranteed: an attack can only show what it failed to break."
+"""Said once of all base networks."""
 
 
 @dataclass(frozen=True)
@@ -19,7 +21,6 @@ class AnswerLine:
     label: str
     who: str
     shown: str
-    """The number; nothing where there is none."""
     status: str
     note: str = ""
     warnings: tuple[str, ...] = ()
@@ -27,10 +28,11 @@ class AnswerLine:
 
 @dataclass(frozen=True)
 class AnswerPart:
-    """A sentence that is true of every line below it."""
+    """A sentence that is true of every line below it, and warnings about all of them."""
 
     text: str
-    lines: tuple[AnswerLine, ...]
+    lines: tuple[AnswerLine, ...] = ()
+    warnings: tuple[str, ...] = ()
     more: int = 0
     """Lines that are left out."""
 
@@ -66,16 +68,20 @@ def _accurate(rows: Sequence[ClassifierRow]) -> AnswerPart:
 def _proved(rows: Sequence[ClassifierRow]) -> tuple[AnswerPart, ...]:
     """Every sentence once, with the classifiers that it is true of; what is proved first."""
     groups: dict[str, list[AnswerLine]] = {}
-    for row in sorted(rows, key=lambda row: not row.guarantee.proved):
+    nothing: dict[str, list[str]] = {}
+    for row in rows:
         found = row.guarantee
         if found.proved:
-            text = f"{found.lead}this often{found.rest.removeprefix(' of the time')}"
-            if not found.rest.startswith(" of the time"):
-                text = f"{found.lead}this share{found.rest}"
+            rest = found.rest.removeprefix(" of the time")
+            text = f"{found.lead}this {'share' if rest == found.rest else 'often'}{rest}"
             groups.setdefault(text, []).append(_line(row, f"≥ {found.number}", "proved", found.warnings))
-        else:
-            groups.setdefault(found.lead, []).append(_line(row, "", ""))
-    return tuple(_part(text, lines) for text, lines in groups.items())
+        elif row.smoothed:
+            nothing.setdefault(found.lead, []).append(f"{row.label}, {row.who}")
+    parts = [_part(text, lines) for text, lines in groups.items()]
+    parts += [AnswerPart(f"{'; '.join(names)}: {lead[0].lower()}{lead[1:]}") for lead, names in nothing.items()]
+    if not all(row.smoothed for row in rows):
+        parts.append(AnswerPart(BASE_NETWORKS))
+    return tuple(parts)
 
 
 def _attacked(rows: Sequence[ClassifierRow], at: Headline) -> AnswerPart:
@@ -88,7 +94,7 @@ def _attacked(rows: Sequence[ClassifierRow], at: Headline) -> AnswerPart:
         shown = row.robust.shown if before is None else f"{shown_percent(before)} → {row.robust.shown}"
         lines.append(_line(row, shown, "upper bound", row.robust.warnings, note=row.attack.attack_name.split(",")[0]))
     if not lines or at.radius is None:
-        return AnswerPart("Nothing was attacked.", ())
+        return AnswerPart("Nothing was attacked.")
     text = (
         f"Share of the attacked images that are right before and after an attack may change each by L2 length"
         f" {format_distance(at.radius)}. A stronger attack may break more."
@@ -97,10 +103,11 @@ def _attacked(rows: Sequence[ClassifierRow], at: Headline) -> AnswerPart:
 
 
 def _part(text: str, lines: Sequence[AnswerLine]) -> AnswerPart:
-    return AnswerPart(text, tuple(lines[:MOST]), max(0, len(lines) - MOST))
+    """A sentence with its lines; a warning about all of them is told once."""
+    shared = [one for one in (lines[0].warnings if lines else ()) if all(one in line.warnings for line in lines)]
+    own = [replace(line, warnings=tuple(one for one in line.warnings if one not in shared)) for line in lines]
+    return AnswerPart(text, tuple(own[:MOST]), tuple(shared), max(0, len(own) - MOST))
 
 
-def _line(
-    row: ClassifierRow, shown: str, status: str, warnings: tuple[str, ...] = (), *, note: str = ""
-) -> AnswerLine:
+def _line(row: ClassifierRow, shown: str, status: str, warnings: tuple[str, ...] = (), *, note: str = "") -> AnswerLine:
     return AnswerLine(row.run, row.label, row.who, shown, status, note, warnings)

@@ -28,9 +28,7 @@ class ApartBar:
     share: float
 
 
-def histogram(
-    bins: Sequence[Bin], *, run: int, title: str, x: str, top: float, apart: Sequence[ApartBar] = ()
-) -> str:
+def histogram(bins: Sequence[Bin], *, run: int, title: str, x: str, top: float, apart: Sequence[ApartBar] = ()) -> str:
     """A histogram as one `<svg>` element; its description has every number.
 
     Args:
@@ -64,7 +62,9 @@ def histogram(
         parts.append(_text(at, bottom + 16, f"{value:.6g}", 'text-anchor="middle"'))
     parts.append(_text((left + right) / 2, _HEIGHT - 5, x, 'text-anchor="middle" style="fill:var(--ink,#1c2127)"'))
     for place, one in enumerate(apart):
-        parts.append(_text(_LEFT + _APART * (place + 0.42), bottom + 16, one.name, 'text-anchor="middle" font-size="10"'))
+        parts.append(
+            _text(_LEFT + _APART * (place + 0.42), bottom + 16, one.name, 'text-anchor="middle" font-size="10"')
+        )
     parts.append("</g>")
     for place, one in enumerate(apart):
         start = _LEFT + _APART * place + 4

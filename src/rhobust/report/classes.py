@@ -18,6 +18,8 @@ class ClassCell:
     """The certified accuracy of one classifier on one class."""
 
     value: float
+    high: float
+    """Upper end of the interval."""
     shown: str
     interval: str
     n: int
@@ -25,7 +27,7 @@ class ClassCell:
 
 @dataclass(frozen=True)
 class ClassTable:
-    """Certified accuracy by class, the lowest first."""
+    """Certified accuracy by class, the surely lowest first."""
 
     columns: tuple[tuple[int, str], ...]
     """The place of each run, and its classifier in words."""
@@ -58,7 +60,8 @@ def class_table(runs: Sequence[PageRun], at: Headline) -> ClassTable | None:
     labels = sorted({label for column in columns for label in column})
     if len(labels) < 2:
         return None
-    labels.sort(key=lambda label: min(column[label].value for column in columns if label in column))
+    # By the upper ends: one image of a class that fails says little about the class.
+    labels.sort(key=lambda label: min(column[label].high for column in columns if label in column))
     return ClassTable(
         columns=tuple((position, who) for position, _, who, _ in found),
         rows=tuple(
@@ -73,4 +76,4 @@ def _cell(hits: Sequence[bool], classes: int) -> ClassCell:
     k, n = sum(hits), len(hits)
     low, high = (float(clopper_pearson(k, n, 0.025 / classes, side)) for side in ("lower", "upper"))
     interval = f"{format_percent(low, 'down')}–{format_percent(high, 'up')}%"
-    return ClassCell(k / n, f"{format_percent(k / n, 'down')}%", interval, n)
+    return ClassCell(k / n, high, f"{format_percent(k / n, 'down')}%", interval, n)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -35,7 +35,7 @@ class MovedImage:
 class MovedStrip:
     """One image, changed more and more."""
 
-    title: str
+    data: str
     note: str
     images: tuple[MovedImage, ...]
 
@@ -80,7 +80,7 @@ class CorruptionTable:
     comparison: str
     """The page's shift compared with these, in one sentence."""
     reach: str
-    """The largest shift with a certificate on the page; "" if there is none."""
+    """The largest shift with a certificate on the page; "" if no corruption is that small."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +95,9 @@ def distances(runs: Sequence[PageRun], at: Headline) -> Distances | None:
     """Strips of attacked images and tables of corruptions, one per data set."""
     strips = [strip for data in _data(runs) if (strip := _attacked_strip(runs, data, at)) is not None]
     tables = [table for data in _data(runs) if (table := _corruption_table(runs, data, at)) is not None]
+    if len(_data(runs)) == 1:
+        # Only where there are several is it worth a word which data these are.
+        strips, tables = ([replace(one, data="") for one in found] for found in (strips, tables))
     return Distances(tuple(strips), tuple(tables)) if strips or tables else None
 
 
@@ -122,24 +125,32 @@ def _attacked_strip(runs: Sequence[PageRun], data: str, at: Headline) -> MovedSt
     label, taken = names[kept["label"][place]], names[kept["prediction"][place]]
     images = [MovedImage(small(kept["before"][place]), "unchanged", label, f"The image unchanged: {label}")]
     for length in lengths:
-        roles = [word for word, value in (("this page’s radius", at.radius), ("this page’s W2 shift", at.eps)) if value == length]
+        roles = [
+            word
+            for word, value in (("this page’s radius", at.radius), ("this page’s W2 shift", at.eps))
+            if value == length
+        ]
         shown = format_distance(length)
         images.append(
-            MovedImage(_picture(before + length * change), f"L2 {shown}", " and ".join(roles), f"The image moved by {shown}")
+            MovedImage(
+                _picture(before + length * change), f"L2 {shown}", " and ".join(roles), f"The image moved by {shown}"
+            )
         )
     rng = np.random.default_rng(0)
     for sigma in sorted({sigma for one in runs for sigma in one.sigmas})[:2]:
         noise = sigma * rng.standard_normal(before.shape)
         size = format_number(float(np.linalg.norm(noise)), 2, "nearest")
         title = f"noise σ {format_setting(sigma)}"
-        images.append(MovedImage(_picture(before + noise), title, f"L2 {size}", f"The image under {title}, moved by {size}"))
+        images.append(
+            MovedImage(_picture(before + noise), title, f"L2 {size}", f"The image under {title}, moved by {size}")
+        )
     broken = format_distance(float(kept["radius"][place]))
     note = (
         f"Example {int(kept['index'][place])} and what {attack.attack_name.split(',')[0]} changed of it against"
         f" {run.label}, scaled to each length; the attack itself has it taken for {taken} at radius {broken}. Random"
         " noise of the same look is far longer: a certificate speaks about every direction, also the worst one."
     )
-    return MovedStrip(f"An attacked image{f', {data}' if data else ''}", note, tuple(images))
+    return MovedStrip(data, note, tuple(images))
 
 
 def _lengths(runs: Sequence[PageRun], at: Headline) -> list[float]:
@@ -201,7 +212,7 @@ def _corruption_table(runs: Sequence[PageRun], data: str, at: Headline) -> Corru
             for name in dict.fromkeys(name for name, _ in cells)
         ),
         comparison="" if at.eps is None else _comparison(at.eps, list(cells.values())),
-        reach="" if reach is None else format_distance(reach),
+        reach=format_distance(reach) if reach is not None and any(cell.within for cell in cells.values()) else "",
     )
 
 

@@ -8,8 +8,8 @@ from rhobust.files import read_json
 from rhobust.measurements import READERS, measurements
 from rhobust.measurements.reader import check_written
 from rhobust.records import Record, Row, is_own, read_record, read_rows, record_paths
-from rhobust.report.labels import with_names
 from rhobust.report.kept import CHECKS, read_kept
+from rhobust.report.labels import with_names
 from rhobust.report.runs import PageRecord, PageRun
 
 ELSEWHERE = ("match", "curvature", "counterexample")

@@ -102,7 +102,11 @@ def image_summaries(runs: Sequence[PageRun]) -> list[ImageSummary]:
                 who=who,
                 n=record.n,
                 radii=histogram(
-                    radii, run=position, title=f"Certified radii, {run.label}", x="certified radius", top=tops[0],
+                    radii,
+                    run=position,
+                    title=f"Certified radii, {run.label}",
+                    x="certified radius",
+                    top=tops[0],
                     apart=apart,
                 ),
                 probabilities=histogram(
@@ -156,7 +160,7 @@ def _notes(record: PageRecord) -> Iterator[str]:
     """What an average radius hides."""
     rows = record.record.rows
     radii = sorted((row["radius"] if outcome(row) == "right" else 0.0 for row in rows), reverse=True)
-    average, total = sum(radii) / len(radii), 0.0
+    average = sum(radii) / len(radii)
     if average > 0:
         few = next(count for count, total in enumerate(np.cumsum(radii).tolist(), start=1) if total >= sum(radii) / 2)
         yield (

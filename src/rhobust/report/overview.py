@@ -7,8 +7,9 @@ two data sets: no row mixes their records.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from rhobust.formatting import format_confidence, format_distance, format_setting
+from rhobust.formatting import format_confidence, format_setting
 from rhobust.measurements import BASE, UNDER_NOISE, Measurement, Status, certified_but_misclassified
+from rhobust.records import is_own
 from rhobust.report.guarantee import Guarantee, guarantee
 from rhobust.report.labels import method_name
 from rhobust.report.runs import ONE, PageRecord, PageRun, ShiftCurve
@@ -195,12 +196,18 @@ def entries(runs: Sequence[PageRun], at: Headline) -> list[ModelEntry]:
     found = []
     for position, (run, own) in enumerate(zip(runs, known, strict=True)):
         rows = tuple(_row(position, subject, at, name_data=several) for subject in own)
-        method = method_name(run)
-        # Where the method is the label, the folder's name says which run it is.
-        below = run.folder if run.label.startswith(method) else method
         notes = (*_missing(own), *run.notes)
-        found.append(ModelEntry(position, run.label, below, rows, notes, run.diagnosis))
+        found.append(ModelEntry(position, run.label, _below(run), rows, notes, run.diagnosis))
     return found
+
+
+def _below(run: PageRun) -> str:
+    """What is below a model's name: its training, or the folder where the name is the training's."""
+    if is_own(run.config):
+        model = str(run.config.get("model"))
+        return "trained elsewhere" if model == run.label else f"{model}, trained elsewhere"
+    method = method_name(run)
+    return run.folder if run.label.startswith(method) else method
 
 
 def _row(position: int, subject: Subject, at: Headline, *, name_data: bool) -> ClassifierRow:
@@ -214,16 +221,17 @@ def _row(position: int, subject: Subject, at: Headline, *, name_data: bool) -> C
     kinds = {one.record.settings.get("dtype") for one in numbers if one.record is not None}
     if len(kinds - {None}) > 1:
         # Another arithmetic is, strictly, another classifier.
-        numbers = [replace(one, detail=(*one.detail, f"in {one.record.settings.get('dtype')}")) if one.record else one
-                   for one in numbers]  # fmt: skip
+        numbers = [_with_arithmetic(one) for one in numbers]
     who = f"{subject.who}, on {subject.data}" if name_data else subject.who
     proved = guarantee(subject.run, certificate, *subject.shift, radius=at.radius, eps=at.eps)
     if subject.sigma is None:
-        proved = Guarantee(BASE_LEAD)
+        proved = Guarantee("Nothing is guaranteed without smoothing.")
     return ClassifierRow(position, subject.run.label, who, subject.sigma is not None, *numbers, proved, attack)
 
 
-BASE_LEAD = "Nothing is guaranteed: an attack on a base network can only show what it failed to break."
+def _with_arithmetic(one: KeyNumber) -> KeyNumber:
+    dtype = None if one.record is None else one.record.settings.get("dtype")
+    return one if dtype is None else replace(one, detail=(*one.detail, f"in {dtype}"))
 
 
 def _missing(own: Sequence[Subject]) -> list[str]:

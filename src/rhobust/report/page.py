@@ -3,7 +3,7 @@
 import base64
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -24,7 +24,7 @@ from rhobust.report.labels import method_name, unbroken
 from rhobust.report.overview import Headline, entries, headline, subjects
 from rhobust.report.pictures import galleries
 from rhobust.report.runs import PageRun
-from rhobust.report.tables import DifferenceTable, TableRow, difference_tables, table_rows
+from rhobust.report.tables import DifferenceTable, difference_tables, table_rows
 from rhobust.report.transfer import transfer_tables
 from rhobust.version import VERSION
 
@@ -77,16 +77,19 @@ class Section:
     content: Any
 
 
-def page_sections(runs: Sequence[PageRun], at: Headline) -> list[Section]:
+def page_sections(gathered: Gathered, at: Headline) -> list[Section]:
     """The sections of the page in their order. A new one is a line here and a template that shows its content."""
+    runs = gathered.runs
     drawn, found, rows = figures(runs), entries(runs, at), table_rows(runs)
     curves = [figure for figure in drawn if not figure.name.startswith("training-")]
     training = [figure for figure in drawn if figure.name.startswith("training-")]
-    models = {"answers": answers(found, at), "entries": found}
+    models = {"answers": answers(found, at), "diagnoses": _diagnoses(runs)}
+    warned = (w for entry in found for row in entry.rows for number in row.numbers for w in number.warnings)
+    table = {"entries": found, "footnotes": _numbered(warned)}
     facts = {"facts": _facts(runs), "runs": [_settings(position, run) for position, run in enumerate(runs)]}
     sections = [
         Section("models", "In short", "models", models),
-        Section("table", "Numbers", "table", found),
+        Section("table", "Numbers", "table", table),
         *(Section(f"figure-{figure.name}", figure.nav, "figure", figure) for figure in curves),
         Section("distances", "Distances", "distances", distances(runs, at)),
         Section("images", "Images", "images", image_summaries(runs)),
@@ -95,7 +98,12 @@ def page_sections(runs: Sequence[PageRun], at: Headline) -> list[Section]:
         Section("versus", "Head to head", "versus", model_differences(runs, at)),
         Section("transfer", "Transfer", "transfer", transfer_tables(runs)),
         Section("training", "Training", "training", training),
-        Section("numbers", "All numbers", "numbers", {"rows": rows, "footnotes": _footnotes(rows)}),
+        Section(
+            "numbers",
+            "All numbers",
+            "numbers",
+            {"rows": rows, "footnotes": _numbered(w for row in rows for w in row.warnings)},
+        ),
         Section("words", "Words", "words", True),
         Section("settings", "Settings", "settings", facts),
     ]
@@ -106,7 +114,7 @@ def render(gathered: Gathered, errors: Sequence[str], *, title: str) -> str:
     """The page as text."""
     runs = gathered.runs
     at = headline(runs)
-    sections = page_sections(runs, at)
+    sections = page_sections(gathered, at)
     drawn = [one for section in sections for one in _figures_of(section)]
     data = {
         "title": title,
@@ -173,10 +181,18 @@ def _lead(runs: Sequence[PageRun]) -> str:
     return " · ".join(parts)
 
 
-def _footnotes(rows: Sequence[TableRow]) -> dict[str, int]:
-    """Every warning of an evaluation once, numbered as the table refers to it."""
-    warnings = dict.fromkeys(warning for row in rows for warning in row.warnings)
-    return {warning: number for number, warning in enumerate(warnings, start=1)}
+def _numbered(warnings: Iterable[str]) -> dict[str, int]:
+    """Every warning once, numbered as a table refers to it."""
+    return {warning: number for number, warning in enumerate(dict.fromkeys(warnings), start=1)}
+
+
+def _diagnoses(runs: Sequence[PageRun]) -> dict[str, str]:
+    """What explains low numbers, each once, with the models that it is about; what is about few comes first."""
+    found: dict[str, list[str]] = {}
+    for run in runs:
+        for line in run.diagnosis:
+            found.setdefault(line, []).append(run.label)
+    return {line: "; ".join(found[line]) for line in sorted(found, key=lambda line: len(found[line]))}
 
 
 def _script_hash(script: str) -> str:
