@@ -46,7 +46,9 @@ def _check_attacked(arrays: Row, attack: Record) -> None:
     before, after = arrays["before"], arrays["after"]
     _check_images(before)
     if before.shape != after.shape:
-        raise ValueError(f"its images must have one shape before and after, got {before.shape} and {after.shape}")
+        raise ValueError(
+            f"its images must be uint8 and of one shape before and after, got {before.shape}, {after.shape}"
+        )
     _check_columns(arrays, _ATTACKED, len(before))
     if not ((after >= 0) & (after <= 1)).all():
         raise ValueError("its attacked images must be in [0, 1]")
