@@ -97,7 +97,7 @@ def distances(runs: Sequence[PageRun], at: Headline) -> Distances | None:
     tables = [table for data in _data(runs) if (table := _corruption_table(runs, data, at)) is not None]
     if len(_data(runs)) == 1:
         # Only where there are several is it worth a word which data these are.
-        strips, tables = ([replace(one, data="") for one in found] for found in (strips, tables))
+        strips, tables = [replace(one, data="") for one in strips], [replace(one, data="") for one in tables]
     return Distances(tuple(strips), tuple(tables)) if strips or tables else None
 
 

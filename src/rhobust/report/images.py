@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -141,7 +142,8 @@ def _radius_bins(record: PageRecord, end: float) -> list[Bin]:
     rows = record.record.rows
     radii = [row["radius"] for row in rows if outcome(row) == "right"]
     counts, edges = np.histogram(radii, bins=BINS, range=(0.0, end))
-    return [Bin(*map(float, edges[i : i + 2]), count / len(rows)) for i, count in enumerate(counts.tolist())]
+    sides = pairwise(edges.tolist())
+    return [Bin(low, high, count / len(rows)) for (low, high), count in zip(sides, counts.tolist(), strict=True)]
 
 
 def _probability_bins(record: PageRecord) -> list[Bin]:
@@ -151,8 +153,8 @@ def _probability_bins(record: PageRecord) -> list[Bin]:
     wrong = [bound for bound, row in zip(bounds, rows, strict=True) if row.get("selected") != row["label"]]
     (counts, edges), (lighter, _) = (np.histogram(found, bins=BINS, range=(0.0, 1.0)) for found in (bounds, wrong))
     return [
-        Bin(*map(float, edges[i : i + 2]), count / len(rows), below / len(rows))
-        for i, (count, below) in enumerate(zip(counts.tolist(), lighter.tolist(), strict=True))
+        Bin(low, high, count / len(rows), below / len(rows))
+        for (low, high), count, below in zip(pairwise(edges.tolist()), counts.tolist(), lighter.tolist(), strict=True)
     ]
 
 

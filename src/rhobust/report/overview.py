@@ -212,21 +212,18 @@ def _below(run: PageRun) -> str:
 
 def _row(position: int, subject: Subject, at: Headline, *, name_data: bool) -> ClassifierRow:
     attack, certificate = subject.strongest(at.radius), subject.certificate
-    numbers = [
-        _clean_base(subject) if subject.sigma is None else _clean_smoothed(subject),
-        _robust(subject, at, attack),
-        _certified(subject, at),
-        _shifted(subject, at),
-    ]
-    kinds = {one.record.settings.get("dtype") for one in numbers if one.record is not None}
+    clean = _clean_base(subject) if subject.sigma is None else _clean_smoothed(subject)
+    robust, certified, shift = _robust(subject, at, attack), _certified(subject, at), _shifted(subject, at)
+    kinds = {n.record.settings.get("dtype") for n in (clean, robust, certified, shift) if n.record is not None}
     if len(kinds - {None}) > 1:
         # Another arithmetic is, strictly, another classifier.
-        numbers = [_with_arithmetic(one) for one in numbers]
+        clean, robust, certified, shift = map(_with_arithmetic, (clean, robust, certified, shift))
     who = f"{subject.who}, on {subject.data}" if name_data else subject.who
     proved = guarantee(subject.run, certificate, *subject.shift, radius=at.radius, eps=at.eps)
     if subject.sigma is None:
         proved = Guarantee("Nothing is guaranteed without smoothing.")
-    return ClassifierRow(position, subject.run.label, who, subject.sigma is not None, *numbers, proved, attack)
+    smoothed = subject.sigma is not None
+    return ClassifierRow(position, subject.run.label, who, smoothed, clean, robust, certified, shift, proved, attack)
 
 
 def _with_arithmetic(one: KeyNumber) -> KeyNumber:
