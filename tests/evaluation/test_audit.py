@@ -80,6 +80,20 @@ def test_what_was_recorded_is_confirmed(folder, way):
     assert audit(record_of(folder, way), share=0.0)["redrawn"] == 0
 
 
+def test_a_record_from_before_runner_up_classes_were_kept_is_confirmed(folder, tampered):
+    def older(lines):
+        for row in lines[1:-1]:
+            del row["runner_up"], row["runner_up_votes"]
+
+    assert audit(tampered("cohen", older))["problems"] == []
+
+    def impossible(lines):
+        lines[1]["runner_up_votes"] = 1 + lines[1]["n"] - lines[1]["count"]
+
+    [problem] = audit(tampered("cohen", impossible), share=0.0)["problems"]
+    assert "impossible votes of the runner-up class" in problem
+
+
 def test_a_compressed_record_is_confirmed_and_a_renamed_one_is_not(folder, tmp_path):
     given = compress(record_of(folder, "grid"), tmp_path)
     assert audit(given, share=0.0)["problems"] == []

@@ -10,6 +10,7 @@ from scipy import special
 
 from rhobust.measurements import robust_curve
 from rhobust.measurements.certified import certified_summary
+from rhobust.measurements.corruptions import corruption_summary
 from rhobust.measurements.proved import measured_summary, shift_summary, worst_case_summary
 from rhobust.proofs.procedures import Fixed, Sequential, corrected_plan
 from rhobust.records import RecordWriter, end_line, read_record
@@ -114,7 +115,9 @@ def write_pictures(attack: Path, *, channels: int = 1, side: int = 8) -> Path:
     return path
 
 
-def write_certificate(folder: Path, radii: np.ndarray, *, sigma: float, way: str = "cohen", n: int = 10_000) -> Path:
+def write_certificate(
+    folder: Path, radii: np.ndarray, *, sigma: float, way: str = "cohen", n: int = 10_000, **extra: Any
+) -> Path:
     """Certificates with the smallest radii of these or more that counts prove, at most what n votes for one class do.
 
     A radius of 0 or less is an abstention. Of a grid the radii are rounded down to its own.
@@ -122,7 +125,7 @@ def write_certificate(folder: Path, radii: np.ndarray, *, sigma: float, way: str
     settings = {"sigma": sigma, "n0": 100, "n": n, "alpha": 0.001, "seed": 0, "noise": "grid", "dtype": "float32"}
     settings |= {"data": "digits", "split": "test", "data_fingerprint": "f00d", "model_hash": "beef", "radii": RADII}
     settings |= {"dimension": 64, "num_classes": 10, "compiled": False, "device": "cpu", "limit": None, "stride": 1}
-    writer = RecordWriter(folder, "certify", way, settings | {"way": way})
+    writer = RecordWriter(folder, "certify", way, settings | {"way": way} | extra)
     procedure = Fixed(n=n) if way == "cohen" else Sequential(tuple(RADII), n=n)
     plan = corrected_plan(procedure, sigma=sigma, noise="grid", dimension=64, alpha=0.001)
     counted = (_fixed_counts if way == "cohen" else _sequential_counts)(plan, radii, sigma, n)
@@ -137,12 +140,50 @@ def write_certificate(folder: Path, radii: np.ndarray, *, sigma: float, way: str
             "p_lower": float(claims.p_lower[0]),
             "selected": i % 10,
             "top": 100,
+            "runner_up": (i + 1) % 10,
+            "runner_up_votes": (draws - count) // 2,
             **({} if way == "cohen" else {"evidence": evidence}),
         }
         for i, (count, draws, evidence) in enumerate(counted)
         for claims in [plan.claims(np.array([count]), np.array([draws]), np.array([len(evidence)]))]
     )
     writer.finish(certified_summary(writer.rows, writer.settings) | {"seconds": 40.0})
+    return writer.path
+
+
+def write_certified_images(certificate: Path, *, channels: int = 1, side: int = 8, kept: int = 12) -> Path:
+    """Images of the first certificates, as certify keeps them."""
+    rng = np.random.default_rng(1)
+    path = certificate.with_suffix(".npz")
+    image = rng.integers(0, 256, (kept, channels, side, side), dtype=np.uint8)
+    np.savez_compressed(path, index=np.arange(kept), image=image, classes=np.array([f"<{i}>" for i in range(10)]))
+    return path
+
+
+def write_corruptions(folder: Path, *, sigma: float | None = 0.25, scale: float = 1.0, side: int = 8) -> Path:
+    """JPEG and fog at two severities, of 20 images, with the pictures of one."""
+    cells = [("jpeg", 1), ("jpeg", 3), ("fog", 1), ("fog", 3)]
+    settings = {"corruptions": ["jpeg", "fog"], "severities": [1, 3], "levels": [90, 50, 0.05, 0.3], "alpha": 0.001}
+    settings |= {"sigma": sigma, "draws": 20, "seed": 0, "noise": "grid", "data": "digits", "split": "test"}
+    writer = RecordWriter(folder, "corruptions", "", settings | {"data_fingerprint": "f00d", "model_hash": "beef"})
+    rows = []
+    for index in range(20):
+        for place, (name, severity) in enumerate([("none", 0), *cells]):
+            row = {"index": index, "label": index % 10, "corruption": name, "severity": severity}
+            row |= {"distance": scale * place * (0.02 + 0.001 * index), "prediction": index % 10}
+            rows.append(row | ({} if sigma is None else {"errors": place, "draws": 20}))
+    writer.append(rows)
+    writer.finish(corruption_summary(writer.rows, writer.settings, 64) | {"warnings": [], "seconds": 1.0})
+    rng = np.random.default_rng(2)
+    np.savez_compressed(
+        writer.path.with_suffix(".npz"),
+        index=np.array([3]),
+        before=rng.integers(0, 256, (1, 1, side, side), dtype=np.uint8),
+        corruption=np.array([name for name, _ in cells]),
+        severity=np.array([severity for _, severity in cells]),
+        after=rng.integers(0, 256, (4, 1, side, side), dtype=np.uint8),
+        classes=np.array([f"<{i}>" for i in range(10)]),
+    )
     return writer.path
 
 

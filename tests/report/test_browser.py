@@ -17,7 +17,7 @@ from selenium.webdriver.chrome.webdriver import WebDriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 
-from report.folders import write_losses, write_run, write_transfer
+from report.folders import write_certified_images, write_corruptions, write_losses, write_run, write_transfer
 from rhobust.formatting import format_percent
 from rhobust.records import read_record
 from rhobust.report import write_report
@@ -31,6 +31,8 @@ pytestmark = pytest.mark.skipif(
 )
 
 DESKTOP, PHONE = (1280, 900), (390, 844)
+AXE = Path(__file__).parents[2] / ".cache/node_modules/axe-core/axe.min.js"
+"""The accessibility checker; CONTRIBUTING.md says how to fetch it."""
 
 
 @pytest.fixture(scope="module")
@@ -42,9 +44,13 @@ def folder(tmp_path_factory) -> Path:
         sigma = None if name == "erm" else 0.25
         warnings = ("zero gradients on 3 examples",) if name == "gaussian" else ()
         run = write_run(folder / name, name=name, kind=name, sigma=sigma, strength=strength, warnings=warnings)
+        for certificate in run.glob("certify-cohen-*.jsonl"):
+            write_certified_images(certificate)
         write_transfer(run, name, {other: np.linspace(0, 1, 20) for other in names})
     write_losses(folder / "nal")
-    (cut,) = (folder / "gaussian").glob("certify-cohen-*")
+    write_corruptions(folder / "nal")
+    (folder / "erm" / "diagnosis.json").write_text('{"findings": [{"text": "Not trained for noise.", "remedy": ""}]}')
+    (cut,) = (folder / "gaussian").glob("certify-cohen-*.jsonl")
     cut.write_bytes(cut.read_bytes()[:-9])
     write_report([*(folder / name for name in names), folder / "gone"], folder / "report.html", title="A page")
     return folder
@@ -146,9 +152,12 @@ def test_headings_sort_by_value_and_back(page):
         assert order == sorted(order)[::expected]
         assert len(set(order)) > 10
     assert only(page, "#numbers th:nth-child(5)").get_attribute("aria-sort") == "descending"
-    press(page, ".models th:nth-child(3) button")
-    clean = [float(text.rstrip("%")) for text in texts(page, ".models td:nth-child(3) .big")]
+    press(page, ".models th:nth-child(2) button")
+    clean = [float(text.rstrip("%")) for text in texts(page, ".models tbody tr:first-child td:nth-child(2) .big")]
     assert clean == sorted(clean)
+    # The rows of a model stay together.
+    assert texts(page, ".models tbody tr:first-child .name") != []
+    assert len(shown(page, ".models tbody")) == 3
 
 
 def test_the_filter_keeps_rows_with_every_word(page):
@@ -322,7 +331,7 @@ def test_print_shows_everything_on_white(page):
 
 def test_what_is_missing_is_said_at_the_top(page, folder):
     assert f"{folder / 'gone'} is left out" in only(page, ".missing-runs").text
-    assert "unfinished: 200 examples so far" in texts(page, ".models tbody tr:not(.base)")[1]
+    assert "unfinished: 200 examples so far" in only(page, "#table .footnotes").text
 
 
 def test_without_a_script_the_numbers_are_there(browser, folder):
@@ -334,3 +343,62 @@ def test_without_a_script_the_numbers_are_there(browser, folder):
         assert not shown(browser, ".needs-script")
     finally:
         browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+
+
+def test_a_gallery_is_sorted_and_folds(page):
+    first = page.find_element(By.CSS_SELECTOR, "#images details.certified")
+    assert first.get_attribute("open") is None
+    into_view(page, first.find_element(By.TAG_NAME, "summary")).click()
+    radii = "return [...arguments[0].querySelectorAll('li')].map((item) => Number(item.dataset.radius))"
+    assert page.execute_script(radii, first) == sorted(page.execute_script(radii, first))
+    choice = first.find_element(By.CSS_SELECTOR, "select")
+    choice.send_keys("radius, largest")
+    found = page.execute_script(radii, first)
+    assert found == sorted(found, reverse=True)
+    assert len(set(found)) > 3
+
+
+def test_the_menu_stays_in_sight_and_marks_the_section(page):
+    for size in (DESKTOP, PHONE):
+        resize(page, size)
+        into_view(page, page.find_element(By.CSS_SELECTOR, "#figure-shift h2"))
+        page.execute_script("document.querySelector('#figure-shift').scrollIntoView()")
+        top = page.execute_script("return document.querySelector('nav').getBoundingClientRect().top")
+        assert top == 0
+        wait_for(lambda: texts(page, "nav a[aria-current]") == ["Shift"])
+        heading = page.execute_script("return document.querySelector('#figure-shift h2').getBoundingClientRect().top")
+        assert heading >= page.execute_script("return document.querySelector('nav').getBoundingClientRect().bottom")
+
+
+def test_a_wide_table_shows_that_it_scrolls_and_galleries_are_folded_on_a_phone(page, folder):
+    assert all("more-right" not in box.get_attribute("class") for box in shown(page, "#versus .scroll"))
+    assert len(shown(page, "#examples details[open]")) == 2
+    resize(page, PHONE)
+    page.get((folder / "report.html").as_uri())
+    assert not shown(page, "#examples details[open]")
+    box = into_view(page, shown(page, "#versus .scroll")[0])
+    wait_for(lambda: "more-right" in box.get_attribute("class"))
+    assert "scrolls sideways" in texts(page, "#versus .sideways")[0]
+    page.execute_script("arguments[0].scrollLeft = 10000", box)
+    wait_for(lambda: "more-left" in box.get_attribute("class") and "more-right" not in box.get_attribute("class"))
+
+
+@pytest.mark.skipif(not AXE.exists(), reason="needs axe-core, see CONTRIBUTING.md")
+@pytest.mark.parametrize("size", [DESKTOP, PHONE])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_serious(page, folder, size, scheme):
+    resize(page, size)
+    prefer(page, scheme)
+    page.get((folder / "report.html").as_uri())
+    page.execute_script("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+    # The page's own policy lets no other script in: the driver brings it.
+    page.execute_script(AXE.read_text(encoding="utf-8"))
+    page.set_script_timeout(60)
+    found = page.execute_async_script("axe.run({resultTypes: ['violations']}).then(arguments[0])")
+    assert found["testEngine"]["version"] == "4.14.0"
+    serious = [
+        (one["id"], one["help"], [node["html"][:160] for node in one["nodes"][:3]])
+        for one in found["violations"]
+        if one["impact"] in ("serious", "critical")
+    ]
+    assert serious == []

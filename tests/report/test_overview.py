@@ -8,9 +8,10 @@ import pytest
 
 from report.folders import change_summary, write_attack, write_certificate, write_run
 from rhobust.records import RecordWriter
+from rhobust.report.answers import BASE_NETWORKS, answers
 from rhobust.report.gather import gather
 from rhobust.report.labels import method_name, unbroken
-from rhobust.report.overview import entry, headline
+from rhobust.report.overview import entries, headline, subjects
 from rhobust.report.page import render
 
 
@@ -24,7 +25,7 @@ def test_a_model_is_quoted_where_it_has_something_proved(tmp_path):
     [found] = gather([run]).runs
     at = headline([found])
     assert at.radius == 0.25, "the smallest at which it was attacked"
-    sentence = entry(0, found, at).guarantee
+    sentence = entries([found], at)[0].rows[0].guarantee
     # 150 of 200 less the three that may be false.
     assert (sentence.number, sentence.proved) == ("73.5%", True)
     assert "of L2 length up to 0.1 (confidence 99.9%)" in sentence.rest
@@ -80,10 +81,10 @@ def test_a_name_with_a_hash_gives_way_to_the_method(tmp_path):
     assert labels == [f"{nal}, 0123abcd", "Gaussian, σ 0.5", "nal-best-20261115", f"{nal}, 89abcdef"]
     [alone] = gather([first]).runs
     at = headline([alone])
-    shown = entry(0, alone, at)
+    shown = entries([alone], at)[0]
     assert (shown.label, shown.method) == (nal, "nal-digits-cnn-small-0123abcd")
     [named] = gather([chosen]).runs
-    assert (entry(0, named, at).label, entry(0, named, at).method) == ("nal-best-20261115", nal)
+    assert (entries([named], at)[0].label, entries([named], at)[0].method) == ("nal-best-20261115", nal)
 
 
 def test_models_of_the_same_method_are_told_apart_by_what_differs(tmp_path):
@@ -141,19 +142,19 @@ def test_clean_accuracy_is_that_over_the_most_images(tmp_path):
     few = write_attack(run, "autoattack", np.full(50, 0.1), scored="smoothed", sigma=0.25)
     assert few.name < next(run.glob("attack-eot-*")).name, "it is read first"
     [found] = gather([run]).runs
-    clean = entry(0, found, headline([found])).numbers[0]
+    clean = entries([found], headline([found]))[0].rows[0].clean
     assert "n\u00a0=\u00a0200" in clean.detail[1]
 
 
 def test_the_base_network_has_a_row_of_its_own_and_numbers_are_never_mixed(tmp_path):
     run = write_run(tmp_path / "run")
     [found] = gather([run]).runs
-    shown = entry(0, found, headline([found]))
-    assert shown.base[0].detail[0] == "base network"
-    assert shown.base[1].detail[0].startswith("PGD")
-    assert shown.base[2].number is None
-    assert "smoothed" in shown.numbers[0].detail[0]
-    assert not shown.numbers[1].detail[0].startswith("PGD")
+    smoothed, base = entries([found], headline([found]))[0].rows
+    assert base.clean.detail[0] == "base network"
+    assert base.robust.detail[0].startswith("PGD")
+    assert base.certified.number is None
+    assert "smoothed" in smoothed.clean.detail[0]
+    assert not smoothed.robust.detail[0].startswith("PGD")
     page = render(gather([run]), (), title="One model")
     assert page.count('<tr class="base"') == 1
 
@@ -164,10 +165,10 @@ def test_a_smoothed_classifier_that_was_not_attacked_borrows_no_number_of_its_ba
         path.unlink()
     write_attack(run, "pgd", np.full(80, 0.6), scored="base", sigma=None)
     [found] = gather([run]).runs
-    shown = entry(0, found, headline([found]))
-    assert shown.numbers[1].number is None
-    assert shown.numbers[1].detail == ("not attacked",)
-    assert shown.base[1].number is not None
+    smoothed, base = entries([found], headline([found]))[0].rows
+    assert smoothed.robust.number is None
+    assert smoothed.robust.detail == ("not attacked",)
+    assert base.robust.number is not None
 
 
 def test_a_diagnosis_is_shown_as_text(tmp_path):
@@ -179,3 +180,81 @@ def test_a_diagnosis_is_shown_as_text(tmp_path):
     for damaged in ("[]", "{", '{"findings": 3}'):
         (run / "diagnosis.json").write_text(damaged)
         assert "Diagnosis." not in render(gather([run]), (), title="One model")
+
+
+def test_noise_levels_and_data_sets_are_never_mixed_in_a_row(tmp_path):
+    run = write_run(tmp_path / "run")
+    write_certificate(run, np.linspace(0.0, 1.0, 50), sigma=0.5)
+    write_certificate(run, np.linspace(0.0, 0.4, 30), sigma=0.25, data="photos", data_fingerprint="beef")
+    [found] = gather([run]).runs
+    rows = {row.who: row for row in entries([found], headline([found]))[0].rows}
+    assert list(rows) == [
+        "smoothed, σ 0.25, on digits",
+        "smoothed, σ 0.5, on digits",
+        "base network, on digits",
+        "smoothed, σ 0.25, on photos",
+    ]
+    assert [row.certified.number and row.certified.number.n for row in rows.values()] == [200, 50, None, 30]
+    # What was attacked with one noise level says nothing about another one, nor about other images.
+    attacked = [row.robust.number is not None for row in rows.values()]
+    assert attacked == [True, False, True, False]
+
+
+def test_different_images_under_one_name_are_told_apart(tmp_path):
+    run = write_run(tmp_path / "run")
+    write_certificate(run, np.linspace(0.0, 0.4, 30), sigma=0.25, data_fingerprint="0123456789")
+    [found] = gather([run]).runs
+    assert len({subject.data for subject in subjects(found)}) == 2
+
+
+def test_the_arithmetic_is_named_where_a_row_has_several(tmp_path):
+    run = write_run(tmp_path / "run")
+    [found] = gather([run]).runs
+    shown = entries([found], headline([found]))[0].rows[0]
+    assert not any("float32" in line for number in shown.numbers for line in number.detail)
+    write_attack(run, "eot", np.full(300, 0.1), scored="smoothed", sigma=0.25, dtype="bfloat16")
+    [found] = gather([run]).runs
+    shown = entries([found], headline([found]))[0].rows[0]
+    assert "in bfloat16" in shown.robust.detail
+    assert "in float32" in shown.certified.detail
+
+
+def test_three_questions_are_answered_and_every_sentence_is_told_once(tmp_path):
+    runs = [write_run(tmp_path / name, name=name, strength=strength) for name, strength in (("a", 0.5), ("b", 0.7))]
+    found = gather(runs)
+    at = headline(found.runs)
+    accurate, proved, attacked = answers(entries(found.runs, at), at)
+    assert [(line.label, line.who) for line in accurate.parts[0].lines] == [
+        (name, who) for name in "ab" for who in ("smoothed, σ 0.25", "base network")
+    ]
+    assert [line.label for line in proved.parts[0].lines] == ["a", "b"]
+    assert proved.parts[0].text.startswith("Right at least this often under every distribution of 8-bit images")
+    assert proved.parts[-1].text == BASE_NETWORKS
+    for line in attacked.parts[0].lines:
+        assert re.fullmatch(r"[\d.]+% → [\d.]+%", line.shown)
+    page = render(found, (), title="Two models")
+    for part in (*accurate.parts, *proved.parts, *attacked.parts):
+        assert page.count(part.text) == 1
+
+
+def test_a_model_without_a_certificate_is_named_and_warnings_are_told_once(tmp_path):
+    runs = [write_run(tmp_path / name, name=name, warnings=("zero gradients",)) for name in ("a", "b")]
+    for path in [*runs[1].glob("certify-*")]:
+        path.unlink()
+    found = gather(runs)
+    at = headline(found.runs)
+    _, proved, attacked = answers(entries(found.runs, at), at)
+    assert proved.parts[1].text == (
+        "b, smoothed, σ 0.25: nothing is guaranteed yet: no finished certificate is in this folder."
+    )
+    assert attacked.parts[0].warnings == ("zero gradients",)
+    assert not any(line.warnings for line in attacked.parts[0].lines)
+
+
+def test_the_same_diagnosis_of_several_models_is_told_once(tmp_path):
+    runs = [write_run(tmp_path / name, name=name) for name in ("a", "b")]
+    for run in runs:
+        (run / "diagnosis.json").write_text(json.dumps({"findings": [{"text": "Few samples.", "remedy": ""}]}))
+    page = render(gather(runs), (), title="Two models")
+    assert page.count("Few samples.") == 1
+    assert "<strong>Diagnosis of a; b.</strong> Few samples." in page

@@ -156,7 +156,9 @@ def test_certified_accuracy_is_never_rounded_up(tmp_path):
     assert "Certified radius 0.25 89.9% proved" in text_of(page)
     (shift,) = run.glob("certify-shift-*")
     shift.unlink()
-    assert "At least 89.4% of these 999 test inputs" in text_of(page_of(tmp_path, run))
+    text = text_of(page_of(tmp_path, run))
+    assert "At least this share of these 999 test inputs are classified right by the smoothed classifier" in text
+    assert "smoothed, σ\u00a00.25 ≥ 89.4%" in text
 
 
 def test_every_curve_read_out_stays_on_its_side(tmp_path, run):
@@ -196,7 +198,8 @@ def test_the_page_asks_nothing_of_the_network(tmp_path, run):
     page = page_of(tmp_path, run)
     assert not re.search(r"https?://|//cdn|@import|\burl\(|\bimport\(|<link|<iframe|\bfetch\(", page)
     assert {source.partition(",")[0] for source in re.findall(r'\ssrc\s*=\s*"([^"]*)', page)} == {
-        "data:image/png;base64"
+        "data:image/png;base64",
+        "data:image/webp;base64",
     }
     assert all(target.startswith("#") for target in re.findall(r'\shref="([^"]*)"', page))
     assert "default-src 'none'" in page
@@ -237,8 +240,8 @@ def test_equal_names_are_told_apart(tmp_path, run):
 
 def test_an_unsmoothed_model_is_guaranteed_nothing(tmp_path):
     page = page_of(tmp_path, write_run(tmp_path / "erm", kind="erm", sigma=None))
-    assert "Nothing is guaranteed: this network is not smoothed" in text_of(page)
-    assert "Guaranteed." not in text_of(page)
+    assert "Of a network without smoothing nothing is guaranteed" in text_of(page)
+    assert "Right at least" not in text_of(page)
 
 
 def test_the_sentence_quotes_the_shift_certificate_rounded_down(tmp_path, run):
@@ -246,7 +249,8 @@ def test_the_sentence_quotes_the_shift_certificate_rounded_down(tmp_path, run):
     quoted = next(point for point in curve if point["eps"] == 0.1)
     down = np.floor(quoted["certified_accuracy"] * 1000) / 10
     text = text_of(page_of(tmp_path, run))
-    assert f"Guaranteed. Right at least {down:.1f}% of the time under every distribution of 8-bit images" in text
+    assert "Right at least this often under every distribution of 8-bit images" in text
+    assert f"smoothed, σ\u00a00.25 ≥ {down:.1f}%" in text
     assert "within W2 distance 0.1 of the data’s, with one noisy prediction (confidence 99.9%)." in text
 
 

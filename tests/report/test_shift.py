@@ -10,7 +10,7 @@ from report.folders import EPS, change_summary, write_losses, write_run, write_s
 from rhobust.measurements import WORST_CERTIFIED, WORST_LOWER
 from rhobust.report.figures import figures
 from rhobust.report.gather import gather
-from rhobust.report.overview import entry, headline
+from rhobust.report.overview import entries, headline
 from rhobust.report.runs import PageRun
 from rhobust.report.tables import table_rows
 
@@ -27,7 +27,7 @@ def only_run(folder) -> PageRun:
 
 def guarantee_of(folder) -> str:
     run = only_run(folder)
-    found = entry(0, run, headline([run])).guarantee
+    found = entries([run], headline([run]))[0].rows[0].guarantee
     return f"{found.lead}{found.number}{found.rest}"
 
 

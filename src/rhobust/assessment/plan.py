@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from rhobust.attacks import EOT, PGD
 from rhobust.certificates import Smoothing, native_dtype, noise_kind
-from rhobust.data import CORRUPTIONS
+from rhobust.data import CORRUPTIONS, SEVERITIES
 from rhobust.evaluation import Attack, Certify, CertifyShift, Corruptions, Evaluation, Target
 from rhobust.files import read_json, write_json
 
@@ -71,14 +71,13 @@ def plan(target: Target, effort: Effort, seconds: float, seed: int) -> list[Eval
     )
     certified = images(0.35, n + 100, 200 if quick else 1_000, least=20)
     shifted = images(0.1, draws, 2_000 if quick else 10_000, least=100)
-    severities = (1, 3, 5) if quick else (1, 2, 3, 4, 5)
     votes = 5 if quick else draws
-    corrupted = images(0.15, len(CORRUPTIONS) * len(severities) * (votes + 1), 200 if quick else 1_000, least=20)
+    corrupted = images(0.15, len(CORRUPTIONS) * len(SEVERITIES) * (votes + 1), 200 if quick else 1_000, least=20)
     some: dict[str, Any] = {"stride": None, "seed": seed}
     return [
         Attack(attack=pgd, radii=attacked, limit=base, probe=not quick, **some),
         Attack(attack=eot, radii=attacked, limit=smoothed, probe=not quick, **some),
         Certify(radii=radii, n=n, procedure="fixed" if quick else "sequential", limit=certified, **some),
         CertifyShift(eps=eps, draws=draws, limit=shifted, seed=seed),
-        Corruptions(severities=severities, draws=votes, limit=corrupted, seed=seed),
+        Corruptions(draws=votes, limit=corrupted, seed=seed),
     ]

@@ -152,6 +152,14 @@ class InputState:
         """Votes for the chosen class."""
         return 0 if self.votes is None else int(self.votes[self.chosen])
 
+    @property
+    def runner_up(self) -> tuple[int, int]:
+        """The class with the most votes besides the chosen one, and its votes."""
+        assert self.votes is not None
+        others = self.votes.copy()
+        others[self.chosen] = -1
+        return int(others.argmax()), int(others.max())
+
     def at_look(self) -> bool:
         """Add the waiting votes up to the next look, and say whether it is reached."""
         while self.waiting and self.known < self.wanted:

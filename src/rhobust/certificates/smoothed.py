@@ -63,6 +63,10 @@ class Certificate:
     """The selected class, certified or not."""
     top: int = field(repr=False)
     """Its votes in the selection stage."""
+    runner_up: int = field(repr=False)
+    """The class with the most votes of the counting stage besides the selected one."""
+    runner_up_votes: int = field(repr=False)
+    """Its votes in the counting stage; they prove nothing, since the class was chosen by them."""
     evidence: tuple[tuple[int, int], ...] = field(repr=False)
     """Sequential test: for each proved radius, the samples and the votes that proved it."""
 
@@ -136,6 +140,8 @@ def _certificates(
             compiled=smoothing.compiled,
             selected=state.chosen,
             top=state.top,
+            runner_up=state.runner_up[0],
+            runner_up_votes=state.runner_up[1],
             evidence=tuple(state.evidence),
         )
 

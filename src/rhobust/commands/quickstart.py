@@ -6,7 +6,7 @@ from typing import Any
 
 from rhobust.attacks import EOT, PGD, AnyAttack
 from rhobust.commands.options import Writing, WritingOptions, print_table, record_document
-from rhobust.evaluation import Attack, Certify, CertifyShift, Evaluation, Target
+from rhobust.evaluation import Attack, Certify, CertifyShift, Corruptions, Evaluation, Target
 from rhobust.evaluation import run as evaluate
 from rhobust.files import check_folder
 from rhobust.formatting import format_number
@@ -62,6 +62,7 @@ class Quickstart:
             *(Attack(attack=attack, radii=RADII, **sample) for attack in ATTACKS),
             Certify(procedure="fixed", radii=RADII, n=self.n, **sample),
             CertifyShift(eps=EPS, draws=50, seed=self.seed),
+            Corruptions(draws=5, limit=min(100, self.limit), seed=self.seed),
         ]
 
     def run(self) -> dict[str, Any]:
@@ -83,7 +84,7 @@ class Quickstart:
     def show(self, result: dict[str, Any]) -> None:
         rows = []
         for method, run in zip(METHODS, result["runs"], strict=True):
-            pgd, eot, certify, shift = (record["summary"] for record in run["records"])
+            pgd, eot, certify, shift, _ = (record["summary"] for record in run["records"])
             rows.append(
                 [
                     kind_of(type(method)),

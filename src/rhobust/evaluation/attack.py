@@ -1,6 +1,5 @@
 """Attack a test set over radii: upper bounds on robust accuracy, and how far they can be trusted."""
 
-import io
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,9 +13,9 @@ from rhobust.attacks import EOT, AnyAttack, PaperPGD
 from rhobust.data import check_labels, to_unit
 from rhobust.evaluation.base import Evaluation
 from rhobust.evaluation.diagnostics import Attacked, diagnose, first_broken, spread
+from rhobust.evaluation.pictures import write_pictures
 from rhobust.evaluation.sweep import BLOCKS, Predictor, PredictorName, Sweep, norm_of
 from rhobust.evaluation.target import Target
-from rhobust.files import write_whole
 from rhobust.measurements import VOTE_LEVEL, contradictions, robust_curve, stronger_attacks, unresolved
 from rhobust.measurements.comparison import RADII
 from rhobust.models.inference import frozen, output_width
@@ -164,10 +163,7 @@ class Attack(Evaluation):
         arrays: dict[str, Any] = {key: np.array([row[key] for row, _ in broken]) for key in broken[0][0]}
         arrays["before"] = data.images[arrays["index"].tolist()].numpy()
         arrays["after"] = np.stack([point.cpu().numpy() for _, point in broken])
-        arrays["classes"] = np.array(data.classes)
-        buffer = io.BytesIO()
-        np.savez_compressed(buffer, **arrays)
-        write_whole(path.with_suffix(".npz"), buffer.getvalue())
+        write_pictures(path, data, **arrays)
 
 
 def check_increasing(name: str, values: Sequence[float]) -> tuple[float, ...]:

@@ -27,7 +27,7 @@ from rhobust.evaluation.seen import as_evaluated, check_trained
 from rhobust.evaluation.shift import CertifyShift
 from rhobust.evaluation.target import Target
 from rhobust.measurements import READERS, measurements, same
-from rhobust.measurements.certified import certified_summary, unproved_rows
+from rhobust.measurements.certified import RUNNER_UP, certified_summary, unproved_rows
 from rhobust.measurements.shifts import prove
 from rhobust.progress import ProgressCallback, ProgressEvent, no_progress, progress_or_default
 from rhobust.records import (
@@ -330,7 +330,7 @@ def _shorter(value: Any, noise: NoiseKind) -> Any:
 def _otherwise(row: Row, again: Row) -> Iterator[str]:
     """What is not as a row says when it is sampled again."""
     for key, found in again.items():
-        if not same(row.get(key), found):
+        if not same(row.get(key), found) and (key in row or key not in RUNNER_UP):
             yield f"example {row['index']}: sampled again, its {key} is {found}, the record says {row.get(key)}"
 
 

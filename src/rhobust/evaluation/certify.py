@@ -21,13 +21,14 @@ from rhobust.certificates import (
 )
 from rhobust.evaluation.attack import check_increasing
 from rhobust.evaluation.base import Evaluation
+from rhobust.evaluation.pictures import keep_certified
 from rhobust.evaluation.target import Target
 from rhobust.formatting import format_duration
 from rhobust.measurements.certified import certified_summary
 from rhobust.measurements.comparison import RADII
 from rhobust.progress import ProgressCallback
 from rhobust.proofs.procedures import PROCEDURE_ON_DISK
-from rhobust.records import Row
+from rhobust.records import Record, Row
 from rhobust.settings import AUTO, check_level
 
 LONG = 60.0
@@ -142,6 +143,10 @@ class Certify(Evaluation):
         warnings = [*target.sigma_warnings(), *check_batch_independence(target.counter(self.smoothing(target)))]
         return {**certified_summary(rows, self.settings(target)), "warnings": warnings}
 
+    def compare(self, target: Target, record: Record) -> Row:
+        keep_certified(record.path, target.data, record.rows)
+        return {}
+
 
 def certificate_row(index: int, label: int, certificate: Certificate) -> Row:
     """What a record says of one example."""
@@ -155,6 +160,8 @@ def certificate_row(index: int, label: int, certificate: Certificate) -> Row:
         "p_lower": certificate.p_lower,
         "selected": certificate.selected,
         "top": certificate.top,
+        "runner_up": certificate.runner_up,
+        "runner_up_votes": certificate.runner_up_votes,
     }
     if certificate.procedure == "sequential":
         row["evidence"] = [list(step) for step in certificate.evidence]

@@ -15,13 +15,14 @@ from rhobust.certificates import (
 from rhobust.data import CORRUPTIONS, SEVERITIES, check_corruptions, corrupt, corruption_block, pair_distances, to_unit
 from rhobust.evaluation.attack import check_increasing
 from rhobust.evaluation.base import Evaluation
+from rhobust.evaluation.pictures import keep_corrupted
 from rhobust.evaluation.shift import check_target
 from rhobust.evaluation.sweep import Predictor
 from rhobust.evaluation.target import Target
 from rhobust.measurements.corruptions import CLEAN, corruption_summary
 from rhobust.noise import ExampleNoise
 from rhobust.progress import ProgressCallback
-from rhobust.records import Row
+from rhobust.records import Record, Row
 from rhobust.settings import AUTO, check_at_least, check_level
 
 
@@ -119,3 +120,7 @@ class Corruptions(Evaluation):
     def summarise(self, target: Target, rows: list[Row]) -> Row:
         found = corruption_summary(rows, self.settings(target), math.prod(target.data.shape))
         return {**found, "warnings": target.sigma_warnings()}
+
+    def compare(self, target: Target, record: Record) -> Row:
+        keep_corrupted(record.path, target.data, record.rows, self.cells, self.seed)
+        return {}

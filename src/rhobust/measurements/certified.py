@@ -16,6 +16,9 @@ from rhobust.records import Row
 OTHERS: dict[str, Callable[..., object]] = {"cohen": certified_radius, "lecuyer": lecuyer_radius, "li": li_radius}
 """Theorems that turn the same lower bound of a probability into a radius."""
 
+RUNNER_UP = ("runner_up", "runner_up_votes")
+"""Keys that rows of older versions lack: the class with the most votes besides the selected one, and its votes."""
+
 
 def unproved_rows(rows: Sequence[Row], settings: Mapping[str, Any]) -> Iterator[str]:
     """One line for each example whose counts do not prove its row, or cannot come from the record's procedure.
@@ -45,11 +48,14 @@ def unproved_rows(rows: Sequence[Row], settings: Mapping[str, Any]) -> Iterator[
         if row["index"] in seen:
             yield f"example {row['index']} occurs twice"
         seen.add(row["index"])
-        if 0 <= row["count"] <= row["n"] <= procedure.n and 0 <= row["top"] <= procedure.n0:
-            possible.append(row)
-        else:
+        if not (0 <= row["count"] <= row["n"] <= procedure.n and 0 <= row["top"] <= procedure.n0):
             counts = f"{row['count']} of {row['n']} and {row['top']} of {procedure.n0}"
             yield f"example {row['index']}: impossible counts, {counts}"
+        elif not 0 <= row.get("runner_up_votes", 0) <= row["n"] - row["count"]:
+            votes = f"{row['runner_up_votes']} besides {row['count']} of {row['n']}"
+            yield f"example {row['index']}: impossible votes of the runner-up class, {votes}"
+        else:
+            possible.append(row)
     top, count, n = (np.array([row[key] for row in possible], dtype=np.int64) for key in ("top", "count", "n"))
     evidence = [[(int(at), int(votes)) for at, votes in row.get("evidence", [])] for row in possible]
     reasons = plan.audit(top, count, n, evidence)

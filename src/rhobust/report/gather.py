@@ -8,8 +8,8 @@ from rhobust.files import read_json
 from rhobust.measurements import READERS, is_record, measurements, read_compared
 from rhobust.measurements.reader import check_written
 from rhobust.records import Record, Row, is_own, read_record, read_rows, record_paths
+from rhobust.report.kept import CHECKS, read_kept
 from rhobust.report.labels import with_names
-from rhobust.report.pictures import read_examples
 from rhobust.report.runs import PageRecord, PageRun
 
 ELSEWHERE = ("match", "curvature", "counterexample")
@@ -72,7 +72,7 @@ def _gather_run(folder: Path, taken: set[str], name: str | None) -> PageRun:
     notes: list[str] = []
     left_out: list[str] = []
     records: list[PageRecord] = []
-    examples: dict[str, Row] = {}
+    kept: dict[str, Row] = {}
     for path in sorted({*folder.glob("*.jsonl"), *record_paths(folder)} - {folder / "metrics.jsonl"}):
         try:
             record = _page_record(read_record(path))
@@ -86,9 +86,9 @@ def _gather_run(folder: Path, taken: set[str], name: str | None) -> PageRun:
             notes.append(f"{path.name} measures distances only, without a network: it is not shown.")
             continue
         records.append(record)
-        if record.kind == "attack" and (pictures := path.with_suffix(".npz")).exists():
+        if record.kind in CHECKS and (pictures := path.with_suffix(".npz")).exists():
             try:
-                examples[path.name] = read_examples(pictures, record.record)
+                kept[path.name] = read_kept(pictures, record.record)
             except (ValueError, OSError) as error:
                 left_out.append(f"{pictures.name} is damaged and left out: {error}")
     environment, epochs = _environment(folder, notes), _epochs(folder, config, notes)
@@ -103,7 +103,7 @@ def _gather_run(folder: Path, taken: set[str], name: str | None) -> PageRun:
         notes=(*left_out, *notes),
         left_out=tuple(left_out),
         diagnosis=diagnosis,
-        examples=examples,
+        kept=kept,
     )
 
 

@@ -1,12 +1,18 @@
-"""The top of the page: for each model what is guaranteed in one sentence, then its three main numbers."""
+"""The top of the page: every classifier in a row of its own, with what was measured and proved of it alone.
+
+A network on its own and its smoothed classifiers are different classifiers, and so are those of two noise levels or on
+two data sets: no row mixes their records.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from rhobust.formatting import format_confidence, format_distance, format_percent
-from rhobust.measurements import ALL_AT_ONCE, BASE, UNDER_NOISE, Measurement, Status, certified_but_misclassified
+from rhobust.formatting import format_confidence, format_setting
+from rhobust.measurements import BASE, UNDER_NOISE, Measurement, Status, certified_but_misclassified
+from rhobust.records import is_own
+from rhobust.report.guarantee import Guarantee, guarantee
 from rhobust.report.labels import method_name
-from rhobust.report.runs import COSTS, ONE, PageRecord, PageRun, ShiftCurve
+from rhobust.report.runs import ONE, PageRecord, PageRun, ShiftCurve
 from rhobust.report.tables import close_votes, shown_interval, shown_percent
 
 
@@ -21,25 +27,14 @@ class KeyNumber:
     status: Status | None
     detail: tuple[str, ...]
     """What was measured and on how much, one line each."""
-    warnings: tuple[str, ...] = ()
-    interval: bool = True
-    """Whether the bar shows the interval."""
-
-
-@dataclass(frozen=True)
-class Guarantee:
-    """What is guaranteed, in one sentence around one number."""
-
-    lead: str
-    number: str = ""
-    rest: str = ""
-    value: float = 0.0
+    record: PageRecord | None = None
+    """Where it is from."""
     warnings: tuple[str, ...] = ()
 
     @property
-    def proved(self) -> bool:
-        """Whether anything is guaranteed."""
-        return bool(self.number)
+    def interval(self) -> bool:
+        """Whether the bar shows the interval."""
+        return self.number is not None and self.number.low is not None and self.status != "proved"
 
 
 @dataclass(frozen=True)
@@ -51,24 +46,123 @@ class Headline:
 
 
 @dataclass(frozen=True)
+class ClassifierRow:
+    """What the top of the page says about one classifier on one data set."""
+
+    run: int
+    label: str
+    """The model's."""
+    who: str
+    """Which classifier: "base network" or "smoothed, σ 0.25", with the data where the page has several."""
+    smoothed: bool
+    clean: KeyNumber
+    robust: KeyNumber
+    certified: KeyNumber
+    shift: KeyNumber
+    guarantee: Guarantee
+    attack: PageRecord | None
+    """The strongest attack at the page's radius."""
+
+    @property
+    def numbers(self) -> tuple[KeyNumber, ...]:
+        """Its four numbers in the order of the columns."""
+        return self.clean, self.robust, self.certified, self.shift
+
+
+@dataclass(frozen=True)
 class ModelEntry:
     """What the top of the page says about one model."""
 
     run: int
     label: str
     method: str
-    guarantee: Guarantee
-    numbers: tuple[KeyNumber, ...]
-    """Clean, under attack, certified: of the smoothed classifier, or of the base network where there is no noise."""
-    base: tuple[KeyNumber, ...]
-    """The same of the base network, in a row of its own; empty where it is the only classifier or was not measured."""
+    rows: tuple[ClassifierRow, ...]
+    """The smoothed classifiers by noise level, then the base network, for each data set."""
     notes: tuple[str, ...]
     diagnosis: tuple[str, ...] = ()
     """What explains low numbers, one line each."""
 
 
-BASE_CERTIFIED = KeyNumber("Certified", None, "–", None, ("only a smoothed classifier is certified",))
-"""In the place of the base network's certificate."""
+@dataclass(frozen=True)
+class Subject:
+    """One classifier on one data set, and the records about it."""
+
+    run: PageRun
+    sigma: float | None
+    """None: the base network."""
+    data: str
+    records: tuple[PageRecord, ...]
+
+    def of(self, kind: str) -> list[PageRecord]:
+        """Its records of a kind."""
+        return [record for record in self.records if record.kind == kind]
+
+    @property
+    def who(self) -> str:
+        """Which classifier it is, in a few words."""
+        return "base network" if self.sigma is None else f"smoothed, σ {format_setting(self.sigma)}"
+
+    @property
+    def certificate(self) -> PageRecord | None:
+        """The certificate that is quoted: the one over the most examples, never the one with the best result."""
+        return max(self.of("certify"), key=lambda one: (one.n, one.most_samples), default=None)
+
+    @property
+    def shift(self) -> tuple[PageRecord | None, ShiftCurve | None]:
+        """The quoted W2 certificate of accuracy: about the population and one noisy prediction if there is one.
+
+        Of several it is the one over the most points, never the one with the best result.
+        """
+        found = [(record, s) for record in self.of("certify-shift") for s in record.shifts if s.cost == "w2"]
+        own = [(record, s) for record, s in found if not s.baseline]
+        return max(own, key=lambda one: (not one[1].sampled, one[1].classifier == ONE, one[0].n), default=(None, None))
+
+    def strongest(self, radius: float | None) -> PageRecord | None:
+        """The L2 attack with the lowest robust accuracy at a radius."""
+        found = [one for one in self.of("attack") if one.norm == "l2" and radius in one.accuracy]
+        return min(found, key=lambda attack: attack.accuracy[radius or 0.0].value, default=None)
+
+
+def subjects(run: PageRun) -> list[Subject]:
+    """The classifiers of a run that something is known of; for each data set the smoothed ones first."""
+    named = _data_names(run)
+    fallback = next(filter(None, named), str(run.config.get("data", "")))
+    found: dict[tuple[str, float], list[PageRecord]] = {}
+    base: dict[str, list[PageRecord]] = {}
+    for record, name in zip(run.records, named, strict=True):
+        data, sigma = name or fallback, record.settings.get("sigma")
+        if record.kind == "accuracy" or (record.kind == "attack" and record.predictor == "base"):
+            base.setdefault(data, []).append(record)
+        noisy = record.kind in ("accuracy", "certify", "certify-shift") or (record.kind == "attack" and record.majority)
+        if noisy and isinstance(sigma, int | float) and sigma > 0:
+            found.setdefault((data, sigma), []).append(record)
+    own = run.method.get("sigma")
+    if not found and isinstance(own, int | float) and own > 0:
+        found[fallback, own] = []
+    if not found and not base:
+        base[fallback] = []
+    order = dict.fromkeys([*(data for data, _ in found), *base])
+    return [
+        Subject(run, sigma, data, tuple(records))
+        for data in order
+        for sigma, records in [
+            *sorted((sigma, records) for (its, sigma), records in found.items() if its == data),
+            *([(None, base[data])] if data in base else []),
+        ]
+    ]
+
+
+def _data_names(run: PageRun) -> list[str]:
+    """The data of each record; different images under one name are told apart by their fingerprints."""
+    prints: dict[str, set[str]] = {}
+    for record in run.records:
+        prints.setdefault(record.data, set()).add(str(record.settings.get("data_fingerprint", "")))
+    return [
+        f"{record.data} {str(record.settings.get('data_fingerprint'))[:8]}"
+        if record.data and len(prints[record.data] - {""}) > 1
+        else record.data
+        for record in run.records
+    ]
 
 
 def headline(runs: Sequence[PageRun]) -> Headline:
@@ -88,65 +182,66 @@ def headline(runs: Sequence[PageRun]) -> Headline:
     radii = _best(set().union(*(own for _, own in known)), rank)
     if radii and any(listed) and rank(radii[0])[0] == 0:
         radii = radii[:1]
-    curves = [_curve(shift) for run in runs if (shift := quoted_shift(run)[1]) is not None]
+    found = [one.shift[1] for run in runs for one in subjects(run)]
+    curves = [shift.values for shift in found if shift is not None]
     budgets = {eps for curve in curves for eps in curve if eps > 0}
     eps = _best(budgets, lambda at: (sum(curve.get(at, 0.0) > 0 for curve in curves), sum(at in c for c in curves)))
     return Headline(_middle(radii), _middle(eps))
 
 
-def entry(position: int, run: PageRun, at: Headline) -> ModelEntry:
-    """The top of the page about one run, at the page's headline radius and eps.
+def entries(runs: Sequence[PageRun], at: Headline) -> list[ModelEntry]:
+    """What the top of the page says about each run, at the page's radius and eps."""
+    known = [subjects(run) for run in runs]
+    several = len({subject.data for own in known for subject in own}) > 1
+    found = []
+    for position, (run, own) in enumerate(zip(runs, known, strict=True)):
+        rows = tuple(_row(position, subject, at, name_data=several) for subject in own)
+        notes = (*_missing(own), *run.notes)
+        found.append(ModelEntry(position, run.label, _below(run), rows, notes, run.diagnosis))
+    return found
 
-    A run whose numbers contradict each other is guaranteed nothing, whatever its certificates say.
-    """
-    certificate, (shifted, shift) = quoted_certificate(run), quoted_shift(run)
-    smoothed = bool(run.sigmas)
-    clean = _clean_smoothed(run, certificate, shifted) if smoothed else _clean_base(run)
-    numbers = (clean, _robust(run, at, certificate, smoothed=smoothed), _certified(certificate, at))
-    base = (_clean_base(run), _robust(run, at, None, smoothed=False), BASE_CERTIFIED) if smoothed else ()
-    if all(number.number is None for number in base):
-        base = ()
-    if run.contradictions:
-        guarantee = Guarantee("Nothing is guaranteed: the numbers of this model contradict each other.")
-    else:
-        guarantee = _guarantee(run, certificate, shifted, shift, at)
-    notes = (*_missing(run, certificate, shift), *run.notes)
+
+def _below(run: PageRun) -> str:
+    """What is below a model's name: its training, or the folder where the name is the training's."""
+    if is_own(run.config):
+        model = str(run.config.get("model"))
+        return "trained elsewhere" if model == run.label else f"{model}, trained elsewhere"
     method = method_name(run)
-    # Where the method is the label, the folder's name says which run it is.
-    below = run.folder if run.label.startswith(method) else method
-    return ModelEntry(position, run.label, below, guarantee, numbers, base, notes, run.diagnosis)
+    return run.folder if run.label.startswith(method) else method
 
 
-def _missing(run: PageRun, certificate: PageRecord | None, shift: ShiftCurve | None) -> list[str]:
+def _row(position: int, subject: Subject, at: Headline, *, name_data: bool) -> ClassifierRow:
+    attack, certificate = subject.strongest(at.radius), subject.certificate
+    clean = _clean_base(subject) if subject.sigma is None else _clean_smoothed(subject)
+    robust, certified, shift = _robust(subject, at, attack), _certified(subject, at), _shifted(subject, at)
+    kinds = {n.record.settings.get("dtype") for n in (clean, robust, certified, shift) if n.record is not None}
+    if len(kinds - {None}) > 1:
+        # Another arithmetic is, strictly, another classifier.
+        clean, robust, certified, shift = map(_with_arithmetic, (clean, robust, certified, shift))
+    who = f"{subject.who}, on {subject.data}" if name_data else subject.who
+    proved = guarantee(subject.run, certificate, *subject.shift, radius=at.radius, eps=at.eps)
+    if subject.sigma is None:
+        proved = Guarantee("Nothing is guaranteed without smoothing.")
+    smoothed = subject.sigma is not None
+    return ClassifierRow(position, subject.run.label, who, smoothed, clean, robust, certified, shift, proved, attack)
+
+
+def _with_arithmetic(one: KeyNumber) -> KeyNumber:
+    dtype = None if one.record is None else one.record.settings.get("dtype")
+    return one if dtype is None else replace(one, detail=(*one.detail, f"in {dtype}"))
+
+
+def _missing(own: Sequence[Subject]) -> list[str]:
     """What was not evaluated, in one line."""
-    attacks = run.of("attack")
-    lacking = [] if attacks else ["attack"]
-    if attacks and run.sigmas and not any(attack.majority for attack in attacks):
+    smoothed = [one for one in own if one.sigma is not None]
+    lacking = [] if any(one.of("attack") for one in own) else ["attack"]
+    if not lacking and smoothed and not any(one.of("attack") for one in smoothed):
         lacking.append("attack on the smoothed classifier")
-    if run.sigmas and certificate is None:
+    if smoothed and all(one.certificate is None for one in smoothed):
         lacking.append("certificate for inputs")
-    if run.sigmas and shift is None:
+    if smoothed and all(one.shift[1] is None for one in smoothed):
         lacking.append("certificate for distributions")
     return [f"Not in this folder: {', '.join(lacking)}."] if lacking else []
-
-
-def quoted_certificate(run: PageRun) -> PageRecord | None:
-    """The certificate that is quoted: the one over the most examples, never the one with the best result."""
-    return max(run.of("certify"), key=lambda one: (one.n, one.most_samples), default=None)
-
-
-def quoted_shift(run: PageRun) -> tuple[PageRecord | None, ShiftCurve | None]:
-    """The W2 certificate of accuracy that is quoted: about the population and one noisy prediction if there is one.
-
-    Of several it is the one over the most points, never the one with the best result.
-    """
-    found = [(record, s) for record in run.of("certify-shift") for s in record.shifts if s.cost == "w2"]
-    own = [(record, s) for record, s in found if not s.baseline]
-    return max(own, key=lambda one: (not one[1].sampled, one[1].classifier == ONE, one[0].n), default=(None, None))
-
-
-def _curve(shift: ShiftCurve) -> dict[float, float]:
-    return {one.at: one.value for one in shift.points if one.at is not None}
 
 
 def _best(numbers: set[float], rank: Callable[[float], tuple[int, int]]) -> list[float]:
@@ -159,145 +254,75 @@ def _middle(ascending: Sequence[float]) -> float | None:
     return ascending[(len(ascending) - 1) // 2] if ascending else None
 
 
-def _guarantee(
-    run: PageRun,
-    certificate: PageRecord | None,
-    shifted: PageRecord | None,
-    shift: ShiftCurve | None,
-    at: Headline,
-) -> Guarantee:
-    """What is proved at the page's eps, or at its radius; where that is nothing, at ones of the model's own."""
-    curve: dict[float, float] = {}
-    if shift is not None:
-        curve = {eps: value for eps, value in _curve(shift).items() if eps > 0 and value > 0}
-    bounds: dict[float, float] = {}
-    if certificate is not None:
-        for radius in sorted(radius for radius in {*certificate.listed, at.radius or 0.0} if radius > 0):
-            bound = certificate.certified(radius, ALL_AT_ONCE)
-            if bound is not None and bound.value > 0:
-                bounds[radius] = bound.value
-    if shifted is not None and shift is not None and at.eps is not None and at.eps in curve:
-        return _of_shift(shifted, shift, at.eps, curve[at.eps])
-    if certificate is not None and at.radius is not None and at.radius in bounds:
-        return _of_inputs(certificate, at.radius, bounds[at.radius])
-    if shifted is not None and shift is not None and curve:
-        return _of_shift(shifted, shift, *_typical(curve))
-    if certificate is not None and bounds:
-        return _of_inputs(certificate, *_typical(bounds))
-    if certificate is not None or shift is not None:
-        return Guarantee("Nothing is guaranteed: the certificates in this folder prove nothing beyond radius 0.")
-    if run.sigmas:
-        return Guarantee("Nothing is guaranteed yet: no finished certificate is in this folder.")
-    return Guarantee(
-        "Nothing is guaranteed: this network is not smoothed, and an attack can only show what it failed to break."
-    )
+def _unknown(title: str, reason: str) -> KeyNumber:
+    return KeyNumber(title, None, "–", None, (reason,))
 
 
-def _typical(proved: dict[float, float]) -> tuple[float, float]:
-    """The largest radius or eps, among those given in ascending order, that keeps half of what the smallest has."""
-    most = next(iter(proved.values()))
-    return [(at, value) for at, value in proved.items() if value >= most / 2][-1]
-
-
-def _of_shift(record: PageRecord, shift: ShiftCurve, eps: float, value: float) -> Guarantee:
-    of = f"these {record.n} test points" if shift.sampled else "the data’s"
-    images = " of 8-bit images" if record.settings.get("noise") == "grid" else ""
-    who = shift.classifier if shift.classifier == ONE else f"the {shift.classifier}"
-    return Guarantee(
-        "Right at least ",
-        f"{format_percent(value, 'down')}%",
-        f" of the time under every distribution{images} within {COSTS['w2']} distance {format_distance(eps)} of {of},"
-        f" with {who}{_sure(record.alpha)}.",
-        value,
-        record.warnings,
-    )
-
-
-def _of_inputs(certificate: PageRecord, radius: float, value: float) -> Guarantee:
-    # Grid noise proves something of 8-bit images, float noise only of ideal samples: the claim says which.
-    change = "change to another 8-bit image" if certificate.settings.get("noise") == "grid" else "change"
-    return Guarantee(
-        "At least ",
-        f"{format_percent(value, 'down')}%",
-        f" of these {certificate.n} test inputs are classified right by the smoothed classifier and stay so under"
-        f" every {change} of L2 length up to {format_distance(radius)}{_sure(certificate.alpha)}.",
-        value,
-        certificate.warnings,
-    )
-
-
-def _sure(alpha: float | None) -> str:
-    return "" if alpha is None else f" (confidence {format_confidence(alpha)})"
-
-
-def _clean_base(run: PageRun) -> KeyNumber:
+def _clean_base(subject: Subject) -> KeyNumber:
     """The accuracy of the base network, over the most images."""
-    found = [(record, record.value(BASE)) for record in run.of("accuracy")]
-    found += [(attack, attack.accuracy.get(0.0)) for attack in run.of("attack") if attack.predictor == "base"]
+    found = [(record, record.value(BASE)) for record in subject.of("accuracy")]
+    found += [(attack, attack.accuracy.get(0.0)) for attack in subject.of("attack")]
     measured = [(record, number) for record, number in found if number is not None]
     if not measured:
-        return KeyNumber("Clean", None, "–", None, ("not measured",))
+        return _unknown("Clean", "not measured")
     record, number = max(measured, key=lambda one: one[1].n)
-    return _counted("Clean", number, "base network", record.warnings)
+    return _counted("Clean", number, "base network", record)
 
 
-def _clean_smoothed(run: PageRun, certificate: PageRecord | None, shifted: PageRecord | None) -> KeyNumber:
+def _clean_smoothed(subject: Subject) -> KeyNumber:
     """The accuracy of the smoothed classifier: by its votes, else what is certified at radius 0, else under noise."""
-    voted = [attack for attack in run.of("attack") if attack.majority and 0.0 in attack.accuracy]
+    voted = [attack for attack in subject.of("attack") if 0.0 in attack.accuracy]
     if voted:
         most = max(voted, key=lambda attack: attack.n)
-        return _counted("Clean", most.accuracy[0.0], most.predictor_name, most.warnings)
-    if certificate is not None:
-        return _counted("Clean", certificate.certified(0.0), "right and certified", certificate.warnings)
-    noisy = [shifted] if shifted is not None else run.of("accuracy")
+        return _counted("Clean", most.accuracy[0.0], most.predictor_name, most)
+    if (certificate := subject.certificate) is not None:
+        return _counted("Clean", certificate.certified(0.0), "right and certified", certificate)
+    shifted = subject.shift[0]
+    noisy = [shifted] if shifted is not None else subject.of("accuracy")
     if not noisy or (number := noisy[0].value(UNDER_NOISE)) is None:
-        return KeyNumber("Clean", None, "–", None, ("not measured",))
-    found = _counted("Clean", number, ONE, noisy[0].warnings)
-    return replace(found, detail=(f"{ONE}, n\u00a0=\u00a0{noisy[0].n}",), interval=False)
+        return _unknown("Clean", "not measured")
+    return _counted("Clean", replace(number, low=None, high=None), ONE, noisy[0])
 
 
-def _robust(run: PageRun, at: Headline, certificate: PageRecord | None, *, smoothed: bool) -> KeyNumber:
-    attack = None if at.radius is None else strongest(run, at.radius, smoothed=smoothed)
+def _robust(subject: Subject, at: Headline, attack: PageRecord | None) -> KeyNumber:
     if at.radius is None or attack is None:
-        attacked = any(one.majority if smoothed else one.predictor == "base" for one in run.of("attack"))
-        detail = "not attacked at this radius" if attacked else "not attacked"
-        return KeyNumber("Under attack", None, "–", None, (detail,))
-    warnings = list(attack.warnings)
+        return _unknown("Under attack", "not attacked at this radius" if subject.of("attack") else "not attacked")
+    certificate, warnings = subject.certificate, list(attack.warnings)
     inside = certificate and certified_but_misclassified(certificate.record, attack.record, at.radius)
     if inside:
         examples = "1 misclassified example is" if inside == 1 else f"{inside} misclassified examples are"
         warnings.append(f"{examples} certified at this radius: the attack’s vote or the certificate is wrong there.")
     number = attack.accuracy[at.radius]
-    found = _counted("Under attack", number, attack.attack_name, tuple(warnings))
-    return replace(found, detail=(*found.detail, *close_votes(number)))
+    found = _counted("Under attack", number, attack.attack_name, attack)
+    return replace(found, detail=(*found.detail, *close_votes(number)), warnings=tuple(warnings))
 
 
-def strongest(run: PageRun, radius: float, *, smoothed: bool) -> PageRecord | None:
-    """The L2 attack with the lowest robust accuracy, on the smoothed classifier or on the base network."""
-    candidates = [
-        attack
-        for attack in run.of("attack")
-        if attack.norm == "l2"
-        and radius in attack.accuracy
-        and (attack.majority if smoothed else attack.predictor == "base")
-    ]
-    return min(candidates, key=lambda attack: attack.accuracy[radius].value, default=None)
-
-
-def _certified(certificate: PageRecord | None, at: Headline) -> KeyNumber:
+def _certified(subject: Subject, at: Headline) -> KeyNumber:
+    certificate = subject.certificate
     if certificate is None or at.radius is None:
-        return KeyNumber("Certified", None, "–", None, ("no certificate",))
+        return _unknown("Certified", "no certificate" if subject.sigma else "only a smoothed classifier is certified")
     alpha = certificate.alpha
     what = "smoothed classifier" if alpha is None else f"{format_confidence(alpha)} confidence each"
-    return _counted("Certified", certificate.certified(at.radius), what, certificate.warnings)
+    return _counted("Certified", certificate.certified(at.radius), what, certificate)
 
 
-def _counted(title: str, number: Measurement | None, what: str, warnings: tuple[str, ...]) -> KeyNumber:
+def _shifted(subject: Subject, at: Headline) -> KeyNumber:
+    record, shift = subject.shift
+    if record is None or shift is None:
+        return _unknown("Under shift", "no certificate" if subject.sigma else "only under noise")
+    number = next((one for one in shift.points if one.at == at.eps), None)
     if number is None:
-        return KeyNumber(title, None, "–", None, ("not measured",))
-    # A word joiner keeps a narrow column from breaking the interval at its dash.
-    interval = shown_interval(number).replace("–", "–\u2060")
-    detail = (what, f"CI {interval}, n\u00a0=\u00a0{number.n}")
-    return KeyNumber(
-        title, number, shown_percent(number), number.status, detail, warnings, interval=number.status != "proved"
-    )
+        return _unknown("Under shift", "not computed at this distance")
+    sure = [] if record.alpha is None else [f"{format_confidence(record.alpha)} confidence"]
+    detail = (shift.classifier, ", ".join([*sure, f"n\u00a0=\u00a0{record.n}"]))
+    return KeyNumber("Under shift", number, shown_percent(number), number.status, detail, record, record.warnings)
+
+
+def _counted(title: str, number: Measurement | None, what: str, record: PageRecord) -> KeyNumber:
+    if number is None:
+        return _unknown(title, "not measured")
+    count = f"n\u00a0=\u00a0{number.n}"
+    if number.low is not None:
+        # A word joiner keeps a narrow column from breaking the interval at its dash.
+        count = f"CI {shown_interval(number)}, {count}".replace("–", "–\u2060")
+    return KeyNumber(title, number, shown_percent(number), number.status, (what, count), record, record.warnings)

@@ -3,25 +3,29 @@
 import base64
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, FunctionLoader, StrictUndefined
 
 from rhobust.files import write_whole
 from rhobust.records import Row
+from rhobust.report.answers import answers
 from rhobust.report.chart import COLOURS, colour, markers
-from rhobust.report.figures import LineKind, figures
+from rhobust.report.classes import class_table
+from rhobust.report.distances import distances
+from rhobust.report.figures import ChartFigure, LineKind, figures
 from rhobust.report.gather import Gathered, gather
+from rhobust.report.images import image_summaries
 from rhobust.report.labels import method_name, unbroken
-from rhobust.report.overview import Headline, entry, headline, quoted_certificate, strongest
+from rhobust.report.overview import Headline, entries, headline, subjects
 from rhobust.report.peers import peer_table
 from rhobust.report.pictures import galleries
 from rhobust.report.runs import PageRun
-from rhobust.report.tables import DifferenceTable, TableRow, difference_tables, table_rows
+from rhobust.report.tables import DifferenceTable, difference_tables, table_rows
 from rhobust.report.transfer import transfer_tables
 from rhobust.version import VERSION
 
@@ -70,18 +74,57 @@ def write_report(
     return WrittenReport(out, tuple(gathered.problems), tuple(gathered.left_out), errors)
 
 
+@dataclass(frozen=True)
+class Section:
+    """A part of the page: its template shows `content`; a section without content is left out."""
+
+    anchor: str
+    nav: str
+    """Its name in the menu."""
+    template: str
+    content: Any
+
+
+def page_sections(gathered: Gathered, at: Headline) -> list[Section]:
+    """The sections of the page in their order. A new one is a line here and a template that shows its content."""
+    runs = gathered.runs
+    drawn, found, rows = figures(runs), entries(runs, at), table_rows(runs)
+    curves = [figure for figure in drawn if not figure.name.startswith("training-")]
+    training = [figure for figure in drawn if figure.name.startswith("training-")]
+    models = {"answers": answers(found, at), "diagnoses": _diagnoses(runs)}
+    warned = (w for entry in found for row in entry.rows for number in row.numbers for w in number.warnings)
+    table = {"entries": found, "footnotes": _numbered(warned)}
+    facts = {"facts": _facts(runs), "runs": [_settings(position, run) for position, run in enumerate(runs)]}
+    sections = [
+        Section("models", "In short", "models", models),
+        Section("table", "Numbers", "table", table),
+        *(Section(f"figure-{figure.name}", figure.nav, "figure", figure) for figure in curves),
+        Section("distances", "Distances", "distances", distances(runs, at)),
+        Section("images", "Images", "images", image_summaries(runs)),
+        Section("classes", "Classes", "classes", class_table(runs, at)),
+        Section("examples", "Attacked images", "examples", galleries(runs)),
+        Section("versus", "Head to head", "versus", model_differences(runs, at)),
+        Section("peers", "Other programs", "peers", peer_table(runs, gathered.tables)),
+        Section("transfer", "Transfer", "transfer", transfer_tables(runs)),
+        Section("training", "Training", "training", training),
+        Section(
+            "numbers",
+            "All numbers",
+            "numbers",
+            {"rows": rows, "footnotes": _numbered(w for row in rows for w in row.warnings)},
+        ),
+        Section("words", "Words", "words", True),
+        Section("settings", "Settings", "settings", facts),
+    ]
+    return [section for section in sections if section.content]
+
+
 def render(gathered: Gathered, errors: Sequence[str], *, title: str) -> str:
     """The page as text."""
     runs = gathered.runs
-    folder = files("rhobust.report")
-    style, script, template = (
-        folder.joinpath(name).read_text(encoding="utf-8") for name in ("style.css", "script.js", "page.html.jinja")
-    )
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"unbroken": unbroken, "swatch": _swatch, "dashes": _dashes}
-    drawn = figures(runs)
-    rows = table_rows(runs)
     at = headline(runs)
+    sections = page_sections(gathered, at)
+    drawn = [one for section in sections for one in _figures_of(section)]
     data = {
         "title": title,
         "models": [{"label": run.label, "method": method_name(run)} for run in runs],
@@ -89,31 +132,40 @@ def render(gathered: Gathered, errors: Sequence[str], *, title: str) -> str:
         "start": {"radius": at.radius, "eps": at.eps},
         "charts": {figure.name: figure.document for figure in drawn},
     }
-    return environment.from_string(template).render(
+    environment = Environment(
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        loader=FunctionLoader(lambda name: _resource(f"{name}.html.jinja")),
+    )
+    environment.filters |= {"unbroken": unbroken, "swatch": _swatch, "dashes": _dashes}
+    script = _resource("script.js")
+    return environment.get_template("page").render(
         title=title,
-        style=style,
+        style=_resource("style.css"),
         script=script,
         script_hash=_script_hash(script),
         lead=_lead(runs),
         at=at,
         missing=gathered.missing,
         errors=errors,
-        entries=[entry(position, run, at) for position, run in enumerate(runs)],
-        figures=[figure for figure in drawn if not figure.name.startswith("training-")],
-        training=[figure for figure in drawn if figure.name.startswith("training-")],
-        galleries=galleries(runs),
-        duels=model_differences(runs, at),
-        matrices=transfer_tables(runs),
-        peers=peer_table(runs, gathered.tables),
+        sections=sections,
+        drawn=bool(drawn),
         labels=[run.label for run in runs],
         colours=len(COLOURS),
-        rows=rows,
-        footnotes=_footnotes(rows),
-        facts=_facts(runs),
-        settings=[_settings(position, run) for position, run in enumerate(runs)],
         version=VERSION,
         data=data,
     )
+
+
+def _figures_of(section: Section) -> list[ChartFigure]:
+    found = section.content if section.template == "training" else [section.content]
+    return [one for one in found if isinstance(one, ChartFigure)]
+
+
+def _resource(name: str) -> str:
+    return files("rhobust.report").joinpath("templates", name).read_text(encoding="utf-8")
 
 
 def model_differences(runs: Sequence[PageRun], at: Headline) -> list[DifferenceTable]:
@@ -121,12 +173,10 @@ def model_differences(runs: Sequence[PageRun], at: Headline) -> list[DifferenceT
     if (radius := at.radius) is None:
         return []
     sound = [(place, run) for place, run in enumerate(runs) if not run.contradictions]
-    certificates = [(place, found) for place, run in sound if (found := quoted_certificate(run)) is not None]
-    attacks = [
-        (place, found)
-        for place, run in sound
-        if (found := strongest(run, radius, smoothed=bool(run.sigmas))) is not None
-    ]
+    # One classifier per model, the first of its rows: the smoothed one if there is one.
+    first = [(place, subjects(run)[0]) for place, run in sound]
+    certificates = [(place, found) for place, subject in first if (found := subject.certificate) is not None]
+    attacks = [(place, found) for place, subject in first if (found := subject.strongest(radius)) is not None]
     return difference_tables(certificates, attacks, radius)
 
 
@@ -140,10 +190,18 @@ def _lead(runs: Sequence[PageRun]) -> str:
     return " · ".join(parts)
 
 
-def _footnotes(rows: Sequence[TableRow]) -> dict[str, int]:
-    """Every warning of an evaluation once, numbered as the table refers to it."""
-    warnings = dict.fromkeys(warning for row in rows for warning in row.warnings)
-    return {warning: number for number, warning in enumerate(warnings, start=1)}
+def _numbered(warnings: Iterable[str]) -> dict[str, int]:
+    """Every warning once, numbered as a table refers to it."""
+    return {warning: number for number, warning in enumerate(dict.fromkeys(warnings), start=1)}
+
+
+def _diagnoses(runs: Sequence[PageRun]) -> dict[str, str]:
+    """What explains low numbers, each once, with the models that it is about; what is about few comes first."""
+    found: dict[str, list[str]] = {}
+    for run in runs:
+        for line in run.diagnosis:
+            found.setdefault(line, []).append(run.label)
+    return {line: "; ".join(found[line]) for line in sorted(found, key=lambda line: len(found[line]))}
 
 
 def _script_hash(script: str) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from rhobust.formatting import format_distance, format_interval, format_number, format_percent
 from rhobust.measurements import comparison
 from rhobust.records import Record
-from rhobust.report.overview import quoted_certificate
+from rhobust.report.overview import subjects
 from rhobust.report.runs import PageRun
 
 
@@ -42,7 +42,8 @@ def peer_table(runs: Sequence[PageRun], tables: Sequence[tuple[str, Record]]) ->
     """
     if not tables:
         return None
-    quoted = [(run.label, quoted_certificate(run)) for run in runs if not run.contradictions]
+    # One certificate per model, of the first of its rows: the smoothed classifier's if there is one.
+    quoted = [(run.label, subjects(run)[0].certificate) for run in runs if not run.contradictions]
     labelled = [(label, found.record) for label, found in quoted if found is not None] + list(tables)
     compared = comparison([record for _, record in labelled])
     rows = []

@@ -38,6 +38,11 @@ class ShiftCurve:
     """Whether the claim is about the test points themselves and not about the population."""
     points: tuple[Measurement, ...]
 
+    @property
+    def values(self) -> dict[float, float]:
+        """What is certified at each size of the shift."""
+        return {one.at: one.value for one in self.points if one.at is not None}
+
 
 @dataclass(frozen=True)
 class PageRecord:
@@ -87,6 +92,13 @@ class PageRecord:
         """The probability with which a certificate, or a whole curve, may be false."""
         alpha = self.settings.get("alpha")
         return alpha if isinstance(alpha, float) and 0 < alpha < 1 else None
+
+    @property
+    def data(self) -> str:
+        """The data that were evaluated, with the split where it is not the test data; "" in records that do not say."""
+        data, split = (self.settings.get(key) for key in ("data", "split"))
+        named = "" if data is None else str(data)
+        return f"{named} ({split})" if named and split not in (None, "test") else named
 
     @property
     def n(self) -> int:
@@ -254,8 +266,8 @@ class PageRun:
     """Of these the records and pictures that are in the folder and could not be shown."""
     diagnosis: tuple[str, ...] = ()
     """What explains low numbers, one line each."""
-    examples: Mapping[str, Row] = field(default_factory=dict)
-    """Adversarial examples that were kept, as arrays, by the file name of their attack."""
+    kept: Mapping[str, Row] = field(default_factory=dict)
+    """Images that were kept, as arrays, by the file name of their record."""
 
     def of(self, kind: str) -> list[PageRecord]:
         """The records of a kind: "attack", "certify", "certify-shift", "losses", "measure-shift" or "transfer"."""

@@ -13,6 +13,45 @@
   const colour = (run) => `var(--series-${run % data.colours})`;
   all(".needs-script").forEach((element) => { element.hidden = false; });
 
+  // Galleries are folded without a script and on a phone; on a wide screen they are open.
+  if (matchMedia("(min-width: 641px)").matches) all("details.gallery:not(.certified)").forEach((one) => { one.open = true; });
+
+  // The menu marks the section in view, and keeps its own place in view.
+  const links = new Map(all("nav a").map((link) => [document.querySelector(link.hash), link]));
+  const seen = new IntersectionObserver((entries) => entries.forEach(({ target, isIntersecting }) => {
+    if (!isIntersecting) return;
+    links.forEach((link) => link.removeAttribute("aria-current"));
+    const link = links.get(target);
+    link.setAttribute("aria-current", "true");
+    link.parentElement.scrollTo({ left: link.offsetLeft - link.parentElement.clientWidth / 2 });
+  }), { rootMargin: "-20% 0px -75% 0px" });
+  links.forEach((_, section) => seen.observe(section));
+
+  // A table that is wider than its frame fades out where it goes on, and says so.
+  all(".scroll").forEach((box) => {
+    const hint = make("p", "↔ This table scrolls sideways.", box.parentElement);
+    hint.className = "sideways";
+    hint.setAttribute("aria-hidden", "true");
+    box.after(hint);
+    const fade = () => {
+      const room = box.scrollWidth - box.clientWidth;
+      hint.hidden = room < 2;
+      box.classList.toggle("more-right", box.scrollLeft < room - 2);
+      box.classList.toggle("more-left", box.scrollLeft > 2);
+    };
+    box.addEventListener("scroll", fade, { passive: true });
+    new ResizeObserver(fade).observe(box);
+  });
+
+  // A gallery is sorted by what its pictures say of themselves; a minus sorts downward.
+  all("[data-sort]").forEach((choice) => choice.addEventListener("input", () => {
+    const list = choice.closest("details").querySelector("ul");
+    const [, minus, name] = choice.value.match(/^(-?)(.*)$/);
+    const numbers = [...list.children].every((item) => item.dataset[name] !== "" && !isNaN(item.dataset[name]));
+    const order = (a, b) => (numbers ? a.dataset[name] - b.dataset[name] : a.dataset[name].localeCompare(b.dataset[name]));
+    list.append(...[...list.children].sort((a, b) => (minus ? -order(a, b) : order(a, b))));
+  }));
+
   // Theme: what was chosen last is kept where the browser lets a file keep anything.
   const root = document.documentElement;
   const kept = { read() { try { return localStorage.getItem("rhobust-theme"); } catch { return null; } },
@@ -227,15 +266,15 @@
       const up = head.getAttribute("aria-sort") !== "ascending";
       all("thead th", table).forEach((other) => other.removeAttribute("aria-sort"));
       head.setAttribute("aria-sort", up ? "ascending" : "descending");
-      // The row of a base network stays below that of its smoothed classifier.
-      const rows = [...table.tBodies[0].rows];
-      const below = new Map(rows.filter((row) => row.className === "base").map((row) => [row.previousElementSibling, row]));
-      const sorted = rows.filter((row) => row.className !== "base").sort((a, b) => {
-        const [x, y] = [key(a, column), key(b, column)];
+      // In the table of models a model is a group of rows, and its first row decides.
+      const groups = table.tBodies.length > 1 || table.matches(".models");
+      const items = groups ? [...table.tBodies] : [...table.tBodies[0].rows];
+      items.sort((a, b) => {
+        const [x, y] = [a, b].map((item) => key(groups ? item.rows[0] : item, column));
         const order = typeof x === "number" ? (x === y ? 0 : x - y) : x.localeCompare(y, "en", { numeric: true });
         return up ? order : -order;
       });
-      table.tBodies[0].append(...sorted.flatMap((row) => (below.has(row) ? [row, below.get(row)] : [row])));
+      (groups ? table : table.tBodies[0]).append(...items);
     });
   }));
 

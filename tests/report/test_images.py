@@ -1,0 +1,118 @@
+"""Image by image and class by class: counted from the rows, within what the page bears, readable from old records."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+from report.folders import rewrite, write_certificate, write_certified_images, write_run
+from report.test_page import page_of, text_of
+from rhobust.bounds import clopper_pearson
+from rhobust.records import read_record
+from rhobust.report import images
+from rhobust.report.classes import class_table
+from rhobust.report.gather import gather
+from rhobust.report.images import image_summaries
+from rhobust.report.overview import Headline
+
+
+@pytest.fixture
+def run(tmp_path):
+    folder = write_run(tmp_path / "nal")
+    (certificate,) = folder.glob("certify-cohen-*")
+    write_certified_images(certificate)
+    return folder
+
+
+def rows_of(run):
+    (certificate,) = run.glob("certify-cohen-*.jsonl")
+    return read_record(certificate).rows
+
+
+def test_the_histograms_hold_every_image_once(run):
+    [summary] = image_summaries(gather([run]).runs)
+    rows = rows_of(run)
+    for drawing, total in ((summary.radii, 1.0), (summary.probabilities, 1.0)):
+        label = re.search(r'aria-label="(.*?)"', drawing)
+        assert label
+        shares = [float(share) / 100 for share in re.findall(r"([\d.]+)%", label.group(1))]
+        assert sum(shares) == pytest.approx(total, abs=0.02)
+    abstained = np.mean([row["prediction"] is None for row in rows])
+    assert f"none {abstained:.1%}" in summary.radii
+    radii = sorted((row["radius"] if row["prediction"] is not None else 0.0 for row in rows), reverse=True)
+    half = int(np.argmax(np.cumsum(radii) >= sum(radii) / 2)) + 1
+    assert f"half of it comes from the {100 * half / len(rows):.1f}% of images" in summary.notes[0]
+
+
+def test_an_image_is_shown_with_radius_votes_and_runner_up(tmp_path, run):
+    [summary] = image_summaries(gather([run]).runs)
+    assert [image.radius for image in summary.images] == sorted(image.radius for image in summary.images)
+    rows = {row["index"]: row for row in rows_of(run)}
+    for image in summary.images:
+        row = rows[image.index]
+        assert (image.votes, image.of, image.runner_up_votes) == (row["count"], row["n"], row["runner_up_votes"])
+        assert (image.label, image.runner_up) == (f"<{row['label']}>", f"<{row['runner_up']}>")
+        assert float(image.shown_radius) <= row["radius"]
+    first = summary.images[-1]
+    text = text_of(page_of(tmp_path, run))
+    assert f"{first.votes} of {first.of} votes, {first.runner_up} {first.runner_up_votes}" in text
+
+
+def test_an_older_record_has_no_runner_up_and_is_shown(tmp_path, run):
+    (certificate,) = run.glob("certify-cohen-*.jsonl")
+
+    def older(lines):
+        rows = [json.loads(line) for line in lines[1:-1]]
+        for row in rows:
+            del row["runner_up"], row["runner_up_votes"]
+        return [lines[0], *(json.dumps(row) for row in rows), lines[-1]]
+
+    rewrite(certificate, older)
+    [summary] = image_summaries(gather([run]).runs)
+    assert {image.runner_up for image in summary.images} == {""}
+    assert "Image by image" in text_of(page_of(tmp_path, run))
+
+
+def test_galleries_share_what_the_page_bears(tmp_path, monkeypatch):
+    runs = [write_run(tmp_path / f"{i}", name=f"run {i}", examples=60) for i in range(3)]
+    for one in runs:
+        write_certified_images(next(one.glob("certify-cohen-*.jsonl")), channels=3, side=32, kept=40)
+    whole = sum(image.size for one in image_summaries(gather(runs).runs) for image in one.images)
+    assert whole <= images.BUDGET
+    monkeypatch.setattr(images, "BUDGET", whole // 2)
+    found = image_summaries(gather(runs).runs)
+    assert sum(image.size for one in found for image in one.images) <= whole // 2
+    assert min(len(one.images) for one in found) > 10
+
+
+def test_two_noise_levels_are_two_summaries(tmp_path, run):
+    write_certificate(run, np.linspace(-0.1, 0.9, 50), sigma=0.5)
+    assert [one.who for one in image_summaries(gather([run]).runs)] == ["smoothed, σ 0.25", "smoothed, σ 0.5"]
+
+
+def test_pictures_of_another_record_are_left_out(run):
+    (certificate,) = run.glob("certify-cohen-*.jsonl")
+    path = certificate.with_suffix(".npz")
+    with np.load(path) as file:
+        arrays = dict(file)
+    np.savez(path, **arrays | {"index": arrays["index"] + 1000})
+    [found] = gather([run]).runs
+    assert "its images must be in its record, but example 1000 is not" in found.left_out[0]
+    np.savez(path, **arrays | {"image": arrays["image"].astype(float)})
+    assert "must be uint8" in gather([run]).runs[0].left_out[0]
+
+
+def test_classes_are_counted_with_intervals_for_all_at_once(run):
+    table = class_table(gather([run]).runs, Headline(0.25, None))
+    assert table is not None
+    assert table.classes == 10
+    rows = rows_of(run)
+    for name, [cell] in table.rows:
+        assert cell is not None
+        own = [row for row in rows if f"<{row['label']}>" == name]
+        hits = sum(row["prediction"] == row["label"] and row["radius"] >= 0.25 for row in own)
+        assert (cell.n, cell.value) == (len(own), hits / len(own))
+        assert cell.high == float(clopper_pearson(hits, len(own), 0.0025, "upper"))
+    highs = [cell.high for _, [cell] in table.rows if cell is not None]
+    assert highs == sorted(highs)
