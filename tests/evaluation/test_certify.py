@@ -14,7 +14,7 @@ from rhobust.evaluation.certify import certified_summary
 from rhobust.measurements import certified_curve, read_tsv, write_tsv
 from rhobust.progress import no_progress
 from rhobust.records import read_record
-from rhobust.training.distributed import Processes
+from rhobust.training.distributed import ProcessGroup
 
 RADII = (0.0, 0.25, 0.5, 1.0)
 
@@ -108,9 +108,9 @@ def test_batches_kills_and_processes_change_nothing(target, settings, monkeypatc
     # The second of two processes does its half, the rest is done by one alone.
     whole.path.unlink()
     with monkeypatch.context() as patch:
-        patch.setattr(Processes, "wait", lambda self: None)
-        patch.setattr(Processes, "after_first", lambda self, action: None)
-        patch.setattr(engine, "_join", lambda: Processes(1, 2))
+        patch.setattr(ProcessGroup, "wait", lambda self: None)
+        patch.setattr(ProcessGroup, "after_first", lambda self, action: None)
+        patch.setattr(engine, "_join", lambda: ProcessGroup(1, 2))
         assert certify(target, **settings).summary is None
     together = certify(target, **settings)
     assert without_time(together) == without_time(whole)

@@ -18,7 +18,7 @@ from rhobust.lock import BusyError, LostError
 from rhobust.owner import Holder
 from rhobust.progress import no_progress
 from rhobust.records import RecordWriter, read_record
-from rhobust.training.distributed import Processes
+from rhobust.training.distributed import ProcessGroup
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +71,7 @@ class Doubling:
         return RecordWriter(self.folder, "double", "", Double().settings(Untargeted(self.folder)))
 
 
-class Alone(Processes):
+class Alone(ProcessGroup):
     """One of several processes, the others of which were killed: it waits for nobody."""
 
     def wait(self):
