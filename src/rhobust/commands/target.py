@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from rhobust.commands.options import Common, Writing, WritingOptions, print_trained, print_warnings, record_document
+from rhobust.commands.options import Common, Spreading, SpreadingOptions, print_trained, print_warnings, record_document
 from rhobust.evaluation import Evaluation, Target, run
 from rhobust.files import check_folder, read_json
 from rhobust.models import MODELS
@@ -205,7 +205,7 @@ def evaluation_command(
         if (found := self.target.without_record(self.evaluation, self.common)) is not None:
             return found
         target, common = self.target.target(self.common), self.common
-        record = run(self.evaluation, target, progress=common.progress, wait=common.wait)
+        record = run(self.evaluation, target, executor=common.chosen(), progress=common.progress, wait=common.wait)
         return {**record_document(record), **({} if after is None else after(record, self.target))}
 
     def show_result(self: Any, result: dict[str, Any]) -> None:
@@ -224,7 +224,7 @@ def evaluation_command(
         [
             ("target", Annotated[target, FLAT], field(default_factory=target)),
             ("evaluation", Annotated[evaluation, FLAT], field(default_factory=evaluation)),
-            ("common", WritingOptions, field(default_factory=Writing)),
+            ("common", SpreadingOptions, field(default_factory=Spreading)),
         ],
         frozen=True,
         namespace=members,

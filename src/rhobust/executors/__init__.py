@@ -1,7 +1,6 @@
 """Executors: where blocks of examples are computed. Rows are the same whatever the executor and its workers."""
 
 from rhobust.executors.base import Executor as Executor
-from rhobust.executors.base import ExecutorName as ExecutorName
 from rhobust.executors.base import Local as Local
 from rhobust.executors.base import Task as Task
 from rhobust.executors.base import WorkerError as WorkerError

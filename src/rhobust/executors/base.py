@@ -4,14 +4,13 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from rhobust.progress import ProgressCallback, no_progress
 from rhobust.records import Row
 
 Block = list[int]
 """Examples that one worker computes at once."""
-ExecutorName = Literal["local", "processes", "ray"]
 PIECE = 100
 """Examples that `Local` hands back at once at most, where rows come one by one."""
 PAUSE = 30.0

@@ -1,8 +1,9 @@
 """An executor from the words of the command line."""
 
-from rhobust.executors.base import Executor, ExecutorName, Local
+from rhobust.executors.base import Executor, Local
 from rhobust.executors.processes import Processes
 from rhobust.executors.ray import Ray
+from rhobust.launch import ExecutorName
 
 
 def choose_executor(

@@ -5,7 +5,7 @@ import os
 import tempfile
 import weakref
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -116,7 +116,7 @@ class _Crew(Connected):
 
     def _prepare(self, connection: Connection) -> None:
         assert self.task is not None
-        rest = (self.task.function, self.task.settings, self.device)
+        rest = Parcel.pack(replace(self.task, shared=None))
         self.send(connection, -1, (len(self.shared), str(self._file(len(self.shared))), rest))
 
     def lost(self, connection: Any) -> None:
@@ -124,10 +124,9 @@ class _Crew(Connected):
         super().lost(connection)
         process, place = self.processes.pop(connection)
         process.join()
-        if connection not in self.ready:
-            self.failures += 1
-            if self.failures >= ATTEMPTS + self.count:
-                raise WorkerError(f"workers must start, but {self.failures} ended with exit code {process.exitcode}")
+        self.failures = 0 if connection in self.ready else self.failures + 1
+        if self.failures == ATTEMPTS:
+            raise WorkerError(f"workers must start, but {ATTEMPTS} in a row ended with exit code {process.exitcode}")
         self._prepare(self._start(place))
 
 

@@ -6,6 +6,7 @@ import pickle
 import signal
 import threading
 from contextlib import suppress
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -23,20 +24,20 @@ class Worker:
     def __init__(self, task: Task | None = None) -> None:
         self.key, self.shared, self.task = -1, None, task
 
-    def prepare(self, key: int, shared: Any, rest: tuple[Any, ...]) -> Exception | None:
+    def prepare(self, key: int, shared: Any, rest: Parcel) -> Exception | None:
         """Take a task; None, or what was raised.
 
         Args:
             key: Number of the large part.
             shared: A function that gets it, called only if this worker does not have it.
-            rest: Function, settings and device of the task.
+            rest: The rest of the task.
         """
         try:
+            task = rest.unpack()  # first: it says where classes are looked for
             if key != self.key:
-                self.shared = None  # two networks need not fit into memory
+                self.shared = self.task = None  # two networks need not fit into memory
                 self.shared, self.key = shared(), key
-            function, settings, device = rest
-            self.task = Task(function, self.shared, settings, device)
+            self.task = replace(task, shared=self.shared)
         except Exception as error:
             return portable(error)
         return None
