@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from executors.scripted import Scripted
 from rhobust.attacks import PGD
 from rhobust.bounds import failure_quantile, lecuyer_radius, li_radius
 from rhobust.certificates import sampling as votes
@@ -16,6 +15,7 @@ from rhobust.executors import base as executors
 from rhobust.measurements import certified_curve, read_tsv, write_tsv
 from rhobust.progress import no_progress
 from rhobust.records import read_record
+from tests.executors.scripted import Scripted
 
 RADII = (0.0, 0.25, 0.5, 1.0)
 

@@ -11,7 +11,6 @@ from typing import ClassVar
 import pytest
 
 from evaluation.killing import ENVIRONMENT, killed
-from executors.scripted import Scripted
 from rhobust import owner
 from rhobust.cli import run as cli
 from rhobust.evaluation import Evaluation, Untargeted, engine, run
@@ -19,6 +18,7 @@ from rhobust.lock import BusyError, LostError
 from rhobust.owner import Holder
 from rhobust.progress import no_progress
 from rhobust.records import RecordWriter, read_record
+from tests.executors.scripted import Scripted
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,9 +2,9 @@
 
 import pytest
 
-from executors.scripted import Scripted
 from rhobust.executors import Local, Task, WorkerError
 from rhobust.executors.hand_out import ATTEMPTS, Event
+from tests.executors.scripted import Scripted
 
 
 def rows(shared, settings, block, progress):
