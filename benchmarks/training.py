@@ -17,7 +17,7 @@ from rhobust.models import build_model
 from rhobust.noise import BatchNoise, stream
 from rhobust.progress import progress_or_default
 from rhobust.settings import kind_of
-from rhobust.training import Processes
+from rhobust.training import ProcessGroup
 from rhobust.training.step import CompiledStep, TrainingStep
 
 METHODS = (NAL(), AdversarialTraining(), SmoothAdv(), TRADES(), WRM())
@@ -209,8 +209,8 @@ def _our_step(method: Any, scale: Scale, device: torch.device, *, fast: bool) ->
     model, optimizer, noise = _parts(scale, device, fast=fast)
     model.train()
     if fast and device.type == "cuda":
-        return CompiledStep(model, method, optimizer, noise, Processes(), None, size=scale.batch)
-    return TrainingStep(model, method, optimizer, noise, Processes(), None)
+        return CompiledStep(model, method, optimizer, noise, ProcessGroup(), None, size=scale.batch)
+    return TrainingStep(model, method, optimizer, noise, ProcessGroup(), None)
 
 
 def _batches(scale: Scale, device: torch.device, count: int) -> list[tuple[Tensor, Tensor, Tensor]]:

@@ -11,15 +11,18 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 
 from reproduction.archive import unpacked
-from reproduction.runner import GROUPS, SPECS, VARIANTS, Plan, Store, plan, reproduce
+from reproduction.runner import GROUPS, SPECS, VARIANTS, Outcome, Plan, Store, plan, reproduce
 from reproduction.scales import SCALES
 from reproduction.specs import Job
+from reproduction.spread import perform_all
 from reproduction.tools import TOOLS, Parser
+from rhobust.executors import choose_executor
+from rhobust.launch import ExecutorName
 from rhobust.progress import no_progress
 from rhobust.training import resolve_device
 
@@ -62,6 +65,11 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=math.inf, help="start no further work after this time")
     parser.add_argument("--draw-only", action="store_true", help="train and evaluate nothing: draw finished records")
     parser.add_argument("--records", type=Path, nargs="+", default=[], help="archives to draw from, in place of --out")
+    names = get_args(ExecutorName)
+    parser.add_argument("--executor", choices=names, help="spread trainings and evaluations (default: one by one)")
+    parser.add_argument("--workers", type=int, help="workers of processes or ray (default: one per GPU, or per core)")
+    parser.add_argument("--address", help="ray: auto or HOST:PORT of a cluster (default: a new one on this machine)")
+    parser.add_argument("--gpus", type=float, default=1.0, help="GPUs per worker, 0.25 for four on one (default: 1)")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.add_argument("--quiet", action="store_true", help="show no progress")
     return parser.parse_args(arguments)
@@ -91,8 +99,19 @@ def _run(given: argparse.Namespace) -> dict[str, Any]:
             outcome = reproduce(chosen, replace(store, out=folder), draw_only=True, to=out)
     else:
         with _threads(scale.threads):
-            outcome = reproduce(chosen, store, draw_only=given.draw_only, minutes=given.minutes)
+            outcome = _reproduced(chosen, store, given)
     return {"files": [str(path) for path in outcome.files], "faults": list(outcome.faults)}
+
+
+def _reproduced(chosen: Plan, store: Store, given: argparse.Namespace) -> Outcome:
+    executor = choose_executor(given.executor, workers=given.workers, address=given.address, gpus=given.gpus)
+    if executor is None:
+        return reproduce(chosen, store, draw_only=given.draw_only, minutes=given.minutes)
+    if given.draw_only or given.minutes < math.inf:
+        raise ValueError("--executor must be given without --draw-only and --minutes")
+    with executor:
+        failed = perform_all(chosen, store, executor)
+    return reproduce(chosen, store, draw_only=True, failed=failed)
 
 
 def count(chosen: Plan, store: Store) -> dict[str, Any]:

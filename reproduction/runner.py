@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -247,7 +247,13 @@ class Outcome:
 
 
 def reproduce(
-    plan: Plan, store: Store, *, draw_only: bool = False, minutes: float = math.inf, to: Path | None = None
+    plan: Plan,
+    store: Store,
+    *,
+    draw_only: bool = False,
+    minutes: float = math.inf,
+    to: Path | None = None,
+    failed: Mapping[Job, Gap] | None = None,
 ) -> Outcome:
     """Make every table and figure of a plan.
 
@@ -261,29 +267,37 @@ def reproduce(
         draw_only: Train and evaluate nothing: show what is there.
         minutes: Start no training and no evaluation after this time; what is then missing is left out.
         to: Folder whose `tables` and `figures` are written; default: that of the store.
+        failed: Jobs that are known to have failed, and why (`perform_all`).
     """
     if not minutes > 0:
         raise ValueError(f"minutes must be > 0, got {minutes:g}")
     end = -math.inf if draw_only else time.monotonic() + 60 * minutes
     if not draw_only:
-        # Missing data stops everything before hours of work.
-        for name in dict.fromkeys(config.data for config in plan.runs):
-            load(name, "test", root=store.root, progress=store.progress)
+        check_data(plan, store)
     files: list[Path] = []
     found: dict[str, None] = {}
-    for spec, document in documents(plan, store, end):
+    for spec, document in documents(plan, store, end, failed):
         files += write(spec, document, to or store.out)
         found |= dict.fromkeys(faults(document))
     return Outcome(tuple(files), tuple(found))
 
 
-def documents(plan: Plan, store: Store, end: float = -math.inf) -> Iterator[tuple[AnySpec, dict[str, Any]]]:
+def check_data(plan: Plan, store: Store) -> None:
+    """Load the data sets of a plan: missing data stops everything before hours of work."""
+    for name in dict.fromkeys(config.data for config in plan.runs):
+        load(name, "test", root=store.root, progress=store.progress)
+
+
+def documents(
+    plan: Plan, store: Store, end: float = -math.inf, failed: Mapping[Job, Gap] | None = None
+) -> Iterator[tuple[AnySpec, dict[str, Any]]]:
     """Each table and figure of a plan with its numbers, as soon as they are there; a record is read once.
 
     Args:
         plan: What to make.
         store: Where.
         end: When no more work is started, by the monotonic clock; minus infinity shows only what is there.
+        failed: Jobs that are known to have failed, and why.
     """
     asked: dict[Job, dict[Question, None]] = {}
     for spec in plan.specs:
@@ -293,7 +307,7 @@ def documents(plan: Plan, store: Store, end: float = -math.inf) -> Iterator[tupl
     diverged: dict[TrainConfig, Gap] = {}
     waiting = list(plan.specs)
     for job in _run_by_run(asked):
-        result = _result(job, store, diverged, end)
+        result = (failed or {}).get(job) or _result(job, store, diverged, end)
         place = "" if isinstance(result, Gap) else result.path.relative_to(store.out).as_posix()
         new = answers(asked.pop(job), result if isinstance(result, Gap) else Reader(result), place)
         for answer in new.values():

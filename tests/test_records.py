@@ -157,19 +157,6 @@ def test_a_record_is_read_once(tmp_path, monkeypatch):
     assert paths == [writer.path]
 
 
-def test_parts_lie_beside_the_record(tmp_path):
-    writer = RecordWriter(tmp_path, "certify", "", {"n": 10})
-    writer.part("1").append([{"index": 1}])
-    part = writer.part("0")
-    part.append([{"index": 0}])
-    with part.path.open("a") as file:
-        file.write('{"index": 2')
-    assert [part.rows for part in writer.parts()] == [[{"index": 0}], [{"index": 1}]]
-    assert list(tmp_path.glob("*.jsonl")) == []
-    writer.rewrite([{"index": 1}, {"index": 0}])
-    assert read_record(writer.path).rows == [{"index": 1}, {"index": 0}]
-
-
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_what_is_not_a_number_is_refused(tmp_path, value):
     writer = RecordWriter(tmp_path, "certify", "", {})

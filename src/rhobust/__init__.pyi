@@ -37,11 +37,16 @@ from rhobust.evaluation import Transfer as Transfer
 from rhobust.evaluation import WorstCaseCurves as WorstCaseCurves
 from rhobust.evaluation import find_record as find_record
 from rhobust.evaluation import run as run
+from rhobust.executors import Local as Local
+from rhobust.executors import Processes as Processes
+from rhobust.executors import Ray as Ray
 from rhobust.methods import gamma_of as gamma_of
 from rhobust.methods import rho_of as rho_of
 from rhobust.methods import robust_loss as robust_loss
 from rhobust.models import load_model as load_model
 from rhobust.report import write_report as write_report
+from rhobust.sweeps import read_plan as read_plan
+from rhobust.sweeps import run_sweep as run_sweep
 from rhobust.training import Run as Run
 from rhobust.training import TrainConfig as TrainConfig
 from rhobust.training import open_run as open_run

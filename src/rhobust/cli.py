@@ -24,6 +24,7 @@ COMMANDS = {
     "quickstart": "train, attack and certify three models on real digits and write a report (a few minutes, CPU)",
     "data": "list, get and check data sets",
     "train": "train a classifier into a run folder",
+    "sweep": "train and evaluate a grid of methods, noise levels and seeds, and make one table and one page",
     "attack": "attack a run over radii",
     "transfer": "attack each of several runs and predict the perturbed images by all of them",
     "certify": "certify the L2 radius of a run's test images, or of image files",

@@ -11,6 +11,7 @@ EXAMPLES = {
     "quickstart": "rhobust quickstart",
     "data": "rhobust data get cifar10",
     "train": "rhobust train method:nal --method.sigma 0.25 --data cifar10 --model resnet18 --out runs/nal",
+    "sweep": "rhobust sweep plan.toml --out sweeps/plan --executor processes",
     "attack": "rhobust attack runs/nal attack:eot --radii 0 0.25 0.5 --limit 500",
     "transfer": "rhobust transfer runs/nal runs/gaussian --radii 0 0.5 --limit 500",
     "certify": "rhobust certify runs/nal --radii 0 0.25 0.5 --limit 500",

@@ -5,7 +5,6 @@ A file without its end line is unfinished: the writer continues it, a reader see
 A finished file may be compressed (`compress`); every reader takes both.
 """
 
-import copy
 import gzip
 import hashlib
 import json
@@ -220,7 +219,7 @@ class RecordWriter:
     """
 
     def __init__(self, folder: Path, kind: str, label: str, settings: Row) -> None:
-        settings = json.loads(json.dumps(settings, default=_number))
+        settings = plain_settings(settings)
         name = "-".join(part for part in (kind, label, settings_hash(settings)) if part)
         places = [place / f"{name}{ending}" for place in (folder, folder / RECORDS) for ending in (PLAIN, COMPRESSED)]
         self.path = next((path for path in places if path.exists()), places[0])
@@ -246,18 +245,6 @@ class RecordWriter:
             )
         self.rows, self.summary = record.rows, record.summary
 
-    def part(self, name: str) -> "RecordWriter":
-        """A writer of a part of this record, in a file of its own that no reader takes for a whole record."""
-        part = copy.copy(self)
-        part.path, part._owner = self.path.with_name(f"{self.path.name}.part-{name}"), None
-        part.read()
-        return part
-
-    def parts(self) -> list["RecordWriter"]:
-        """The parts in the record's folder."""
-        head = f"{self.path.name}.part-"
-        return [self.part(path.name.removeprefix(head)) for path in sorted(self.path.parent.glob(f"{head}*"))]
-
     def _held(self) -> bytes:
         """Content of the file, empty if there is none; without a whole line it has no header yet."""
         return _content(self.path) if self.path.exists() else b""
@@ -272,13 +259,6 @@ class RecordWriter:
         with self._ownership() as owner:
             self._put(owner, (self._header() + _lines(rows)).encode())
         self.rows = rows
-
-    def remove(self) -> None:
-        """Remove the file, of a part whose rows were merged."""
-        with self._ownership() as owner:
-            owner.check()
-            self.path.unlink(missing_ok=True)
-        self.read()
 
     def append(self, rows: Iterable[Row]) -> None:
         """Append rows and flush them to the disk."""
@@ -328,7 +308,7 @@ class RecordWriter:
 
     @property
     def lock(self) -> Path:
-        """One lock for the plain file and the compressed one; not named like a part."""
+        """One lock for the plain file and the compressed one."""
         return self.path.with_name(f"{self.path.name.removesuffix('.gz').replace(PLAIN, '')}.lock")
 
     def _ownership(self) -> AbstractContextManager[Ownership]:
@@ -348,6 +328,11 @@ class RecordWriter:
             self._put(owner, content[: content.rfind(b"\n") + 1] or self._header().encode())
         if text and self._known is not None:
             self._known = owner.append(self.path, self._known, text.encode())
+
+
+def plain_settings(settings: Row) -> Row:
+    """Settings as they are read back from a file."""
+    return json.loads(json.dumps(settings, default=_number))
 
 
 def _number(value: Any) -> int | float:

@@ -9,19 +9,20 @@ from rhobust.attacks import PGD
 from rhobust.bounds import failure_quantile, lecuyer_radius, li_radius
 from rhobust.certificates import sampling as votes
 from rhobust.data import to_unit
-from rhobust.evaluation import Attack, Certify, engine, run
+from rhobust.evaluation import Attack, Certify, run
 from rhobust.evaluation.certify import certified_summary
+from rhobust.executors import base as executors
 from rhobust.measurements import certified_curve, read_tsv, write_tsv
 from rhobust.progress import no_progress
 from rhobust.records import read_record
-from rhobust.training.distributed import Processes
+from tests.executors.scripted import Scripted
 
 RADII = (0.0, 0.25, 0.5, 1.0)
 
 
 def certify(target, **settings):
-    progress = settings.pop("progress", no_progress)
-    return run(Certify(**{"n": 1000} | settings), target, progress=progress)
+    progress, executor = settings.pop("progress", no_progress), settings.pop("executor", None)
+    return run(Certify(**{"n": 1000} | settings), target, progress=progress, executor=executor)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +96,7 @@ def without_time(record):
     "settings", [{"radii": RADII}, {"procedure": "fixed"}, {"tolerance": 0.05}], ids=lambda s: next(iter(s))
 )
 def test_batches_kills_and_processes_change_nothing(target, settings, monkeypatch):
-    monkeypatch.setattr(engine, "BLOCK", 7)
+    monkeypatch.setattr(executors, "PIECE", 7)
     whole = certify(target, **settings)
     assert [row["index"] for row in whole.rows] == list(range(40))
     lines = whole.path.read_text().splitlines(keepends=True)
@@ -105,14 +106,12 @@ def test_batches_kills_and_processes_change_nothing(target, settings, monkeypatc
     monkeypatch.setitem(votes.ROWS, "cpu", 512)
     assert without_time(certify(target, **settings)) == without_time(whole)
 
-    # The second of two processes does its half, the rest is done by one alone.
+    # Workers that answer in any order, of which some die; the driver is interrupted, and another number goes on.
     whole.path.unlink()
-    with monkeypatch.context() as patch:
-        patch.setattr(Processes, "wait", lambda self: None)
-        patch.setattr(Processes, "after_first", lambda self, action: None)
-        patch.setattr(engine, "_join", lambda: Processes(1, 2))
-        assert certify(target, **settings).summary is None
-    together = certify(target, **settings)
+    with pytest.raises(KeyboardInterrupt):
+        certify(target, **settings, executor=Scripted(3, deaths=2, stop=3))
+    assert 0 < len(read_record(whole.path).rows) < 40
+    together = certify(target, **settings, executor=Scripted(5, seed=1))
     assert without_time(together) == without_time(whole)
     assert read_record(whole.path) == together
 

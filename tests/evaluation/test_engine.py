@@ -18,7 +18,7 @@ from rhobust.lock import BusyError, LostError
 from rhobust.owner import Holder
 from rhobust.progress import no_progress
 from rhobust.records import RecordWriter, read_record
-from rhobust.training.distributed import Processes
+from tests.executors.scripted import Scripted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,16 +71,6 @@ class Doubling:
         return RecordWriter(self.folder, "double", "", Double().settings(Untargeted(self.folder)))
 
 
-class Alone(Processes):
-    """One of several processes, the others of which were killed: it waits for nobody."""
-
-    def wait(self):
-        pass
-
-    def after_first(self, action):
-        pass
-
-
 @pytest.fixture
 def whole(tmp_path):
     (tmp_path / "whole").mkdir()
@@ -96,22 +86,39 @@ def test_an_example_of_which_a_row_is_missing_is_evaluated_again_with_its_block(
     assert read_record(tmp_path / whole.path.name).summary == {**whole.summary, "seconds": None}
 
 
-def test_parts_of_killed_processes_are_taken_up_by_any_number(tmp_path, whole, monkeypatch):
-    killed = Doubling(tmp_path)
-    with monkeypatch.context() as patch:
-        for rank in (2, 1):
-            patch.setattr(engine, "_join", lambda rank=rank: Alone(rank, 3))
-            assert killed().summary is None
-    assert killed.asked == [2, 5, 8, 1, 4, 7]
-    assert sorted(path.name[-11:] for path in tmp_path.glob("*part*")) == ["part-1-of-3", "part-2-of-3"]
-    again = Doubling(tmp_path)
-    record = again()
-    assert again.asked == [0, 3, 6, 9]
+def test_rows_of_workers_are_written_as_they_come_and_ordered_in_the_end(tmp_path, whole, monkeypatch):
+    monkeypatch.setattr(engine, "SOON", 0.0)
+    first, unordered = Doubling(tmp_path), False
+    for seed in range(3):
+        with pytest.raises(KeyboardInterrupt, match=r"^\d+ of 10 examples are in .*double-.*jsonl$"):
+            first(block=1, executor=Scripted(4, seed=seed, deaths=1, stop=2))
+        rows = read_record(tmp_path / whole.path.name).rows
+        assert len(rows) == 4 * (seed + 1)
+        unordered |= rows != sorted(rows, key=lambda row: row["value"])
+    assert unordered
+    record = first(block=1, executor=Scripted(2))
+    assert len(first.asked) == 10 + 3  # what was computed when the driver was interrupted is computed again
     assert record.rows == whole.rows
-    assert not list(tmp_path.glob("*part*"))
-    assert read_record(record.path) == record
-    assert again() == record
-    assert again.asked == [0, 3, 6, 9]
+    assert read_record(record.path).rows == whole.rows
+    assert first(executor=Scripted(0)).rows == whole.rows
+
+
+def test_blocks_are_the_same_whoever_computes_them(tmp_path, whole):
+    lines = whole.path.read_text().splitlines(keepends=True)
+    (tmp_path / whole.path.name).write_text("".join(lines[:12]))
+    executor, again = Scripted(2), Doubling(tmp_path)
+    assert again(block=4, executor=executor).rows == whole.rows
+    assert sorted(executor.blocks) == [[4, 5, 6, 7], [8, 9]]
+
+
+def test_blocks_that_can_be_cut_anywhere_shrink_towards_the_end():
+    blocks = engine.small_blocks(range(10_000), 8)
+    assert [index for block in blocks for index in block] == list(range(10_000))
+    sizes = [len(block) for block in blocks]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[0] == engine.SMALL
+    assert sizes[-32:] == [1] * 32
+    assert [len(block) for block in engine.small_blocks(range(3), 512)] == [1, 1, 1]
 
 
 def test_a_second_process_leaves_or_waits_and_continues_what_the_first_one_left(tmp_path, whole):
@@ -170,20 +177,7 @@ def test_a_sleeper_that_wakes_after_another_machine_finished_stops_without_a_tra
     assert len(list(tmp_path.iterdir())) == 2  # the record, and that of `whole`
 
 
-def test_a_part_that_another_process_still_writes_is_waited_for_or_left_alone(tmp_path, whole):
-    ours, part = Doubling(tmp_path), Doubling(tmp_path).writer().part("1-of-2")
-    with part.owned():
-        part.append(whole.rows[2:4])
-        with pytest.raises(BusyError, match=r"part-1-of-2 must have one writer"):
-            ours()
-        engine._merge(ours.writer(), range(10), 2)  # at the end, nobody waits for a process of an earlier evaluation
-        assert part.path.exists()
-    assert ours().rows == whole.rows
-    assert 1 not in ours.asked[1:]
-    assert not part.path.exists()
-
-
-@pytest.mark.parametrize(("block", "kept"), [(None, 4), (3, 3)])
+@pytest.mark.parametrize(("block", "kept"), [(None, 4), (3, 4)])
 def test_an_interruption_writes_whole_examples_and_says_how_many(tmp_path, whole, monkeypatch, block, kept):
     doubling, rows = Doubling(tmp_path / "interrupted"), Double.rows
 

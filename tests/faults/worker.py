@@ -64,13 +64,14 @@ class Worker:
 
     def _child(self):
         from rhobust import cli, lock, owner
-        from rhobust.evaluation import base, engine, sweep
+        from rhobust.evaluation import base, sweep
+        from rhobust.executors import base as executors
 
         descriptor = os.open(self.errors, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         os.dup2(descriptor, 2)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         # More writes per second than in earnest.
-        engine.PAUSE, engine.BLOCK, base.BLOCK, lock.POLL = 0.0, 5, 10, 0.02
+        executors.PAUSE, executors.PIECE, base.BLOCK, lock.POLL = 0.0, 5, 10, 0.02
         sweep.BLOCKS["cpu"] = 10
         os.environ.update(self.environment)
         if self.machine is not None:

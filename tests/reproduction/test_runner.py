@@ -7,6 +7,8 @@ import pytest
 
 from reproduction import runner
 from reproduction.runner import Store, plan, reproduce
+from reproduction.spread import perform_all
+from tests.executors.scripted import Scripted
 from tests.reproduction.conftest import store_in
 
 NAMES = ["table-elu", "fig-training"]
@@ -242,3 +244,22 @@ def test_nothing_is_begun_when_the_time_is_over(copied, tmp_path, tiny):
     assert reproduce(plan(NAMES, tiny), store_in(copied), minutes=1e-9).faults == ()
     with pytest.raises(ValueError, match="minutes must be > 0, got 0"):
         reproduce(plan(NAMES, tiny), store_in(copied), minutes=0)
+
+
+def test_several_workers_make_the_files_of_one(made, tmp_path, tiny):
+    chosen, store = plan(NAMES, tiny), store_in(tmp_path)
+    with Scripted(3, deaths=2) as executor:
+        failed = perform_all(chosen, store, executor)
+    assert failed == {}
+    assert reproduce(chosen, store, draw_only=True, failed=failed).faults == ()
+    assert files(tmp_path) == files(made)
+
+
+def test_what_fails_on_a_worker_leaves_its_cells_empty_and_says_why(copied, tiny):
+    (record, *_) = attack_records(copied)
+    record.write_text(record.read_text().replace('"seed": 0', '"seed": 1', 1))
+    chosen, store = plan(NAMES, tiny), store_in(copied)
+    failed = perform_all(chosen, store, Scripted(2))
+    outcome = reproduce(chosen, store, draw_only=True, failed=failed)
+    assert len(failed) == len(outcome.faults) == 1
+    assert "must hold the settings of its name, but its header was changed" in outcome.faults[0]

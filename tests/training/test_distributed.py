@@ -12,7 +12,7 @@ from rhobust.methods import NAL
 from rhobust.noise import BatchNoise, stream
 from rhobust.progress import no_progress
 from rhobust.training import TrainConfig, open_run, train
-from rhobust.training.distributed import Processes, ShardNoise
+from rhobust.training.distributed import ProcessGroup, ShardNoise
 
 # Adam would hide a gradient of the wrong length, and an even batch a share of the wrong one.
 CONFIG = TrainConfig(
@@ -53,11 +53,11 @@ def test_rows_and_noise_of_all_processes_make_up_the_batch():
     whole = BatchNoise(stream(0, "noise")).normal(x, 3)
     seen = []
     for rank in range(3):
-        processes = Processes(rank, 3)
+        processes = ProcessGroup(rank, 3)
         rows = processes.rows(torch.arange(7))
         noise = ShardNoise(BatchNoise(stream(0, "noise")), processes, batch=7)
         assert torch.equal(noise.normal(x[rows], 3), whole[:, rows])
         seen += rows.tolist()
     assert sorted(seen) == list(range(7))
     with pytest.raises(ValueError, match=r"at least one image per process \(3\), got 2"):
-        Processes(0, 3).rows(torch.arange(2))
+        ProcessGroup(0, 3).rows(torch.arange(2))

@@ -28,7 +28,7 @@ from rhobust.training import (
     train,
     train_command,
 )
-from rhobust.training.distributed import Processes
+from rhobust.training.distributed import ProcessGroup
 from rhobust.training.loop import Trainer, split_validation
 from rhobust.training.run import weights_metadata
 from rhobust.training.step import learning_rate
@@ -307,7 +307,7 @@ def test_the_logged_loss_is_that_of_an_image(tmp_path):
 
 def test_every_epoch_has_an_order_of_its_own(tmp_path):
     data = load("digits", "train").select(torch.arange(60))
-    trainer = Trainer.start(Run(tmp_path, replace(CONFIG, augment=False)), data, data, CPU, Processes())
+    trainer = Trainer.start(Run(tmp_path, replace(CONFIG, augment=False)), data, data, CPU, ProcessGroup())
     first, second, again = (next(trainer.batches(epoch))[0] for epoch in (1, 2, 1))
     assert torch.equal(first, again)
     assert not torch.equal(first, second)
@@ -315,7 +315,7 @@ def test_every_epoch_has_an_order_of_its_own(tmp_path):
 
 def test_crops_are_named_by_the_epoch(tmp_path):
     image = replace(load("digits", "train").select(torch.arange(1)), crop=2)
-    trainer = Trainer.start(Run(tmp_path, CONFIG), image, image, CPU, Processes())
+    trainer = Trainer.start(Run(tmp_path, CONFIG), image, image, CPU, ProcessGroup())
     first, again = ([next(trainer.batches(epoch))[0] for epoch in range(1, 7)] for _ in range(2))
     assert all(torch.equal(one, two) for one, two in zip(first, again, strict=True))
     assert len({tuple(x.flatten().tolist()) for x in first}) > 2
@@ -324,7 +324,7 @@ def test_crops_are_named_by_the_epoch(tmp_path):
 def test_a_smoothed_label_is_spread_evenly_over_all_classes(tmp_path):
     data = load("digits", "train").select(torch.arange(20))
     hard, soft = (
-        next(Trainer.start(Run(tmp_path, config), data, data, CPU, Processes()).batches(1))[1]
+        next(Trainer.start(Run(tmp_path, config), data, data, CPU, ProcessGroup()).batches(1))[1]
         for config in (CONFIG, replace(CONFIG, label_smoothing=0.2))
     )
     assert torch.allclose(soft, torch.full((20, 10), 0.02).scatter(1, hard[:, None], 0.82))
@@ -333,7 +333,7 @@ def test_a_smoothed_label_is_spread_evenly_over_all_classes(tmp_path):
 def test_mixed_labels_are_smoothed_and_named_by_the_epoch(tmp_path):
     data = load("digits", "train").select(torch.arange(100))
     config = replace(CONFIG, cutmix=1.0, label_smoothing=0.2)
-    trainer = Trainer.start(Run(tmp_path, config), data, data, CPU, Processes())
+    trainer = Trainer.start(Run(tmp_path, config), data, data, CPU, ProcessGroup())
     (x, y, _), (again, _, _), (other, _, _) = (next(trainer.batches(epoch)) for epoch in (1, 1, 2))
     assert torch.equal(x, again)
     assert not torch.equal(x, other)
@@ -380,7 +380,7 @@ def test_averaged_weights_are_saved_with_their_own_batch_norm_statistics(tmp_pat
 def test_of_epochs_that_are_equally_good_the_first_is_kept(tmp_path):
     fitting = load("digits", "train").select(torch.arange(100))
     run = Run(tmp_path, replace(CONFIG, validation=1, keep="best-clean"))
-    trainer = Trainer.start(run, fitting, fitting, CPU, Processes())
+    trainer = Trainer.start(run, fitting, fitting, CPU, ProcessGroup())
     assert trainer.is_best({"accuracy": 0.0})
     trainer.metrics = [{"accuracy": 0.5}, {"accuracy": 0.4}]
     assert [trainer.is_best({"accuracy": found}) for found in (0.45, 0.5, 0.6)] == [False, False, True]

@@ -11,7 +11,7 @@ from rhobust.methods import ERM, NAL, Loss, SmoothAdv
 from rhobust.noise import BatchNoise, stream
 from rhobust.progress import no_progress
 from rhobust.training import TrainConfig, train
-from rhobust.training.distributed import Processes
+from rhobust.training.distributed import ProcessGroup
 from rhobust.training.perturbation import perturbed
 from rhobust.training.step import TrainingStep
 
@@ -26,7 +26,7 @@ def small():
 
 def step_of(model, method, size=SIZE):
     optimizer = torch.optim.SGD(model.parameters(), RATE)
-    return TrainingStep(model, method, optimizer, BatchNoise(stream(0, "noise")), Processes(), None, size)
+    return TrainingStep(model, method, optimizer, BatchNoise(stream(0, "noise")), ProcessGroup(), None, size)
 
 
 def test_one_step_is_the_gradient_at_the_perturbed_weights(batch):

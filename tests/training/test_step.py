@@ -13,7 +13,7 @@ from rhobust.models import build_model
 from rhobust.noise import BatchNoise, stream
 from rhobust.progress import no_progress
 from rhobust.training import TrainConfig, train
-from rhobust.training.distributed import Processes
+from rhobust.training.distributed import ProcessGroup
 from rhobust.training.step import CompiledStep, TrainingStep
 
 # torch warns about its own parts while it compiles; what we warn of is checked below.
@@ -31,7 +31,7 @@ def make(method, *, fast, seed=0, model=None):
     model = model.to(CUDA).train()
     options = {"lr": torch.tensor(1e-3, device=CUDA), "fused": True, "capturable": True}
     optimizer = torch.optim.Adam(model.parameters(), **options)
-    parts = (model, method, optimizer, BatchNoise(stream(seed, "noise", device=CUDA)), Processes(), None)
+    parts = (model, method, optimizer, BatchNoise(stream(seed, "noise", device=CUDA)), ProcessGroup(), None)
     return CompiledStep(*parts, size=BATCH) if fast else TrainingStep(*parts)
 
 

@@ -18,6 +18,7 @@ from rhobust.data.sizing import Sizing
 from rhobust.evaluation import Accuracy, Target, run
 from rhobust.evaluation.own import IN_MEMORY, OwnNetwork
 from rhobust.evaluation.seen import check_unseen
+from rhobust.executors import Executor
 from rhobust.files import read_json, write_json
 from rhobust.measurements import BASE, UNDER_NOISE, measurements
 from rhobust.models import Normalised, load_model
@@ -55,6 +56,7 @@ def evaluate(
     progress: ProgressCallback | None = None,
     trust: bool = False,
     wait: bool = False,
+    executor: Executor | None = None,
     unseen: bool = False,
     resize: int | None = None,
     crop: int | None = None,
@@ -83,6 +85,7 @@ def evaluate(
         progress: Progress callback; default: shown on stderr.
         trust: Run the code that a run folder names.
         wait: If another process is writing a record, wait for it and continue from what it left.
+        executor: Where it is computed: `Local()`, `Processes()` or `Ray()`; default: as in `run`.
         unseen: Leave out the test images that a run folder's network was trained on.
         resize: Pixels of the shorter side that images are resized to, as in `load`; default: as a run folder was
             trained, else as they are.
@@ -123,7 +126,16 @@ def evaluate(
         sizing = Sizing(resize, crop)
         target = _live_target(model, data, sigma, out, weights, mean, std, name, place, source, sizing)
     named = weights is not None or target.factory is None or isinstance(model, nn.Module)
-    return assess(target, effort=effort, title=title, seed=seed, progress=progress, weights_named=named, wait=wait)
+    return assess(
+        target,
+        effort=effort,
+        title=title,
+        seed=seed,
+        progress=progress,
+        weights_named=named,
+        wait=wait,
+        executor=executor,
+    )
 
 
 def _live_target(
@@ -202,6 +214,7 @@ def assess(
     progress: ProgressCallback | None,
     weights_named: bool = True,
     wait: bool = False,
+    executor: Executor | None = None,
 ) -> Assessment:
     """Evaluate a target and write its page: what `evaluate` does once the network and the data are there."""
     if not (target.folder / CONFIG).exists():
@@ -209,7 +222,7 @@ def assess(
     with progress_or_default(progress) as notify:
         records: list[Record] = []
         first = Accuracy(limit=min(1000, len(target.data)), stride=None, seed=seed)
-        records.append(run(first, target, progress=notify, wait=wait))
+        records.append(run(first, target, executor=executor, progress=notify, wait=wait))
         found = {one.quantity: one.value for one in measurements(records[0])}
         findings = diagnose_accuracy(
             target, accuracy=found[BASE], under_noise=found.get(UNDER_NOISE), weights_named=weights_named
@@ -221,7 +234,7 @@ def assess(
             check_unseen(evaluation.resolve(target), target)  # before the long ones begin
         for number, evaluation in enumerate(evaluations, start=1):
             notify(f"{number} of {len(evaluations)}: {evaluation.kind} {evaluation.label}".rstrip())
-            records.append(run(evaluation, target, progress=notify, wait=wait))
+            records.append(run(evaluation, target, executor=executor, progress=notify, wait=wait))
     findings += diagnose_certificates(records)
     write_json(target.folder / DIAGNOSIS, {"findings": [vars(finding) for finding in findings]})
     result = Assessment(target.folder, tuple(records), tuple(findings), target.name, target.smoothing_sigma())

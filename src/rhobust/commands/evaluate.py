@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import tyro
 
 from rhobust.assessment import Effort, evaluate
-from rhobust.commands.options import Writing, WritingOptions, record_document
+from rhobust.commands.options import Spreading, SpreadingOptions, record_document
 from rhobust.files import check_folder
 from rhobust.settings import check_declared, check_positive_number, sizes
 
@@ -52,7 +52,7 @@ class Evaluate:
     """Run the code and read the files that a run folder names, whatever they are."""
     unseen: bool = False
     """Leave out the test images that the run was trained on."""
-    common: WritingOptions = Writing()
+    common: SpreadingOptions = Spreading()
 
     def __post_init__(self) -> None:
         check_declared(self)
@@ -89,6 +89,7 @@ class Evaluate:
             progress=self.common.progress,
             trust=self.trust,
             wait=self.common.wait,
+            executor=self.common.chosen(),
             unseen=self.unseen,
             resize=self.resize,
             crop=self.crop,

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 import tyro
 
 from rhobust.commands.options import (
-    Writing,
-    WritingOptions,
+    Spreading,
+    SpreadingOptions,
     print_table,
     print_trained,
     print_warnings,
@@ -59,7 +59,7 @@ class MeasureShiftCommand:
     """Class numbers of images in arrays, an .npy file. Without labels the run's test data are certified."""
     network: Annotated[NetworkOptions, FLAT] = field(default_factory=NetworkOptions)
     evaluation: Annotated[MeasureShift, FLAT] = field(default_factory=MeasureShift)
-    common: WritingOptions = Writing()
+    common: SpreadingOptions = Spreading()
 
     def run(self) -> dict[str, Any]:
         self.network.check()
@@ -98,7 +98,9 @@ class MeasureShiftCommand:
         return {"record": None, "kind": "measure-shift", "settings": {}, "summary": {"shift": shift}}
 
     def _run(self, evaluation: Evaluation, target: Target | Untargeted) -> dict[str, Any]:
-        return record_document(run(evaluation, target, progress=self.common.progress, wait=self.common.wait))
+        common = self.common
+        record = run(evaluation, target, executor=common.chosen(), progress=common.progress, wait=common.wait)
+        return record_document(record)
 
     def _pairs(self, channels: int | None) -> Pairs:
         assert self.before is not None

@@ -2,13 +2,17 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
 from rhobust.formatting import format_percent, printable
+from rhobust.launch import ExecutorName
 from rhobust.progress import ProgressCallback, no_progress
 from rhobust.records import Record
+
+if TYPE_CHECKING:
+    from rhobust.executors import Executor
 
 
 @dataclass(frozen=True)
@@ -52,9 +56,35 @@ class Writing(Common):
     """Wait for another process that is writing the same record or run; default: leave with one line and exit code 2."""
 
 
+@dataclass(frozen=True)
+class Spreading(Writing):
+    """What every command takes whose work can be spread over processes and machines."""
+
+    executor: ExecutorName | None = None
+    """Where the work is done: local (this process), processes (of this machine), ray (a cluster, or this machine);
+    default: local, or all processes that torchrun or srun started."""
+    workers: int | None = None
+    """Number of workers of processes or ray; default: one per GPU, or per core."""
+    address: str | None = None
+    """ray: auto or HOST:PORT of a running cluster; default: that of RAY_ADDRESS, else a new one on this machine."""
+    gpus: float = 1.0
+    """GPUs per worker; 0.25 puts four workers on one GPU."""
+
+    def check(self) -> None:
+        self.chosen()
+        super().check()
+
+    def chosen(self) -> "Executor | None":
+        """The executor; None where none is named."""
+        from rhobust.executors import choose_executor  # commands without a network need no torch
+
+        return choose_executor(self.executor, workers=self.workers, address=self.address, gpus=self.gpus)
+
+
 OutputOptions = Annotated[Output, tyro.conf.arg(name="")]
 CommonOptions = Annotated[Common, tyro.conf.arg(name="")]
 WritingOptions = Annotated[Writing, tyro.conf.arg(name="")]
+SpreadingOptions = Annotated[Spreading, tyro.conf.arg(name="")]
 
 
 def record_document(record: Record) -> dict[str, Any]:

@@ -10,8 +10,8 @@ import tyro
 from rhobust.assessment.diagnosis import first_look
 from rhobust.commands.options import (
     Common,
-    Writing,
-    WritingOptions,
+    Spreading,
+    SpreadingOptions,
     print_diagnosis,
     print_trained,
     print_warnings,
@@ -216,7 +216,7 @@ def evaluation_command(
         if (found := self.target.without_record(self.evaluation, self.common)) is not None:
             return found
         target, common = self.target.target(self.common), self.common
-        record = run(self.evaluation, target, progress=common.progress, wait=common.wait)
+        record = run(self.evaluation, target, executor=common.chosen(), progress=common.progress, wait=common.wait)
         document = {**record_document(record), **({} if after is None else after(record, self.target))}
         if diagnosed:
             named = target.factory is None or self.target.weights is not None or self.target.run is not None
@@ -242,7 +242,7 @@ def evaluation_command(
         [
             ("target", Annotated[target, FLAT], field(default_factory=target)),
             ("evaluation", Annotated[evaluation, FLAT], field(default_factory=evaluation)),
-            ("common", WritingOptions, field(default_factory=Writing)),
+            ("common", SpreadingOptions, field(default_factory=Spreading)),
         ],
         frozen=True,
         namespace=members,

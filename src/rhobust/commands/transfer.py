@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from rhobust.commands.options import (
-    Writing,
-    WritingOptions,
+    Spreading,
+    SpreadingOptions,
     print_table,
     print_trained,
     print_warnings,
@@ -21,11 +21,14 @@ class TransferCommand:
 
     networks: Annotated[RunsOptions, FLAT] = field(default_factory=RunsOptions)
     evaluation: Annotated[Transfer, FLAT] = field(default_factory=Transfer)
-    common: WritingOptions = Writing()
+    common: SpreadingOptions = Spreading()
 
     def run(self) -> dict[str, Any]:
         targets = self.networks.targets(self.common)
-        records = transfer_matrix(self.evaluation, targets, progress=self.common.progress, wait=self.common.wait)
+        common = self.common
+        records = transfer_matrix(
+            self.evaluation, targets, executor=common.chosen(), progress=common.progress, wait=common.wait
+        )
         return {
             "runs": [str(folder) for folder in self.networks.runs],
             "records": [record_document(record) for record in records],

@@ -114,6 +114,10 @@ class Evaluation(ABC):
         """Rows that one example has."""
         return 1
 
+    def samples(self, row: Row) -> int:
+        """Noise samples behind a row, for the speed that is shown."""
+        return next((row[key] for key in ("draws", "votes") if isinstance(row.get(key), int)), 1)
+
     @abstractmethod
     def rows(self, target: Target, examples: Sequence[int], progress: ProgressCallback) -> Iterator[Row]:
         """Compute the rows of some examples, example by example; each row names its example as `index`."""

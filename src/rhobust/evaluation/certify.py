@@ -123,6 +123,9 @@ class Certify(Evaluation):
         """Sampling is scheduled over all examples, and each has its rows as soon as it is decided."""
         return
 
+    def samples(self, row: Row) -> int:
+        return row["n"] + self.certification().n0
+
     def rows(self, target: Target, examples: Sequence[int], progress: ProgressCallback) -> Iterator[Row]:
         counter, chosen = target.counter(self.smoothing(target)), self.certification()
         check_batch_independence(counter)

@@ -1,45 +1,49 @@
-"""The one engine: opens or continues a record, computes the examples that it lacks, writes, sums up and finishes it."""
+"""The one engine: opens or continues a record, has missing examples computed, writes, sums up and finishes it."""
 
 import math
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
-import torch
-
 from rhobust.certificates import BatchDependenceError
-from rhobust.evaluation.base import BLOCK, Evaluation
+from rhobust.evaluation.base import Evaluation
+from rhobust.evaluation.pace import Pace
 from rhobust.evaluation.seen import check_unseen, describe_trained
 from rhobust.evaluation.target import Target, Untargeted
-from rhobust.lock import BusyError, tidy
-from rhobust.progress import ProgressCallback, ProgressEvent, no_progress, progress_or_default
-from rhobust.records import Record, RecordWriter, Row
-from rhobust.training.distributed import Processes, join_processes
+from rhobust.executors import Executor, Local, Ranks, Task
+from rhobust.lock import tidy
+from rhobust.progress import ProgressCallback, ProgressEvent, progress_or_default
+from rhobust.records import Record, RecordWriter, Row, plain_settings, settings_hash
 
-PAUSE = 30.0
-"""Seconds between two writes when rows come slowly."""
+SOON = 1.0
+"""Seconds between two writes of what other processes computed: what a killed driver can cost."""
+SMALL = 32
+"""Examples that one worker gets at once at most, where blocks can be cut anywhere: what a dead worker can cost."""
 
 
 def run(
     evaluation: Evaluation,
     target: Target | Untargeted,
     *,
+    executor: Executor | None = None,
     progress: ProgressCallback | None = None,
     wait: bool = False,
 ) -> Record:
     """Evaluate a target and return the finished record; a finished record of the same evaluation is returned unchanged.
 
-    The record is in the target's folder. An interrupted evaluation continues where it stopped. Under torchrun every
-    process computes its share of the examples and writes it to a part of its own; the first one merges the parts in
-    the order of the examples and sums up. All return the same record, which is the one that a single process writes.
-    An evaluation may be continued with another number of processes.
+    The record is in the target's folder. An interrupted evaluation continues where it stopped, with the same executor
+    or another one, and with any number of workers.
 
-    A record has one writer at a time, over all machines that share the folder.
+    A record has one writer at a time, over all machines that share the folder: this process. Workers only compute.
+    Rows are written as they come and ordered by their examples in the end, so that the record is the one that a single
+    process writes.
 
     Args:
         evaluation: What to measure or to prove, and how.
         target: The network and its data.
+        executor: Where the rows are computed: `Local()`, `Processes()` or `Ray()`; default: in this process, or, under
+            torchrun and srun, in all processes that they started, of which the first one writes.
         progress: Progress callback; default: shown on stderr.
         wait: If another process is writing the record, wait for it and continue from what it left.
 
@@ -53,156 +57,143 @@ def run(
     check_unseen(evaluation, subject)
     target.check_unchanged()
     writer = RecordWriter(target.folder, evaluation.kind, evaluation.label, evaluation.settings(subject))
-    processes = _join()
-    if writer.summary is not None and processes.world == 1:
+    device = target.device.type if isinstance(target, Target) else "cpu"
+    task = Task(compute_rows, subject, (evaluation, settings_hash(writer.settings)), device)
+    ranks = Ranks.join()
+    if ranks is None:
+        _write(evaluation, subject, task, writer, executor or Local(), progress, wait, start)
+    else:
+        if executor is not None and not isinstance(executor, Local):
+            raise ValueError("executor must be left out under torchrun and srun: their processes are the workers")
+        ranks.together(task, lambda: _write(evaluation, subject, task, writer, ranks, progress, wait, start))
+        if not ranks.group.first:
+            writer.read()
+    return writer.record()
+
+
+def compute_rows(
+    target: Any, settings: tuple[Evaluation, str], examples: Sequence[int], progress: ProgressCallback
+) -> Iterator[Row]:
+    """The rows of some examples; a worker whose network or data is not that of the record is refused."""
+    evaluation, wanted = settings
+
+    def check() -> None:
+        if settings_hash(plain_settings(evaluation.settings(target))) != wanted:
+            raise ValueError(f"{target.name} must be the same network on the same data and device in all workers")
+
+    if isinstance(target, Target):
+        target.once(("record", wanted), check)
+    yield from evaluation.rows(target, examples, progress)
+
+
+def _write(
+    evaluation: Evaluation,
+    target: Any,
+    task: Task,
+    writer: RecordWriter,
+    executor: Executor,
+    progress: ProgressCallback | None,
+    wait: bool,
+    start: float,
+) -> None:
+    """Bring a record to its end; a finished one is left alone."""
+    if writer.summary is not None:
         tidy(writer.lock)
-        return writer.record()
-    patience = math.inf if wait else 0.0
+        return
     with ExitStack() as stack:
-        notify = stack.enter_context(progress_or_default(progress if processes.first else no_progress))
-        examples, rows_each = evaluation.examples(subject), evaluation.rows_per_example(subject)
-
-        def begin() -> None:
-            nonlocal start
-            asked = time.perf_counter()
-            stack.enter_context(writer.owned(wait=patience, notify=notify))
-            start += time.perf_counter() - asked
-            if writer.summary is None:
-                _merge(writer, examples, rows_each, wait=patience)
-
-        processes.after_first(begin)
-        if not processes.first:
-            writer.read()
-        if writer.summary is not None:
-            return writer.record()
+        notify = stack.enter_context(progress_or_default(progress))
+        asked = time.perf_counter()
+        stack.enter_context(writer.owned(wait=math.inf if wait else 0.0, notify=notify))
+        start += time.perf_counter() - asked
+        if writer.summary is not None:  # another process finished it meanwhile
+            return
+        examples, rows_each = evaluation.examples(target), evaluation.rows_per_example(target)
+        _order(writer, examples, rows_each)
         resumed = bool(writer.rows)
-        _compute(evaluation, subject, writer, processes, notify, patience)
-        processes.wait()
-
-        def finish() -> None:
-            _merge(writer, examples, rows_each)
-            with _one_function(writer, processes.world):
-                summary = evaluation.summarise(subject, writer.rows)
-                target.check_unchanged()
-            writer.check_owner()  # the comparison may write pictures
-            summary |= evaluation.compare(subject, writer.record(summary))
-            summary |= describe_trained(evaluation, subject, summary.get("warnings", []))
-            # Wall time is unknown for resumed evaluations.
-            writer.finish({**summary, "seconds": None if resumed else time.perf_counter() - start})
-
-        processes.after_first(finish)
-        if not processes.first:
-            writer.read()
-        return writer.record()
+        with _one_function(writer):
+            _compute(evaluation, target, task, writer, executor, notify)
+            _order(writer, examples, rows_each)
+            summary = evaluation.summarise(target, writer.rows)
+            target.check_unchanged()
+        writer.check_owner()  # the comparison may write pictures
+        summary |= evaluation.compare(target, writer.record(summary))
+        summary |= describe_trained(evaluation, target, summary.get("warnings", []))
+        # Wall time is unknown for resumed evaluations.
+        writer.finish({**summary, "seconds": None if resumed else time.perf_counter() - start})
 
 
 def _compute(
     evaluation: Evaluation,
     target: Any,
+    task: Task,
     writer: RecordWriter,
-    processes: Processes,
+    executor: Executor,
     notify: ProgressCallback,
-    patience: float,
 ) -> None:
-    """Compute this process's share of the examples that the record lacks, and append it to the record or to a part."""
-    examples, rows_each = evaluation.examples(target), evaluation.rows_per_example(target)
-    rank, world = processes.rank, processes.world
+    """Have the examples that the record lacks computed, and append their rows as they come."""
+    examples, size = evaluation.examples(target), evaluation.block(target)
     done = {row["index"] for row in writer.rows}
     missing = [example for example in examples if example not in done]
-    mine, size = missing[rank::world], evaluation.block(target)
-    if world == 1 and size is not None:
-        # The rest of a batch may change the last digit, so an interrupted block is computed as a whole.
-        mine = _start_of_block(examples, done, size) + mine
-    if size is None:
-        pieces = _pieces(evaluation.rows(target, mine, notify) if mine else (), rows_each)
+    if not missing:
+        return
+    if size is not None:
+        # The rest of a batch may change the last digit, so a block is the same whoever computes it.
+        whole = (list(examples[first : first + size]) for first in range(0, len(examples), size))
+        blocks = [block for block in whole if not done.issuperset(block)]
     else:
-        blocks = (mine[first : first + size] for first in range(0, len(mine), size))
-        pieces = ([row for row in evaluation.rows(target, one, notify) if row["index"] not in done] for one in blocks)
-    out = writer if world == 1 else writer.part(f"{rank}-of-{world}")
-    written = 0
-    with nullcontext() if world == 1 else out.owned(wait=patience, notify=notify), _one_function(out, world):
-        try:
-            for piece in pieces:
-                out.append(piece)
-                written += len(piece) // rows_each
-                at = len(done) + min(world * written, len(missing))
-                notify(ProgressEvent(f"{evaluation.kind} {target.name}", at, len(examples), "examples"))
-        except KeyboardInterrupt as stop:
-            kept = f"{len(done) + written} of {len(examples)} examples are in {out.path}"
-            raise type(stop)(kept if world == 1 else f"{written} examples are in {out.path}") from None
+        blocks = small_blocks(missing, executor.size(task.device)) if executor.spread else [missing]
+    pace, rows_each = Pace(evaluation, len(examples), len(done)), evaluation.rows_per_example(target)
+    rows: list[Row] = []
+    last = -math.inf
+
+    def write() -> None:
+        nonlocal rows, last
+        if rows:
+            writer.append(rows)
+            pace.add(rows, len(rows) // rows_each, executor.active if executor.spread else None)
+            rows, last = [], time.monotonic()
+            notify(ProgressEvent(f"{evaluation.kind} {target.name}", pace.done, pace.total, "examples", pace.note))
+
+    try:
+        for _, found in executor.map(task, blocks, notify):
+            rows += [row for row in found if row["index"] not in done]
+            if not executor.spread or time.monotonic() - last >= SOON:
+                write()
+        write()
+    except KeyboardInterrupt as stop:
+        write()
+        raise type(stop)(f"{pace.done} of {len(examples)} examples are in {writer.path}") from None
+
+
+def small_blocks(missing: Sequence[int], workers: int) -> list[list[int]]:
+    """Blocks that shrink towards the end, so that all workers end together though examples differ a hundredfold."""
+    blocks, first = [], 0
+    while first < len(missing):
+        size = max(1, min(SMALL, (len(missing) - first) // (4 * workers)))
+        blocks.append(list(missing[first : first + size]))
+        first += size
+    return blocks
 
 
 @contextmanager
-def _one_function(writer: RecordWriter, world: int) -> Iterator[None]:
+def _one_function(writer: RecordWriter) -> Iterator[None]:
     """Void the record of a network that turns out to be no function of one input: its earlier rows prove nothing."""
     try:
         yield
     except BatchDependenceError as error:
-        if writer.rows or world > 1:
+        if writer.rows:
             writer.void(str(error))
         raise
 
 
-def _start_of_block(examples: Sequence[int], done: set[int], size: int) -> list[int]:
-    """The examples before the first one that is missing, in its block."""
-    first = next((place for place, example in enumerate(examples) if example not in done), 0)
-    return list(examples[first - first % size : first])
-
-
-def _pieces(rows: Iterable[Row], rows_each: int) -> Iterator[list[Row]]:
-    """Cut a stream of rows where an example ends: after `BLOCK` examples, or sooner when they come slowly or stop."""
-    piece: list[Row] = []
-    last = time.monotonic()
-    try:
-        for row in rows:
-            piece.append(row)
-            examples, inside = divmod(len(piece), rows_each)
-            if inside == 0 and (examples == BLOCK or time.monotonic() - last > PAUSE):
-                yield piece
-                piece, last = [], time.monotonic()
-    except KeyboardInterrupt:
-        yield piece[: len(piece) // rows_each * rows_each]
-        raise
-    if piece:
-        yield piece
-
-
-def _merge(writer: RecordWriter, examples: Sequence[int], rows_each: int, *, wait: float | None = None) -> None:
-    """Put all complete examples, those of parts too, into the record in the order of the examples.
-
-    Args:
-        writer: The record.
-        examples: Its examples.
-        rows_each: Rows per example.
-        wait: Seconds to wait for a process that is writing a part; default: such a part is left alone.
-    """
-    with ExitStack() as stack:
-        parts = []
-        for part in writer.parts():
-            with suppress(BusyError) if wait is None else nullcontext():
-                stack.enter_context(part.owned(wait=wait or 0.0))
-                parts.append(part)
-        complete: dict[int, list[Row]] = {}
-        for source in (writer, *parts):
-            found: dict[int, list[Row]] = {}
-            for row in source.rows:
-                found.setdefault(row["index"], []).append(row)
-            for index, rows in found.items():
-                if len(rows) > rows_each:
-                    raise ValueError(
-                        f"{source.path} must hold {rows_each} rows per example, got {len(rows)} of {index}"
-                    )
-                if len(rows) == rows_each:
-                    complete.setdefault(index, rows)
-        rows = [row for index in examples for row in complete.get(index, [])]
-        if rows != writer.rows:
-            writer.rewrite(rows)
-        for part in parts:
-            part.remove()
-    for left in writer.path.parent.glob(f"{writer.lock.stem}.part-*.lock"):
-        tidy(left)  # of processes that were killed before their first row
-
-
-def _join() -> Processes:
-    """The processes of this evaluation; they only wait for each other, so the CPU backend is enough."""
-    return join_processes(torch.device("cpu"))
+def _order(writer: RecordWriter, examples: Sequence[int], rows_each: int) -> None:
+    """Put all complete examples into the order of the examples, and leave out the others."""
+    found: dict[int, list[Row]] = {}
+    for row in writer.rows:
+        found.setdefault(row["index"], []).append(row)
+    for index, rows in found.items():
+        if len(rows) > rows_each:
+            raise ValueError(f"{writer.path} must hold {rows_each} rows per example, got {len(rows)} of {index}")
+    rows = [row for index in examples for row in found.get(index, []) if len(found[index]) == rows_each]
+    if rows != writer.rows:
+        writer.rewrite(rows)

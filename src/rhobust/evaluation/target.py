@@ -313,6 +313,16 @@ class Target:
         target._cache.update(self._cache)  # the same network and folder: a temporary folder lives as long as either
         return target
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What travels to a worker: not what was made of the network here, nor the folder's removal."""
+        return {**self.__dict__, "_cache": {}, "device": self.device.type}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """The target on the worker's own device of the same kind, in evaluation mode as it was."""
+        device = resolve_device(state["device"])
+        self.__dict__.update(state, device=device)
+        move_to(device, self.model)
+
     @property
     def attacked(self) -> "Target":
         """The network on which attacks are crafted: the source of a transfer attack, else this one."""

@@ -12,6 +12,7 @@ from rhobust.evaluation.diagnostics import INSPECTED, Attacked, inspect
 from rhobust.evaluation.engine import run
 from rhobust.evaluation.sweep import BLOCKS, Predictor, PredictorName, norm_of, sweep
 from rhobust.evaluation.target import Target
+from rhobust.executors import Executor
 from rhobust.formatting import format_distance, format_percent
 from rhobust.measurements import FEW, GAIN, VOTE_LEVEL, most_missed, predicted_by, robust_curve
 from rhobust.progress import ProgressCallback
@@ -106,13 +107,19 @@ class Transfer(Evaluation):
 
 
 def transfer_matrix(
-    evaluation: Transfer, targets: Sequence[Target], *, progress: ProgressCallback | None = None, wait: bool = False
+    evaluation: Transfer,
+    targets: Sequence[Target],
+    *,
+    executor: Executor | None = None,
+    progress: ProgressCallback | None = None,
+    wait: bool = False,
 ) -> list[Record]:
     """Attack each network once and count the predictions of all: one record per attacked network, in its folder.
 
     Args:
         evaluation: The attack and whose predictions count.
         targets: The networks, all with the same test data.
+        executor: Where it is computed, as in `run`.
         progress: Progress callback; default: shown on stderr.
         wait: If another process is writing a record, wait for it and continue from what it left.
     """
@@ -121,7 +128,7 @@ def transfer_matrix(
         evaluation.resolve(row)  # refuse before anything is computed
     if not rows:
         raise ValueError("a transfer attack needs at least two runs, got 0")
-    return [run(evaluation, row, progress=progress, wait=wait) for row in rows]
+    return [run(evaluation, row, executor=executor, progress=progress, wait=wait) for row in rows]
 
 
 def rows_of(rows: Sequence[Row], model_hash: str) -> list[Row]:

@@ -8,7 +8,7 @@ from rhobust.training.config import TrainConfig as TrainConfig
 from rhobust.training.config import config_from_json as config_from_json
 from rhobust.training.config import config_to_json as config_to_json
 from rhobust.training.config import train_command as train_command
-from rhobust.training.distributed import Processes as Processes
+from rhobust.training.distributed import ProcessGroup as ProcessGroup
 from rhobust.training.loop import train as train
 from rhobust.training.run import ENVIRONMENT as ENVIRONMENT
 from rhobust.training.run import FINGERPRINT as FINGERPRINT

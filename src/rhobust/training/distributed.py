@@ -1,5 +1,6 @@
 """Data-parallel training: each process takes its rows of every batch, and gradients are summed."""
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -18,7 +19,7 @@ PATIENCE = timedelta(days=7)
 
 
 @dataclass(frozen=True)
-class Processes:
+class ProcessGroup:
     """Number of training processes, and the rank of this one.
 
     Every process generates the order, the augmentation and the noise of the whole batch and keeps its own rows, so the
@@ -60,6 +61,17 @@ class Processes:
         if self.world > 1:
             dist.barrier(_patient_group())
 
+    def tell(self, message: Any) -> Any:
+        """What the first process says, to all of them; the others wait for it."""
+        told = [message]
+        if self.world > 1:
+            dist.broadcast_object_list(told, src=0, group=_patient_group())
+        return told[0]
+
+    def apart(self) -> bool:
+        """Whether the processes may be on several machines."""
+        return os.environ.get("LOCAL_WORLD_SIZE") != str(self.world)
+
     def after_first(self, action: Callable[[], Any]) -> None:
         """Let the first process act while all wait; where it fails, all fail with the same line."""
         failure: Exception | None = None
@@ -68,11 +80,9 @@ class Processes:
                 action()
             except Exception as error:  # raised again below
                 failure = error
-        if self.world > 1:
-            message = [None if failure is None else str(failure)]
-            dist.broadcast_object_list(message, src=0, group=_patient_group())
-            if failure is None and message[0] is not None:
-                failure = ValueError(message[0])
+        said = self.tell(None if failure is None else str(failure))
+        if failure is None and said is not None:
+            failure = ValueError(said)
         if failure is not None:
             raise failure
 
@@ -82,7 +92,7 @@ class ShardNoise:
     """The rows of a whole batch's noise that belong to this process."""
 
     whole: BatchNoise
-    processes: Processes
+    processes: ProcessGroup
     batch: int = 0
     """Size of the whole batch; set before each batch."""
 
@@ -93,17 +103,17 @@ class ShardNoise:
         return self.whole.normal(template, draws)[:, self.processes.rank :: self.processes.world]
 
 
-def join_processes(device: torch.device) -> Processes:
+def join_processes(device: torch.device) -> ProcessGroup:
     """The processes started by torchrun, or a single process."""
     if not launched():
-        return Processes()
+        return ProcessGroup()
     if not dist.is_initialized():
         try:
             dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
         except (RuntimeError, ValueError) as error:
             reason = (str(error).splitlines() or [type(error).__name__])[0]
             raise ValueError(f"MASTER_ADDR and MASTER_PORT must lead to the other processes, but {reason}") from None
-    return Processes(dist.get_rank(), dist.get_world_size())
+    return ProcessGroup(dist.get_rank(), dist.get_world_size())
 
 
 @cache

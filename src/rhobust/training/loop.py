@@ -26,7 +26,7 @@ from rhobust.records import settings_hash
 from rhobust.runtime import describe_environment, resolve_device
 from rhobust.training.accuracy import accuracy_under_noise, clean_accuracy, robust_accuracy
 from rhobust.training.config import TrainConfig, config_to_json, train_command
-from rhobust.training.distributed import Processes, ShardNoise, join_processes
+from rhobust.training.distributed import ProcessGroup, ShardNoise, join_processes
 from rhobust.training.run import (
     CONFIG,
     LOCK,
@@ -120,7 +120,7 @@ def _train(
     run: Run,
     device: torch.device,
     root: Path | str | None,
-    processes: Processes,
+    processes: ProcessGroup,
     owner: Ownership | None,
     notify: ProgressCallback,
     log: LogCallback,
@@ -175,7 +175,7 @@ class Trainer:
     optimizer: torch.optim.Optimizer
     step: TrainingStep
     noise: ShardNoise
-    processes: Processes
+    processes: ProcessGroup
     owner: Ownership | None
     """Writes the run's files; None in all processes but the first."""
     metrics: list[dict[str, Any]]
@@ -193,7 +193,7 @@ class Trainer:
         fitting: Dataset,
         measured: Dataset,
         device: torch.device,
-        processes: Processes,
+        processes: ProcessGroup,
         owner: Ownership | None = None,
     ) -> "Trainer":
         """Build everything, and load the last checkpoint if there is one."""

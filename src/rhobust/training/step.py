@@ -19,7 +19,7 @@ from rhobust.models.fused import ConvNorm, EvalCopy
 from rhobust.models.inference import CompiledCopy, WithEvalCopy
 from rhobust.noise import BatchNoise, Noise
 from rhobust.training.config import TrainConfig
-from rhobust.training.distributed import Processes, ShardNoise
+from rhobust.training.distributed import ProcessGroup, ShardNoise
 from rhobust.training.perturbation import perturbed
 
 WARM_UP = 3
@@ -36,7 +36,7 @@ class TrainingStep:
     method: Method
     optimizer: torch.optim.Optimizer
     noise: Noise
-    processes: Processes
+    processes: ProcessGroup
     clip: float | None
     """Largest gradient norm; None: no clipping."""
     perturbation: float = 0.0

@@ -1,0 +1,68 @@
+"""rhobust sweep."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from rhobust.commands.options import Spreading, SpreadingOptions, print_table
+from rhobust.sweeps import plan_units, read_plan, run_sweep
+
+
+@dataclass(frozen=True)
+class SweepCommand:
+    """Train every combination of a plan's axes, evaluate each, and make one table over seeds and one page."""
+
+    plan: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="PLAN.toml")]
+    """The plan: what is trained, over which axes, and what is evaluated."""
+    out: Path | None = None
+    """Folder for runs, table and page; default: sweeps/ and the plan's name."""
+    root: Path | None = None
+    """Folder of the data sets; default: $RHOBUST_DATA, else a cache folder."""
+    dry_run: bool = False
+    """Count what is planned and what is finished, and start nothing."""
+    common: SpreadingOptions = Spreading()
+
+    def run(self) -> dict[str, Any]:
+        plan, out = read_plan(self.plan), self.out or Path("sweeps") / self.plan.stem
+        if self.dry_run:
+            units = plan_units(plan, out)
+            finished = sum(unit.done for unit in units)
+            return {"planned": len(units), "evaluations": len(plan.evaluations), "finished": finished}
+        outcome = run_sweep(
+            plan,
+            out,
+            executor=self.common.chosen(),
+            device=self.common.device,
+            root=self.root,
+            progress=self.common.progress,
+            wait=self.common.wait,
+        )
+        return {
+            "out": str(out),
+            "table": {"columns": outcome.table.columns, "cells": outcome.table.cells()},
+            "rows": list(outcome.table.rows),
+            "report": None if outcome.page is None else str(outcome.page),
+            "failures": outcome.failures,
+        }
+
+    def show(self, result: dict[str, Any]) -> None:
+        if "planned" in result:
+            planned, evaluations, finished = (result[key] for key in ("planned", "evaluations", "finished"))
+            print(f"{planned} runs with {evaluations} evaluations each, {finished} of them finished")
+            return
+        table = result["table"]
+        print_table(table["columns"], table["cells"], left=len(table["columns"]) - 5)
+        for name, line in result["failures"].items():
+            print(f"failed: {name}: {line}")
+        print(f"{result['out']}/sweep.md")
+        if result["report"] is not None:
+            print(result["report"])
+
+    def failure(self, result: dict[str, Any]) -> str | None:
+        failed = len(result.get("failures", ()))
+        return f"{failed} runs failed: the same command tries them again" if failed else None
+
+
+COMMAND = SweepCommand

@@ -1,0 +1,104 @@
+"""How a task's large part travels: weights and images as plain bytes, code by its name.
+
+A network is pickled as the name of its class and its weights; a worker imports the class, as the user's own process
+did. Nothing that is pickled is ever read from a run folder: it goes from the process that the user started to the
+workers that this process started, and nowhere else.
+"""
+
+import io
+import pickle
+import sys
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rhobust.executors.base import WorkerError
+
+ALIGNED = 64
+"""Bytes at whose multiples tensors begin in a file."""
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """An object as a pickle, with the bytes of its tensors apart: they are neither copied nor held twice."""
+
+    content: bytes
+    buffers: list[np.ndarray]
+    path: list[str] = field(default_factory=lambda: list(sys.path))
+    """Where the classes are looked for."""
+
+    @classmethod
+    def pack(cls, thing: Any, base: Any = pickle.Pickler) -> "Parcel":
+        """Pack an object.
+
+        Args:
+            thing: What travels.
+            base: The pickler; cloudpickle's also takes classes of a notebook, by their code.
+        """
+
+        class TensorPickler(base):
+            def reducer_override(self, one: Any) -> Any:
+                if type(one) is Tensor and one.layout == torch.strided and not one.is_quantized:
+                    content = one.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+                    return _tensor, (pickle.PickleBuffer(content), one.dtype, tuple(one.shape))
+                return super().reducer_override(one) if hasattr(base, "reducer_override") else NotImplemented
+
+        stream, buffers = io.BytesIO(), list[pickle.PickleBuffer]()
+        try:
+            TensorPickler(stream, protocol=5, buffer_callback=buffers.append).dump(thing)
+        except (pickle.PicklingError, AttributeError, TypeError, RecursionError) as error:
+            raise WorkerError(
+                f"the network must be one that other processes can build, but {_reason(error)}: define its class in a"
+                " module, or use the executor local"
+            ) from None
+        return cls(stream.getvalue(), [np.frombuffer(one.raw(), np.uint8) for one in buffers])
+
+    def unpack(self) -> Any:
+        """The object; its images share memory with the buffers, its weights are copies."""
+        sys.path += [place for place in self.path if place not in sys.path]
+        try:
+            return pickle.loads(self.content, buffers=self.buffers)  # noqa: S301  # of the process that started this
+        except (pickle.UnpicklingError, AttributeError, ImportError) as error:
+            raise WorkerError(
+                f"the network must be one that a worker can build, but there {_reason(error)}: define its class in a"
+                " module that the worker can import, or use the executor local"
+            ) from None
+
+    def write(self, path: Path) -> None:
+        """Write it to a file that all workers of a machine map into memory."""
+        with path.open("wb") as file:
+            pickle.dump((self.content, [len(one) for one in self.buffers], self.path), file)
+            for buffer in self.buffers:
+                file.write(bytes(-file.tell() % ALIGNED))
+                file.write(buffer.data)
+
+    @classmethod
+    def read(cls, path: Path) -> "Parcel":
+        """Map a file that `write` wrote."""
+        with path.open("rb") as file:
+            content, sizes, places = pickle.load(file)  # noqa: S301  # of the process that started this one
+            place, buffers = file.tell(), []
+            for size in sizes:
+                place += -place % ALIGNED
+                empty = np.empty(0, np.uint8)
+                buffers.append(np.memmap(path, np.uint8, "c", place, (size,)) if size else empty)
+                place += size
+        return cls(content, buffers, places)
+
+
+def _tensor(content: Any, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
+    if not memoryview(content).nbytes:
+        return torch.empty(shape, dtype=dtype)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it may be read-only: nothing writes to images
+        tensor = torch.frombuffer(content, dtype=torch.uint8).view(dtype).reshape(shape)
+    return tensor if dtype == torch.uint8 else tensor.clone()
+
+
+def _reason(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,112 @@
+"""Spawned processes: they take over the target, die, and are started again."""
+
+import os
+import re
+import signal
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from rhobust.evaluation import Certify, Target, run
+from rhobust.executors import Processes, Task, WorkerError
+from rhobust.executors.gpus import gpus_of, share_of_gpu
+from rhobust.executors.parcel import Parcel
+from rhobust.progress import no_progress
+
+
+def rows(shared, settings, block, progress):
+    """Rows that say who computed them; a negative example says how its worker ends."""
+    if -1 in block and not shared.exists():
+        shared.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    if -2 in block:
+        raise ValueError("an answer")
+    time.sleep(0.02)
+    return [{"index": index, "process": os.getpid(), "threads": torch.get_num_threads()} for index in block]
+
+
+@pytest.fixture(scope="module")
+def executor():
+    with pytest.MonkeyPatch.context() as patch, Processes(2) as executor:
+        patch.syspath_prepend(Path(__file__).parent.parent)  # where workers find this module
+        yield executor
+
+
+def test_workers_are_other_processes_are_kept_and_one_that_is_killed_costs_its_block(executor, tmp_path):
+    task, blocks = Task(rows, tmp_path / "killed"), [[index] for index in range(-1, 30)]
+    found = {block[0]: of[0]["process"] for block, of in executor.map(task, blocks)}
+    assert sorted(found) == list(range(-1, 30))
+    assert (tmp_path / "killed").exists()
+    assert os.getpid() not in found.values()
+    again = [of[0]["process"] for _, of in executor.map(task, blocks)]
+    assert len({*found.values(), *again}) <= 3  # two, and the one that was started again
+
+
+def test_a_live_network_travels_and_gives_the_rows_of_one_process(executor, target, tmp_path):
+    evaluation = Certify(radii=(0.0, 0.25), n=500, n0=50)
+    alone = run(evaluation, target, progress=no_progress)
+    kept = alone.path.rename(tmp_path / "alone").read_bytes().splitlines()
+    events = []
+    together = run(evaluation, target, executor=executor, progress=events.append)
+    assert together.path.read_bytes().splitlines()[:-1] == kept[:-1]
+    assert {**together.summary, "seconds": None} == {**alone.summary, "seconds": None}
+    assert events[-1].done == 40
+    assert re.fullmatch(r"(1 worker|2 workers), [\d,]+ samples/s, 0 s left", events[-1].note)
+
+
+def test_what_a_worker_raises_is_raised_here_and_the_workers_end(executor, tmp_path):
+    with pytest.raises(ValueError, match=r"^an answer$"):
+        list(executor.map(Task(rows, tmp_path / "killed"), [[-2]]))
+    assert executor.active == 0
+
+
+class Unpicklable(nn.Module):
+    """A network that cannot travel."""
+
+    def __init__(self):
+        super().__init__()
+        self.function = lambda x: x
+
+    def forward(self, x):
+        return self.function(x.flatten(1)[:, :2])
+
+
+def test_a_network_that_cannot_travel_is_one_line(grey_images, tmp_path):
+    target = Target(Unpicklable(), grey_images, 0.25, folder=tmp_path)
+    with pytest.raises(WorkerError, match=r"the network must be one that other processes can build, but .*lambda"):
+        run(Certify(n=200), target, executor=Processes(1), progress=no_progress)
+
+
+def test_a_parcel_holds_tensors_apart_and_shares_its_images(tmp_path):
+    images = torch.arange(60, dtype=torch.uint8).reshape(5, 1, 3, 4)
+    things = {
+        "images": images,
+        "again": images,
+        "half": torch.tensor(1.5, dtype=torch.bfloat16),
+        "none": torch.empty(0),
+    }
+    Parcel.pack(things).write(tmp_path / "parcel")
+    parcel = Parcel.read(tmp_path / "parcel")
+    assert [len(buffer) for buffer in parcel.buffers] == [60, 2, 0]
+    found = parcel.unpack()
+    assert torch.equal(found["images"], images)
+    assert found["images"] is found["again"]
+    assert found["half"] == 1.5
+    assert found["none"].shape == (0,)
+
+
+def test_gpus_are_shared_out(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,7")
+    assert Processes().size("cuda") == 3
+    assert Processes(gpus=0.25).size("cuda") == 12
+    assert Processes(5).size("cuda") == 5
+    assert [gpus_of(place, 0.5) for place in range(4)] == ["4", "5", "7", "4"]
+    assert gpus_of(1, 2) == "7,4"
+    for wrong in (0.0, -1.0, 1.5):
+        with pytest.raises(ValueError, match=r"gpus must be a whole number, or a share in \(0, 1\], got"):
+            share_of_gpu(wrong)
+    with pytest.raises(ValueError, match="workers must be >= 1, got 0"):
+        Processes(0)

@@ -1,0 +1,150 @@
+"""Sweeps: what a plan means, finished work is skipped, failures are listed and tried again, and the table."""
+
+import json
+import statistics
+from dataclasses import replace
+
+import pytest
+
+from rhobust.cli import run
+from rhobust.evaluation import Accuracy, Certify
+from rhobust.lock import owned
+from rhobust.methods import NAL, Gaussian
+from rhobust.progress import no_progress
+from rhobust.stats import mean_difference
+from rhobust.sweeps import plan_units, read_plan, run_sweep, work
+from rhobust.sweeps.plan import plan_from_document
+from tests.executors.scripted import Scripted
+
+TRAIN = {"data": "digits", "model": "cnn-small", "epochs": 1, "batch_size": 400, "lr": 0.003}
+AXES = {"method": ["gaussian", {"kind": "consistency", "draws": 2}], "sigma": [0.25], "seed": [0, 1]}
+DOCUMENT = {"train": TRAIN, "axes": AXES, "evaluate": [{"kind": "accuracy", "draws": 2, "limit": 20}]}
+
+
+def plan_of(**changes):
+    return plan_from_document({**DOCUMENT, **changes}, "plan.toml")
+
+
+def sweep(plan, out, **options):
+    return run_sweep(plan, out, device="cpu", progress=no_progress, **options)
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    out = tmp_path_factory.mktemp("sweep")
+    return out, sweep(plan_of(), out)
+
+
+def test_a_plan_is_every_combination_and_a_method_is_trained_once_for_an_axis_that_it_lacks():
+    axes = {"method": ["gaussian", "nal"], "sigma": [0.12, 0.25], "gamma": [1.0, 2.0], "seed": [0, 1, 2]}
+    plan = plan_of(axes=axes, evaluate=[{"kind": "certify", "radii": [0, 0.25]}, {"kind": "accuracy"}])
+    assert len(plan.cells) == 2 * 3 + 2 * 2 * 3
+    assert plan.configs[0].method == Gaussian(sigma=0.12)
+    assert plan.configs[-1].method == NAL(sigma=0.25, gamma=2.0)
+    assert plan.configs[-1].seed == 2
+    assert plan.cells[-1].at == (("method", "nal"), ("sigma", 0.25), ("gamma", 2.0))
+    assert plan.cells[0].at == (("method", "gaussian"), ("sigma", 0.12))
+    assert plan.evaluations == (Certify(radii=(0, 0.25)), Accuracy())
+    data = plan_of(axes={"method": ["erm"], "data": ["digits", "mnist"], "epochs": [1, 2]})
+    assert [(one.data, one.epochs) for one in data.configs] == [
+        ("digits", 1),
+        ("digits", 2),
+        ("mnist", 1),
+        ("mnist", 2),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"trains": {}}, "plan.toml must hold title, train, axes, evaluate, got trains"),
+        ({"axes": {**AXES, "eps": [1.0]}}, "axes.eps must be a field of a training or of one of its methods"),
+        ({"axes": {**AXES, "seed": 3}}, "axes.seed must be a list with one value at least, got 3"),
+        ({"axes": {**AXES, "sigma": ["much"]}}, "plan.toml must be a valid TrainConfig, but a value must be a number"),
+        ({"axes": {**AXES, "method": ["gauss"]}}, "kind must be one of .*, got 'gauss'"),
+        ({"evaluate": [{"kind": "guess"}]}, "evaluate.kind must be one of .*, got 'guess'"),
+        ({"evaluate": [{"kind": "certify", "n": "many"}]}, "evaluate certify must be a valid Certify"),
+    ],
+)
+def test_a_mistake_in_a_plan_is_one_line(changes, line):
+    with pytest.raises(ValueError, match=line):
+        plan_of(**changes)
+
+
+def test_the_table_has_means_deviations_and_paired_intervals_over_seeds(done):
+    out, outcome = done
+    assert outcome.failures == {}
+    assert outcome.table.axes == ("method", "sigma")
+    rows = {(row["method"], row["quantity"]): row for row in outcome.table.rows}
+    values = {}
+    for cell, unit in zip(plan_of().cells, plan_units(plan_of(), out), strict=True):
+        record = unit.record(plan_of().evaluations[0])
+        lines = [json.loads(line) for line in record.read_text().splitlines()[1:-1]]
+        right = statistics.fmean(row["prediction"] == row["label"] for row in lines)
+        values.setdefault(dict(cell.at)["method"], []).append(right)
+    ours, theirs = values["consistency draws 2"], values["gaussian"]
+    found = rows["consistency draws 2", "base accuracy"]
+    assert found["mean"] == pytest.approx(statistics.fmean(ours))
+    assert found["deviation"] == pytest.approx(statistics.stdev(ours))
+    paired = mean_difference(ours, theirs)
+    assert [found[key] for key in ("difference", "low", "high")] == [paired.value, paired.low, paired.high]
+    assert rows["gaussian", "base accuracy"]["difference"] is None
+    assert outcome.table.markdown() == (out / "sweep.md").read_text()
+    assert (out / "sweep.csv").read_text().count("\n") == 1 + len(outcome.table.rows)
+    assert "consistency" in outcome.page.read_text()
+
+
+def test_workers_that_die_and_drivers_that_are_interrupted_change_nothing(done, tmp_path):
+    for stop in (1, 1):
+        with pytest.raises(KeyboardInterrupt):
+            sweep(plan_of(), tmp_path, executor=Scripted(2, deaths=1, stop=stop))
+        assert not (tmp_path / "sweep.md").exists()
+    last = Scripted(3)
+    assert sweep(plan_of(), tmp_path, executor=last).table == done[1].table
+    assert len(last.blocks) < 4  # what was finished is skipped
+    for name in ("sweep.json", "sweep.md", "sweep.csv", "failures.json"):
+        assert (tmp_path / name).read_bytes() == (done[0] / name).read_bytes()
+
+
+def test_what_fails_is_tried_again_then_listed_and_the_rest_is_done(done, tmp_path, monkeypatch, capsys):
+    calls, real = [], work._do
+
+    def failing(unit, *rest):
+        calls.append(unit.config.seed)
+        if unit.config.seed == 1 and isinstance(unit.config.method, Gaussian):
+            raise ValueError("no\nluck")
+        real(unit, *rest)
+
+    plan = tmp_path / "plan.toml"
+    axes = 'method = ["gaussian", { kind = "consistency", draws = 2 }]\nsigma = [0.25]\nseed = [0, 1]\n'
+    train = "".join(f"{key} = {json.dumps(value)}\n" for key, value in TRAIN.items())
+    plan.write_text(f'[train]\n{train}[axes]\n{axes}[[evaluate]]\nkind = "accuracy"\ndraws = 2\nlimit = 20\n')
+    assert read_plan(plan) == plan_of()
+    command = ["sweep", str(plan), "--out", str(tmp_path / "out"), "--device", "cpu", "--quiet"]
+    with monkeypatch.context() as patch:
+        patch.setattr(work, "_do", failing)
+        assert run([*command, "--json"]) == 1
+    result = json.loads(capsys.readouterr().out)
+    assert calls.count(1) == 3
+    (line,) = result["failures"].values()
+    assert line == "no luck"
+    assert json.loads((tmp_path / "out" / "failures.json").read_text()) == result["failures"]
+    assert "1 trainings lack numbers." in (tmp_path / "out" / "sweep.md").read_text()
+    assert run([*command, "--dry-run"]) == 0
+    assert capsys.readouterr().out == "4 runs with 1 evaluations each, 3 of them finished\n"
+    assert run(command) == 0  # the next call tries it again
+    assert (tmp_path / "out" / "sweep.md").read_bytes() == (done[0] / "sweep.md").read_bytes()
+
+
+def test_a_second_sweep_in_a_folder_leaves_with_one_line(tmp_path):
+    with owned(tmp_path / work.LOCK, tmp_path), pytest.raises(ValueError, match="must have one writer, but process"):
+        sweep(plan_of(), tmp_path)
+
+
+def test_a_training_that_diverges_is_not_tried_again(tmp_path):
+    plan = plan_of(train={**TRAIN, "lr": 1e30, "optimizer": "sgd"}, axes={"method": ["gaussian"], "seed": [0]})
+    outcome = sweep(replace(plan, evaluations=()), tmp_path, executor=(executor := Scripted(1)))
+    (line,) = outcome.failures.values()
+    assert line.startswith("did not converge: the loss must stay finite")
+    assert len(executor.blocks) == 1
+    assert outcome.page is None
