@@ -14,11 +14,13 @@ from rhobust.bounds import worst_case_loss as worst_case_loss
 from rhobust.certificates import Certificate as Certificate
 from rhobust.certificates import MeasuredCertificate as MeasuredCertificate
 from rhobust.certificates import MeasuredShift as MeasuredShift
+from rhobust.certificates import RecentredCertificate as RecentredCertificate
 from rhobust.certificates import RobustSurrogate as RobustSurrogate
 from rhobust.certificates import ShiftCertificate as ShiftCertificate
 from rhobust.certificates import ShiftClaim as ShiftClaim
 from rhobust.certificates import SmoothedClassifier as SmoothedClassifier
 from rhobust.certificates import certify_measured_shift as certify_measured_shift
+from rhobust.certificates import certify_recentred as certify_recentred
 from rhobust.certificates import certify_shift as certify_shift
 from rhobust.certificates import measure_shift as measure_shift
 from rhobust.certificates import robust_surrogate as robust_surrogate

@@ -29,6 +29,7 @@ COMMANDS = {
     "certify": "certify the L2 radius of a run's test images, or of image files",
     "certify-shift": "certify a run's accuracy under every distribution shift up to eps",
     "measure-shift": "measure how far a change moves images, and certify a run's accuracy after it",
+    "monitor": "certify a run's accuracy on today's images against a floor, without labels; exit code 1 below it",
     "curves": "bracket a run's worst-case loss under shift from above and below, with the paper's estimate",
     "compare": "show the certified accuracy of records and of peers' tables side by side",
     "audit": "recompute certificates from their counts, and draw a share of them again",

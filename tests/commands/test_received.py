@@ -33,6 +33,7 @@ COMMANDS = {
     "certify-shift": ["certify-shift", "sent", "--eps", "0", "--draws", "2", *FEW],
     "curves": ["curves", "sent", "--eps", "0", *FEW],
     "measure-shift": ["measure-shift", "x.npy", "x.npy", "--run", "sent", "--draws", "2", *FEW],
+    "monitor": ["monitor", "sent", "--reference", "x.npy", "--changed", "x.npy", "--draws", "2", *FEW],
     "predict": ["predict", "sent", "digit.png", "--n", "20"],
     "audit": ["audit", "sent"],
 }

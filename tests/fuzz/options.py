@@ -42,6 +42,10 @@ BASES: dict[str, Callable[[Path], list[object]]] = {
     "measure-shift": lambda at: [
         *("measure-shift", at / "before", at / "after", "--run", at / "sweep", "--draws", 2, *SMALL)
     ],
+    "monitor": lambda at: [
+        *("monitor", at / "sweep", "--reference", at / "before", "--changed", at / "after", "--draws", 2, *SMALL),
+        *("--at-least", 0),
+    ],
     "curves": lambda at: [
         *("curves", at / "sweep", "--eps", 0, 0.1, "--gammas", 1, "--steps", 1, "--draws", 2, *SMALL)
     ],

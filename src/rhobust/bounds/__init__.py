@@ -25,9 +25,11 @@ from rhobust.bounds.confidence import smallest_found as smallest_found
 from rhobust.bounds.confidence import survival_upper as survival_upper
 from rhobust.bounds.measured_shift import EpsUpper as EpsUpper
 from rhobust.bounds.measured_shift import MeasuredLoss as MeasuredLoss
+from rhobust.bounds.measured_shift import RecentredLoss as RecentredLoss
 from rhobust.bounds.measured_shift import eps_upper as eps_upper
 from rhobust.bounds.measured_shift import excess_upper as excess_upper
 from rhobust.bounds.measured_shift import measured_loss as measured_loss
+from rhobust.bounds.measured_shift import recentred_loss as recentred_loss
 from rhobust.bounds.population import population_loss as population_loss
 from rhobust.bounds.population import population_loss_intervals as population_loss_intervals
 from rhobust.bounds.population import population_loss_uppers as population_loss_uppers

@@ -6,8 +6,11 @@ from rhobust.certificates.claim import BoundedLoss as BoundedLoss
 from rhobust.certificates.claim import ClippedCrossEntropy as ClippedCrossEntropy
 from rhobust.certificates.claim import ZeroOne as ZeroOne
 from rhobust.certificates.claim import sample_losses as sample_losses
+from rhobust.certificates.claim import sample_votes as sample_votes
 from rhobust.certificates.independence import check_batch_independence as check_batch_independence
+from rhobust.certificates.measured_shift import ReferenceVotes as ReferenceVotes
 from rhobust.certificates.measured_shift import certify_measured_shift as certify_measured_shift
+from rhobust.certificates.measured_shift import certify_recentred as certify_recentred
 from rhobust.certificates.measured_shift import measure_shift as measure_shift
 from rhobust.certificates.repeats import BatchDependenceError as BatchDependenceError
 from rhobust.certificates.repeats import Repeats as Repeats
@@ -34,8 +37,10 @@ from rhobust.certificates.wrm import loss_smoothness as loss_smoothness
 from rhobust.certificates.wrm import wrm_surrogate as wrm_surrogate
 from rhobust.proofs.claim import ShiftClaim as ShiftClaim
 from rhobust.proofs.claim import scope_of_validity as scope_of_validity
+from rhobust.proofs.measured_shift import ChangeCounts as ChangeCounts
 from rhobust.proofs.measured_shift import MeasuredCertificate as MeasuredCertificate
 from rhobust.proofs.measured_shift import MeasuredShift as MeasuredShift
+from rhobust.proofs.measured_shift import RecentredCertificate as RecentredCertificate
 from rhobust.proofs.measured_shift import accuracy_under_noise as accuracy_under_noise
 from rhobust.proofs.procedures import PROCEDURES as PROCEDURES
 from rhobust.proofs.procedures import AnyProcedure as AnyProcedure

@@ -32,6 +32,7 @@ from rhobust.measurements.quantities import CERTIFIED_AFTER as CERTIFIED_AFTER
 from rhobust.measurements.quantities import CHANGE as CHANGE
 from rhobust.measurements.quantities import LABEL_VOTES as LABEL_VOTES
 from rhobust.measurements.quantities import LOSS_UNDER_NOISE as LOSS_UNDER_NOISE
+from rhobust.measurements.quantities import RECENTRED as RECENTRED
 from rhobust.measurements.quantities import ROBUST as ROBUST
 from rhobust.measurements.quantities import SHIFT as SHIFT
 from rhobust.measurements.quantities import SHIFT_LOSS as SHIFT_LOSS

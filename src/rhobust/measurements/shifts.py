@@ -26,6 +26,7 @@ from rhobust.measurements.quantities import (
     CERTIFIED_AFTER,
     CHANGE,
     LOSS_UNDER_NOISE,
+    RECENTRED,
     SHIFT,
     SHIFT_LOSS,
     UNDER_NOISE,
@@ -36,7 +37,7 @@ from rhobust.measurements.quantities import (
     Status,
 )
 from rhobust.proofs.claim import scope_of_validity
-from rhobust.proofs.measured_shift import MeasuredCertificate
+from rhobust.proofs.measured_shift import MeasuredCertificate, RecentredCertificate
 from rhobust.records import Record, Row
 from rhobust.stats import Mean, mean
 
@@ -45,11 +46,11 @@ SLACK, RISE = 1e-4, 1e-5
 DRAWS, SIZES = 100_000, 1000
 """Noise samples per image, and sizes of the shift, up to which a bound is proved again: more would take minutes."""
 _SIDES = {
-    **dict.fromkeys(("certified_accuracy", "lower", "low", "loss_lower"), 1),
+    **dict.fromkeys(("certified_accuracy", "certified_without_labels", "lower", "low", "loss_lower"), 1),
     **dict.fromkeys(("certified_loss", "certified", "high", "eps_capped", "eps_upper", "rho_upper"), -1),
 }
 """Parts of a summary that are bounds, 1 from below and -1 from above: other numbers must be those of the rows."""
-_FREE = {"statement", "free", "scale", "excess", "cap"}
+_FREE = {"statement", "free", "scale", "excess", "cap", "source"}
 """Parts that are not compared as numbers: sentences, and the solver's own choices."""
 
 
@@ -65,7 +66,7 @@ def prove(record: Record, dimension: int | None = None) -> Row:
     """
     settings = record.settings
     for number, row in numbered_rows(record):
-        for key in ("errors", "errors_after", "counted", "dithered"):
+        for key in ("errors", "errors_after", "counted", "dithered", "disagreements", "differing"):
             if key in row and not 0 <= integer(row, key, number) <= integer(row, "draws", number):
                 raise ValueError(f"line {number}: {key} must be in 0..draws, got {row[key]} of {row['draws']}")
         if "draws" in row and (row["draws"] != settings.get("draws") or row["draws"] > DRAWS):
@@ -180,6 +181,10 @@ def _check_statements(record: Record, found: Row) -> None:
         certificate = stated["certificate"]
         said = _after(found["certificate"], certificate["certified_accuracy"])
         _check_words(record, certificate.get("statement"), said)
+    if "recentred" in found:
+        for point in stated["recentred"]["curve"]:
+            said = _around(found["recentred"], point["certified_accuracy"], point["eps"])
+            _check_words(record, point.get("statement"), said)
     if "curve" not in found:
         return
     key = next(key for key in ("certified_accuracy", "certified_loss", "certified") if key in found["curve"][0])
@@ -237,8 +242,15 @@ def read_measured(record: Record, _: Sequence[float] | None) -> Iterator[Measure
             value = accuracy_under_noise([row for _, row in rows[key]], key)
             yield Measurement(quantity, when, value, None, None, len(rows[key]), "estimate")
     value = min(stated["certified_accuracy"], found["certificate"]["certified_accuracy"])
-    detail = {"statement": _after(found["certificate"], value)}
+    votes = found["certificate"].get("votes", 1)
+    detail = {"statement": _after(found["certificate"], value), "votes": votes}
     yield Measurement(CERTIFIED_AFTER, at, value, None, None, n, "proved", detail)
+    if "recentred" in found:
+        curves = (part["recentred"]["curve"] for part in (found, record.summary or {}))
+        for ours, theirs in zip(*curves, strict=True):
+            value = min(ours["certified_accuracy"], theirs["certified_accuracy"])
+            detail = {"statement": _around(found["recentred"], value, ours["eps"]), "votes": votes}
+            yield Measurement(RECENTRED, ours["eps"], value, None, None, len(squares), "proved", detail)
 
 
 _COLUMNS = ("distance", "errors", "errors_after")
@@ -249,6 +261,12 @@ def _after(certificate: Row, accuracy: float) -> str:
     fields: Row = {**certificate, "certified_accuracy": accuracy}
     del fields["statement"]
     return MeasuredCertificate(**fields).statement()
+
+
+def _around(certificate: Row, accuracy: float, eps: float) -> str:
+    """The sentence of a certificate around the changed data."""
+    fields: Row = {key: value for key, value in certificate.items() if key != "curve"}
+    return RecentredCertificate(eps=(), certified_accuracy=(), source=(), **fields).in_words(accuracy, eps)
 
 
 def _root(squared: Mean) -> tuple[float, float, float]:

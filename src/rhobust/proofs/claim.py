@@ -24,6 +24,15 @@ _HOLDS = {
 }
 
 
+def name_classifier(votes: int | None) -> str:
+    """How a statement calls the classifier that takes so many noisy votes; None: the most probable class."""
+    if votes is None:
+        return "the classifier that answers the class most probable under noise"
+    if votes == 1:
+        return "the classifier that takes one noisy vote"
+    return f"the classifier that takes the majority of {votes} noisy votes"
+
+
 def scope_of_validity(noise: NoiseKind) -> str:
     """Last sentence of a statement: the inputs, or the idealised noise, for which it is proved."""
     return _HOLDS[noise]
@@ -87,11 +96,7 @@ class ShiftClaim:
         """The guarantee at one eps as a sentence: an accuracy is rounded down, a loss up."""
         over = "the noise" if self.estimator == "sample" else "test points and noise"
         of = f"these {points} test points" if self.estimator == "sample" else "the data's"
-        who = {
-            "randomised": "the classifier that takes one noisy vote",
-            "k-vote": f"the classifier that takes the majority of {self.votes_per_answer} noisy votes",
-            "majority": "the classifier that answers the class most probable under noise",
-        }[self.classifier]
+        who = name_classifier(self.votes_per_answer)
         if self.loss == "0-1":
             what = (
                 f"{who} (sigma {format_setting(sigma)}) is right at least {format_percent(value, 'down')}% of the time"
