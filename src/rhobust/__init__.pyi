@@ -12,6 +12,7 @@ from rhobust.bounds import psi as psi
 from rhobust.bounds import smoothness as smoothness
 from rhobust.bounds import worst_case_loss as worst_case_loss
 from rhobust.certificates import Certificate as Certificate
+from rhobust.certificates import GroupCertificate as GroupCertificate
 from rhobust.certificates import MeasuredCertificate as MeasuredCertificate
 from rhobust.certificates import MeasuredShift as MeasuredShift
 from rhobust.certificates import RecentredCertificate as RecentredCertificate
@@ -19,9 +20,12 @@ from rhobust.certificates import RobustSurrogate as RobustSurrogate
 from rhobust.certificates import ShiftCertificate as ShiftCertificate
 from rhobust.certificates import ShiftClaim as ShiftClaim
 from rhobust.certificates import SmoothedClassifier as SmoothedClassifier
+from rhobust.certificates import SubpopulationCertificate as SubpopulationCertificate
+from rhobust.certificates import certify_groups as certify_groups
 from rhobust.certificates import certify_measured_shift as certify_measured_shift
 from rhobust.certificates import certify_recentred as certify_recentred
 from rhobust.certificates import certify_shift as certify_shift
+from rhobust.certificates import certify_subpopulations as certify_subpopulations
 from rhobust.certificates import measure_shift as measure_shift
 from rhobust.certificates import robust_surrogate as robust_surrogate
 from rhobust.data import Dataset as Dataset

@@ -2,7 +2,8 @@
 
 Modules: `confidence` (binomial and mean bounds), `radius` and `sequential` (certified radius, anytime-valid test),
 `smoothness` (Hessian bounds, concavity threshold), `surrogate` and `transport` (worst case over a Wasserstein ball),
-`majorant` and `population` (the same around the population, from counts), `measured_shift`, `baselines`.
+`majorant` and `population` (the same around the population, from counts), `subpopulation` (and over subpopulations
+and mixtures), `measured_shift`, `baselines`.
 
 Some functions are offered though no command calls them. They state results that docs/theory.md proves or docs/paper.md
 uses: `gradient_bound`, `curvature_upper`, `curvature_lower` (sharp constants), `psi1`, `psi_slope` (W1 surrogate and
@@ -49,6 +50,9 @@ from rhobust.bounds.smoothness import gradient_blocks as gradient_blocks
 from rhobust.bounds.smoothness import gradient_bound as gradient_bound
 from rhobust.bounds.smoothness import smoothness as smoothness
 from rhobust.bounds.smoothness import squared_gradient_upper as squared_gradient_upper
+from rhobust.bounds.subpopulation import MixtureLoss as MixtureLoss
+from rhobust.bounds.subpopulation import mixture_loss as mixture_loss
+from rhobust.bounds.subpopulation import subpopulation_loss as subpopulation_loss
 from rhobust.bounds.surrogate import Cost as Cost
 from rhobust.bounds.surrogate import psi as psi
 from rhobust.bounds.surrogate import psi1 as psi1

@@ -17,7 +17,9 @@ from rhobust.certificates.repeats import Repeats as Repeats
 from rhobust.certificates.sampling import VoteCounter as VoteCounter
 from rhobust.certificates.schedule import count_votes as count_votes
 from rhobust.certificates.shift import ShiftProcedure as ShiftProcedure
+from rhobust.certificates.shift import certify_groups as certify_groups
 from rhobust.certificates.shift import certify_shift as certify_shift
+from rhobust.certificates.shift import certify_subpopulations as certify_subpopulations
 from rhobust.certificates.shift import count_errors as count_errors
 from rhobust.certificates.smoothed import Certificate as Certificate
 from rhobust.certificates.smoothed import Prediction as Prediction
@@ -49,7 +51,10 @@ from rhobust.proofs.procedures import ProcedureName as ProcedureName
 from rhobust.proofs.procedures import Sequential as Sequential
 from rhobust.proofs.procedures import TwoStage as TwoStage
 from rhobust.proofs.procedures import choose_procedure as choose_procedure
+from rhobust.proofs.shift import AbstainingCertificate as AbstainingCertificate
 from rhobust.proofs.shift import BaselineCertificate as BaselineCertificate
 from rhobust.proofs.shift import ShiftCertificate as ShiftCertificate
 from rhobust.proofs.shift import VoteCounts as VoteCounts
 from rhobust.proofs.shift import baseline_certificates as baseline_certificates
+from rhobust.proofs.subpopulation import GroupCertificate as GroupCertificate
+from rhobust.proofs.subpopulation import SubpopulationCertificate as SubpopulationCertificate

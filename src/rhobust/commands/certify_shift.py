@@ -20,9 +20,44 @@ def show(result: dict[str, Any]) -> None:
         for row, value in zip(rows, other["certified_accuracy"], strict=True):
             row.append(format_number(value, 3, "down"))
     print_table(columns, rows)
+    _show_beyond(summary)
     measured = summary["accuracy_under_noise"] if accuracy else summary["loss_under_noise"]
     print(f"measured under noise {measured:.3f} ({summary['points']} points)")
     print(summary["statement"])
+
+
+def _show_beyond(summary: dict[str, Any]) -> None:
+    """Print the surfaces over gamma, groups and moved shares, and the wrong answers of a classifier that abstains."""
+    for part, key, name in (
+        ("surface", "gamma", "subpopulations, gamma"),
+        ("groups", "group", "group"),
+        ("mixtures", "moved", "shares moved by"),
+    ):
+        points = summary.get(part)
+        if not points:
+            continue
+        sizes = list(dict.fromkeys(point["eps"] for point in points))
+        found = {(point[key], point["eps"]): point["certified_accuracy"] for point in points}
+        rows = [
+            [
+                str(one) if key == "group" else format_distance(one),
+                *(format_number(found[one, eps], 3, "down") for eps in sizes),
+            ]
+            for one in dict.fromkeys(point[key] for point in points)
+        ]
+        print_table([name, *(f"eps {format_distance(eps)}" for eps in sizes)], rows)
+        worst = min((point for point in points if point["eps"] == sizes[len(sizes) // 2]), key=_accuracy)
+        print(worst["statement"])
+    if points := summary.get("abstaining"):
+        rows = [[format_distance(point["eps"]), format_number(point["wrong_answers"], 3, "up")] for point in points]
+        print_table(["eps", "wrong answers at most"], rows)
+        if (right := points[0]["right_answers"]) is not None:
+            print(f"right answers without a shift {format_number(right, 3, 'nearest')} (estimate)")
+        print(points[len(points) // 2]["statement"])
+
+
+def _accuracy(point: dict[str, Any]) -> float:
+    return point["certified_accuracy"]
 
 
 COMMAND = evaluation_command(CertifyShift, show)

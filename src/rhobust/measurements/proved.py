@@ -12,6 +12,7 @@ import numpy as np
 
 from rhobust.bounds import shift_lower_bound, worst_case_lower_bound
 from rhobust.bounds.sampler import LEVELS
+from rhobust.measurements.subpopulations import beyond_curve
 from rhobust.proofs.claim import ShiftClaim
 from rhobust.proofs.measured_shift import (
     ChangeCounts,
@@ -79,6 +80,7 @@ def shift_summary(rows: Sequence[Row], settings: Mapping[str, Any], dimension: i
         ],
         "statement": certificate.statement(certificate.eps[len(certificate.eps) // 2]),
     }
+    summary |= beyond_curve(rows, settings, proof)
     if settings.get("beside"):
         others = baseline_certificates(
             counts.errors, draws=proof.draws, eps=certificate.eps, sigma=proof.sigma, level=proof.level()

@@ -18,6 +18,12 @@ ALL_AT_ONCE = "certified accuracy, all examples at once"
 AVERAGE_RADIUS = "average certified radius"
 UNDER_NOISE = "accuracy under noise"
 SHIFT = "certified accuracy under shift"
+SUBPOPULATION = "certified accuracy under shift of a subpopulation"
+"""At a gamma: for every subpopulation with a share of at least 1 / gamma."""
+GROUP = "certified accuracy under shift of a group"
+MIXTURE = "certified accuracy under shift of a mixture of groups"
+WRONG_ANSWERS = "certified wrong answers under shift"
+"""Of a classifier that abstains unless enough votes agree: an upper bound."""
 LOSS_UNDER_NOISE = "loss under noise"
 SHIFT_LOSS = "certified loss under shift"
 WORST_CERTIFIED = "worst-case loss: certified"
@@ -34,7 +40,7 @@ BASE_AFTER = "accuracy of the base network after the change"
 LABEL_VOTES = "votes for the label"
 """Known of single images only: `outcomes`."""
 
-_FROM_ABOVE = (SHIFT_LOSS, WORST_CERTIFIED)
+_FROM_ABOVE = (SHIFT_LOSS, WORST_CERTIFIED, WRONG_ANSWERS)
 """What is proved as an upper bound."""
 
 

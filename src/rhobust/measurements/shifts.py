@@ -19,7 +19,13 @@ from rhobust.measurements.checks import (
 )
 from rhobust.measurements.counting import accuracy_under_noise, is_number, outcomes, same
 from rhobust.measurements.dimension import image_dimension
-from rhobust.measurements.proved import measured_summary, shift_claim, shift_summary, worst_case_summary
+from rhobust.measurements.proved import (
+    measured_summary,
+    shift_claim,
+    shift_proof,
+    shift_summary,
+    worst_case_summary,
+)
 from rhobust.measurements.quantities import (
     AFTER,
     BEFORE,
@@ -36,6 +42,7 @@ from rhobust.measurements.quantities import (
     Measurement,
     Status,
 )
+from rhobust.measurements.subpopulations import read_beyond, stated_sentences
 from rhobust.proofs.claim import scope_of_validity
 from rhobust.proofs.measured_shift import MeasuredCertificate, RecentredCertificate
 from rhobust.records import Record, Row
@@ -47,7 +54,9 @@ DRAWS, SIZES = 100_000, 1000
 """Noise samples per image, and sizes of the shift, up to which a bound is proved again: more would take minutes."""
 _SIDES = {
     **dict.fromkeys(("certified_accuracy", "certified_without_labels", "lower", "low", "loss_lower"), 1),
-    **dict.fromkeys(("certified_loss", "certified", "high", "eps_capped", "eps_upper", "rho_upper"), -1),
+    **dict.fromkeys(
+        ("certified_loss", "certified", "high", "eps_capped", "eps_upper", "rho_upper", "wrong_answers"), -1
+    ),
 }
 """Parts of a summary that are bounds, 1 from below and -1 from above: other numbers must be those of the rows."""
 _FREE = {"statement", "free", "scale", "excess", "cap", "source"}
@@ -131,6 +140,7 @@ def read_shift(record: Record, _: Sequence[float] | None) -> Iterator[Measuremen
     claim = {key: record.settings.get(key, default) for key, default in _CLAIM.items()}
     for eps, value, statement in _curve(record, found, "certified_accuracy", min):
         yield Measurement(SHIFT, eps, value, None, None, n, "proved", {**claim, "statement": statement})
+    yield from read_beyond(record.summary or {}, found, n)
     for ours, theirs in zip(found.get("beside", []), summary_points(record, "beside"), strict=False):
         detail = {"cost": ours["cost"], "classifier": ours["classifier"], "baseline": ours["name"]}
         for eps, *values in zip(ours["eps"], ours["certified_accuracy"], theirs["certified_accuracy"], strict=True):
@@ -187,6 +197,10 @@ def _check_statements(record: Record, found: Row) -> None:
             _check_words(record, point.get("statement"), said)
     if "curve" not in found:
         return
+    if record.kind == "certify-shift":
+        proof = shift_proof(record.settings, len(record.rows), found["dimension"])
+        for theirs, ours in stated_sentences(stated, found, proof, record.settings):
+            _check_words(record, theirs, ours)
     key = next(key for key in ("certified_accuracy", "certified_loss", "certified") if key in found["curve"][0])
     points = summary_points(record, "curve")
     middle = points[len(points) // 2]

@@ -16,7 +16,7 @@ Estimator = Literal["majorant", "intervals", "sample"]
 DEFAULT_VOTES = 3
 """Default votes of the k-vote classifier: a compromise between its error and its certificate."""
 
-_DISTANCE = {"w1": "W1", "w2": "W2", "winf": "W-infinity"}
+DISTANCES = {"w1": "W1", "w2": "W2", "winf": "W-infinity"}
 
 _HOLDS = {
     "grid": " Holds for 8-bit images.",
@@ -106,5 +106,5 @@ class ShiftClaim:
             what = f"{answer}, clipped at {format_setting(self.loss_bound)}, is at most {format_number(value, 4, 'up')}"
         return (
             f"With probability {format_confidence(alpha)} over {over}, for every distribution within "
-            f"{_DISTANCE[self.cost]} distance {format_distance(eps)} of {of}, {what}.{scope_of_validity(noise)}"
+            f"{DISTANCES[self.cost]} distance {format_distance(eps)} of {of}, {what}.{scope_of_validity(noise)}"
         )
