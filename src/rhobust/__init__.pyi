@@ -12,6 +12,8 @@ from rhobust.bounds import psi as psi
 from rhobust.bounds import smoothness as smoothness
 from rhobust.bounds import worst_case_loss as worst_case_loss
 from rhobust.certificates import Certificate as Certificate
+from rhobust.certificates import ConformalCertificate as ConformalCertificate
+from rhobust.certificates import ConformalClassifier as ConformalClassifier
 from rhobust.certificates import GroupCertificate as GroupCertificate
 from rhobust.certificates import MeasuredCertificate as MeasuredCertificate
 from rhobust.certificates import MeasuredShift as MeasuredShift
@@ -26,6 +28,7 @@ from rhobust.certificates import certify_measured_shift as certify_measured_shif
 from rhobust.certificates import certify_recentred as certify_recentred
 from rhobust.certificates import certify_shift as certify_shift
 from rhobust.certificates import certify_subpopulations as certify_subpopulations
+from rhobust.certificates import conformalize as conformalize
 from rhobust.certificates import measure_shift as measure_shift
 from rhobust.certificates import robust_surrogate as robust_surrogate
 from rhobust.data import Dataset as Dataset
@@ -35,6 +38,7 @@ from rhobust.evaluation import Accuracy as Accuracy
 from rhobust.evaluation import Attack as Attack
 from rhobust.evaluation import Certify as Certify
 from rhobust.evaluation import CertifyShift as CertifyShift
+from rhobust.evaluation import Conform as Conform
 from rhobust.evaluation import Corruptions as Corruptions
 from rhobust.evaluation import Evaluation as Evaluation
 from rhobust.evaluation import MeasureShift as MeasureShift

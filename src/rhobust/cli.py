@@ -28,6 +28,7 @@ COMMANDS = {
     "transfer": "attack each of several runs and predict the perturbed images by all of them",
     "certify": "certify the L2 radius of a run's test images, or of image files",
     "certify-shift": "certify a run's accuracy under every distribution shift up to eps",
+    "conform": "calibrate prediction sets that hold the label under every distribution shift up to eps",
     "measure-shift": "measure how far a change moves images, and certify a run's accuracy after it",
     "monitor": "certify a run's accuracy on today's images against a floor, without labels; exit code 1 below it",
     "curves": "bracket a run's worst-case loss under shift from above and below, with the paper's estimate",

@@ -15,6 +15,7 @@ EXAMPLES = {
     "transfer": "rhobust transfer runs/nal runs/gaussian --radii 0 0.5 --limit 500",
     "certify": "rhobust certify runs/nal --radii 0 0.25 0.5 --limit 500",
     "certify-shift": "rhobust certify-shift runs/nal --eps 0 0.05 0.1",
+    "conform": "rhobust conform runs/nal --coverage 0.95 --eps 0.1",
     "measure-shift": "rhobust measure-shift photos scanned --run runs/nal",
     "monitor": "rhobust monitor runs/nal --reference scenes --changed today --at-least 0.9",
     "curves": "rhobust curves runs/nal --eps 0 0.1 0.25 --limit 500",

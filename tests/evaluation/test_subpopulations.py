@@ -16,8 +16,8 @@ def groups(tmp_path):
     return str(path)
 
 
-def certified(target, **options):
-    return run(CertifyShift(eps=(0.0, 0.1), draws=4, alpha=0.1, **options), target, progress=no_progress)
+def certified(target, draws=4, **options):
+    return run(CertifyShift(eps=(0.0, 0.1), draws=draws, alpha=0.1, **options), target, progress=no_progress)
 
 
 def test_the_surface_is_part_of_the_record(target):
@@ -62,7 +62,7 @@ def test_groups_and_classes(target, groups):
 
 def test_a_classifier_that_abstains_answers_wrongly_less_often(target):
     claim = ShiftClaim("k-vote", votes=3, cost="winf")
-    record = certified(target, claim=claim, agree=3)
+    record = certified(target, draws=12, claim=claim, agree=3)
     points = record.summary["abstaining"]
     curve = record.summary["curve"]
     for point, plain in zip(points, curve, strict=True):

@@ -3,7 +3,7 @@
 Modules: `confidence` (binomial and mean bounds), `radius` and `sequential` (certified radius, anytime-valid test),
 `smoothness` (Hessian bounds, concavity threshold), `surrogate` and `transport` (worst case over a Wasserstein ball),
 `majorant` and `population` (the same around the population, from counts), `subpopulation` (and over subpopulations
-and mixtures), `measured_shift`, `baselines`.
+and mixtures), `conformal` (prediction sets), `measured_shift`, `baselines`.
 
 Some functions are offered though no command calls them. They state results that docs/theory.md proves or docs/paper.md
 uses: `gradient_bound`, `curvature_upper`, `curvature_lower` (sharp constants), `psi1`, `psi_slope` (W1 surrogate and
@@ -24,6 +24,8 @@ from rhobust.bounds.confidence import rejects_label as rejects_label
 from rhobust.bounds.confidence import shuffle as shuffle
 from rhobust.bounds.confidence import smallest_found as smallest_found
 from rhobust.bounds.confidence import survival_upper as survival_upper
+from rhobust.bounds.conformal import CertifiedThreshold as CertifiedThreshold
+from rhobust.bounds.conformal import certified_threshold as certified_threshold
 from rhobust.bounds.measured_shift import EpsUpper as EpsUpper
 from rhobust.bounds.measured_shift import MeasuredLoss as MeasuredLoss
 from rhobust.bounds.measured_shift import RecentredLoss as RecentredLoss

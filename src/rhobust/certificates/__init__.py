@@ -7,6 +7,10 @@ from rhobust.certificates.claim import ClippedCrossEntropy as ClippedCrossEntrop
 from rhobust.certificates.claim import ZeroOne as ZeroOne
 from rhobust.certificates.claim import sample_losses as sample_losses
 from rhobust.certificates.claim import sample_votes as sample_votes
+from rhobust.certificates.conformal import ConformalClassifier as ConformalClassifier
+from rhobust.certificates.conformal import conformalize as conformalize
+from rhobust.certificates.conformal import nonconformity as nonconformity
+from rhobust.certificates.conformal import sample_sets as sample_sets
 from rhobust.certificates.independence import check_batch_independence as check_batch_independence
 from rhobust.certificates.measured_shift import ReferenceVotes as ReferenceVotes
 from rhobust.certificates.measured_shift import certify_measured_shift as certify_measured_shift
@@ -39,6 +43,9 @@ from rhobust.certificates.wrm import loss_smoothness as loss_smoothness
 from rhobust.certificates.wrm import wrm_surrogate as wrm_surrogate
 from rhobust.proofs.claim import ShiftClaim as ShiftClaim
 from rhobust.proofs.claim import scope_of_validity as scope_of_validity
+from rhobust.proofs.conformal import ConformalCertificate as ConformalCertificate
+from rhobust.proofs.conformal import Score as Score
+from rhobust.proofs.conformal import SetCounts as SetCounts
 from rhobust.proofs.measured_shift import ChangeCounts as ChangeCounts
 from rhobust.proofs.measured_shift import MeasuredCertificate as MeasuredCertificate
 from rhobust.proofs.measured_shift import MeasuredShift as MeasuredShift

@@ -30,12 +30,15 @@ from rhobust.measurements.quantities import BEFORE as BEFORE
 from rhobust.measurements.quantities import CERTIFIED as CERTIFIED
 from rhobust.measurements.quantities import CERTIFIED_AFTER as CERTIFIED_AFTER
 from rhobust.measurements.quantities import CHANGE as CHANGE
+from rhobust.measurements.quantities import COVERAGE as COVERAGE
 from rhobust.measurements.quantities import GROUP as GROUP
 from rhobust.measurements.quantities import LABEL_VOTES as LABEL_VOTES
 from rhobust.measurements.quantities import LOSS_UNDER_NOISE as LOSS_UNDER_NOISE
 from rhobust.measurements.quantities import MIXTURE as MIXTURE
 from rhobust.measurements.quantities import RECENTRED as RECENTRED
 from rhobust.measurements.quantities import ROBUST as ROBUST
+from rhobust.measurements.quantities import SET_COVERAGE as SET_COVERAGE
+from rhobust.measurements.quantities import SET_SIZE as SET_SIZE
 from rhobust.measurements.quantities import SHIFT as SHIFT
 from rhobust.measurements.quantities import SHIFT_LOSS as SHIFT_LOSS
 from rhobust.measurements.quantities import SUBPOPULATION as SUBPOPULATION

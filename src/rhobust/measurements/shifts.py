@@ -81,7 +81,7 @@ def prove(record: Record, dimension: int | None = None) -> Row:
         if "draws" in row and (row["draws"] != settings.get("draws") or row["draws"] > DRAWS):
             raise ValueError(f"line {number}: draws must be those of the settings, at most {DRAWS}, got {row['draws']}")
     try:
-        if len(settings.get("eps") or ()) > SIZES:
+        if isinstance(settings.get("eps"), list) and len(settings["eps"]) > SIZES:
             raise ValueError(f"eps must be a list of at most {SIZES} numbers to be proved again")
         found = SUMMARIES[record.kind](record.rows, settings, dimension or image_dimension(record))
     except (KeyError, TypeError, AttributeError, IndexError, OverflowError) as error:
@@ -187,6 +187,9 @@ def _curve(
 def _check_statements(record: Record, found: Row) -> None:
     """Refuse a summary with other sentences than those of its bounds."""
     stated = record.summary or {}
+    if record.kind == "conform":
+        _check_words(record, stated["certificate"].get("statement"), found["certificate"]["statement"])
+        return
     if "certificate" in found:
         certificate = stated["certificate"]
         said = _after(found["certificate"], certificate["certified_accuracy"])
