@@ -42,9 +42,9 @@ def test_no_subpopulation_that_moves_errs_more_and_not_much_less(cost):
         if cost == "w2":
             truth = worst_case(ATOMS, np.full(4, 0.25), gamma, size / SIGMA)
         else:  # every atom moves all the way, and the worst ones weigh most
-            moved = np.sort(special.ndtr(special.ndtri(ATOMS) + size / SIGMA))[::-1]
+            reached = np.sort(special.ndtr(special.ndtri(ATOMS) + size / SIGMA))[::-1]
             share = np.diff(np.minimum(np.arange(5) * gamma / 4, 1.0))
-            truth = moved @ share
+            truth = reached @ share
         assert truth - 1e-9 <= found[row, column] <= truth + 0.03 * gamma
 
 
@@ -94,8 +94,8 @@ def test_the_tail_of_every_transform_is_majorised():
         assert found.mean_upper(bounds) <= 1 - eta + 1e-9
 
 
-def mixture_truth(rates, shares, moved):
-    """The largest mean over shares within `moved` of the given ones in total variation: a linear programme."""
+def mixture_truth(rates, shares, tv):
+    """The largest mean over shares within `tv` of the given ones in total variation: a linear programme."""
     groups = len(rates)
     found = optimize.linprog(
         np.concatenate([-rates, np.zeros(groups)]),
@@ -105,7 +105,7 @@ def mixture_truth(rates, shares, moved):
                 np.append(np.zeros(groups), np.ones(groups)),
             ]
         ),
-        b_ub=np.append(shares, moved),
+        b_ub=np.append(shares, tv),
         A_eq=[np.append(np.ones(groups), np.zeros(groups))],
         b_eq=[1.0],
     )
@@ -117,11 +117,11 @@ def test_no_mixture_of_groups_errs_more_and_not_much_less():
     rates, shares, n = np.array([0.02, 0.1, 0.3]), np.array([0.5, 0.3, 0.2]), 30_000
     group = rng.choice(3, n, p=shares)
     errors = rng.binomial(10, rates[group])
-    moved = np.array([0.0, 0.1, 0.4, 1.0])
-    found = mixture_loss([errors[group == g] for g in range(3)], 10, 0.0, SIGMA, 0.01, moved=moved)
+    tv = np.array([0.0, 0.1, 0.4, 1.0])
+    found = mixture_loss([errors[group == g] for g in range(3)], 10, 0.0, SIGMA, 0.01, tv=tv)
     assert (found.groups[:, 0] >= rates).all()
     assert (found.groups[:, 0] <= rates + 0.03).all()
-    truth = np.array([mixture_truth(rates, shares, one) for one in moved])
+    truth = np.array([mixture_truth(rates, shares, one) for one in tv])
     assert (found.mixtures[:, 0] >= truth).all()
     assert (found.mixtures[:, 0] <= truth + 0.035).all()
 
@@ -129,16 +129,16 @@ def test_no_mixture_of_groups_errs_more_and_not_much_less():
 def test_the_worst_shares_are_those_of_the_linear_programme():
     rng = np.random.default_rng(6)
     for _ in range(20):
-        rates, shares, moved = rng.random(5), rng.dirichlet(np.ones(5)), rng.random()
-        weights = subpopulation._greedy(shares, moved, np.append(rates, 0.5))
+        rates, shares, tv = rng.random(5), rng.dirichlet(np.ones(5)), rng.random()
+        weights = subpopulation._greedy(shares, tv, np.append(rates, 0.5))
         assert weights.sum() == pytest.approx(1)
-        assert weights[:-1] @ rates == pytest.approx(mixture_truth(rates, shares, moved), abs=1e-9)
+        assert weights[:-1] @ rates == pytest.approx(mixture_truth(rates, shares, tv), abs=1e-9)
 
 
 def test_groups_that_move():
     rng = np.random.default_rng(7)
     errors = [rng.binomial(10, 0.02, 800), rng.binomial(10, 0.2, 400)]
-    found = mixture_loss(errors, 10, np.square([0.0, 0.25]), SIGMA, 0.01, moved=[0.0, 1.0])
+    found = mixture_loss(errors, 10, np.square([0.0, 0.25]), SIGMA, 0.01, tv=[0.0, 1.0])
     for group in range(2):
         alone = population_loss(errors[group], 10, 0.25**2, SIGMA, 0.01)
         assert alone - 1e-6 <= found.groups[group, 1] <= alone + 0.04
@@ -151,5 +151,5 @@ def test_bad_arguments_are_refused():
         subpopulation_loss([0, 1], 5, 0.0, SIGMA, 0.1, gamma=[0.5])
     with pytest.raises(ValueError, match=r"outliers must be in \[0, 1\], got 2"):
         subpopulation_loss([0, 1], 5, 0.0, SIGMA, 0.1, gamma=[1.0], outliers=2.0)
-    with pytest.raises(ValueError, match=r"moved must be in \[0, 1\], got 3"):
-        mixture_loss([[0], [1]], 5, 0.0, SIGMA, 0.1, moved=[3.0])
+    with pytest.raises(ValueError, match=r"tv must be in \[0, 1\], got 3"):
+        mixture_loss([[0], [1]], 5, 0.0, SIGMA, 0.1, tv=[3.0])

@@ -49,7 +49,7 @@ def test_groups_and_classes(target, groups):
         ("left", 26),
         ("right", 14),
     ]
-    assert [point["moved"] for point in named.summary["mixtures"]] == [1.0, 1.0]
+    assert [point["tv"] for point in named.summary["mixtures"]] == [1.0, 1.0]
     classes = certified(target, label_shift=(0.1,))
     assert [point["group"] for point in classes.summary["groups"][::2]] == ["0", "1"]
     mixtures = classes.summary["mixtures"]

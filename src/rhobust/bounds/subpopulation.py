@@ -42,7 +42,7 @@ def subpopulation_loss(
     cost: Cost = "w2",
     votes: int | None = 1,
 ) -> Array:
-    """Return the worst-case error over all subpopulations, moved by transport, from a few noise samples per point.
+    """Return the worst-case error over all subpopulations after transport, from a few noise samples per point.
 
     Guarantee: let the test points be independent samples of P0 and the noise independent between points. With
     probability at least 1 - alpha, for all `gamma` and `rho` at once: let Q have a density of at most gamma with
@@ -199,7 +199,7 @@ class MixtureLoss(NamedTuple):
     groups: Array
     """One row per group, one column per rho."""
     mixtures: Array
-    """One row per moved share, one column per rho."""
+    """One row per `tv`, one column per rho."""
 
 
 def mixture_loss(
@@ -209,16 +209,16 @@ def mixture_loss(
     sigma: float,
     alpha: float,
     *,
-    moved: ArrayLike,
+    tv: ArrayLike,
     cost: Cost = "w2",
     votes: int | None = 1,
 ) -> MixtureLoss:
     """Return the worst-case error of every group, e.g. class, and where the shares of groups change.
 
     Guarantee: let the points be independent samples of P0, each in one group, and the noise independent between points.
-    With probability at least 1 - alpha, for all groups, `moved` and `rho` at once: the classifier errs with probability
+    With probability at least 1 - alpha, for all groups, `tv` and `rho` at once: the classifier errs with probability
     at most the returned value under every distribution within eps = sqrt(rho) of the group's; and of a mixture of the
-    groups whose shares differ from those in P0 by at most `moved` in total variation.
+    groups whose shares differ from those in P0 by at most `tv` in total variation.
 
     Let V_g(kappa) bound the mean of Psi(p, kappa) in group g, and V(kappa) its mean. For shares w that differ from
     those in P0 by m, sum_g w_g E_g Psi is at most V + m max_g V_g; and at most max over w of sum_g w_g V_g, a linear
@@ -231,11 +231,11 @@ def mixture_loss(
         rho: Squared radii.
         sigma: Standard deviation of the noise.
         alpha: Probability of failure of the whole statement.
-        moved: Shares that may move from some groups to others, in [0, 1]; 1 for any mixture.
+        tv: By how much the groups' shares may differ from P0's, a total variation in [0, 1]; 1 for any mixture.
         cost: "w1", "w2" or "winf".
         votes: Noisy votes per prediction; None for the most probable class under noise.
     """
-    alpha, steps = level("alpha", alpha), np.atleast_1d(unit_interval("moved", moved))
+    alpha, steps = level("alpha", alpha), np.atleast_1d(unit_interval("tv", tv))
     counted = [error_counts(one, draws)[0] for one in errors]
     sizes = np.array([one.size for one in counted])
     bounds = [count_bounds(one, draws, PER_GROUP * alpha / len(counted)) for one in counted]
@@ -299,16 +299,16 @@ def _single(group: int, values: Array) -> Array:
     return np.eye(values.size)[group]
 
 
-def _added(moved: float, values: Array) -> Array:
-    """Weights of the pooled value plus the moved share of the worst group."""
+def _added(tv: float, values: Array) -> Array:
+    """Weights of the pooled value plus a further share of the worst group."""
     weights = np.eye(values.size)[-1]
-    weights[int(values[:-1].argmax())] += moved
+    weights[int(values[:-1].argmax())] += tv
     return weights
 
 
-def _greedy(shares: Array, moved: float, values: Array) -> Array:
-    """The shares within `moved` of the given ones, in total variation, with the largest mean value."""
-    order, left, worst = np.argsort(values[:-1]), moved, shares.copy()
+def _greedy(shares: Array, tv: float, values: Array) -> Array:
+    """The shares within `tv` of the given ones, in total variation, with the largest mean value."""
+    order, left, worst = np.argsort(values[:-1]), tv, shares.copy()
     for group in order[:-1]:
         taken = min(worst[group], left)
         worst[group], left = worst[group] - taken, left - taken

@@ -217,7 +217,7 @@ def certify_groups(
     *,
     sigma: float,
     groups: Sequence[str] | None = None,
-    moved: Sequence[float] = (0.1, 1.0),
+    tv: Sequence[float] = (0.1, 1.0),
     eps: Sequence[float] = (0.0,),
     draws: int = 20,
     alpha: float = 1e-3,
@@ -235,7 +235,7 @@ def certify_groups(
         y: Their labels.
         sigma: Standard deviation of the smoothing noise.
         groups: Name of each input's group; default: its class.
-        moved: By how much the groups' shares may differ from the data's, in total variation; 1 for any mixture.
+        tv: By how much the groups' shares may differ from the data's, in total variation; 1 for any mixture.
         eps: Sizes of the shift; 0 for none.
         draws: Noise samples per point.
         alpha: Probability that the statement is false.
@@ -249,7 +249,7 @@ def certify_groups(
     if len(names) != len(counts.errors):
         raise ValueError(f"groups must name the group of each of {len(counts.errors)} inputs, got {len(names)}")
     errors = {name: counts.errors[np.array(names) == name] for name in sorted(set(names))}
-    return GroupCertificate.from_counts(errors, procedure.proof, moved=moved, eps=eps)
+    return GroupCertificate.from_counts(errors, procedure.proof, tv=tv, eps=eps)
 
 
 def count_errors(

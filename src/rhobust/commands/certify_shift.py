@@ -27,11 +27,11 @@ def show(result: dict[str, Any]) -> None:
 
 
 def _show_beyond(summary: dict[str, Any]) -> None:
-    """Print the surfaces over gamma, groups and moved shares, and the wrong answers of a classifier that abstains."""
+    """Print the surfaces over gamma, groups and their shares, and the wrong answers of a classifier that abstains."""
     for part, key, name in (
         ("surface", "gamma", "subpopulations, gamma"),
         ("groups", "group", "group"),
-        ("mixtures", "moved", "shares moved by"),
+        ("mixtures", "tv", "shares of groups within"),
     ):
         points = summary.get(part)
         if not points:

@@ -57,7 +57,7 @@ class CertifyShift(Evaluation):
     """Certify every subpopulation too: largest factors of reweighting, e.g. 1 2 5 10; 5 covers every subgroup with a
     share of 20% or more. The whole surface over gamma and eps costs no further alpha."""
     outliers: float | None = None
-    """Share of inputs that may be replaced by anything; the others are moved within eps."""
+    """Share of inputs that may be replaced by anything; the others are perturbed within eps."""
     label_shift: tuple[float, ...] | None = None
     """Certify under changed shares of classes (or of --groups): by how much in total variation they may change, e.g.
     0.1 0.3; any mixture is always included."""

@@ -44,7 +44,7 @@ def beyond_curve(rows: Sequence[Row], settings: Mapping[str, Any], proof: ShiftP
         groups = GroupCertificate.from_counts(
             _by_group(rows, errors, bool(settings.get("groups"))),
             proof,
-            moved=(*(settings.get("label_shift") or ()), 1.0),
+            tv=(*(settings.get("label_shift") or ()), 1.0),
             eps=eps,
         )
         found["groups"] = [
@@ -53,8 +53,8 @@ def beyond_curve(rows: Sequence[Row], settings: Mapping[str, Any], proof: ShiftP
             for at, value in zip(groups.eps, row, strict=True)
         ]
         found["mixtures"] = [
-            _point(groups, value, moved=moved, eps=at)
-            for moved, row in zip(groups.moved, groups.certified_accuracy, strict=True)
+            _point(groups, value, tv=tv, eps=at)
+            for tv, row in zip(groups.tv, groups.certified_accuracy, strict=True)
             for at, value in zip(groups.eps, row, strict=True)
         ]
     if settings.get("agree"):
@@ -88,8 +88,8 @@ def _sentence(certificate: Any, value: float, at: Mapping[str, Any]) -> str:
     """The sentence of a bound, by what the point names."""
     if "group" in at:
         return certificate.group_in_words(value, at["group"], at["eps"])
-    if "moved" in at:
-        return certificate.in_words(value, at["moved"], at["eps"])
+    if "tv" in at:
+        return certificate.in_words(value, at["tv"], at["eps"])
     return (
         certificate.in_words(value, at["gamma"], at["eps"]) if "gamma" in at else certificate.in_words(value, at["eps"])
     )
@@ -126,7 +126,7 @@ def read_beyond(summary: Mapping[str, Any], found: Row, n: int) -> Iterator[Meas
     for part, quantity in (("surface", SUBPOPULATION), ("groups", GROUP), ("mixtures", MIXTURE)):
         for ours, theirs in zip(found.get(part, []), summary.get(part, []), strict=False):
             value = min(ours["certified_accuracy"], theirs["certified_accuracy"])
-            detail = {key: ours[key] for key in ("gamma", "group", "moved") if key in ours}
+            detail = {key: ours[key] for key in ("gamma", "group", "tv") if key in ours}
             yield Measurement(quantity, ours["eps"], value, None, None, ours.get("points", n), "proved", detail)
     for ours, theirs in zip(found.get("abstaining", []), summary.get("abstaining", []), strict=False):
         value = max(ours["wrong_answers"], theirs["wrong_answers"])

@@ -1,4 +1,4 @@
-"""Certificates for subpopulations and mixtures of groups that are moved by transport, from the counts of one sample."""
+"""Certificates for subpopulations and mixtures of groups after transport, from the counts of one sample."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from rhobust.settings import sizes
 
 @dataclass(frozen=True, slots=True)
 class SubpopulationCertificate:
-    """Certified accuracy against how much inputs are reweighted (gamma) and moved (eps).
+    """Certified accuracy against how much inputs are reweighted (gamma) and perturbed (eps).
 
     Guarantee: with probability at least 1 - alpha, for every gamma and eps at once: take any subpopulation with a share
     of at least 1 / gamma of the data's distribution P0, or any reweighting of P0 by factors up to gamma; let a share of
@@ -92,23 +92,23 @@ class SubpopulationCertificate:
 class GroupCertificate:
     """Certified accuracy of every group, and of every mixture of groups with shares near the data's.
 
-    Guarantee: with probability at least 1 - alpha, for all groups, eps and moved shares at once: the classifier is
+    Guarantee: with probability at least 1 - alpha, for all groups, eps and `tv` at once: the classifier is
     correct with at least the certified probability under every distribution within transport distance eps of the
-    group's; and of a mixture of the groups whose shares differ from the data's by at most `moved` in total variation.
+    group's; and of a mixture of the groups whose shares differ from the data's by at most `tv` in total variation.
     """
 
     groups: tuple[str, ...]
     """Names of the groups: classes, or what the test points were named."""
     sizes: tuple[int, ...]
     """Test points of each group."""
-    moved: tuple[float, ...]
-    """Shares that may move from some groups to others; 1 for any mixture."""
+    tv: tuple[float, ...]
+    """By how much the groups' shares may differ from the data's, in total variation; 1 for any mixture."""
     eps: tuple[float, ...]
     """Sizes of the shift."""
     group_accuracy: tuple[tuple[float, ...], ...]
     """Lower bound of the accuracy, one row per group and one column per eps."""
     certified_accuracy: tuple[tuple[float, ...], ...]
-    """Lower bound for mixtures, one row per moved share and one column per eps."""
+    """Lower bound for mixtures, one row per `tv` and one column per eps."""
     votes: int | None
     """Noisy votes per answer; None for the class most probable under noise."""
     cost: Cost
@@ -128,12 +128,12 @@ class GroupCertificate:
 
     @classmethod
     def from_counts(
-        cls, errors: Mapping[str, np.ndarray], proof: ShiftProof, *, moved: Sequence[float], eps: Sequence[float]
+        cls, errors: Mapping[str, np.ndarray], proof: ShiftProof, *, tv: Sequence[float], eps: Sequence[float]
     ) -> "GroupCertificate":
         """The certificate from wrong votes at the points of each group; `proof` as in `SubpopulationCertificate`."""
-        eps, moved = sizes("eps", eps), sizes("moved", moved)
-        if max(moved) > 1:
-            raise ValueError(f"moved must be shares in [0, 1], got {max(moved)}")
+        eps, tv = sizes("eps", eps), sizes("tv", tv)
+        if max(tv) > 1:
+            raise ValueError(f"tv must be in [0, 1], got {max(tv)}")
         claim, counts = proof.claim, [np.asarray(one) for one in errors.values()]
         found = mixture_loss(
             counts,
@@ -141,24 +141,24 @@ class GroupCertificate:
             np.square(eps),
             proof.sigma,
             proof.level(),
-            moved=moved,
+            tv=tv,
             cost=claim.cost,
             votes=claim.votes_per_answer,
         )
         lower = [tuple(tuple(row) for row in np.maximum(1 - worst, 0.0).tolist()) for worst in found]
-        return cls(tuple(errors), tuple(map(len, counts)), moved, eps, *lower, **proof.common())
+        return cls(tuple(errors), tuple(map(len, counts)), tv, eps, *lower, **proof.common())
 
-    def statement(self, moved: float, eps: float) -> str:
-        """The guarantee for mixtures at one moved share and eps, in words, rounded down."""
-        if moved not in self.moved or eps not in self.eps:
-            raise ValueError(f"moved and eps must be those of the certificate, got {moved} and {eps}")
-        return self.in_words(self.certified_accuracy[self.moved.index(moved)][self.eps.index(eps)], moved, eps)
+    def statement(self, tv: float, eps: float) -> str:
+        """The guarantee for mixtures at one `tv` and eps, in words, rounded down."""
+        if tv not in self.tv or eps not in self.eps:
+            raise ValueError(f"tv and eps must be those of the certificate, got {tv} and {eps}")
+        return self.in_words(self.certified_accuracy[self.tv.index(tv)][self.eps.index(eps)], tv, eps)
 
-    def in_words(self, accuracy: float, moved: float, eps: float) -> str:
-        """The sentence of an accuracy for mixtures at one moved share and eps."""
-        kept = f"whose shares differ from the data's by at most {format_number(moved, 3, 'down')} in total variation"
+    def in_words(self, accuracy: float, tv: float, eps: float) -> str:
+        """The sentence of an accuracy for mixtures at one `tv` and eps."""
+        kept = f"whose shares differ from the data's by at most {format_number(tv, 3, 'down')} in total variation"
         return self._sentence(
-            f"a mixture of the {len(self.groups)} groups {kept if moved < 1 else 'in any shares'}", accuracy, eps
+            f"a mixture of the {len(self.groups)} groups {kept if tv < 1 else 'in any shares'}", accuracy, eps
         )
 
     def group_in_words(self, accuracy: float, group: str, eps: float) -> str:
