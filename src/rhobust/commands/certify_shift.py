@@ -2,10 +2,15 @@
 
 from typing import Any
 
+import numpy as np
+
+from rhobust.certificates import VoteCounts
 from rhobust.commands.options import print_table
-from rhobust.commands.target import evaluation_command
+from rhobust.commands.target import TargetOptions, evaluation_command
 from rhobust.evaluation import CertifyShift
 from rhobust.formatting import format_distance, format_number
+from rhobust.measurements.proved import shift_proof
+from rhobust.records import Record
 
 
 def show(result: dict[str, Any]) -> None:
@@ -18,6 +23,10 @@ def show(result: dict[str, Any]) -> None:
     for other in summary.get("beside", []):
         columns.append(f"{other['name']} {other['cost']} {other['classifier']}")
         for row, value in zip(rows, other["certified_accuracy"], strict=True):
+            row.append(format_number(value, 3, "down"))
+    if "one_vote" in result:
+        columns.append("with one noisy vote")
+        for row, value in zip(rows, result["one_vote"], strict=True):
             row.append(format_number(value, 3, "down"))
     print_table(columns, rows)
     _show_beyond(summary)
@@ -60,4 +69,17 @@ def _accuracy(point: dict[str, Any]) -> float:
     return point["certified_accuracy"]
 
 
-COMMAND = evaluation_command(CertifyShift, show)
+def with_one_vote(record: Record, _: TargetOptions) -> dict[str, Any]:
+    """What the same counts certify for one noisy vote, of other classifiers: what several votes cost or gain.
+
+    It is the same event about the counts, so both curves hold together with probability 1 - alpha.
+    """
+    settings, summary = record.settings, record.summary
+    if summary is None or settings.get("classifier", "randomised") == "randomised" or settings.get("way") != "majorant":
+        return {}
+    proof = shift_proof({**settings, "classifier": "randomised"}, len(record.rows), summary["dimension"])
+    errors = np.array([row["errors"] for row in record.rows])
+    return {"one_vote": list(proof.certify(VoteCounts(errors), settings["eps"]).certified_accuracy)}
+
+
+COMMAND = evaluation_command(CertifyShift, show, after=with_one_vote)

@@ -13,6 +13,7 @@ from jinja2 import Environment, StrictUndefined
 
 from rhobust.files import write_whole
 from rhobust.records import Row
+from rhobust.report.beyond import beyond_tables
 from rhobust.report.chart import COLOURS, colour, markers
 from rhobust.report.figures import LineKind, figures
 from rhobust.report.gather import Gathered, gather
@@ -96,6 +97,7 @@ def render(gathered: Gathered, errors: Sequence[str], *, title: str) -> str:
         galleries=galleries(runs),
         duels=model_differences(runs, at),
         matrices=transfer_tables(runs),
+        beyond=beyond_tables(runs),
         labels=[run.label for run in runs],
         colours=len(COLOURS),
         rows=rows,
