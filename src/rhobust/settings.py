@@ -109,10 +109,10 @@ def check_positive_number(name: str, value: float) -> None:
     check_bounded(name, value)
 
 
-def check_level(alpha: float) -> None:
+def check_level(alpha: float, name: str = "alpha") -> None:
     """Raise unless alpha is in (0, 1)."""
     if not 0 < alpha < 1:
-        raise ValueError(f"alpha must be in (0, 1), got {alpha}")
+        raise ValueError(f"{name} must be in (0, 1), got {alpha}")
 
 
 def sizes(name: str, values: Iterable[float]) -> tuple[float, ...]:

@@ -12,11 +12,15 @@ from rhobust.bounds import (
     betting_upper,
     eps_upper,
     excess_upper,
+    k_vote_worst_case,
+    majority_worst_case,
     measured_loss,
     measured_shift,
     population_loss,
     psi,
+    recentred_loss,
     shuffle,
+    worst_case_loss,
 )
 
 SIGMA = 0.5
@@ -187,3 +191,83 @@ def test_bad_prices_are_refused():
         excess_upper([0.1], -1.0, 1.0, 0.1)
     with pytest.raises(ValueError, match="scale must be > 0"):
         excess_upper([0.1], 0.0, 0.0, 0.1)
+
+
+def changed_half_space(rng, n, share, draws, margins=(2.5, 0.8), moved=0.4):
+    """Votes of a half-space at inputs with these margins, before and after moving a share of them to the border.
+
+    Returns the counts of `recentred_loss` and the error probabilities after the change; margins in units of sigma.
+    """
+    before = rng.choice(margins, n)
+    after = before - moved * (rng.random(n) < share)
+    noise, others = rng.standard_normal((n, draws)), rng.standard_normal((n, draws))
+    votes, changed = (noise < margin[:, None] for margin in (before, after))
+    pseudo = 2 * (others < before[:, None]).sum(1) > draws
+    return {
+        "disagreements": (changed != pseudo[:, None]).sum(1),
+        "mislabelled": ~pseudo,
+        "errors": (~votes).sum(1),
+        "differing": (votes != changed).sum(1),
+        "errors_after": (~changed).sum(1),
+    }
+
+
+def after_change(share, margins=(2.5, 0.8), moved=0.4):
+    atoms = [margin - shift for margin in margins for shift in (moved, 0.0)]
+    weights = [mass / len(margins) for _ in margins for mass in (share, 1 - share)]
+    return special.ndtr(-np.repeat(atoms, np.rint(np.array(weights) * 1000).astype(int)))
+
+
+@pytest.mark.parametrize(("margins", "source"), [((2.5, 2.0), "pseudo-labels"), ((0.6, 0.3), "disagreement")])
+def test_around_the_changed_data_no_label_is_needed(margins, source):
+    counts = changed_half_space(np.random.default_rng(5), 20_000, 0.5, 20, margins, moved=0.1)
+    rho = np.square([0.0, 0.1])
+    truth = worst_case_loss(after_change(0.5, margins, 0.1), rho, SIGMA)
+    del counts["errors_after"]
+    found = recentred_loss(counts.pop("disagreements"), 20, rho, SIGMA, 1e-3, **counts)
+    assert (found.loss >= truth).all()
+    assert found.source[0] == source
+    assert found.loss[0] < truth[0] + (0.03 if source == "pseudo-labels" else 0.09)
+    # The change moved inputs by 0.1 sigma; that it was measured by votes costs less than any bound from its size
+    # would, if it had moved them along the border and not across.
+    still = recentred_loss(
+        np.zeros(5000),
+        20,
+        rho,
+        SIGMA,
+        1e-3,
+        mislabelled=np.zeros(5000),
+        errors=np.zeros(5000),
+        differing=np.zeros(5000),
+    )
+    assert still.loss[0] < 0.004
+
+
+def test_labels_of_changed_inputs_are_used_where_they_are():
+    counts = changed_half_space(np.random.default_rng(6), 4000, 0.5, 10, (1.0, 0.5))
+    against = counts.pop("disagreements")
+    all_of_them = recentred_loss(against, 10, [0.0, 0.01], SIGMA, 0.01, **counts)
+    assert all_of_them.source == ("labels", "labels")
+    direct = population_loss(counts["errors_after"], 10, [0.0, 0.01], SIGMA, 0.01)
+    assert all_of_them.loss == pytest.approx(direct, abs=1e-11)
+    counts["errors_after"] = counts["errors_after"][:1500]
+    some = recentred_loss(against, 10, [0.0, 0.01], SIGMA, 0.01, **counts)
+    assert some.source == ("labels", "labels")
+    assert (all_of_them.loss < some.loss).all()
+
+
+@pytest.mark.parametrize("votes", [3, None])
+def test_around_the_changed_data_for_several_votes(votes):
+    counts = changed_half_space(np.random.default_rng(7), 4000, 0.5, 30, (2.5, 1.5))
+    del counts["errors_after"]
+    rho = np.square([0.0, 0.1])
+    found = recentred_loss(counts.pop("disagreements"), 30, rho, SIGMA, 0.01, votes=votes, **counts)
+    p = after_change(0.5, (2.5, 1.5))
+    truth = majority_worst_case(p, rho, SIGMA) if votes is None else k_vote_worst_case(p, votes, rho, SIGMA)
+    assert (found.loss >= truth).all()
+    assert (found.loss < truth + 0.2).all()
+
+
+def test_counts_that_do_not_fit_are_refused():
+    with pytest.raises(ValueError, match="mislabelled must hold 0 or 1"):
+        recentred_loss([1, 2], 5, 0.0, SIGMA, 0.1, mislabelled=[0, 2], errors=[1], differing=[0, 0])

@@ -305,14 +305,29 @@ def test_measure_shift(folder, pairs, capsys, tmp_path):
     out = capsys.readouterr().out
     assert summary["shift"]["statement"] in out
     assert summary["certificate"]["statement"] in out
-    shown = next(line for line in out.splitlines() if line.startswith("certified after the change")).split()
-    assert 0 <= summary["certificate"]["certified_accuracy"] - float(shown[4]) < 1e-3
+    shown = next(line for line in out.splitlines() if line.startswith("after every change")).split()
+    assert 0 <= summary["certificate"]["certified_accuracy"] - float(shown[8]) < 1e-3
+    assert summary["recentred"]["curve"][0]["statement"] in out
     assert certified["record"] in out
     own = ["--model", "mine:make", "--quiet"]
     assert "all of --model, --data" in refused(capsys, ["measure-shift", *pairs, *own])
     assert "--sigma must come with a network" in refused(capsys, ["measure-shift", *pairs, "--sigma", "0.25"])
     assert "every image must have a partner" in refused(capsys, ["measure-shift", pairs[0], str(tmp_path), "--quiet"])
     assert "two folders, or two .npy" in refused(capsys, ["measure-shift", "/nowhere", pairs[1]])
+
+
+def test_monitor_fails_below_its_floor(folder, pairs, capsys):
+    sides = ["--reference", pairs[0], "--changed", pairs[1], "--draws", "5", "--alpha", "0.5", "--quiet"]
+    arguments = ["monitor", str(folder), *sides]
+    good = document(capsys, [*arguments, "--at-least", "0.1"])
+    assert good["passed"] is True
+    assert [point["eps"] for point in good["summary"]["recentred"]["curve"]] == [0.0]
+    assert run([*arguments, "--at-least", "1"]) == 1
+    captured = capsys.readouterr()
+    assert "must be certified >= 1, got 0." in captured.err
+    assert "failed" in captured.out
+    assert "--reference and --changed must be given" in refused(capsys, ["monitor", str(folder)])
+    assert "at_least must be in [0, 1], got 2.0" in refused(capsys, [*arguments, "--at-least", "2"])
 
 
 def test_quickstart_twice_gives_the_same_numbers_and_another_seed_gives_others(capsys, monkeypatch, tmp_path):

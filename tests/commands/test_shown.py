@@ -58,11 +58,13 @@ def test_measured_shifts(capsys):
     shift = {"eps": 0.12341, "mean_distance": 0.12341, "largest_distance": 0.12341, "pairs": 3, "statement": "said"}
     share = {"accuracy": HIGH, "low": HIGH, "high": LOW}
     certificate = {"certified_accuracy": HIGH, "statement": "proved"}
+    point = {"eps": 0.1, "certified_accuracy": HIGH, "source": "labels", "statement": "proved"}
     summary = {"shift": shift, "certificate": certificate, "after": share, "before": None}
-    lines = shown(capsys, measure_shift.COMMAND(Path("a"), Path("b")), summary)
+    lines = shown(capsys, measure_shift.COMMAND(Path("a"), Path("b")), {**summary, "recentred": {"curve": [point]}})
     assert [line[-1] for line in lines[1:4]] == ["0.1235"] * 3
-    assert lines[6][-2:] == ["0.500", "proved"]
-    assert lines[7][4:] == ["0.501", "estimate,", "95%", "0.500", "to", "0.501"]
+    assert lines[6][-4:] == ["0.500", "proved,", "by", "labels"]
+    assert lines[7][-4:] == ["0.500", "proved,", "by", "distances"]
+    assert lines[8][-6:] == ["0.501", "estimate,", "95%", "0.500", "to", "0.501"]
 
 
 def test_compared_files(capsys):

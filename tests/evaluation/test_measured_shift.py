@@ -9,6 +9,7 @@ import torch
 from rhobust.certificates import MeasuredCertificate, MeasuredShift
 from rhobust.data import Pairs, pair_distances
 from rhobust.evaluation import MeasureDistance, MeasureShift, Untargeted, distance_summary, run
+from rhobust.measurements import RECENTRED, measurements, read_finished
 from rhobust.progress import no_progress
 from rhobust.records import read_record
 
@@ -63,6 +64,50 @@ def test_without_labels_the_test_data_are_certified(target, pairs, count):
     assert record.summary["after"] is None
     assert record.summary["certificate"]["points"] == 40
     assert record.summary["certificate"]["pairs"] == record.summary["shift"]["pairs"] == count
+
+
+def test_around_the_changed_data(target, pairs):
+    evaluation = MeasureShift(draws=8, label_draws=5, alpha=0.05, eps=(0.0, 0.1))
+    labelled = run(evaluation, target.with_pairs(pairs), progress=no_progress)
+    found = labelled.summary["recentred"]
+    assert [point["source"] for point in found["curve"]] == ["labels", "labels"]
+    assert (found["points"], found["pairs"], found["labelled_pairs"], found["label_draws"]) == (40, 40, 40, 5)
+    unlabelled = run(evaluation, target.with_pairs(replace(pairs, labels=None)), progress=no_progress)
+    for ours, theirs in zip(labelled.rows, unlabelled.rows, strict=True):
+        assert theirs == {key: value for key, value in ours.items() if key != "errors_after"}
+    around = unlabelled.summary["recentred"]["curve"]
+    assert "No label of a changed image was used" in around[0]["statement"]
+    assert "on images changed like these" in around[0]["statement"]
+    assert "within W2 distance 0.1 of that of the changed images" in around[1]["statement"]
+    assert found["curve"][0]["certified_accuracy"] > around[0]["certified_accuracy"] > around[1]["certified_accuracy"]
+    some = replace(pairs, labels=(*pairs.labels[:30], *[None] * 10))
+    partly = run(evaluation, target.with_pairs(some), progress=no_progress)
+    assert partly.summary["recentred"]["labelled_pairs"] == 30
+    assert partly.summary["after"]["n"] == 30
+    values = [one for one in measurements(read_finished(partly.path)) if one.quantity == RECENTRED]
+    assert [(one.at, one.value) for one in values] == [
+        (point["eps"], point["certified_accuracy"]) for point in partly.summary["recentred"]["curve"]
+    ]
+
+
+def test_several_votes_are_certified_and_named(target, pairs):
+    evaluation = MeasureShift(draws=20, alpha=0.05, eps=(0.0,), classifier="k-vote", votes=5)
+    summary = run(evaluation, target.with_pairs(pairs), progress=no_progress).summary
+    for statement in (summary["certificate"]["statement"], summary["recentred"]["curve"][0]["statement"]):
+        assert "the majority of 5 noisy votes" in statement
+    assert summary["certificate"]["votes"] == summary["recentred"]["votes"] == 5
+
+
+def test_a_forged_floor_is_refused(target, pairs):
+    record = run(MeasureShift(draws=8, alpha=0.05), target.with_pairs(pairs), progress=no_progress)
+    point = record.summary["recentred"]["curve"][1]
+    point["certified_accuracy"] += 0.01
+    with pytest.raises(ValueError, match=r"certified accuracy at eps 0\.05"):
+        measurements(record)
+    point["certified_accuracy"] -= 0.01
+    point["statement"] = point["statement"].replace("labels of 40", "labels of 39")
+    with pytest.raises(ValueError, match="statement"):
+        measurements(record)
 
 
 def test_an_interrupted_walk_ends_as_the_uninterrupted_one(target, pairs, monkeypatch):

@@ -39,8 +39,13 @@ BASES: dict[str, Callable[[Path], list[object]]] = {
     "data check": lambda at: ["data", "check", at / "images"],
     "certify": lambda at: ["certify", at / "sweep", "--n0", 10, "--n", 100, "--procedure", "fixed", *SMALL],
     "certify-shift": lambda at: ["certify-shift", at / "sweep", "--eps", 0, 0.1, "--draws", 4, "--limit", 20],
+    "conform": lambda at: ["conform", at / "sweep", "--draws", 2, "--score", "probability", *SMALL],
     "measure-shift": lambda at: [
         *("measure-shift", at / "before", at / "after", "--run", at / "sweep", "--draws", 2, *SMALL)
+    ],
+    "monitor": lambda at: [
+        *("monitor", at / "sweep", "--reference", at / "before", "--changed", at / "after", "--draws", 2, *SMALL),
+        *("--at-least", 0),
     ],
     "curves": lambda at: [
         *("curves", at / "sweep", "--eps", 0, 0.1, "--gammas", 1, "--steps", 1, "--draws", 2, *SMALL)

@@ -2,7 +2,8 @@
 
 Modules: `confidence` (binomial and mean bounds), `radius` and `sequential` (certified radius, anytime-valid test),
 `smoothness` (Hessian bounds, concavity threshold), `surrogate` and `transport` (worst case over a Wasserstein ball),
-`majorant` and `population` (the same around the population, from counts), `measured_shift`, `baselines`.
+`majorant` and `population` (the same around the population, from counts), `subpopulation` (and over subpopulations
+and mixtures), `conformal` (prediction sets), `measured_shift`, `baselines`.
 
 Some functions are offered though no command calls them. They state results that docs/theory.md proves or docs/paper.md
 uses: `gradient_bound`, `curvature_upper`, `curvature_lower` (sharp constants), `psi1`, `psi_slope` (W1 surrogate and
@@ -23,11 +24,15 @@ from rhobust.bounds.confidence import rejects_label as rejects_label
 from rhobust.bounds.confidence import shuffle as shuffle
 from rhobust.bounds.confidence import smallest_found as smallest_found
 from rhobust.bounds.confidence import survival_upper as survival_upper
+from rhobust.bounds.conformal import CertifiedThreshold as CertifiedThreshold
+from rhobust.bounds.conformal import certified_threshold as certified_threshold
 from rhobust.bounds.measured_shift import EpsUpper as EpsUpper
 from rhobust.bounds.measured_shift import MeasuredLoss as MeasuredLoss
+from rhobust.bounds.measured_shift import RecentredLoss as RecentredLoss
 from rhobust.bounds.measured_shift import eps_upper as eps_upper
 from rhobust.bounds.measured_shift import excess_upper as excess_upper
 from rhobust.bounds.measured_shift import measured_loss as measured_loss
+from rhobust.bounds.measured_shift import recentred_loss as recentred_loss
 from rhobust.bounds.population import population_loss as population_loss
 from rhobust.bounds.population import population_loss_intervals as population_loss_intervals
 from rhobust.bounds.population import population_loss_uppers as population_loss_uppers
@@ -47,6 +52,9 @@ from rhobust.bounds.smoothness import gradient_blocks as gradient_blocks
 from rhobust.bounds.smoothness import gradient_bound as gradient_bound
 from rhobust.bounds.smoothness import smoothness as smoothness
 from rhobust.bounds.smoothness import squared_gradient_upper as squared_gradient_upper
+from rhobust.bounds.subpopulation import MixtureLoss as MixtureLoss
+from rhobust.bounds.subpopulation import mixture_loss as mixture_loss
+from rhobust.bounds.subpopulation import subpopulation_loss as subpopulation_loss
 from rhobust.bounds.surrogate import Cost as Cost
 from rhobust.bounds.surrogate import psi as psi
 from rhobust.bounds.surrogate import psi1 as psi1

@@ -99,13 +99,13 @@ class MajorantProblem:
         self.columns = np.column_stack([np.ones(ramp.size), once, ramp, reached])
         self.active = np.empty(0, np.intp)
 
-    def targets(self, upper: Array) -> Array:
+    def targets(self, upper: Array, top: float = 1.0) -> Array:
         """Return the smallest valid E h in each row, from upper values of T on the grid.
 
         The row of p = 0 covers all p up to the first grid point, and the last row all p up to 1,
-        where T may be 1. If T is discontinuous, every row covers the cell above it.
+        where T may be `top`. If T is discontinuous, every row covers the cell above it.
         """
-        return np.concatenate([upper[:1], upper[1:] if self.jumping else upper[:-1], [1.0]])
+        return np.concatenate([upper[:1], upper[1:] if self.jumping else upper[:-1], [top]])
 
     def _violation(self, found: Majorant, targets: Array) -> Array:
         return targets - self.columns @ np.array([found.base, found.once, found.slope, *found.heights])
@@ -115,20 +115,21 @@ class MajorantProblem:
         slack = self.fixed_slack + self.range_slack * found.span + MARGIN * (1 + found.span)
         return replace(found, base=found.base + violation + slack)
 
-    def solve(self, upper: Array, bounds: CountBounds) -> tuple[Majorant, Array]:
+    def solve(self, upper: Array, bounds: CountBounds, top: float = 1.0) -> tuple[Majorant, Array]:
         """Return the majorant of least mean, and the dual variable of each grid value of T.
 
         Args:
             upper: Upper values of T at `self.u`, nondecreasing.
             bounds: Bounds on the law of the counts: the weights of the objective.
+            top: The largest value of T.
         """
-        targets = self.targets(upper)
+        targets = self.targets(upper, top)
         rows = np.arange(targets.size)
         active = np.union1d(rows[:: max(rows.size // 160, 1)], [0, 1, rows.size - 1])
         # Warm start with the active rows of the last solution: it saves iterations and does not change the result.
         active = np.union1d(active, self.active)
         weights = np.array([bounds.once, bounds.mean, *bounds.survival])
-        best, duals = Majorant(1.0, np.zeros(bounds.survival.size)), np.zeros(targets.size)
+        best, duals = Majorant(top, np.zeros(bounds.survival.size)), np.zeros(targets.size)
         for _ in range(6):
             solution = optimize.linprog(
                 # The slack for the range of h is part of the objective.

@@ -1,4 +1,4 @@
-"""Loss after a measured shift: distances between inputs before and after the change on a sample of pairs."""
+"""Loss after a measured shift: from distances between inputs before and after it, or from votes on both."""
 
 import math
 from typing import NamedTuple
@@ -7,13 +7,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from rhobust.bounds.confidence import betting_upper, shuffle
+from rhobust.bounds.confidence import betting_upper, clopper_pearson, shuffle
 from rhobust.bounds.majorant import MajorantProblem, count_bounds
+from rhobust.bounds.population import population_loss
 from rhobust.bounds.surrogate import Surrogate
-from rhobust.bounds.validation import MARGIN, Array, error_counts, level, nonnegative, one_positive
+from rhobust.bounds.validation import MARGIN, Array, counts, error_counts, level, nonnegative, one_positive
 
 TRIED = 8
 """Number of penalties for which the linear programme is solved, the most promising first."""
+PLAIN = 1 / 8
+"""Fraction of alpha for the bound "error plus disagreement"; the bound from pseudo-labels gets the rest."""
 
 
 class EpsUpper(NamedTuple):
@@ -104,9 +107,17 @@ def eps_upper(distances: ArrayLike, most: float, alpha: float, *, least: float) 
 
 
 def measured_loss(
-    errors: ArrayLike, draws: int, distances: ArrayLike, sigma: float, alpha: float, *, least: float, most: float
+    errors: ArrayLike,
+    draws: int,
+    distances: ArrayLike,
+    sigma: float,
+    alpha: float,
+    *,
+    least: float,
+    most: float,
+    votes: int | None = 1,
 ) -> MeasuredLoss:
-    """Return an upper bound of the randomised classifier's error after a measured change of the inputs.
+    """Return an upper bound of the classifier's error after a measured change of the inputs.
 
     Guarantee: let the test points be independent samples of P0 with noise independent between points;
     let `distances` be independent samples of D, the distance between an input of P0 and its changed
@@ -127,6 +138,7 @@ def measured_loss(
         alpha: Probability of failure.
         least: The smallest distance of the grid, fixed independently of the distances.
         most: The largest possible distance; sqrt(d) for images in [0, 1]^d.
+        votes: Noisy votes per prediction; None for the most probable class under noise.
     """
     found, draws = error_counts(errors, draws)
     measured = _distances(distances, most)
@@ -137,7 +149,7 @@ def measured_loss(
     scale = np.concatenate([steps, np.outer(steps, [0.5, 1, 2]).ravel()])
     # Rounded outward: a larger free distance and a smaller penalty.
     start, penalty = free / sigma * (1 + MARGIN), 2 * (sigma / scale) ** 2 * (1 - MARGIN)
-    surrogate = Surrogate("w2")
+    surrogate = Surrogate("w2", votes)
 
     # A plug-in estimate ranks the penalties; the linear programme is solved for the best ones only.
     values, repeats = np.unique(found, return_counts=True)
@@ -156,3 +168,77 @@ def measured_loss(
         if loss < best.loss:
             best = MeasuredLoss(loss, float(free[i]), float(scale[i]), excess)
     return best
+
+
+class RecentredLoss(NamedTuple):
+    """Upper bounds of the error under every distribution within each distance of the changed data's."""
+
+    loss: Array
+    """The bound at each rho."""
+    source: tuple[str, ...]
+    """What gave it, at each rho: "labels", "pseudo-labels" or "disagreement"."""
+
+
+def recentred_loss(
+    disagreements: ArrayLike,
+    draws: int,
+    rho: ArrayLike,
+    sigma: float,
+    alpha: float,
+    *,
+    mislabelled: ArrayLike,
+    errors: ArrayLike,
+    differing: ArrayLike,
+    errors_after: ArrayLike | None = None,
+    votes: int | None = 1,
+) -> RecentredLoss:
+    """Return the worst-case error around the changed data, from pairs that need no labels.
+
+    Guarantee: let the pairs (X, X') be independent, labelled inputs (X, Y) independent samples of the same P0 (they may
+    be the same inputs), and let X' keep the label of X. Let yhat be a label that depends on X and on noise of its
+    own. With probability at least 1 - alpha, for all `rho` at once, the classifier errs with probability at
+    most the returned loss under every P within W2 distance eps = sqrt(rho) of the law of (X', Y).
+
+    The smallest of three bounds at shared alpha. f(w) != Y implies f(w) != yhat or yhat != Y, so the error is
+    at most the worst-case rate of votes against yhat around the changed inputs, plus P(yhat != Y): "pseudo-labels".
+    And f(w) != Y implies f(w - X' + X) != Y or f(w) != f(w - X' + X), so it is at most the worst-case error around P0
+    plus the worst-case rate at which two votes under one noise differ: "disagreement". With the labels of changed
+    inputs, `population_loss` of the errors there: "labels"; if all have one, it gets all of alpha.
+
+    Args:
+        disagreements: At each pair, the votes at X' that are not yhat.
+        draws: Votes at each pair and at each labelled input.
+        rho: Squared radii around the changed data.
+        sigma: Standard deviation of the noise.
+        alpha: Probability of failure of the whole curve.
+        mislabelled: At each labelled input, whether yhat is not its label.
+        errors: At each labelled input, the wrong votes before the change.
+        differing: At each pair, the noise samples under which the votes at X and X' differ.
+        errors_after: At each pair with a label, the wrong votes after the change; None without such pairs.
+        votes: Noisy votes per prediction; None for the most probable class under noise.
+    """
+    against, draws = error_counts(disagreements, draws)
+    wrong = counts("mislabelled", mislabelled)
+    if wrong.ndim != 1 or wrong.size == 0 or wrong.max() > 1:
+        raise ValueError(f"mislabelled must hold 0 or 1 per labelled input, got shape {wrong.shape}")
+    left, found = level("alpha", alpha), dict[str, Array]()
+    if errors_after is not None:
+        after, _ = error_counts(errors_after, draws)
+        used = left if after.size == against.size else left / 2
+        found["labels"] = np.atleast_1d(population_loss(after, draws, rho, sigma, used, votes=votes))
+        left -= used
+    if left > 0:
+        plain = PLAIN * left if votes is not None else 0.0
+        # The cost of a level a at n samples is about log(1 / a) / n: the sum is least for levels proportional to 1 / n.
+        share = against.size / (against.size + wrong.size)
+        mistaken = clopper_pearson(int(wrong.sum()), wrong.size, share * (left - plain), "upper")
+        opposed = population_loss(against, draws, rho, sigma, (1 - share) * (left - plain), votes=votes)
+        found["pseudo-labels"] = np.atleast_1d(opposed) + float(mistaken)
+    if left > 0 and votes is not None:
+        before = population_loss(errors, draws, rho, sigma, plain / 2, votes=votes)
+        # A majority that was right is still right unless one of its votes differs.
+        changed = population_loss(differing, draws, rho, sigma, plain / 2, votes=votes, agree=1)
+        found["disagreement"] = np.atleast_1d(before) + np.atleast_1d(changed)
+    table = np.stack(list(found.values()))
+    best = table.argmin(axis=0)
+    return RecentredLoss(np.minimum(table.min(axis=0) + MARGIN, 1.0), tuple(list(found)[place] for place in best))

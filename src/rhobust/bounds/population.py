@@ -35,6 +35,7 @@ def population_loss(
     *,
     cost: Cost = "w2",
     votes: int | None = 1,
+    agree: int | None = None,
 ) -> FloatOrArray:
     """Return the worst-case error around the population, from a few noise samples per test point.
 
@@ -58,9 +59,11 @@ def population_loss(
         cost: "w1", "w2" or "winf".
         votes: Certify the classifier that takes the majority of this many fresh noisy votes; None for the
             most probable class under noise.
+        agree: Bound the probability that at least so many of the votes are wrong, as a wrong answer needs of a
+            classifier that answers only where so many agree; default: half of them, a tie included.
     """
     found, draws = error_counts(errors, draws)
-    surrogate = Surrogate(cost, votes)
+    surrogate = Surrogate(cost, votes, agree)
     distance = distances(rho, sigma)
     bounds = count_bounds(found, draws, alpha)
     problem = MajorantProblem(draws, surrogate.curvature)

@@ -138,19 +138,23 @@ class Surrogate:
     """T(u) = sup_{t >= 0} H(u + t) - penalty t^q / q, and H(u + t) for a fixed t.
 
     H(u) is the loss of the classifier if the base classifier errs with probability Phi(u): Phi(u)
-    for one vote, P(Bin(k, Phi(u)) >= k/2) for k votes, 1{u >= 0} for the exact majority. q is 2
-    for "w2" and 1 for "w1".
+    for one vote, P(Bin(k, Phi(u)) >= c) for k votes of which c are needed for a wrong answer (half of them, if they
+    vote by majority), 1{u >= 0} for the exact majority. q is 2 for "w2" and 1 for "w1".
     """
 
     cost: Cost
     votes: int | None = 1
     """Noisy votes per prediction; None for the most probable class under noise, the limit of many votes."""
+    agree: int | None = None
+    """c, the wrong votes that a wrong answer needs; None for half of them, a tie included."""
 
     def __post_init__(self) -> None:
         if self.cost not in get_args(Cost):
             raise ValueError(f"cost must be one of {', '.join(get_args(Cost))}, got {self.cost!r}")
         if self.votes is not None:
             one_count("votes", self.votes, least=1)
+        if self.agree is not None and not 1 <= one_count("agree", self.agree) <= (self.votes or 0):
+            raise ValueError(f"agree must be in 1..votes ({self.votes}), got {self.agree}")
 
     @property
     def curvature(self) -> float:
@@ -183,8 +187,8 @@ class Surrogate:
 
     def _votes_lost(self, u: Array) -> Array:
         assert self.votes is not None
-        half = (self.votes + 1) // 2
-        return special.betainc(half, self.votes - half + 1, special.ndtr(u))
+        needed = self.agree or (self.votes + 1) // 2
+        return special.betainc(needed, self.votes - needed + 1, special.ndtr(u))
 
     def shifted(self, u: Array, distance: float) -> Array:
         """Return an upper value of H(u + distance), distance in units of the noise."""

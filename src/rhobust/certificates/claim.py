@@ -1,8 +1,8 @@
 """Bounded losses, and their samples under noise."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -62,6 +62,41 @@ class SampledLosses:
     """Wrong predictions per point."""
 
 
+def sample_logits(
+    model: nn.Module,
+    images: Tensor,
+    smoothing: Smoothing,
+    *,
+    indices: Sequence[int],
+    draws: int,
+    purpose: str,
+    repeats: Repeats | None = None,
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Logits of every noise sample, image by image: (place of each row's image, logits); arguments of `sample_losses`.
+
+    Raises:
+        ValueError: The network's logits are not numbers.
+        BatchDependenceError: Inputs that were evaluated again have other logits.
+    """
+    check_count("draws", draws)
+    check_names(indices, images)
+    counter = VoteCounter(model, images, smoothing, repeats)
+    schedule = UniformSchedule(indices, draws, purpose, smoothing.num_classes)
+    while blocks := schedule.next_blocks(counter.room):
+        sizes = torch.tensor([len(block) for block in blocks])
+        owner = torch.tensor([block.position for block in blocks]).repeat_interleave(sizes).to(images.device)
+        logits = counter.logits(blocks)
+        if logits.isnan().any():
+            raise ValueError("logits must be numbers, but the network returned NaN: no loss was counted")
+        yield owner, logits
+
+
+def sample_votes(model: nn.Module, images: Tensor, smoothing: Smoothing, **options: Any) -> np.ndarray:
+    """The class voted for under every noise sample, `(points, draws)`; options of `sample_logits`."""
+    found = [logits.argmax(1) for _, logits in sample_logits(model, images, smoothing, **options)]
+    return torch.cat(found).view(len(images), -1).cpu().numpy()
+
+
 @torch.no_grad()
 def sample_losses(
     model: nn.Module,
@@ -92,22 +127,13 @@ def sample_losses(
         ValueError: The network's logits are not numbers, or a loss is outside [0, bound].
         BatchDependenceError: Inputs that were evaluated again have other logits.
     """
-    check_count("draws", draws)
-    check_names(indices, images)
     values: list[Tensor] = []
     wrong = torch.zeros(len(images), dtype=torch.int64, device=images.device)
-    finite = torch.ones((), dtype=torch.bool, device=images.device)
-    counter = VoteCounter(model, images, smoothing, repeats)
-    schedule = UniformSchedule(indices, draws, purpose, smoothing.num_classes)
-    while blocks := schedule.next_blocks(counter.room):
-        sizes = torch.tensor([len(block) for block in blocks])
-        owner = torch.tensor([block.position for block in blocks]).repeat_interleave(sizes).to(images.device)
-        logits = counter.logits(blocks)
-        finite &= ~logits.isnan().any()
+    for owner, logits in sample_logits(
+        model, images, smoothing, indices=indices, draws=draws, purpose=purpose, repeats=repeats
+    ):
         values.append(loss(logits, y[owner]).double())
         wrong += torch.bincount(owner[logits.argmax(1) != y[owner]], minlength=len(images))
-    if not finite:
-        raise ValueError("logits must be numbers, but the network returned NaN: no loss was counted")
     found = torch.cat(values).view(len(images), draws).cpu().numpy()
     outside = ~((found >= 0) & (found <= loss.bound))
     if outside.any():

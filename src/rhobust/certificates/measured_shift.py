@@ -1,14 +1,20 @@
 """A measured shift: the distance between images before and after a change, and the certified accuracy after it."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
 from torch import Tensor, nn
 
+from rhobust.certificates.claim import sample_votes
 from rhobust.certificates.independence import PROBES, check_batch_independence
 from rhobust.certificates.repeats import Repeats
 from rhobust.certificates.sampling import VoteCounter
-from rhobust.certificates.shift import count_errors, infer_num_classes
+from rhobust.certificates.schedule import count_votes
+from rhobust.certificates.shift import PURPOSE, count_errors, infer_num_classes
 from rhobust.certificates.spec import Dtype, Smoothing, noise_kind
 from rhobust.data import check_images, class_numbers, pair_distances
-from rhobust.proofs.measured_shift import MeasuredCertificate, MeasuredShift
+from rhobust.proofs.measured_shift import ChangeCounts, MeasuredCertificate, MeasuredShift, RecentredCertificate
 
 
 def measure_shift(before: Tensor, after: Tensor, *, alpha: float = 1e-3) -> MeasuredShift:
@@ -38,8 +44,9 @@ def certify_measured_shift(
     alpha: float = 1e-3,
     dtype: Dtype | None = None,
     seed: int = 0,
+    votes: int | None = 1,
 ) -> MeasuredCertificate:
-    """Certify the accuracy of the randomised smoothed classifier after a measured change of the images.
+    """Certify the accuracy of the smoothed classifier after a measured change, and after all others of its size.
 
     Guarantee: `MeasuredCertificate`. The test points must be drawn independently and not used in training; the images
     before the change must be drawn independently from the same distribution, and may be the test points themselves.
@@ -56,14 +63,9 @@ def certify_measured_shift(
         alpha: Probability that the statement is false.
         dtype: Arithmetic of the network; default: the device's own.
         seed: Random seed.
+        votes: Noisy votes per answer; None for the class most probable under noise.
     """
-    for images in (x, before, after):
-        check_images(images)
-    y = class_numbers(y, x)
-    if before.shape[1:] != x.shape[1:]:
-        raise ValueError(f"before must have the shape of x, {tuple(x.shape[1:])}, got {tuple(before.shape[1:])}")
-    if noise_kind(after) != noise_kind(x):
-        raise ValueError(f"after must hold 8-bit values where x does, got {noise_kind(after)} and {noise_kind(x)}")
+    y = _checked(x, y, before, after)
     smoothing = Smoothing.for_images(x, sigma, infer_num_classes(model, x), seed=seed, dtype=dtype)
     repeats = Repeats()
     check_batch_independence(VoteCounter(model, x[:PROBES], smoothing, repeats))
@@ -76,4 +78,125 @@ def certify_measured_shift(
         alpha=alpha,
         seed=seed,
         noise=smoothing.noise,
+        votes=votes,
+    )
+
+
+def _checked(x: Tensor, y: Tensor, before: Tensor, after: Tensor) -> Tensor:
+    """The labels, where images before and after a change fit the labelled ones."""
+    for images in (x, before, after):
+        check_images(images)
+    y = class_numbers(y, x)
+    if before.shape[1:] != x.shape[1:]:
+        raise ValueError(f"before must have the shape of x, {tuple(x.shape[1:])}, got {tuple(before.shape[1:])}")
+    for name, images in (("before", before), ("after", after)):
+        if noise_kind(images) != noise_kind(x):
+            kinds = f"{noise_kind(images)} and {noise_kind(x)}"
+            raise ValueError(f"{name} must hold 8-bit values where x does, got {kinds}")
+    return y
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceVotes:
+    """Votes at reference images, and the majority of other votes there: their pseudo-labels."""
+
+    votes: np.ndarray
+    """Class voted for, `(images, draws)`."""
+    pseudo_labels: np.ndarray
+    """The class with most of the other votes, the first of equals."""
+
+    @classmethod
+    def sample(
+        cls,
+        model: nn.Module,
+        images: Tensor,
+        smoothing: Smoothing,
+        *,
+        indices: Sequence[int],
+        draws: int,
+        label_draws: int,
+        repeats: Repeats | None = None,
+    ) -> "ReferenceVotes":
+        """Sample both at images of these names; the pseudo-labels have noise of their own."""
+        votes = sample_votes(model, images, smoothing, indices=indices, draws=draws, purpose=PURPOSE, repeats=repeats)
+        others = count_votes(
+            model, images, smoothing, indices=indices, draws=label_draws, purpose="pseudo-label", repeats=repeats
+        )
+        return cls(votes, others.argmax(1).cpu().numpy())
+
+    def against(self, changed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Per image: votes after a change that are not the pseudo-label, and that differ under the same noise."""
+        return (changed != self.pseudo_labels[:, None]).sum(1), (changed != self.votes).sum(1)
+
+
+def certify_recentred(
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    before: Tensor,
+    after: Tensor,
+    *,
+    sigma: float,
+    eps: Sequence[float] = (0.0,),
+    draws: int = 20,
+    label_draws: int = 20,
+    alpha: float = 1e-3,
+    votes: int | None = 1,
+    dtype: Dtype | None = None,
+    seed: int = 0,
+) -> RecentredCertificate:
+    """Certify the accuracy on changed data, and under every shift of size eps from there, without new labels.
+
+    Guarantee: `RecentredCertificate`. The labelled images must be drawn independently and not used in training; the
+    images before the change must be drawn independently from the same distribution, and may be the labelled ones. The
+    size of the change does not enter: what counts is how often the network votes otherwise after it. Raises if
+    the model is batch-dependent (e.g. BatchNorm in training mode), keeps state or draws its own noise.
+
+    Args:
+        model: The base network, from inputs in [0, 1] to logits.
+        x: Labelled images before the change, uint8 or float in [0, 1].
+        y: Their labels.
+        before: Images before the change; no labels are needed.
+        after: The same images after the change.
+        sigma: Standard deviation of the smoothing noise.
+        eps: Sizes of a further shift; 0 for the changed data themselves. The statement holds for all of them at once.
+        draws: Noise samples per image.
+        label_draws: Further noise samples per image before the change, for its pseudo-label.
+        alpha: Probability that the statement is false.
+        votes: Noisy votes per answer; None for the class most probable under noise.
+        dtype: Arithmetic of the network; default: the device's own.
+        seed: Random seed.
+    """
+    y = _checked(x, y, before, after)
+    smoothing = Smoothing.for_images(x, sigma, infer_num_classes(model, x), seed=seed, dtype=dtype)
+    repeats = Repeats()
+    check_batch_independence(VoteCounter(model, x[:PROBES], smoothing, repeats))
+
+    def sample(images: Tensor) -> ReferenceVotes:
+        names = range(len(images))
+        return ReferenceVotes.sample(
+            model, images, smoothing, indices=names, draws=draws, label_draws=label_draws, repeats=repeats
+        )
+
+    labels = y.cpu().numpy()
+    points = sample(x)
+    pairs = points if before is x else sample(before)
+    changed = sample_votes(
+        model, after, smoothing, indices=range(len(after)), draws=draws, purpose=PURPOSE, repeats=repeats
+    )
+    disagreements, differing = pairs.against(changed)
+    counts = ChangeCounts(
+        (points.votes != labels[:, None]).sum(1), points.pseudo_labels != labels, disagreements, differing
+    )
+    return RecentredCertificate.from_counts(
+        counts,
+        eps,
+        draws=draws,
+        label_draws=label_draws,
+        sigma=sigma,
+        dimension=x[0].numel(),
+        alpha=alpha,
+        seed=seed,
+        noise=smoothing.noise,
+        votes=votes,
     )

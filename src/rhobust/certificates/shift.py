@@ -19,6 +19,7 @@ from rhobust.data import check_labels
 from rhobust.models.inference import output_width
 from rhobust.proofs.claim import ShiftClaim
 from rhobust.proofs.shift import INTERVAL_ALPHA, ShiftCertificate, ShiftProof, VoteCounts
+from rhobust.proofs.subpopulation import GroupCertificate, SubpopulationCertificate
 from rhobust.settings import check_declared, check_level, sizes
 
 PURPOSE = "shift"
@@ -136,6 +137,24 @@ def certify_shift(
         seed: Random seed.
     """
     eps = sizes("eps", eps)
+    options = {"sigma": sigma, "draws": draws, "alpha": alpha, "claim": claim, "dtype": dtype, "seed": seed}
+    procedure, counts, _ = _sampled(model, x, y, **options)
+    return procedure.certify(counts, eps)
+
+
+def _sampled(
+    model: nn.Module,
+    x: Any,
+    y: Any,
+    *,
+    sigma: float,
+    draws: int,
+    alpha: float,
+    claim: ShiftClaim | None,
+    dtype: Dtype | None,
+    seed: int,
+) -> tuple[ShiftProcedure, VoteCounts, Tensor]:
+    """The procedure, the counts at all points and their labels; refuses a model that is batch-dependent."""
     x, y = labelled_inputs(model, x, y)
     if y is None:
         raise ValueError(f"y must be given, one class number per input ({len(x)}), or inputs that come with labels")
@@ -150,7 +169,87 @@ def certify_shift(
     )
     repeats = Repeats()
     check_batch_independence(VoteCounter(model, x[:PROBES], procedure.smoothing, repeats))
-    return procedure.certify(procedure.sample(model, x, y, indices=range(len(x)), repeats=repeats), eps)
+    return procedure, procedure.sample(model, x, y, indices=range(len(x)), repeats=repeats), y
+
+
+def certify_subpopulations(
+    model: nn.Module,
+    x: Any,
+    y: Any = None,
+    *,
+    sigma: float,
+    eps: Sequence[float] = (0.0,),
+    gamma: Sequence[float] = (1.0, 2.0, 5.0, 10.0),
+    outliers: float = 0.0,
+    draws: int = 20,
+    alpha: float = 1e-3,
+    claim: ShiftClaim | None = None,
+    dtype: Dtype | None = None,
+    seed: int = 0,
+) -> SubpopulationCertificate:
+    """Certify the accuracy of every subpopulation under every shift of size eps: one alpha for the whole surface.
+
+    Guarantee: `SubpopulationCertificate`. Arguments and assumptions are those of `certify_shift`, and:
+
+    Args:
+        model: The base network.
+        x: Test inputs.
+        y: Their labels.
+        sigma: Standard deviation of the smoothing noise.
+        eps: Sizes of the shift; 0 for none.
+        gamma: Largest factors of reweighting; 5 covers every subgroup with a share of 20% or more.
+        outliers: Share of inputs that may be replaced by anything.
+        draws: Noise samples per point.
+        alpha: Probability that the statement is false.
+        claim: Classifier and distance; default: one noisy vote, W2.
+        dtype: Arithmetic of the network; default: the device's own.
+        seed: Random seed.
+    """
+    options = {"sigma": sigma, "draws": draws, "alpha": alpha, "claim": claim, "dtype": dtype, "seed": seed}
+    procedure, counts, _ = _sampled(model, x, y, **options)
+    return SubpopulationCertificate.from_counts(counts.errors, procedure.proof, gamma=gamma, eps=eps, outliers=outliers)
+
+
+def certify_groups(
+    model: nn.Module,
+    x: Any,
+    y: Any = None,
+    *,
+    sigma: float,
+    groups: Sequence[str] | None = None,
+    tv: Sequence[float] = (0.1, 1.0),
+    eps: Sequence[float] = (0.0,),
+    draws: int = 20,
+    alpha: float = 1e-3,
+    claim: ShiftClaim | None = None,
+    dtype: Dtype | None = None,
+    seed: int = 0,
+) -> GroupCertificate:
+    """Certify the accuracy of every named group, and under every change of their shares: label shift for classes.
+
+    Guarantee: `GroupCertificate`. Arguments and assumptions are those of `certify_shift`, and:
+
+    Args:
+        model: The base network.
+        x: Test inputs.
+        y: Their labels.
+        sigma: Standard deviation of the smoothing noise.
+        groups: Name of each input's group; default: its class.
+        tv: By how much the groups' shares may differ from the data's, in total variation; 1 for any mixture.
+        eps: Sizes of the shift; 0 for none.
+        draws: Noise samples per point.
+        alpha: Probability that the statement is false.
+        claim: Classifier and distance; default: one noisy vote, W2.
+        dtype: Arithmetic of the network; default: the device's own.
+        seed: Random seed.
+    """
+    options = {"sigma": sigma, "draws": draws, "alpha": alpha, "claim": claim, "dtype": dtype, "seed": seed}
+    procedure, counts, labels = _sampled(model, x, y, **options)
+    names = [str(label) for label in labels.tolist()] if groups is None else [str(name) for name in groups]
+    if len(names) != len(counts.errors):
+        raise ValueError(f"groups must name the group of each of {len(counts.errors)} inputs, got {len(names)}")
+    errors = {name: counts.errors[np.array(names) == name] for name in sorted(set(names))}
+    return GroupCertificate.from_counts(errors, procedure.proof, tv=tv, eps=eps)
 
 
 def count_errors(

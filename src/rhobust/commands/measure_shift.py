@@ -26,7 +26,7 @@ from rhobust.evaluation import (
     distance_summary,
     run,
 )
-from rhobust.formatting import format_confidence, format_interval, format_number
+from rhobust.formatting import format_confidence, format_distance, format_interval, format_number
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,10 @@ class MeasureShiftCommand:
     def _corruptions(self, names: tuple[str, ...]) -> dict[str, Any]:
         if self.after is not None or self.labels is not None or (self.before and self.network.run):
             raise ValueError("--corruptions must come with one run folder, got other images or labels too")
-        shared = {one.name: getattr(self.evaluation, one.name) for one in fields(self.evaluation)}
+        if self.evaluation.classifier != "randomised":
+            raise ValueError(f"classifier must be randomised with --corruptions, got {self.evaluation.classifier}")
+        known = {one.name for one in fields(Corruptions)}
+        shared = {one.name: getattr(self.evaluation, one.name) for one in fields(self.evaluation) if one.name in known}
         evaluation = Corruptions(corruptions=names or tuple(CORRUPTIONS), severities=self.severities, **shared)
         network = self.network if self.before is None else replace(self.network, run=self.before)
         return self._run(evaluation, network.target(self.common))
@@ -125,20 +128,31 @@ class MeasureShiftCommand:
         print_table([f"distance of {shift['pairs']} pairs", "bounds", "measured"], rows, left=2)
         print(shift["statement"])
         if certificate is not None:
-            rows = [
-                ["certified after the change", format_number(certificate["certified_accuracy"], 3, "down"), "proved"]
-            ]
-            for when in ("after", "before"):
-                if (share := summary[when]) is not None:
-                    interval = format_interval(share["low"], share["high"], 3)
-                    shown = format_number(share["accuracy"], 3, "nearest")
-                    rows.append([f"measured {when} the change", shown, f"estimate, 95% {interval}"])
-            print_table(["accuracy with one noisy vote", "", ""], rows)
+            show_floors(summary)
             print(certificate["statement"])
             print_trained(summary)
             print_warnings(summary.get("warnings", []))
         if result["record"] is not None:
             print(result["record"])
+
+
+def show_floors(summary: dict[str, Any]) -> None:
+    """Print the two floors after a change, what was measured, and the sentence of the floor on the changed data."""
+    certificate, around = summary["certificate"], summary.get("recentred")
+    rows = []
+    for point in [] if around is None else around["curve"]:
+        where = f"within W2 {format_distance(point['eps'])} of the changed data" if point["eps"] else "the changed data"
+        rows.append([where, format_number(point["certified_accuracy"], 3, "down"), f"proved, by {point['source']}"])
+    floor = format_number(certificate["certified_accuracy"], 3, "down")
+    rows.append(["after every change that moves images no further", floor, "proved, by distances"])
+    for when in ("after", "before"):
+        if (share := summary[when]) is not None:
+            interval = format_interval(share["low"], share["high"], 3)
+            shown = format_number(share["accuracy"], 3, "nearest")
+            rows.append([f"one vote, measured {when} the change", shown, f"estimate, 95% {interval}"])
+    print_table(["accuracy", "", ""], rows)
+    if around is not None:
+        print(around["curve"][0]["statement"])
 
 
 _DISTANCES = {"mean_distance": "mean L2", "eps": "eps (W2)", "eps_capped": "at most"}
@@ -161,14 +175,19 @@ def _show_corruptions(summary: dict[str, Any], settings: dict[str, Any]) -> None
             certified = point.get("certified_accuracy")
             interval = format_interval(point["noisy"]["low"], point["noisy"]["high"], 3)
             shown = format_number(point["noisy"]["accuracy"], 3, "nearest")
-            row += [shown, interval, "" if certified is None else format_number(certified, 3, "down")]
+            alone = point.get("certified_without_labels")
+            row += [shown, interval]
+            row += ["" if one is None else format_number(one, 3, "down") for one in (alone, certified)]
         rows.append(row)
     columns = ["corruption", "severity", *_DISTANCES.values(), "base network"]
-    print_table([*columns, *(["one noisy vote", "95%", "certified"] if smoothed else [])], rows)
+    proved = ["certified, no labels", "certified, any change of its size"]
+    print_table([*columns, *(["one noisy vote", "95%", *proved] if smoothed else [])], rows)
     if smoothed:
         print(
             f"With probability {format_confidence(settings['alpha'])} over images and noise all certified accuracies"
-            " hold at once, each also for every other change that moves images no further."
+            " of the last column hold at once, for the classifier that takes one noisy vote: each also for every other"
+            " change that moves images no further. With that probability all of the column before hold at once, each"
+            " for its corruption alone; they use no label of a changed image."
         )
     else:
         print("nothing is certified: pass --sigma, the noise of the smoothed classifier")

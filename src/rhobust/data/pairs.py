@@ -29,8 +29,8 @@ class Pairs:
     """uint8, (n, channels, height, width)."""
     after: Tensor
     """The same images after the change, of the same shape."""
-    labels: tuple[str, ...] | tuple[int, ...] | None
-    """Class of each image, the folder's name or a number; None: unknown."""
+    labels: Sequence[str | None] | Sequence[int | None] | None
+    """Class of each image, the folder's name or a number; None: unknown, for all of them or for one."""
 
     def __post_init__(self) -> None:
         for name, images in (("before", self.before), ("after", self.after)):
@@ -48,26 +48,27 @@ class Pairs:
         return len(self.before)
 
     def places(self, classes: Sequence[str]) -> Tensor | None:
-        """The index of each label in these classes, int64; None without labels.
+        """The index of each label in these classes, int64, -1 for an unknown one; None without labels.
 
         Names are matched with names. Numbers are refused unless the classes are numbers too.
         """
         if self.labels is None:
             return None
-        numbers = not isinstance(self.labels[0], str)
+        known = {label for label in self.labels if label is not None}
+        numbers = not any(isinstance(label, str) for label in known)
         if numbers and not are_numbers(classes):
             raise ValueError(
                 f"labels of {self.name} must be names of classes, as the network's are ({', '.join(classes[:3])}, ...),"
                 " got numbers: add the array classes, their names in the order of the numbers, to the .npz file"
             )
-        for label in self.labels:
+        for label in known:
             if str(label) not in classes:
-                known = f"in 0..{len(classes) - 1}" if numbers else f"one of {', '.join(classes)}"
+                allowed = f"in 0..{len(classes) - 1}" if numbers else f"one of {', '.join(classes)}"
                 raise ValueError(
-                    f"labels of {self.name} must be {known}, got {label}; put images without labels "
+                    f"labels of {self.name} must be {allowed}, got {label}; put images without labels "
                     "into one folder without subfolders"
                 )
-        return torch.tensor([classes.index(str(label)) for label in self.labels])
+        return torch.tensor([-1 if label is None else classes.index(str(label)) for label in self.labels])
 
     def fingerprint(self) -> str:
         """Fingerprint of images and labels, sixteen hex digits."""
@@ -109,9 +110,10 @@ def load_pairs(
 ) -> Pairs:
     """Read the images before and after a change.
 
-    Two folders: images are paired by their path without suffix, so `cat/1.png` pairs with `cat/1.jpg`. If all images
-    are in subfolders of depth one, these are the classes. Two files, `.npy` or `.npz` with `x`: images are paired by
-    index; `y` in the first file, or `labels`, holds the class numbers, and `classes` in the first file their names.
+    Two folders: images are paired by their path without suffix, so `cat/1.png` pairs with `cat/1.jpg`. Subfolders of
+    depth one are the classes, and images next to them have no label; deeper folders give no labels.
+    Two files, `.npy` or `.npz` with `x`: images are paired by index; `y` in the first file, or `labels`, holds the
+    class numbers, and `classes` in the first file their names.
 
     Args:
         before: Folder or file of the images before the change.
@@ -176,7 +178,8 @@ def _from_folders(name: str, before: Path, after: Path, channels: int | None, pr
             images[side, done] = decode_image(read_file(path), path, channels)
         progress(ProgressEvent("reading pairs", done + 1, len(order), "pairs"))
     classes = [key.split("/") for key in order]
-    labels = tuple(parts[0] for parts in classes) if all(len(parts) == 2 for parts in classes) else None
+    labelled = max(map(len, classes)) == 2
+    labels = tuple(parts[0] if len(parts) == 2 else None for parts in classes) if labelled else None
     return Pairs(name, torch.from_numpy(images[0]), torch.from_numpy(images[1]), labels)
 
 

@@ -10,6 +10,7 @@ from rhobust.evaluation.base import Evaluation as Evaluation
 from rhobust.evaluation.base import evaluation_of as evaluation_of
 from rhobust.evaluation.base import find_record as find_record
 from rhobust.evaluation.certify import Certify as Certify
+from rhobust.evaluation.conform import Conform as Conform
 from rhobust.evaluation.corruptions import Corruptions as Corruptions
 from rhobust.evaluation.engine import run as run
 from rhobust.evaluation.measured_shift import MeasureDistance as MeasureDistance

@@ -23,6 +23,7 @@ from rhobust.certificates import (
 from rhobust.data import Dataset
 from rhobust.evaluation.base import evaluation_of
 from rhobust.evaluation.certify import Certify, certificate_row
+from rhobust.evaluation.conform import Conform
 from rhobust.evaluation.seen import as_evaluated, check_trained
 from rhobust.evaluation.shift import CertifyShift
 from rhobust.evaluation.target import Target
@@ -43,7 +44,7 @@ from rhobust.records import (
 from rhobust.runtime import resolve_device
 from rhobust.training.run import FINGERPRINT, open_run
 
-AUDITED = ("certify", "certify-shift")
+AUDITED = ("certify", "certify-shift", "conform")
 """Kinds of records that can be audited."""
 MISSED = 0.01
 """Probability with which an audit may miss every forged row; it says how many rows must be forged for that."""
@@ -66,7 +67,7 @@ def audit_record(
     resize: int | None = None,
     crop: int | None = None,
 ) -> Row:
-    """Audit one record of `certify` or `certify-shift`.
+    """Audit one record of `certify`, `certify-shift` or `conform`.
 
     The file must be as it was written: its digest, and its header against its name. Every radius is computed again from
     its counts, and the summary, or the bound for distributions, from the rows.
@@ -111,7 +112,7 @@ def audit_record(
         problems += _header(record)
         if isinstance(evaluation, Certify):
             problems += [*unproved_rows(record.rows, record.settings), *_certified(record)]
-    if (share or isinstance(evaluation, CertifyShift)) and not problems:
+    if (share or isinstance(evaluation, CertifyShift | Conform)) and not problems:
         with _reading(record):
             sigma, made_on = record.settings["sigma"], record.settings["device"]
         if share and made_on != device.type:
@@ -140,7 +141,7 @@ def audit_record(
             comparable = not problems
             if evaluation is not None and comparable:
                 problems += check_trained(evaluation, target, record.summary)
-            if isinstance(evaluation, CertifyShift) and comparable:
+            if isinstance(evaluation, CertifyShift | Conform) and comparable:
                 problems += _unproved_shift(record, target)
         if comparable:
             redrawn = _choose(record.rows, share, seed)
@@ -293,21 +294,26 @@ def _redraw_radii(
 
 
 def _unproved_shift(record: Record, target: Target) -> Iterator[str]:
-    """What the rows of a shift certificate do not prove."""
+    """What the rows of a shift certificate, or of prediction sets, do not prove."""
     settings, noise = record.settings, noise_kind(target.data.images)
     if settings["noise"] != noise:
         yield f"the record is of {settings['noise']} noise, the images need {noise}"
         return
     for row in record.rows:
-        if row["draws"] != settings["draws"] or not 0 <= row["errors"] <= row["draws"]:
-            yield f"example {row['index']}: impossible counts, {row['errors']} of {row['draws']}"
+        errors = row["errors"] if record.kind == "certify-shift" else 0
+        if row["draws"] != settings["draws"] or not 0 <= errors <= row["draws"]:
+            yield f"example {row['index']}: impossible counts, {errors} of {row['draws']}"
             return
     if record.summary is not None:
         yield from _refused(record, lambda: prove(record, math.prod(target.data.shape)))
 
 
 def _redraw_errors(
-    record: Record, evaluation: CertifyShift, rows: list[Row], target: Target, progress: ProgressCallback | None
+    record: Record,
+    evaluation: CertifyShift | Conform,
+    rows: list[Row],
+    target: Target,
+    progress: ProgressCallback | None,
 ) -> Iterator[str]:
     """What is different when a shift certificate is sampled again."""
     with progress_or_default(progress) as notify:

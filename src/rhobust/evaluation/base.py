@@ -36,7 +36,7 @@ _VALUES_ON_DISK: dict[str, dict[Any, Any]] = {
     "fast": {True: "bfloat16", False: None},
 }
 """Values of settings that record files call otherwise."""
-_OMITTED_ON_DISK = ("climbed", "tolerance")
+_OMITTED_ON_DISK = ("climbed", "tolerance", "gamma", "outliers", "label_shift", "groups", "agree")
 """Names on disk that a header leaves out where they are None."""
 
 

@@ -7,11 +7,13 @@ from typing import ClassVar, Self
 
 from rhobust.certificates import (
     Dtype,
+    ReferenceVotes,
     Smoothing,
-    count_errors,
     native_dtype,
     noise_kind,
+    sample_votes,
 )
+from rhobust.certificates.shift import PURPOSE
 from rhobust.data import CORRUPTIONS, SEVERITIES, check_corruptions, corrupt, corruption_block, pair_distances, to_unit
 from rhobust.evaluation.attack import check_increasing
 from rhobust.evaluation.base import Evaluation
@@ -35,7 +37,8 @@ class Corruptions(Evaluation):
     row is one image under one corruption; the first row of an image is the unchanged one.
 
     Guarantee: with probability at least 1 - alpha, all certified accuracies of the summary hold at once, each for the
-    corruption and for every other change that moves images no further.
+    corruption and for every other change that moves images no further. And with probability at least 1 - alpha all
+    those certified without labels hold at once, each for the corruption alone: they use the labels of unchanged images.
     """
 
     kind: ClassVar[str] = "corruptions"
@@ -46,6 +49,8 @@ class Corruptions(Evaluation):
     """Increasing severities out of 1 to 5."""
     draws: int = 20
     """Noise samples per image; more are needed as eps / sigma grows."""
+    label_draws: int = 20
+    """Further noise samples per unchanged image: their majority is the pseudo-label."""
     alpha: float = 1e-3
     """Probability that one of the statements is false."""
     dtype: Dtype | None = field(default=None, metadata=AUTO)
@@ -60,7 +65,7 @@ class Corruptions(Evaluation):
         object.__setattr__(self, "severities", severities)
         if not self.corruptions:
             raise ValueError(f"corruptions must name at least one of {', '.join(CORRUPTIONS)}, got none")
-        check_at_least(1, self, "draws")
+        check_at_least(1, self, "draws", "label_draws")
         check_level(self.alpha)
 
     @property
@@ -96,6 +101,7 @@ class Corruptions(Evaluation):
         if target.sigma is not None:
             check_target(target, Smoothing(target.sigma, data.num_classes, dtype=self.dtype or "float32"))
         found: dict[int, list[Row]] = {index: [] for index in examples}
+        known: ReferenceVotes | None = None
         for name, severity in [CLEAN, *self.cells]:
             images = data.images
             if severity:
@@ -107,11 +113,22 @@ class Corruptions(Evaluation):
             columns: list[Row] = [{"prediction": one["prediction"]} for one in predictions]
             if target.sigma is not None:
                 smoothing = Smoothing.for_images(here, target.sigma, data.num_classes, seed=self.seed, dtype=self.dtype)
-                errors = count_errors(
-                    target.model, here, data.labels.to(target.device), smoothing, indices=examples, draws=self.draws
-                )
-                for column, wrong in zip(columns, errors.tolist(), strict=True):
-                    column |= {"errors": wrong, "draws": self.draws}
+                if known is None:
+                    known = ReferenceVotes.sample(
+                        *(target.model, here, smoothing),
+                        indices=examples,
+                        draws=self.draws,
+                        label_draws=self.label_draws,
+                    )
+                    votes, counted = known.votes, {"mislabelled": known.pseudo_labels != data.labels.numpy()}
+                else:
+                    votes = sample_votes(
+                        target.model, here, smoothing, indices=examples, draws=self.draws, purpose=PURPOSE
+                    )
+                    counted = dict(zip(("disagreements", "differing"), known.against(votes), strict=True))
+                counted["errors"] = (votes != data.labels.numpy()[:, None]).sum(1)
+                for place, column in enumerate(columns):
+                    column |= {"draws": self.draws, **{name: int(one[place]) for name, one in counted.items()}}
             for index, label, distance, column in zip(examples, labels, distances, columns, strict=True):
                 cell = {"corruption": name, "severity": severity, "distance": distance}
                 found[index].append({"index": index, "label": label, **cell, **column})

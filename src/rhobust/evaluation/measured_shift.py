@@ -10,18 +10,23 @@ from torch import Tensor
 
 from rhobust.certificates import (
     Dtype,
+    ReferenceVotes,
     Repeats,
+    ShiftClaim,
     Smoothing,
-    count_errors,
     native_dtype,
     noise_kind,
+    sample_votes,
 )
+from rhobust.certificates.shift import PURPOSE
 from rhobust.data import Dataset, Pairs, pair_distances
+from rhobust.evaluation.attack import check_increasing
 from rhobust.evaluation.base import Evaluation
 from rhobust.evaluation.shift import check_target
 from rhobust.evaluation.target import Target, Untargeted
 from rhobust.measurements.proved import change_summary, measured_summary
 from rhobust.progress import ProgressCallback
+from rhobust.proofs.claim import Classifier
 from rhobust.records import Row
 from rhobust.settings import AUTO, check_at_least, check_level
 
@@ -30,17 +35,30 @@ from rhobust.settings import AUTO, check_at_least, check_level
 class MeasureShift(Evaluation):
     """Certify the accuracy after a measured change, and measure the accuracy after it (`Target.with_pairs`).
 
-    The test points are the images before the change where they have labels; the wrong votes after it are then counted
-    too, under the same noise. Otherwise they are the target's test data, and the pairs give the distances only. A row
-    holds pair number `index` and test point number `index`, as far as there are such.
+    Two floors: `recentred` is about the changed data and every distribution within eps of them, from how often
+    the network votes otherwise after the change; no label of a changed image is needed. `certificate` is about this
+    change and every other one that perturbs images no further, from their distances.
 
-    Guarantee: each of the two statements in the summary is false with probability at most alpha.
+    The test points are the images before the change where they all have labels. Otherwise they are the target's test
+    data. A row holds pair number `index` and test point number `index`, as far as there are such.
+
+    Guarantee: each of the statements in the summary (shift, certificate, recentred) is false with probability at
+    most alpha.
     """
 
     kind: ClassVar[str] = "measure-shift"
 
+    eps: tuple[float, ...] = (0.0, 0.05, 0.1, 0.25)
+    """Increasing sizes of a further shift from the changed data; 0 for the changed data themselves."""
+    classifier: Classifier = "randomised"
+    """randomised: one noisy vote; k-vote: the majority of a few fresh votes, a tie is an error; majority: the class
+    most probable under noise."""
+    votes: int | None = None
+    """Votes of the k-vote classifier; default: 3."""
     draws: int = 20
     """Noise samples per image; more are needed as eps / sigma grows."""
+    label_draws: int = 20
+    """Further noise samples per image before the change: their majority is the pseudo-label."""
     alpha: float = 1e-3
     """Probability that the statement is false."""
     dtype: Dtype | None = field(default=None, metadata=AUTO)
@@ -48,8 +66,10 @@ class MeasureShift(Evaluation):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_at_least(1, self, "draws")
+        object.__setattr__(self, "eps", check_increasing("eps", self.eps))
+        check_at_least(1, self, "draws", "label_draws")
         check_level(self.alpha)
+        ShiftClaim(self.classifier, self.votes)
 
     def population(self, target: Target) -> bool:
         return True
@@ -69,7 +89,7 @@ class MeasureShift(Evaluation):
         """The test points, and the same images after the change where they have labels."""
         pairs = _pairs(target)
         labels = pairs.places(target.data.classes)
-        if labels is None:
+        if labels is None or (labels < 0).any():
             return target.data, None
         before, after = (
             Dataset(pairs.name, "test", images, labels, target.data.classes) for images in (pairs.before, pairs.after)
@@ -88,7 +108,6 @@ class MeasureShift(Evaluation):
         return {
             **_identity(_pairs(target)),
             "points": "test data" if after is None else "before",
-            "classifier": "randomised",
             "loss": "0-1",
             "bound": 1.0,
             "noise": noise_kind(points.images),
@@ -101,28 +120,57 @@ class MeasureShift(Evaluation):
         points, after = self.points(target)
         smoothing = Smoothing(target.smoothing_sigma(), target.data.num_classes, dtype=self.dtype or "float32")
         repeats = check_target(target, smoothing)
-        rows: dict[int, Row] = {index: {"index": index} for index in examples}
+        rows: dict[int, Row] = {index: {"index": index, "draws": self.draws} for index in examples}
         paired = [index for index in examples if index < len(pairs)]
+        known = None
         if paired:
-            found = pair_distances(pairs.before[paired], pairs.after[paired])
-            for index, distance in zip(paired, found.tolist(), strict=True):
-                rows[index]["distance"] = distance
+            distances = pair_distances(pairs.before[paired], pairs.after[paired])
+            known = self._reference(target, pairs.before, paired, repeats)
+            changed = self._votes(target, pairs.after, paired, repeats)
+            labels = pairs.places(target.data.classes)
+            columns = zip(paired, distances.tolist(), *map(np.ndarray.tolist, known.against(changed)), strict=True)
+            for place, (index, distance, disagreements, differing) in enumerate(columns):
+                rows[index] |= {"distance": distance, "disagreements": disagreements, "differing": differing}
+                if labels is not None and (label := int(labels[index])) >= 0:
+                    rows[index]["errors_after"] = int((changed[place] != label).sum())
         if asked := [index for index in examples if index < len(points)]:
-            for index, errors in zip(asked, self._wrong_votes(target, points, asked, repeats), strict=True):
-                rows[index] |= {"label": int(points.labels[index]), "errors": errors, "draws": self.draws}
-            if after is not None:
-                for index, errors in zip(asked, self._wrong_votes(target, after, asked, repeats), strict=True):
-                    rows[index]["errors_after"] = errors
+            if after is None or known is None:
+                known = self._reference(target, points.images, asked, repeats)
+            for place, index in enumerate(asked):
+                label = int(points.labels[index])
+                errors = int((known.votes[place] != label).sum())
+                wrong = int(known.pseudo_labels[place] != label)
+                rows[index] |= {"label": label, "errors": errors, "mislabelled": wrong}
         yield from rows.values()
 
-    def _wrong_votes(self, target: Target, data: Dataset, examples: list[int], repeats: Repeats) -> list[int]:
-        images, labels = data.images[examples].to(target.device), data.labels[examples].to(target.device)
-        smoothing = Smoothing.for_images(
-            images, target.smoothing_sigma(), data.num_classes, seed=self.seed, dtype=self.dtype
+    def _reference(self, target: Target, images: Tensor, examples: list[int], repeats: Repeats) -> ReferenceVotes:
+        here = images[examples].to(target.device)
+        return ReferenceVotes.sample(
+            target.model,
+            here,
+            self._smoothing(target, here),
+            indices=examples,
+            draws=self.draws,
+            label_draws=self.label_draws,
+            repeats=repeats,
         )
-        return count_errors(
-            target.model, images, labels, smoothing, indices=examples, draws=self.draws, repeats=repeats
-        ).tolist()
+
+    def _votes(self, target: Target, images: Tensor, examples: list[int], repeats: Repeats) -> np.ndarray:
+        here = images[examples].to(target.device)
+        return sample_votes(
+            target.model,
+            here,
+            self._smoothing(target, here),
+            indices=examples,
+            draws=self.draws,
+            purpose=PURPOSE,
+            repeats=repeats,
+        )
+
+    def _smoothing(self, target: Target, images: Tensor) -> Smoothing:
+        return Smoothing.for_images(
+            images, target.smoothing_sigma(), target.data.num_classes, seed=self.seed, dtype=self.dtype
+        )
 
     def summarise(self, target: Target, rows: list[Row]) -> Row:
         found = measured_summary(rows, self.settings(target), math.prod(target.data.shape))

@@ -6,7 +6,17 @@ from typing import Any
 import numpy as np
 
 from rhobust.measurements.checks import integer, nonnegative, numbered_rows, summary_points
-from rhobust.measurements.quantities import AFTER, BASE_AFTER, BASE_BEFORE, BEFORE, CERTIFIED_AFTER, CHANGE, Measurement
+from rhobust.measurements.proved import recentred
+from rhobust.measurements.quantities import (
+    AFTER,
+    BASE_AFTER,
+    BASE_BEFORE,
+    BEFORE,
+    CERTIFIED_AFTER,
+    CHANGE,
+    RECENTRED,
+    Measurement,
+)
 from rhobust.measurements.shifts import SUMMARIES, prove
 from rhobust.proofs.measured_shift import MeasuredCertificate, MeasuredShift, accuracy_under_noise
 from rhobust.records import Record, Row
@@ -46,24 +56,20 @@ def corruption_summary(rows: Sequence[Row], settings: Mapping[str, Any], dimensi
             known = [one for one in table if one["corruption"] == name and one["eps"] <= point["eps"]]
             hopeless = any(one["certified_accuracy"] == 0 for one in known)
             hopeless |= bool(np.quantile(distances, 0.01) > REACH * sigma)
-            point["certified_accuracy"] = 0.0 if hopeless else _certified(errors, distances, settings, dimension, each)
+            common = {key: settings[key] for key in ("draws", "sigma", "seed", "noise")}
+            common |= {"dimension": dimension, "alpha": each}
+            point["certified_accuracy"] = 0.0 if hopeless else _certified(errors, distances, common)
+            if "label_draws" in settings:
+                # The labels of changed images are known here, and left out: what is certified needs none of them.
+                left_out = [{key: value for key, value in row.items() if key != "errors"} for row in here]
+                alone = recentred([*cells[CLEAN], *left_out], {**settings, "eps": (0.0,)}, common)
+                point["certified_without_labels"] = alone.certified_accuracy[0]
         table.append({**point, **_accuracies(here)})
     return {"dimension": dimension, "clean": _accuracies(cells[CLEAN]), "table": table}
 
 
-def _certified(
-    errors: np.ndarray, distances: np.ndarray, settings: Mapping[str, Any], dimension: int, alpha: float
-) -> float:
-    return MeasuredCertificate.from_counts(
-        errors,
-        distances,
-        draws=settings["draws"],
-        sigma=settings["sigma"],
-        dimension=dimension,
-        alpha=alpha,
-        seed=settings["seed"],
-        noise=settings["noise"],
-    ).certified_accuracy
+def _certified(errors: np.ndarray, distances: np.ndarray, common: Mapping[str, Any]) -> float:
+    return MeasuredCertificate.from_counts(errors, distances, **common).certified_accuracy
 
 
 def _cells(rows: Sequence[Row]) -> dict[tuple[str, int], list[Row]]:
@@ -98,9 +104,10 @@ def read_corruptions(record: Record, _: Sequence[float] | None) -> Iterator[Meas
         eps, n = ours["eps"], ours["base"]["n"]
         yield Measurement(CHANGE, None, eps, None, None, n, "estimate", detail)
         yield from _measured(ours, eps, detail, BASE_AFTER, AFTER)
-        if "certified_accuracy" in ours:
-            value = min(one["certified_accuracy"] for one in (ours, theirs))
-            yield Measurement(CERTIFIED_AFTER, eps, value, None, None, n, "proved", detail)
+        for quantity, key in ((CERTIFIED_AFTER, "certified_accuracy"), (RECENTRED, "certified_without_labels")):
+            if key in ours:
+                value = min(one[key] for one in (ours, theirs))
+                yield Measurement(quantity, eps, value, None, None, n, "proved", detail)
 
 
 def _measured(point: Row, eps: float, detail: Row, base: str, noisy: str) -> Iterator[Measurement]:

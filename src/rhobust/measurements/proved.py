@@ -12,8 +12,15 @@ import numpy as np
 
 from rhobust.bounds import shift_lower_bound, worst_case_lower_bound
 from rhobust.bounds.sampler import LEVELS
+from rhobust.measurements.subpopulations import beyond_curve
 from rhobust.proofs.claim import ShiftClaim
-from rhobust.proofs.measured_shift import MeasuredCertificate, MeasuredShift, accuracy_under_noise
+from rhobust.proofs.measured_shift import (
+    ChangeCounts,
+    MeasuredCertificate,
+    MeasuredShift,
+    RecentredCertificate,
+    accuracy_under_noise,
+)
 from rhobust.proofs.shift import ShiftProof, VoteCounts, baseline_certificates
 from rhobust.records import Row
 
@@ -73,6 +80,7 @@ def shift_summary(rows: Sequence[Row], settings: Mapping[str, Any], dimension: i
         ],
         "statement": certificate.statement(certificate.eps[len(certificate.eps) // 2]),
     }
+    summary |= beyond_curve(rows, settings, proof)
     if settings.get("beside"):
         others = baseline_certificates(
             counts.errors, draws=proof.draws, eps=certificate.eps, sigma=proof.sigma, level=proof.level()
@@ -147,24 +155,60 @@ def measured_summary(rows: Sequence[Row], settings: Mapping[str, Any], dimension
     if "sigma" not in settings:
         return summary
     errors, draws = _column(rows, "errors"), settings["draws"]
-    certificate = MeasuredCertificate.from_counts(
-        errors,
-        distances,
-        draws=draws,
-        sigma=settings["sigma"],
-        dimension=dimension,
-        alpha=settings["alpha"],
-        seed=settings["seed"],
-        noise=settings["noise"],
-    )
+    common = {
+        "draws": draws,
+        "sigma": settings["sigma"],
+        "dimension": dimension,
+        "alpha": settings["alpha"],
+        "seed": settings["seed"],
+        "noise": settings["noise"],
+        "votes": shift_claim(settings).votes_per_answer,
+    }
+    certificate = MeasuredCertificate.from_counts(errors, distances, **common)
     after = None
-    if settings["points"] == "before":
+    if settings["points"] == "before" or any("errors_after" in row for row in rows):
         after = accuracy_under_noise(_column(rows, "errors_after"), draws)
-    return summary | {
-        "certificate": {**asdict(certificate), "statement": certificate.statement()},
+    stated = asdict(certificate)
+    if certificate.votes == 1:
+        del stated["votes"]  # as in records from before there was a choice
+    summary |= {
+        "certificate": {**stated, "statement": certificate.statement()},
         "before": accuracy_under_noise(errors, draws),
         "after": after,
     }
+    if "label_draws" in settings:
+        summary["recentred"] = recentred_summary(recentred(rows, settings, common))
+    return summary
+
+
+def recentred(rows: Sequence[Row], settings: Mapping[str, Any], common: Mapping[str, Any]) -> RecentredCertificate:
+    """What the votes before and after a change prove about the changed data.
+
+    Args:
+        rows: Of measure-shift; or of the unchanged images and of one corruption together.
+        settings: The record's.
+        common: Arguments of `RecentredCertificate.from_counts` that the certificate from distances has too.
+    """
+    after = _column(rows, "errors_after")
+    counts = ChangeCounts(
+        _column(rows, "errors"),
+        _column(rows, "mislabelled"),
+        _column(rows, "disagreements"),
+        _column(rows, "differing"),
+        after if after.size else None,
+    )
+    return RecentredCertificate.from_counts(counts, settings["eps"], label_draws=settings["label_draws"], **common)
+
+
+def recentred_summary(certificate: RecentredCertificate) -> Row:
+    """A certificate around the changed data as a part of a summary: one point per eps."""
+    stated = asdict(certificate)
+    columns = zip(*(stated.pop(key) for key in ("eps", "certified_accuracy", "source")), strict=True)
+    curve = [
+        {"eps": eps, "certified_accuracy": value, "source": source, "statement": certificate.in_words(value, eps)}
+        for eps, value, source in columns
+    ]
+    return {**stated, "curve": curve}
 
 
 def change_summary(distances: np.ndarray, dimension: int, alpha: float = 1e-3) -> Row:

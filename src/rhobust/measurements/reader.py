@@ -7,6 +7,7 @@ from pathlib import Path
 from rhobust.formatting import format_distance
 from rhobust.measurements.certified import unproved_rows
 from rhobust.measurements.checks import check_curve, check_number, integer, nonnegative, numbered_rows, summary_points
+from rhobust.measurements.conformal import read_conform
 from rhobust.measurements.corruptions import read_corruptions
 from rhobust.measurements.counting import (
     base_accuracy,
@@ -219,6 +220,7 @@ READERS: dict[str, Callable[[Record, Sequence[float] | None], Iterator[Measureme
     "attack": _attack,
     "certify": _certify,
     "certify-shift": read_shift,
+    "conform": read_conform,
     "curves": read_losses,
     "corruptions": read_corruptions,
     "measure-shift": read_measured,

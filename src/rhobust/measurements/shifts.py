@@ -19,13 +19,20 @@ from rhobust.measurements.checks import (
 )
 from rhobust.measurements.counting import accuracy_under_noise, is_number, outcomes, same
 from rhobust.measurements.dimension import image_dimension
-from rhobust.measurements.proved import measured_summary, shift_claim, shift_summary, worst_case_summary
+from rhobust.measurements.proved import (
+    measured_summary,
+    shift_claim,
+    shift_proof,
+    shift_summary,
+    worst_case_summary,
+)
 from rhobust.measurements.quantities import (
     AFTER,
     BEFORE,
     CERTIFIED_AFTER,
     CHANGE,
     LOSS_UNDER_NOISE,
+    RECENTRED,
     SHIFT,
     SHIFT_LOSS,
     UNDER_NOISE,
@@ -35,8 +42,9 @@ from rhobust.measurements.quantities import (
     Measurement,
     Status,
 )
+from rhobust.measurements.subpopulations import read_beyond, stated_sentences
 from rhobust.proofs.claim import scope_of_validity
-from rhobust.proofs.measured_shift import MeasuredCertificate
+from rhobust.proofs.measured_shift import MeasuredCertificate, RecentredCertificate
 from rhobust.records import Record, Row
 from rhobust.stats import Mean, mean
 
@@ -45,11 +53,13 @@ SLACK, RISE = 1e-4, 1e-5
 DRAWS, SIZES = 100_000, 1000
 """Noise samples per image, and sizes of the shift, up to which a bound is proved again: more would take minutes."""
 _SIDES = {
-    **dict.fromkeys(("certified_accuracy", "lower", "low", "loss_lower"), 1),
-    **dict.fromkeys(("certified_loss", "certified", "high", "eps_capped", "eps_upper", "rho_upper"), -1),
+    **dict.fromkeys(("certified_accuracy", "certified_without_labels", "lower", "low", "loss_lower"), 1),
+    **dict.fromkeys(
+        ("certified_loss", "certified", "high", "eps_capped", "eps_upper", "rho_upper", "wrong_answers"), -1
+    ),
 }
 """Parts of a summary that are bounds, 1 from below and -1 from above: other numbers must be those of the rows."""
-_FREE = {"statement", "free", "scale", "excess", "cap"}
+_FREE = {"statement", "free", "scale", "excess", "cap", "source"}
 """Parts that are not compared as numbers: sentences, and the solver's own choices."""
 
 
@@ -65,13 +75,13 @@ def prove(record: Record, dimension: int | None = None) -> Row:
     """
     settings = record.settings
     for number, row in numbered_rows(record):
-        for key in ("errors", "errors_after", "counted", "dithered"):
+        for key in ("errors", "errors_after", "counted", "dithered", "disagreements", "differing"):
             if key in row and not 0 <= integer(row, key, number) <= integer(row, "draws", number):
                 raise ValueError(f"line {number}: {key} must be in 0..draws, got {row[key]} of {row['draws']}")
         if "draws" in row and (row["draws"] != settings.get("draws") or row["draws"] > DRAWS):
             raise ValueError(f"line {number}: draws must be those of the settings, at most {DRAWS}, got {row['draws']}")
     try:
-        if len(settings.get("eps") or ()) > SIZES:
+        if isinstance(settings.get("eps"), list) and len(settings["eps"]) > SIZES:
             raise ValueError(f"eps must be a list of at most {SIZES} numbers to be proved again")
         found = SUMMARIES[record.kind](record.rows, settings, dimension or image_dimension(record))
     except (KeyError, TypeError, AttributeError, IndexError, OverflowError) as error:
@@ -130,6 +140,7 @@ def read_shift(record: Record, _: Sequence[float] | None) -> Iterator[Measuremen
     claim = {key: record.settings.get(key, default) for key, default in _CLAIM.items()}
     for eps, value, statement in _curve(record, found, "certified_accuracy", min):
         yield Measurement(SHIFT, eps, value, None, None, n, "proved", {**claim, "statement": statement})
+    yield from read_beyond(record.summary or {}, found, n)
     for ours, theirs in zip(found.get("beside", []), summary_points(record, "beside"), strict=False):
         detail = {"cost": ours["cost"], "classifier": ours["classifier"], "baseline": ours["name"]}
         for eps, *values in zip(ours["eps"], ours["certified_accuracy"], theirs["certified_accuracy"], strict=True):
@@ -176,12 +187,23 @@ def _curve(
 def _check_statements(record: Record, found: Row) -> None:
     """Refuse a summary with other sentences than those of its bounds."""
     stated = record.summary or {}
+    if record.kind == "conform":
+        _check_words(record, stated["certificate"].get("statement"), found["certificate"]["statement"])
+        return
     if "certificate" in found:
         certificate = stated["certificate"]
         said = _after(found["certificate"], certificate["certified_accuracy"])
         _check_words(record, certificate.get("statement"), said)
+    if "recentred" in found:
+        for point in stated["recentred"]["curve"]:
+            said = _around(found["recentred"], point["certified_accuracy"], point["eps"])
+            _check_words(record, point.get("statement"), said)
     if "curve" not in found:
         return
+    if record.kind == "certify-shift":
+        proof = shift_proof(record.settings, len(record.rows), found["dimension"])
+        for theirs, ours in stated_sentences(stated, found, proof, record.settings):
+            _check_words(record, theirs, ours)
     key = next(key for key in ("certified_accuracy", "certified_loss", "certified") if key in found["curve"][0])
     points = summary_points(record, "curve")
     middle = points[len(points) // 2]
@@ -237,8 +259,15 @@ def read_measured(record: Record, _: Sequence[float] | None) -> Iterator[Measure
             value = accuracy_under_noise([row for _, row in rows[key]], key)
             yield Measurement(quantity, when, value, None, None, len(rows[key]), "estimate")
     value = min(stated["certified_accuracy"], found["certificate"]["certified_accuracy"])
-    detail = {"statement": _after(found["certificate"], value)}
+    votes = found["certificate"].get("votes", 1)
+    detail = {"statement": _after(found["certificate"], value), "votes": votes}
     yield Measurement(CERTIFIED_AFTER, at, value, None, None, n, "proved", detail)
+    if "recentred" in found:
+        curves = (part["recentred"]["curve"] for part in (found, record.summary or {}))
+        for ours, theirs in zip(*curves, strict=True):
+            value = min(ours["certified_accuracy"], theirs["certified_accuracy"])
+            detail = {"statement": _around(found["recentred"], value, ours["eps"]), "votes": votes}
+            yield Measurement(RECENTRED, ours["eps"], value, None, None, len(squares), "proved", detail)
 
 
 _COLUMNS = ("distance", "errors", "errors_after")
@@ -249,6 +278,12 @@ def _after(certificate: Row, accuracy: float) -> str:
     fields: Row = {**certificate, "certified_accuracy": accuracy}
     del fields["statement"]
     return MeasuredCertificate(**fields).statement()
+
+
+def _around(certificate: Row, accuracy: float, eps: float) -> str:
+    """The sentence of a certificate around the changed data."""
+    fields: Row = {key: value for key, value in certificate.items() if key != "curve"}
+    return RecentredCertificate(eps=(), certified_accuracy=(), source=(), **fields).in_words(accuracy, eps)
 
 
 def _root(squared: Mean) -> tuple[float, float, float]:

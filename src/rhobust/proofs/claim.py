@@ -16,12 +16,21 @@ Estimator = Literal["majorant", "intervals", "sample"]
 DEFAULT_VOTES = 3
 """Default votes of the k-vote classifier: a compromise between its error and its certificate."""
 
-_DISTANCE = {"w1": "W1", "w2": "W2", "winf": "W-infinity"}
+DISTANCES = {"w1": "W1", "w2": "W2", "winf": "W-infinity"}
 
 _HOLDS = {
     "grid": " Holds for 8-bit images.",
     "float": " Holds for ideal Gaussian draws and exact addition: float32 has neither.",
 }
+
+
+def name_classifier(votes: int | None) -> str:
+    """How a statement calls the classifier that takes so many noisy votes; None: the most probable class."""
+    if votes is None:
+        return "the classifier that answers the class most probable under noise"
+    if votes == 1:
+        return "the classifier that takes one noisy vote"
+    return f"the classifier that takes the majority of {votes} noisy votes"
 
 
 def scope_of_validity(noise: NoiseKind) -> str:
@@ -87,11 +96,7 @@ class ShiftClaim:
         """The guarantee at one eps as a sentence: an accuracy is rounded down, a loss up."""
         over = "the noise" if self.estimator == "sample" else "test points and noise"
         of = f"these {points} test points" if self.estimator == "sample" else "the data's"
-        who = {
-            "randomised": "the classifier that takes one noisy vote",
-            "k-vote": f"the classifier that takes the majority of {self.votes_per_answer} noisy votes",
-            "majority": "the classifier that answers the class most probable under noise",
-        }[self.classifier]
+        who = name_classifier(self.votes_per_answer)
         if self.loss == "0-1":
             what = (
                 f"{who} (sigma {format_setting(sigma)}) is right at least {format_percent(value, 'down')}% of the time"
@@ -101,5 +106,5 @@ class ShiftClaim:
             what = f"{answer}, clipped at {format_setting(self.loss_bound)}, is at most {format_number(value, 4, 'up')}"
         return (
             f"With probability {format_confidence(alpha)} over {over}, for every distribution within "
-            f"{_DISTANCE[self.cost]} distance {format_distance(eps)} of {of}, {what}.{scope_of_validity(noise)}"
+            f"{DISTANCES[self.cost]} distance {format_distance(eps)} of {of}, {what}.{scope_of_validity(noise)}"
         )

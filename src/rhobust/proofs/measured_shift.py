@@ -1,15 +1,16 @@
 """A measured shift, from distances and counts: how far a change perturbs images, and what is certified after it."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from rhobust.bounds import betting_upper, eps_upper, measured_loss, shuffle
+from rhobust.bounds import betting_upper, eps_upper, measured_loss, recentred_loss, shuffle
 from rhobust.bounds.sampler import LEVELS, NoiseKind, corrected_alpha
-from rhobust.formatting import format_confidence, format_number, format_percent, format_setting
-from rhobust.proofs.claim import scope_of_validity
-from rhobust.settings import check_level
+from rhobust.formatting import format_confidence, format_distance, format_number, format_percent, format_setting
+from rhobust.proofs.claim import name_classifier, scope_of_validity
+from rhobust.settings import check_level, sizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +74,12 @@ class MeasuredShift:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCertificate:
-    """Certified accuracy of the randomised classifier after a measured change.
+    """Certified accuracy of the smoothed classifier after a measured change, and every other one of its size.
 
     Guarantee: with probability at least 1 - alpha over image pairs, test points and noise, the classifier that takes
-    one noisy vote is correct with at least the stated probability after the change, and after every other change of the
-    same images whose distances are stochastically no larger (for every t, no larger share of images is perturbed by
-    more than t). Labels are unchanged.
+    `votes` noisy votes is correct with at least the stated probability after the change, and after every other change
+    of the same images whose distances are stochastically no larger (for every t, no larger share of images is
+    perturbed by more than t). Labels are unchanged.
     """
 
     certified_accuracy: float
@@ -105,6 +106,8 @@ class MeasuredCertificate:
     """"grid": exact integer noise; "float": float32 noise, for ideal Gaussian noise only."""
     seed: int
     """Random seed."""
+    votes: int | None = 1
+    """Noisy votes per answer; None for the class most probable under noise."""
 
     @classmethod
     def from_counts(
@@ -118,6 +121,7 @@ class MeasuredCertificate:
         alpha: float,
         seed: int,
         noise: NoiseKind,
+        votes: int | None = 1,
     ) -> "MeasuredCertificate":
         """The certificate from wrong votes at test points and distances of pairs.
 
@@ -130,10 +134,12 @@ class MeasuredCertificate:
             alpha: Probability that the statement is false.
             seed: Random seed of the votes.
             noise: Kind of noise.
+            votes: Noisy votes per answer; None for the class most probable under noise.
         """
         check_level(alpha)
         level = corrected_alpha(alpha, sigma=sigma, dimension=dimension, draws=draws * len(errors), noise=noise)
-        found = measured_loss(errors, draws, distances, sigma, level, least=1 / LEVELS, most=math.sqrt(dimension))
+        most = math.sqrt(dimension)
+        found = measured_loss(errors, draws, distances, sigma, level, least=1 / LEVELS, most=most, votes=votes)
         return cls(
             certified_accuracy=max(0.0, 1 - found.loss),
             accuracy_under_noise=float(1 - errors.mean() / draws),
@@ -147,16 +153,141 @@ class MeasuredCertificate:
             sigma=sigma,
             noise=noise,
             seed=seed,
+            votes=votes,
         )
 
     def statement(self) -> str:
         """The guarantee in words, rounded down."""
         return (
-            f"With probability {format_confidence(self.alpha)} over image pairs, test points and noise, the classifier"
-            f" that takes one noisy vote (sigma {format_setting(self.sigma)}) is right at least"
+            f"With probability {format_confidence(self.alpha)} over image pairs, test points and noise,"
+            f" {name_classifier(self.votes)} (sigma {format_setting(self.sigma)}) is right at least"
             f" {format_percent(self.certified_accuracy, 'down')}% of the time after the change, and after every"
             " other change that moves images no further (no larger share of them beyond any distance)."
             f"{scope_of_validity(self.noise)}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeCounts:
+    """What noise samples gave at labelled reference images, and at pairs of an image before and after a change.
+
+    Votes at both images of a pair use the same noise; the pseudo-label is the majority of other votes at the first.
+    """
+
+    errors: np.ndarray
+    """Wrong votes at each labelled reference image."""
+    mislabelled: np.ndarray
+    """Whether its pseudo-label is wrong."""
+    disagreements: np.ndarray
+    """At each pair, votes after the change that are not the pseudo-label."""
+    differing: np.ndarray
+    """At each pair, noise samples under which the votes before and after differ."""
+    errors_after: np.ndarray | None = None
+    """Wrong votes after the change at each pair whose label is known; None where none is."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecentredCertificate:
+    """Certified accuracy around the changed data, from pairs that need no labels.
+
+    Guarantee: with probability at least 1 - alpha over image pairs, labelled reference images and noise, for every eps
+    at once, the classifier is correct with at least the certified probability under every distribution within W2
+    distance eps of that of the changed images. Labels are unchanged by the change.
+    """
+
+    eps: tuple[float, ...]
+    """Sizes of a further shift, after the change."""
+    certified_accuracy: tuple[float, ...]
+    """Lower bound of the accuracy at each eps."""
+    source: tuple[str, ...]
+    """What proved it: "pseudo-labels", "disagreement" (error plus disagreement) or "labels"."""
+    points: int
+    """Labelled reference images."""
+    pairs: int
+    """Pairs."""
+    labelled_pairs: int
+    """Pairs whose label was used."""
+    votes: int | None
+    """Noisy votes per answer; None for the class most probable under noise."""
+    draws: int
+    """Noise samples per image."""
+    label_draws: int
+    """Further noise samples at each reference image, whose majority is its pseudo-label."""
+    alpha: float
+    """Probability that the statement is false."""
+    sigma: float
+    """Standard deviation of the smoothing noise."""
+    noise: NoiseKind
+    """"grid": exact integer noise; "float": float32 noise, for ideal Gaussian noise only."""
+    seed: int
+    """Random seed."""
+
+    @classmethod
+    def from_counts(
+        cls,
+        counts: ChangeCounts,
+        eps: Sequence[float],
+        *,
+        draws: int,
+        label_draws: int,
+        sigma: float,
+        dimension: int,
+        alpha: float,
+        seed: int,
+        noise: NoiseKind,
+        votes: int | None = 1,
+    ) -> "RecentredCertificate":
+        """The certificate from counts; arguments as its fields, and `dimension`, the numbers per image."""
+        check_level(alpha)
+        eps = sizes("eps", eps)
+        images = len(counts.errors) + len(counts.differing)
+        level = corrected_alpha(
+            alpha, sigma=sigma, dimension=dimension, draws=(draws + label_draws) * images, noise=noise
+        )
+        found = recentred_loss(
+            counts.disagreements,
+            draws,
+            np.square(eps),
+            sigma,
+            level,
+            mislabelled=counts.mislabelled,
+            errors=counts.errors,
+            differing=counts.differing,
+            errors_after=counts.errors_after,
+            votes=votes,
+        )
+        return cls(
+            eps=eps,
+            certified_accuracy=tuple(np.maximum(1 - found.loss, 0.0).tolist()),
+            source=found.source,
+            points=len(counts.errors),
+            pairs=len(counts.differing),
+            labelled_pairs=0 if counts.errors_after is None else len(counts.errors_after),
+            votes=votes,
+            draws=draws,
+            label_draws=label_draws,
+            alpha=alpha,
+            sigma=sigma,
+            noise=noise,
+            seed=seed,
+        )
+
+    def statement(self, eps: float) -> str:
+        """The guarantee at one eps, in words, rounded down."""
+        if eps not in self.eps:
+            raise ValueError(f"eps must be one of {', '.join(map(format_setting, self.eps))}, got {eps}")
+        return self.in_words(self.certified_accuracy[self.eps.index(eps)], eps)
+
+    def in_words(self, accuracy: float, eps: float) -> str:
+        """The sentence of an accuracy at one eps."""
+        used = f"The labels of {self.labelled_pairs} changed images were used."
+        labels = used if self.labelled_pairs else "No label of a changed image was used."
+        within = f"for every distribution within W2 distance {format_distance(eps)} of that of the changed images"
+        where = within if eps else "on images changed like these"
+        return (
+            f"With probability {format_confidence(self.alpha)} over image pairs, labelled images and noise, {where},"
+            f" {name_classifier(self.votes)} (sigma {format_setting(self.sigma)}) is right at least"
+            f" {format_percent(accuracy, 'down')}% of the time. {labels}{scope_of_validity(self.noise)}"
         )
 
 

@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from scipy import stats
 
 from rhobust.bounds import (
     Cost,
@@ -15,8 +17,8 @@ from rhobust.bounds import (
     worst_case_loss,
 )
 from rhobust.bounds.sampler import NoiseKind, corrected_alpha
-from rhobust.formatting import format_setting
-from rhobust.proofs.claim import Classifier, ShiftClaim
+from rhobust.formatting import format_confidence, format_distance, format_percent, format_setting
+from rhobust.proofs.claim import DISTANCES, Classifier, ShiftClaim, scope_of_validity
 from rhobust.settings import check_declared, check_level, sizes
 
 INTERVAL_ALPHA = 1e-3
@@ -121,6 +123,17 @@ class ShiftProof:
             noise=self.noise,
         )
 
+    def common(self) -> dict[str, Any]:
+        """What certificates from the majorants of error counts have in common; refuses other claims."""
+        claim = self.claim
+        if claim.loss != "0-1" or claim.estimator != "majorant":
+            raise ValueError(
+                "gamma, outliers, groups, label_shift and agree must come with the 0-1 loss and the estimator majorant,"
+                f" got {claim.loss} and {claim.estimator}"
+            )
+        names = ("points", "draws", "alpha", "sigma", "noise", "seed")
+        return {"votes": claim.votes_per_answer, "cost": claim.cost, **{name: getattr(self, name) for name in names}}
+
     def certify(self, counts: VoteCounts, eps: Sequence[float]) -> ShiftCertificate:
         """The certificate from the counts at all points, for these sizes of the shift."""
         eps = sizes("eps", eps)
@@ -170,6 +183,74 @@ def _soft_loss(
         else:
             worst = worst_case_loss(counts.uppers, rho, sigma, cost=claim.cost)
     return claim.loss_bound * np.atleast_1d(worst)
+
+
+@dataclass(frozen=True, slots=True)
+class AbstainingCertificate:
+    """How often a classifier answers wrongly that takes a few noisy votes and answers only where enough agree.
+
+    Guarantee: with probability at least 1 - alpha, for every eps at once: under every distribution within transport
+    distance eps of the data's, it gives a wrong answer with at most the stated probability. A wrong answer needs
+    `agree` wrong votes, and P(Bin(votes, q) >= agree) bounds that where one vote errs with probability q.
+    """
+
+    eps: tuple[float, ...]
+    """Sizes of the shift."""
+    wrong_answers: tuple[float, ...]
+    """Upper bound of the share of inputs with a wrong answer, at each eps."""
+    agree: int
+    """Votes that must agree."""
+    right_answers: float | None
+    """Share of inputs with a right answer, without a shift: an unbiased estimate, no bound; None with too few draws."""
+    votes: int | None
+    """Noisy votes per answer."""
+    cost: Cost
+    """Transport distance."""
+    points: int
+    """Test points."""
+    draws: int
+    """Noise samples per point."""
+    alpha: float
+    """Probability that the statement is false."""
+    sigma: float
+    """Standard deviation of the smoothing noise."""
+    noise: NoiseKind
+    """"grid": exact integer noise; "float": float32 noise, for ideal Gaussian noise only."""
+    seed: int
+    """Random seed."""
+
+    @classmethod
+    def from_counts(
+        cls, errors: np.ndarray, proof: ShiftProof, *, agree: int, eps: Sequence[float]
+    ) -> "AbstainingCertificate":
+        """The certificate from wrong votes at the test points; `proof` names the votes, the noise and alpha."""
+        eps, common, votes = sizes("eps", eps), proof.common(), proof.claim.votes_per_answer
+        if votes is None or not votes / 2 < agree <= votes:
+            raise ValueError(f"agree must be more than half of the votes of the k-vote classifier, got {agree}")
+        worst = population_loss(
+            errors,
+            proof.draws,
+            np.square(eps),
+            proof.sigma,
+            proof.level(),
+            cost=proof.claim.cost,
+            votes=votes,
+            agree=agree,
+        )
+        right = None
+        if votes <= proof.draws:
+            # Of the votes taken, a random choice of so many holds enough right ones.
+            right = float(stats.hypergeom.sf(agree - 1, proof.draws, proof.draws - errors, votes).mean())
+        return cls(eps, tuple(np.atleast_1d(worst).tolist()), agree, right, **common)
+
+    def in_words(self, wrong: float, eps: float) -> str:
+        """The sentence of a share of wrong answers at one eps, rounded up."""
+        return (
+            f"With probability {format_confidence(self.alpha)} over test points and noise, for every distribution"
+            f" within {DISTANCES[self.cost]} distance {format_distance(eps)} of the data's, the classifier that takes"
+            f" {self.votes} noisy votes (sigma {format_setting(self.sigma)}) and answers only if {self.agree} agree"
+            f" answers wrongly at most {format_percent(wrong, 'up')}% of the time.{scope_of_validity(self.noise)}"
+        )
 
 
 @dataclass(frozen=True, slots=True)

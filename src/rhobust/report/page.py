@@ -14,6 +14,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from rhobust.files import write_whole
 from rhobust.records import Row
 from rhobust.report.answers import answers
+from rhobust.report.beyond import beyond_tables
 from rhobust.report.chart import COLOURS, colour, markers
 from rhobust.report.classes import class_table
 from rhobust.report.distances import distances
@@ -104,6 +105,7 @@ def page_sections(gathered: Gathered, at: Headline) -> list[Section]:
         Section("classes", "Classes", "classes", class_table(runs, at)),
         Section("examples", "Attacked images", "examples", galleries(runs)),
         Section("versus", "Head to head", "versus", model_differences(runs, at)),
+        Section("beyond", "Beyond one curve", "beyond", beyond_tables(runs)),
         Section("peers", "Other programs", "peers", peer_table(runs, gathered.tables)),
         Section("transfer", "Transfer", "transfer", transfer_tables(runs)),
         Section("training", "Training", "training", training),

@@ -1,0 +1,266 @@
+"""How often bounds fail, and how loose they are, on simulated half-spaces whose worst case is known.
+
+A bound can miss only where one of its confidence bounds about counts fails: the majorants hold for every law. So each
+data set is checked for such a failure, and the linear programmes are solved where there is one, and on every `EVERY`-th
+of the other data sets too: for the slack, and to see that none of those misses.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import special, stats
+
+from benchmarks.benchmark import Setting, Table
+from rhobust.bounds import (
+    certified_threshold,
+    clopper_pearson,
+    mixture_loss,
+    population_loss,
+    psi,
+    recentred_loss,
+    subpopulation_loss,
+    worst_case_loss,
+)
+from rhobust.bounds.majorant import count_bounds, jumps
+from rhobust.bounds.measured_shift import PLAIN
+from rhobust.bounds.subpopulation import PER_GROUP, POOLED
+from rhobust.formatting import format_number
+from rhobust.progress import progress_or_default
+
+SETS, EVERY = 2000, 50
+"""Data sets per case, and of how many of them one is solved in any case."""
+KAPPAS = np.geomspace(1e-3, 50, 1500)
+
+Data = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One bound in one setting with a known worst case."""
+
+    bound: str
+    setting: str
+    alpha: float
+    truth: float
+    """The true worst-case error; of prediction sets, the place at which a choice becomes false."""
+    sample: Callable[[np.random.Generator], Data]
+    """Draws a data set."""
+    failed: Callable[[Data], bool]
+    """Whether a confidence bound about its counts fails."""
+    compute: Callable[[Data], float]
+    """The bound from the data set; of prediction sets, the true place minus the chosen one."""
+
+
+def fails(counts: np.ndarray, draws: int, alpha: float, p: np.ndarray, weights: np.ndarray) -> bool:
+    """Whether a bound of `count_bounds` is below its truth, if errors have probability p with these weights."""
+    found, steps = count_bounds(counts.astype(float), draws, alpha), jumps(draws)
+    law = weights @ stats.binom.sf(steps - 1, draws, p[:, None])
+    once = weights @ stats.binom.pmf(1, draws, p)
+    return bool((found.survival < law).any() or found.once < once or found.mean < weights @ p)
+
+
+def dual(p: np.ndarray, weights: np.ndarray, distance: float, gamma: float = 1.0) -> float:
+    """The least over kappa, eta of kappa r / 2 + eta + gamma E (Psi - eta)_+ for known error probabilities."""
+    values = np.asarray(psi(p[:, None], KAPPAS)) if distance else np.repeat(p[:, None], KAPPAS.size, axis=1)
+    etas = np.concatenate([np.zeros((1, KAPPAS.size)), values])
+    tails = np.einsum("i,ijk->jk", weights, np.maximum(values[:, None] - etas, 0.0))
+    return float((KAPPAS * distance**2 / 2 * (distance > 0) + (etas + gamma * tails).min(axis=0)).min())
+
+
+def subpopulations(n: int, draws: int, alpha: float, p: list[float], gamma: float, distance: float) -> Case:
+    """Reweighting by up to gamma and transport at once."""
+    atoms, weights = np.array(p), np.full(len(p), 1 / len(p))
+    return Case(
+        "subpopulations",
+        f"n {n}, draws {draws}, errors {p}, gamma {gamma:g}, eps {distance:g} sigma",
+        alpha,
+        dual(atoms, weights, distance, gamma),
+        lambda rng: {"errors": rng.binomial(draws, rng.choice(atoms, n))},
+        lambda data: fails(data["errors"], draws, alpha, atoms, weights),
+        lambda data: float(subpopulation_loss(data["errors"], draws, distance**2, 1.0, alpha, gamma=[gamma])[0, 0]),
+    )
+
+
+def mixtures(n: int, draws: int, alpha: float, p: list[float], tv: float, distance: float) -> Case:
+    """Groups of equal share whose shares change, and transport."""
+    rates, groups = np.array(p), len(p)
+    values = np.asarray(psi(rates[:, None], KAPPAS)) if distance else np.repeat(rates[:, None], KAPPAS.size, axis=1)
+    order = values.mean(axis=1).argsort()
+    shares, left = np.full(groups, 1 / groups), tv
+    for group in order[:-1]:
+        taken = min(shares[group], left)
+        shares[group], left = shares[group] - taken, left - taken
+        shares[order[-1]] += taken
+
+    def sample(rng: np.random.Generator) -> Data:
+        group = rng.integers(groups, size=n)
+        errors = rng.binomial(draws, rates[group])
+        return {"groups": [errors[group == g] for g in range(groups)]}
+
+    def failed(data: Data) -> bool:
+        pooled = fails(np.concatenate(data["groups"]), draws, POOLED * alpha, rates, np.full(groups, 1 / groups))
+        each = PER_GROUP * alpha / groups
+        single = [fails(one, draws, each, rates[[g]], np.ones(1)) for g, one in enumerate(data["groups"])]
+        sizes = np.array([len(one) for one in data["groups"]]) / n
+        rest = (1 - POOLED - PER_GROUP) * alpha
+        apart = np.abs(sizes - 1 / groups).sum() / 2
+        return pooled or any(single) or apart > np.sqrt((groups * np.log(2) + np.log(1 / rest)) / (2 * n))
+
+    return Case(
+        "mixtures of groups",
+        f"n {n}, draws {draws}, errors {p}, tv {tv:g}, eps {distance:g} sigma",
+        alpha,
+        float((KAPPAS * distance**2 / 2 + shares @ values).min()),
+        sample,
+        failed,
+        lambda data: float(mixture_loss(data["groups"], draws, distance**2, 1.0, alpha, tv=[tv]).mixtures[0, 0]),
+    )
+
+
+def changes(n: int, pairs: int, draws: int, alpha: float, margins: list[float], nearer: float, distance: float) -> Case:
+    """Half-spaces before and after a change that brings every second input nearer to the border; no labels after it."""
+    before = np.repeat(margins, 2)
+    after = before - np.tile([nearer, 0.0], len(margins))
+    weights = np.full(before.size, 1 / before.size)
+    wrong, p = special.ndtr(-before), special.ndtr(-after)
+    mistaken = stats.binom.sf((draws - 1) // 2, draws, wrong)  # half of the votes or more
+
+    def sample(rng: np.random.Generator) -> Data:
+        point, pair = rng.integers(before.size, size=n), rng.integers(before.size, size=pairs)
+        noise = rng.standard_normal((pairs, draws))
+        votes, changed = (noise < margin[pair][:, None] for margin in (before, after))
+        mislabelled = rng.random(pairs) < mistaken[pair]
+        return {
+            "disagreements": (changed == mislabelled[:, None]).sum(1),
+            "differing": (votes != changed).sum(1),
+            "mislabelled": rng.random(n) < mistaken[point],
+            "errors": rng.binomial(draws, wrong[point]),
+        }
+
+    def failed(data: Data) -> bool:
+        plain, share = PLAIN * alpha, pairs / (pairs + n)
+        pseudo = alpha - plain
+        bound = clopper_pearson(int(data["mislabelled"].sum()), n, share * pseudo, "upper")
+        against = np.concatenate([p, 1 - p]), np.concatenate([weights * (1 - mistaken), weights * mistaken])
+        return (
+            bound < weights @ mistaken
+            or fails(data["disagreements"], draws, (1 - share) * pseudo, *against)
+            or fails(data["errors"], draws, plain / 2, wrong, weights)
+            or fails(data["differing"], draws, plain / 2, p - wrong, weights)
+        )
+
+    def compute(data: Data) -> float:
+        rest = {key: data[key] for key in ("mislabelled", "errors", "differing")}
+        return float(recentred_loss(data["disagreements"], draws, distance**2, 1.0, alpha, **rest).loss[0])
+
+    setting = f"n {n}, pairs {pairs}, draws {draws}, margins {margins} less {nearer:g}, eps {distance:g} sigma"
+    truth = float(worst_case_loss(p, distance**2, 1.0))
+    return Case("the changed data", setting, alpha, truth, sample, failed, compute)
+
+
+def sets_of_classes(n: int, draws: int, alpha: float, rates: list[float], target: float, distance: float) -> Case:
+    """Nested prediction sets, each missing the label at one rate everywhere; a choice beyond the target is false."""
+    places = np.array([0.0, *rates])
+    worst = np.array([0.0, *(float(worst_case_loss([rate], distance**2, 1.0)) for rate in rates)])
+    false = int(np.flatnonzero(worst > target)[0])
+    return Case(
+        "prediction sets",
+        f"n {n}, draws {draws}, misses {rates}, target {target:g}, eps {distance:g} sigma",
+        alpha,
+        float(false),
+        lambda rng: {"misses": (rng.random((n, draws, 1)) < places).sum(axis=1)},
+        lambda data: fails(data["misses"][:, false], draws, alpha, places[[false]], np.ones(1)),
+        lambda data: float(
+            2 * false - 1 - certified_threshold(data["misses"], draws, distance**2, 1.0, alpha, target=target).place
+        ),
+    )
+
+
+def abstention(n: int, draws: int, alpha: float, p: list[float], votes: int, agree: int, distance: float) -> Case:
+    """Wrong answers of a classifier that answers only where enough votes agree."""
+    atoms, weights = np.array(p), np.full(len(p), 1 / len(p))
+    moves = np.linspace(0, 8, 2001)
+    lost = stats.binom.sf(agree - 1, votes, special.ndtr(special.ndtri(atoms)[:, None] + moves))
+    values = np.stack([(lost - kappa * moves**2 / 2).max(axis=1) for kappa in KAPPAS], axis=1)
+    return Case(
+        "answers only when sure",
+        f"n {n}, draws {draws}, errors {p}, {agree} of {votes}, eps {distance:g} sigma",
+        alpha,
+        float((KAPPAS * distance**2 / 2 + weights @ values).min()),
+        lambda rng: {"errors": rng.binomial(draws, rng.choice(atoms, n))},
+        lambda data: fails(data["errors"], draws, alpha, atoms, weights),
+        lambda data: float(population_loss(data["errors"], draws, distance**2, 1.0, alpha, votes=votes, agree=agree)),
+    )
+
+
+def cases() -> list[Case]:
+    """Three settings per bound: few points and a large alpha, so that failures can be seen at all."""
+    return [
+        changes(150, 100, 5, 0.1, [2.5, 1.0], 0.5, 0.5),
+        changes(100, 200, 10, 0.05, [0.6, 0.3], 0.2, 0.0),
+        changes(60, 60, 3, 0.2, [1.2], 0.4, 0.3),
+        subpopulations(100, 5, 0.1, [0.02, 0.2], 2.0, 0.5),
+        subpopulations(300, 10, 0.05, [0.01, 0.1, 0.4], 4.0, 0.3),
+        subpopulations(50, 2, 0.2, [0.1], 1.5, 0.0),
+        mixtures(200, 5, 0.1, [0.05, 0.2], 0.2, 0.5),
+        mixtures(300, 10, 0.05, [0.02, 0.1, 0.3], 1.0, 0.3),
+        mixtures(100, 3, 0.2, [0.1, 0.1], 0.0, 0.0),
+        sets_of_classes(100, 5, 0.1, [0.01, 0.03, 0.1], 0.09, 0.0),
+        sets_of_classes(300, 10, 0.05, [0.01, 0.05, 0.1], 0.075, 0.2),
+        sets_of_classes(50, 2, 0.2, [0.02, 0.15], 0.14, 0.0),
+        abstention(100, 5, 0.1, [0.05, 0.3], 3, 3, 0.5),
+        abstention(300, 10, 0.05, [0.02, 0.1, 0.4], 5, 4, 0.3),
+        abstention(50, 4, 0.2, [0.2], 3, 2, 0.2),
+    ]
+
+
+def simulate(case: Case, sets: int, seed: int = 0, every: int = EVERY) -> dict[str, Any]:
+    """Violations of one bound over simulated data sets, and its slack where it was computed."""
+    rng, slacks, failures, violations = np.random.default_rng(seed), [], 0, 0
+    for number in range(sets):
+        data = case.sample(rng)
+        failed = case.failed(data)
+        failures += failed
+        if failed or number % every == 0:
+            slack = case.compute(data) - case.truth
+            violations += slack < 0
+            if number % every == 0:
+                slacks.append(slack)
+    return {
+        "bound": case.bound,
+        "setting": case.setting,
+        "alpha": case.alpha,
+        "truth": case.truth,
+        "sets": sets,
+        "count_bounds_failed": failures,
+        "violations": violations,
+        "median_slack": None if case.bound == "prediction sets" else float(np.median(slacks)),
+    }
+
+
+def bench_coverage(setting: Setting) -> dict[str, Any]:
+    """Simulate every case; `--limit` sets the number of data sets, 2,000 by default."""
+    sets, found = setting.limit or SETS, []
+    with progress_or_default(setting.progress) as notify:
+        for case in cases():
+            notify(f"coverage of {case.bound}: {case.setting}")
+            found.append(simulate(case, sets))
+    return {"cases": found}
+
+
+def coverage_table(result: dict[str, Any]) -> Table:
+    """One line per case: violations against alpha, and the median slack of the bound over the true worst case."""
+    rows = [
+        [
+            one["bound"],
+            one["setting"],
+            f"{one['alpha']:g}",
+            f"{one['violations']} of {one['sets']}",
+            format_number(one["violations"] / one["sets"], 4, "nearest"),
+            "" if one["median_slack"] is None else format_number(one["median_slack"], 3, "nearest"),
+        ]
+        for one in result["cases"]
+    ]
+    return Table(["bound", "setting", "alpha", "violations", "rate", "median slack"], rows, left=2)

@@ -1,0 +1,32 @@
+"""The coverage of every bound on a few simulated data sets; `python -m benchmarks coverage` takes thousands."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from benchmarks.coverage import cases, coverage_table, fails, simulate
+
+CASES = cases()
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.bound}: {case.setting}")
+def test_a_bound_fails_at_most_as_often_as_it_says(case):
+    # 40 data sets; false-alarm rate below 1e-6 for a bound that fails with probability alpha.
+    found = simulate(case, 40, every=40)
+    assert found["violations"] <= found["count_bounds_failed"] <= 40
+    assert found["violations"] <= stats.binom.isf(1e-6, 40, case.alpha)
+    if found["median_slack"] is not None:
+        assert -case.truth <= found["median_slack"] < 0.6
+
+
+def test_three_settings_per_bound_and_a_line_for_each():
+    names = [case.bound for case in CASES]
+    assert {names.count(name) for name in names} == {3}
+    found = [simulate(CASES[-1], 2, every=2)]
+    assert [line[:2] for line in coverage_table({"cases": found}).rows] == [[CASES[-1].bound, CASES[-1].setting]]
+
+
+def test_a_failure_of_a_count_is_seen():
+    p, weights = np.array([0.5]), np.ones(1)
+    assert fails(np.zeros(100), 4, 0.05, p, weights)
+    assert not fails(np.full(100, 4), 4, 0.05, p, weights)
