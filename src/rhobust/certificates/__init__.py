@@ -9,6 +9,7 @@ from rhobust.certificates.claim import sample_losses as sample_losses
 from rhobust.certificates.independence import check_batch_independence as check_batch_independence
 from rhobust.certificates.measured_shift import certify_measured_shift as certify_measured_shift
 from rhobust.certificates.measured_shift import measure_shift as measure_shift
+from rhobust.certificates.passes import batch_size as batch_size
 from rhobust.certificates.repeats import BatchDependenceError as BatchDependenceError
 from rhobust.certificates.repeats import Repeats as Repeats
 from rhobust.certificates.sampling import VoteCounter as VoteCounter
@@ -27,6 +28,7 @@ from rhobust.certificates.spec import Dtype as Dtype
 from rhobust.certificates.spec import Smoothing as Smoothing
 from rhobust.certificates.spec import native_dtype as native_dtype
 from rhobust.certificates.spec import noise_kind as noise_kind
+from rhobust.certificates.spec import vote_dtype as vote_dtype
 from rhobust.certificates.surrogate import RobustSurrogate as RobustSurrogate
 from rhobust.certificates.surrogate import certified_surrogate as certified_surrogate
 from rhobust.certificates.surrogate import robust_surrogate as robust_surrogate

@@ -23,7 +23,7 @@ from rhobust.evaluation.own import IN_MEMORY, OwnNetwork
 from rhobust.files import write_json
 from rhobust.foreign import Foreign
 from rhobust.lock import owned
-from rhobust.models.fused import FastCopy
+from rhobust.models.folding import FastCopy
 from rhobust.models.guarded import device_of, for_evaluation, move_to
 from rhobust.models.inference import check_module, output_width
 from rhobust.models.sources import take_logits

@@ -15,7 +15,8 @@ from torch.nn.utils import clip_grad_norm_
 from rhobust.attacks.gradient import label_losses
 from rhobust.foreign import Foreign
 from rhobust.methods import Loss, Method, RepeatableLoss
-from rhobust.models.fused import ConvNorm, EvalCopy
+from rhobust.models.folding import EvalCopy
+from rhobust.models.fused import ConvNorm
 from rhobust.models.inference import CompiledCopy, WithEvalCopy
 from rhobust.noise import BatchNoise, Noise
 from rhobust.training.config import TrainConfig
