@@ -5,7 +5,17 @@ import pytest
 import torch
 
 from rhobust.bounds import RadiusTest, looks
-from rhobust.certificates import Fixed, Sequential, Smoothing, TwoStage, certify_inputs, count_votes, passes, sampling, schedule
+from rhobust.certificates import (
+    Fixed,
+    Sequential,
+    Smoothing,
+    TwoStage,
+    certify_inputs,
+    count_votes,
+    passes,
+    sampling,
+    schedule,
+)
 
 SMOOTHING = Smoothing(0.25, 2)
 RADII = (0.0, 0.2, 0.4)

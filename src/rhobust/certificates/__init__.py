@@ -26,6 +26,7 @@ from rhobust.certificates.smoothed import certify_stream as certify_stream
 from rhobust.certificates.smoothed import predict_inputs as predict_inputs
 from rhobust.certificates.spec import Dtype as Dtype
 from rhobust.certificates.spec import Smoothing as Smoothing
+from rhobust.certificates.spec import compiled_by_default as compiled_by_default
 from rhobust.certificates.spec import native_dtype as native_dtype
 from rhobust.certificates.spec import noise_kind as noise_kind
 from rhobust.certificates.spec import vote_dtype as vote_dtype

@@ -139,9 +139,7 @@ class NetworkPass:
         """Take half the rows from now on; raises if there are few."""
         if self.rows // 2 < LEAST:
             raise ValueError(f"a batch of {self.rows} must fit into memory, but it does not") from error
-        warnings.warn(
-            f"out of memory with {self.rows} inputs per pass: {self.rows // 2} from now on", stacklevel=5
-        )
+        warnings.warn(f"out of memory with {self.rows} inputs per pass: {self.rows // 2} from now on", stacklevel=5)
         self.rows //= 2
         self._allocate()
         if self.device.type == "cuda":

@@ -61,9 +61,7 @@ class VoteCounter:
         self.model, self.smoothing, self.device = guard(model), smoothing, images.device
         self.shape = tuple(images.shape[1:])
         example = images[:MEASURED] if images.is_floating_point() else to_unit(images[:MEASURED])
-        self.passes = prepared_pass(
-            self.model, self.shape, smoothing, self.device, example=example.float(), rows=rows
-        )
+        self.passes = prepared_pass(self.model, self.shape, smoothing, self.device, example=example.float(), rows=rows)
         self.repeats = repeats
         share = SHARE if self.passes.fixed else SHARE // EVERY
         self.repeated_rows = max(1, self.rows // share)

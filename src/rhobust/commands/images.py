@@ -74,7 +74,9 @@ class OpenedImages:
     """Their numbers where no names are known."""
     warnings: tuple[str, ...] = ()
 
-    def smoothing(self, *, seed: int, dtype: Dtype | None, compiled: bool | None, noise: NoiseKind = "grid") -> Smoothing:
+    def smoothing(
+        self, *, seed: int, dtype: Dtype | None, compiled: bool | None, noise: NoiseKind = "grid"
+    ) -> Smoothing:
         """The smoothed classifier that answers."""
         device, classes = self.images.device, len(self.classes)
         return Smoothing.on(device, self.sigma, classes, noise=noise, seed=seed, dtype=dtype, compiled=compiled)

@@ -9,8 +9,8 @@ from rhobust.certificates import (
     Dtype,
     Smoothing,
     count_errors,
-    vote_dtype,
     noise_kind,
+    vote_dtype,
 )
 from rhobust.data import CORRUPTIONS, SEVERITIES, check_corruptions, corrupt, corruption_block, pair_distances, to_unit
 from rhobust.evaluation.attack import check_increasing

@@ -13,8 +13,8 @@ from rhobust.certificates import (
     Repeats,
     Smoothing,
     count_errors,
-    vote_dtype,
     noise_kind,
+    vote_dtype,
 )
 from rhobust.data import Dataset, Pairs, pair_distances
 from rhobust.evaluation.base import Evaluation
@@ -99,9 +99,7 @@ class MeasureShift(Evaluation):
     def rows(self, target: Target, examples: Sequence[int], progress: ProgressCallback) -> Iterator[Row]:
         pairs, examples = _pairs(target), list(examples)
         points, after = self.points(target)
-        smoothing = Smoothing.on(
-            target.device, target.smoothing_sigma(), target.data.num_classes, dtype=self.dtype
-        )
+        smoothing = Smoothing.on(target.device, target.smoothing_sigma(), target.data.num_classes, dtype=self.dtype)
         repeats = check_target(target, smoothing)
         rows: dict[int, Row] = {index: {"index": index} for index in examples}
         paired = [index for index in examples if index < len(pairs)]

@@ -15,8 +15,8 @@ from rhobust.certificates import (
     Smoothing,
     VoteCounter,
     check_batch_independence,
-    vote_dtype,
     noise_kind,
+    vote_dtype,
 )
 from rhobust.certificates.independence import PROBES
 from rhobust.evaluation.attack import check_increasing

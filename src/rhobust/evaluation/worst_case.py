@@ -18,9 +18,9 @@ from rhobust.certificates import (
     ShiftProcedure,
     ZeroOne,
     loss_smoothness,
-    vote_dtype,
     robust_surrogate,
     sample_losses,
+    vote_dtype,
     wrm_surrogate,
 )
 from rhobust.data import to_unit
@@ -110,9 +110,7 @@ class WorstCaseCurves(Evaluation):
 
     def resolve(self, target: Target) -> Self:
         claim = ShiftClaim(loss=self.loss, bound=self.bound).resolve(target.data.num_classes)
-        evaluation = replace(
-            super().resolve(target), bound=claim.bound, dtype=self.dtype or vote_dtype(target.device)
-        )
+        evaluation = replace(super().resolve(target), bound=claim.bound, dtype=self.dtype or vote_dtype(target.device))
         evaluation.procedure(target)
         return evaluation
 

@@ -2,6 +2,8 @@
 
 import copy
 import operator
+import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -202,3 +204,23 @@ class FastCopy(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         with torch.autocast(x.device.type, torch.bfloat16):
             return self.network(x).float()
+
+
+class CompiledFastCopy(nn.Module):
+    """A fast copy, compiled at its first call for the shape of its inputs; where it cannot be, plain with a warning."""
+
+    def __init__(self, plain: FastCopy) -> None:
+        super().__init__()
+        self.plain = plain
+        self.call: Callable[[Tensor], Tensor] = torch.compile(plain, dynamic=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        try:
+            return self.call(x)
+        except Exception as error:  # whatever a compiler raises
+            if self.call is self.plain:
+                raise
+            reason = " ".join(str(error).split()[:30])
+            warnings.warn(f"gradients could not be compiled, and attacks are slower: {reason}", stacklevel=2)
+            self.call = self.plain
+            return self.plain(x)

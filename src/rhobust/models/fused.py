@@ -252,9 +252,7 @@ def _geometry(shape: list[int]) -> tuple[list[int], list[int], list[int], int]:
 
 
 @convolve_relu.register_fake
-def _convolve_relu_shape(
-    x: Tensor, weight: Tensor, bias: Tensor, shortcut: Tensor | None, shape: list[int]
-) -> Tensor:
+def _convolve_relu_shape(x: Tensor, weight: Tensor, bias: Tensor, shortcut: Tensor | None, shape: list[int]) -> Tensor:
     stride, padding, dilation, _ = _geometry(shape)
     sides = [
         (side + 2 * margin - wide * (kernel - 1) - 1) // step + 1
