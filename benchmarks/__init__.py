@@ -8,6 +8,7 @@ from benchmarks.benchmark import Benchmark, Setting, Table
 from benchmarks.certify import bench_certify, certify_table
 from benchmarks.coverage import bench_coverage, coverage_table
 from benchmarks.shift import bench_shift, shift_table
+from benchmarks.speed import bench_speed, speed_table
 from benchmarks.training import bench_training, training_table
 
 __all__ = ["BENCHMARKS", "Benchmark", "Setting", "Table"]
@@ -17,6 +18,7 @@ BENCHMARKS = {
     "shift": Benchmark(bench_shift, shift_table),
     "coverage": Benchmark(bench_coverage, coverage_table),
     "training": Benchmark(bench_training, training_table),
+    "speed": Benchmark(bench_speed, speed_table),
     "attacks": Benchmark(bench_attacks, attacks_table),
 }
 """Every benchmark by the name that the command line knows."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from benchmarks import BENCHMARKS, Setting, Table
+from benchmarks.peers import FILES, parse_peers
 from rhobust.progress import no_progress
 from rhobust.training import resolve_device
 
@@ -28,6 +29,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--limit", type=int, help="test points of that run at most")
     parser.add_argument("--draws", type=int, help="noise samples per point of the comparator")
     parser.add_argument("--curve", type=int, default=0, help="training: steps over which NAL's losses are compared")
+    parser.add_argument(
+        "--peer", action="append", default=[], metavar="NAME=FOLDER", help=f"speed: a clone of {' or '.join(FILES)}"
+    )
+    parser.add_argument("--part", action="append", default=[], help="speed: only these parts")
+    parser.add_argument("--weights", type=Path, help="speed: weights of a resnet18 that was trained on CIFAR-10")
+    parser.add_argument("--sigma", type=float, default=0.25, help="speed: the noise it was trained with (0.25)")
+    parser.add_argument("--images", type=Path, help="speed: CIFAR-10 test images, uint8 (n, 3, 32, 32) in an .npy file")
+    parser.add_argument("--out", type=Path, help="speed: file for the JSON document, written after each part")
+    parser.add_argument("--debug", action="store_true", help="speed: stop at the first error")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, ...")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.add_argument("--quiet", action="store_true", help="show no progress")
@@ -42,6 +52,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             limit=given.limit,
             draws=given.draws,
             curve=given.curve,
+            peers=parse_peers(given.peer),
+            parts=tuple(given.part),
+            weights=given.weights,
+            sigma=given.sigma,
+            images=given.images,
+            out=given.out,
+            debug=given.debug,
             progress=no_progress if given.quiet else None,
         )
         result = {name: BENCHMARKS[name].run(setting) for name in given.names or BENCHMARKS}

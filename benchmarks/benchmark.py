@@ -28,6 +28,20 @@ class Setting:
     """Noise samples per point of a comparator; each benchmark has its own default."""
     curve: int = 0
     """Steps over which the training benchmark compares NAL's losses, fast against float32; 0 skips it."""
+    peers: dict[str, Path] = field(default_factory=dict)
+    """Files of other people's repositories, by the name of the repository."""
+    parts: tuple[str, ...] = ()
+    """Parts of the speed benchmark; none: all."""
+    weights: Path | None = None
+    """Weights of a trained resnet18 for CIFAR-10, for the speed benchmark."""
+    sigma: float = 0.25
+    """The noise that it was trained with."""
+    images: Path | None = None
+    """CIFAR-10 test images for it, uint8 (n, 3, 32, 32) in an .npy file."""
+    out: Path | None = None
+    """Where the speed benchmark writes its JSON document after each part."""
+    debug: bool = False
+    """Let the speed benchmark stop at the first error."""
     progress: ProgressCallback | None = None
     """Progress callback; default: shown on stderr."""
 

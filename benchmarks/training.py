@@ -1,16 +1,19 @@
 """Training steps against the reference implementation, in one process."""
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
+from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks.benchmark import Setting, Table
+from benchmarks.benchmark import Setting, Table, generators_kept
 from benchmarks.reference import reference_loss, reference_network
 from rhobust.methods import ERM, NAL, STN, TRADES, WRM, AdversarialTraining, AnyMethod, Gaussian, SmoothAdv
 from rhobust.models import build_model
@@ -115,14 +118,60 @@ def loss_curves(method: NAL, scale: Scale, device: torch.device, steps: int) -> 
     return curves
 
 
-def _compare(method: Any, scale: Scale, device: torch.device, ceiling: float) -> dict[str, Any]:
+def compare_step(method: Any, model: str, device: torch.device, *, reference: bool = True) -> dict[str, Any]:
+    """A training step on 32x32 images, ours against the reference: on a GPU at the paper's batch, on a CPU tiny.
+
+    Args:
+        method: The training method.
+        model: One of rhobust's models.
+        device: Where to run.
+        reference: Whether to time the reference too, which takes longest.
+    """
+    gpu = device.type == "cuda"
+    scale = Scale(model, (3, 32, 32), 128 if gpu else 2, reference_steps=3 if gpu else 1, our_steps=20 if gpu else 1)
+    return _compare(method, scale, device, matmul_rate(device), reference=reference)
+
+
+def peer_step_seconds(attacks: ModuleType, method: SmoothAdv, model: str, device: torch.device) -> float:
+    """Seconds of an update by SmoothAdv as its authors train, with their own attack on all noisy copies at once.
+
+    As one mini-batch of their train_pgd.py with --train_multi_noise: copies of each image with their noise, the attack,
+    one update.
+    """
+    gpu = device.type == "cuda"
+    scale = Scale(model, (3, 32, 32), 128 if gpu else 2, reference_steps=8 if gpu else 1, our_steps=1)
+    network, optimizer, _ = _parts(scale, device, fast=False)
+    reference_network(network)
+    x, y, _ = _batches(scale, device, 1)[0]
+    attacker, draws = attacks.PGD_L2(steps=method.steps, device=device, max_norm=method.eps), method.draws
+
+    def step() -> None:
+        copies = x.repeat((1, draws, 1, 1)).view(-1, *x.shape[1:])
+        noise = torch.randn_like(copies) * method.sigma
+        network.requires_grad_(False).eval()
+        attacked = attacker.attack(network, copies, y, noise=noise, num_noise_vectors=draws)
+        network.requires_grad_(True).train()
+        loss = F.cross_entropy(network(attacked.detach() + noise), y.repeat_interleave(draws))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    with generators_kept(device):
+        return _seconds(step, device, repeats=scale.reference_steps)
+
+
+def _compare(
+    method: Any, scale: Scale, device: torch.device, ceiling: float, *, reference: bool = True
+) -> dict[str, Any]:
     x, y, share = _batches(scale, device, 1)[0]
-    reference = _reference_step(method, scale, device, x, y)
+    plain = _reference_step(method, scale, device, x, y)
     strict = relaxed = None
-    if device.type == "cuda":
+    if device.type == "cuda" and not reference:
+        strict = math.nan
+    elif device.type == "cuda":
         with _strict_float32():
-            strict = _seconds(reference, device, repeats=scale.reference_steps)
-        relaxed = _seconds(reference, device, repeats=scale.reference_steps)
+            strict = _seconds(plain, device, repeats=scale.reference_steps)
+        relaxed = _seconds(plain, device, repeats=scale.reference_steps)
     before = _memory(device)
     step = _our_step(method, scale, device, fast=True)
     start = time.perf_counter()
@@ -132,7 +181,7 @@ def _compare(method: Any, scale: Scale, device: torch.device, ceiling: float) ->
         seconds = _seconds(lambda: step(x, y, share), device, repeats=scale.our_steps)
     else:
         # On a CPU both in turn: other work on the same cores slows both.
-        strict, seconds = _seconds_in_turn((reference, lambda: step(x, y, share)), repeats=scale.our_steps)
+        strict, seconds = _seconds_in_turn((plain, lambda: step(x, y, share)), repeats=scale.our_steps)
     _, passes = update_cost(method)
     work = passes * scale.batch * _forward_operations(scale, device)
     return {

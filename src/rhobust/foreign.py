@@ -19,6 +19,10 @@ class ForeignError(ValueError):
     """An error of the user's own code in one line; its cause is the error itself."""
 
 
+class DeviceMemoryError(ForeignError):
+    """The device's memory was full during a call of the user's own code."""
+
+
 class Foreign:
     """Context of a call of the user's own code, which may raise anything and change global settings.
 
@@ -51,7 +55,7 @@ class Foreign:
         after = "" if self.inputs is None else f", for {describe(self.inputs)}"
         if isinstance(error, torch.OutOfMemoryError):
             # The message of torch's own is long, and its cause holds the memory.
-            raise ForeignError(f"{self.before} an error: the device is out of memory{after}") from None
+            raise DeviceMemoryError(f"{self.before} an error: the device is out of memory{after}") from None
         raise ForeignError(f"{self.before} {_reason(error)}{_place(traceback)}{after}") from error
 
 

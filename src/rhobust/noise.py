@@ -6,9 +6,12 @@ same noise for every order, batch size, number of processes and point of resumpt
 
 import hashlib
 import operator
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Protocol
 
 import mpmath
@@ -132,6 +135,66 @@ def grid_values(sigma: float, device: torch.device | str) -> Tensor:
     return (torch.arange(first, LEVELS - first + 1).float() / LEVELS).to(device)
 
 
+class GridTables:
+    """The grid sampler's tables on a device, and noisy images by them.
+
+    Args:
+        sigma: Standard deviation of the noise.
+        device: Where the images are.
+    """
+
+    SEVERAL = 2**20
+    """Marks a cell with more than one threshold; more than there are thresholds."""
+    PART = 2**22
+    """Samples that are drawn at once without the kernel, to save memory."""
+
+    def __init__(self, sigma: float, device: torch.device) -> None:
+        self.thresholds = grid_thresholds(sigma, device)
+        self.values = grid_values(sigma, device)
+        self.cells = torch.from_numpy(_threshold_cells(sigma)).to(device)
+        """For each value of the leading 16 bits the number of thresholds that its least number reaches, int32."""
+
+    def write_noisy(self, out: Tensor, images: Tensor, plan: Tensor) -> None:
+        """Fill a batch with images plus noise, `grid_steps` of each row's stream: on a GPU in one kernel, by Triton.
+
+        Args:
+            out: `(rows, ...)`; of four dimensions on a GPU with the channels last.
+            images: Integers in [0, 255], `(n, size)`.
+            plan: Of each row the image, the place in its stream, a number that is not read, and the four words of its
+                stream's key, int64 `(7, rows)`.
+        """
+        if out.is_cuda and (kernel := _kernel()) is not None:
+            kernel(out, images, plan, self)
+            return
+        part = max(1, self.PART // images.shape[1])
+        for first in range(0, len(out), part):
+            some = plan[:, first : first + part]
+            steps = grid_steps(some[3:].T, some[1], images.shape[1], self.thresholds)
+            out[first : first + part] = self.values[steps + images[some[0]]].view(-1, *out.shape[1:]).to(out.dtype)
+
+
+@lru_cache(maxsize=1)
+def _kernel() -> Callable[..., None] | None:
+    """The kernel, tried once; None with a warning where Triton cannot compile."""
+    if find_spec("triton") is None:
+        return None  # not on this platform; nothing that the user could do
+    try:
+        kernel: Callable[..., None] = import_module("rhobust.noise_kernel").write_noisy
+        tables = GridTables(0.25, torch.device("cuda"))
+        plan = torch.arange(14, device="cuda").view(7, 2).contiguous() * 40507 % 2**31
+        plan[:2] = 0
+        images, out = torch.zeros(1, 7, dtype=torch.uint8, device="cuda"), torch.empty(2, 7, device="cuda")
+        kernel(out, images, plan, tables)
+        expected = tables.values[grid_steps(plan[3:].T, plan[1], 7, tables.thresholds)]
+        if not torch.equal(out, expected):
+            raise ValueError("it draws other numbers")
+    except Exception as error:  # whatever a compiler raises
+        reason = " ".join(str(error).split()[:20])
+        warnings.warn(f"noise is drawn without its kernel, more slowly: {reason}", stacklevel=3)
+        return None
+    return kernel
+
+
 class Noise(Protocol):
     """A source of standard normal noise for a batch of examples."""
 
@@ -195,6 +258,19 @@ class _GridTable:
 
     def search(self, uniform: np.ndarray) -> np.ndarray:
         return (np.searchsorted(self.thresholds, uniform, side="right") + self.first).astype(np.int16)
+
+
+@lru_cache(maxsize=32)
+def _threshold_cells(sigma: float) -> np.ndarray:
+    """For each value of the leading bits: the thresholds that its least number reaches, marked if several are inside.
+
+    A number in a cell reaches that many thresholds or, with one inside, one more: a look-up and a comparison.
+    """
+    thresholds = _grid_table(sigma).thresholds
+    first = np.arange(2**_COARSE, dtype=np.uint64) << np.uint64(_BITS - _COARSE)
+    low = np.searchsorted(thresholds, first, side="right")
+    high = np.searchsorted(thresholds, first + np.uint64(2 ** (_BITS - _COARSE) - 1), side="right")
+    return (low + GridTables.SEVERAL * (high > low + 1)).astype(np.int32)
 
 
 @lru_cache(maxsize=32)

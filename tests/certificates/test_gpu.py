@@ -1,13 +1,18 @@
 """Votes on a GPU: the same whatever the batch, compiled and captured or not."""
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch._dynamo.utils import counters
 
+from rhobust import noise
 from rhobust.certificates import (
     Fixed,
     Sequential,
+    SmoothedClassifier,
     Smoothing,
     VoteCounter,
     certify_stream,
@@ -16,7 +21,7 @@ from rhobust.certificates import (
     schedule,
 )
 from rhobust.models import build_model
-from rhobust.noise import grid_block, grid_steps, grid_thresholds, grid_values, key_words, stream_key
+from rhobust.noise import GridTables, grid_block, grid_steps, grid_thresholds, grid_values, key_words, stream_key
 
 # torch warns about its own parts while it compiles.
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]
@@ -62,14 +67,14 @@ def test_the_draws_have_their_law():
     sigma, rows, size = 0.25, 4096, 1024
     keys = torch.tensor([key_words(stream_key(0, "law"))], device=CUDA).expand(rows, 4)
     steps = grid_steps(keys, torch.arange(rows, device=CUDA), size, grid_thresholds(sigma, CUDA))
-    noise = grid_values(sigma, CUDA)[steps].double()
+    drawn = grid_values(sigma, CUDA)[steps].double()
     count = rows * size
-    assert abs(noise.mean().item()) < 5 * sigma / np.sqrt(count)
-    spread = noise.square().mean().sqrt().item()
+    assert abs(drawn.mean().item()) < 5 * sigma / np.sqrt(count)
+    spread = drawn.square().mean().sqrt().item()
     expected = np.sqrt(sigma**2 + 1 / (12 * 255**2))
     assert spread == pytest.approx(expected, abs=5 * expected / np.sqrt(2 * count))
     # Rows of other streams, and other rows of the same stream, have nothing in common.
-    assert abs(torch.corrcoef(torch.stack([noise[0], noise[1]]))[0, 1].item()) < 6 / np.sqrt(size)
+    assert abs(torch.corrcoef(torch.stack([drawn[0], drawn[1]]))[0, 1].item()) < 6 / np.sqrt(size)
 
 
 @pytest.mark.parametrize("procedure", [Fixed(50, 1000), Sequential((0.0, 0.25, 0.5), 50, 1000)], ids=str)
@@ -90,6 +95,65 @@ def test_the_counter_draws_as_on_a_cpu():
     assert torch.equal(block[3], (here[4] - len(grid_thresholds(0.25, "cpu")) // 2).to(torch.int16))
 
 
+@pytest.mark.parametrize("sigma", [0.02, 0.25, 2.0])
+@pytest.mark.parametrize("shape", [(3, 32, 32), (1, 28, 28), (3, 7, 7), (5,), (3, 224, 224)], ids=str)
+def test_the_kernel_draws_the_integers_of_the_definition(shape, sigma):
+    rows, size = 64, int(np.prod(shape))
+    images = torch.randint(256, (3, size), generator=torch.Generator().manual_seed(1), dtype=torch.uint8).to(CUDA)
+    plan = np.zeros((7, rows), dtype=np.int64)
+    plan[0], plan[1] = np.arange(rows) % 3, np.arange(rows) * 37 % 128
+    plan[3:] = np.array([key_words(stream_key(0, "kernel", row // 7)) for row in range(rows)]).T
+    plan, tables = torch.from_numpy(plan).to(CUDA), GridTables(sigma, CUDA)
+    out = torch.full((rows, *shape), torch.nan, device=CUDA)
+    out = out.contiguous(memory_format=torch.channels_last) if len(shape) == 3 else out
+    assert noise._kernel() is not None
+    tables.write_noisy(out, images, plan)
+    steps = grid_steps(plan[3:].T, plan[1], size, tables.thresholds)
+    assert torch.equal(out, tables.values[steps + images[plan[0]]].view(rows, *shape))
+
+
+def test_by_default_votes_are_fast_and_one_pass_serves_all_calls(network, images):
+    smoothed = SmoothedClassifier(network, 0.25, 10)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*more slowly")
+        (one,) = smoothed.certify(images[:1], n=500)
+        assert (one.dtype, one.compiled) == ("bfloat16", True)
+        before = counters["stats"]["unique_graphs"]
+        several = smoothed.certify(images[:7], n=500, radii=(0.0, 0.25))
+        smoothed.predict(images, n=100)
+        SmoothedClassifier(network, 0.5, 10).certify(images[:3], n=500)
+        smoothed.certify(images[:2].float() / 255 * 0.99, n=500)  # float noise
+        count_votes(network, images, Smoothing.for_images(images, 0.1, 10), indices=range(40), draws=9, purpose="shift")
+    assert counters["stats"]["unique_graphs"] == before
+    assert len(several) == 7
+    assert SmoothedClassifier(network, 0.25, 10, dtype="float32").certify(images[:1], n=500)[0].compiled is False
+
+
+def test_new_weights_are_certified_without_compiling(images):
+    with torch.random.fork_rng():
+        layers = nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()
+        network = nn.Sequential(*layers, nn.Linear(16, 10)).to(CUDA).eval()
+    smoothed = SmoothedClassifier(network, 0.25, 10)
+    smoothed.certify(images[:1], n=500)
+    before = counters["stats"]["unique_graphs"]
+    with torch.no_grad():
+        network[-1].bias[3] += 100
+    assert smoothed.certify(images[:1], n=500)[0].selected == 3
+    assert counters["stats"]["unique_graphs"] == before
+    network[-1] = nn.Sequential(network[-1], nn.Softmin(dim=1))
+    assert smoothed.certify(images[:1], n=500)[0].selected != 3
+
+
+def test_a_network_that_cannot_be_captured_votes_more_slowly(images):
+    class Asking(nn.Module):
+        def forward(self, x):
+            return x.flatten(1)[:, :10] * (2.0 if x.sum().item() > 0 else 1.0)
+
+    with pytest.warns(UserWarning, match="no CUDA graph could be captured, so votes are counted more slowly"):
+        (one,) = SmoothedClassifier(Asking(), 0.25, 10).certify(images[:1], n=300)
+    assert one.n == 300
+
+
 @pytest.mark.parametrize("arithmetic", [ARITHMETICS[0], ARITHMETICS[3]], ids=str)
 def test_the_network_is_batch_independent(network, images, arithmetic):
     check_batch_independence(VoteCounter(network, images, Smoothing(0.25, 10, **arithmetic)))
@@ -102,8 +166,8 @@ def certificates(network, images, procedure):
 
 def test_a_capture_changes_no_certificate(network, images, monkeypatch):
     counter, captured = certificates(network, images, Fixed(100, 5000))
-    assert counter.graph is not None
-    monkeypatch.setattr(VoteCounter, "_capture", lambda self, plan: None)
+    assert counter.passes.graph is not None
+    monkeypatch.setattr(counter.passes, "graph", None)
     assert certificates(network, images, Fixed(100, 5000))[1] == captured
 
 

@@ -18,7 +18,8 @@ from rhobust.certificates import (
     noise_kind,
     sample_losses,
 )
-from rhobust.certificates.sampling import BY_ROWS, ROWS
+from rhobust.certificates.passes import ROWS
+from rhobust.certificates.sampling import BY_ROWS
 from rhobust.data import to_unit
 from rhobust.noise import grid_block, normal_block, stream_key
 from rhobust.proofs.procedures import CHUNK

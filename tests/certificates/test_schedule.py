@@ -5,7 +5,17 @@ import pytest
 import torch
 
 from rhobust.bounds import RadiusTest, looks
-from rhobust.certificates import Fixed, Sequential, Smoothing, TwoStage, certify_inputs, count_votes, sampling, schedule
+from rhobust.certificates import (
+    Fixed,
+    Sequential,
+    Smoothing,
+    TwoStage,
+    certify_inputs,
+    count_votes,
+    passes,
+    sampling,
+    schedule,
+)
 
 SMOOTHING = Smoothing(0.25, 2)
 RADII = (0.0, 0.2, 0.4)
@@ -63,7 +73,7 @@ def test_batches_order_and_running_ahead_change_no_count(half_space, grey_images
     ]
     # Other batch sizes, and up to three batches running before the first one's votes are seen.
     for rows, ahead in ((64, 0), (640, 3)):
-        monkeypatch.setitem(sampling.ROWS, "cpu", rows)
+        monkeypatch.setitem(passes.ROWS, "cpu", rows)
         monkeypatch.setitem(schedule.AHEAD, "cpu", ahead)
         assert certify(half_space, images, procedure) == whole
 
@@ -92,7 +102,7 @@ def test_noise_by_rows_gives_valid_certificates_too(half_space, grey_images, mon
     assert [certificate.count for certificate in rows] != [certificate.count for certificate in ours]
     close = [one.radius == two.radius for one, two in zip(rows, ours, strict=True)]
     assert sum(close) >= 16
-    monkeypatch.setitem(sampling.ROWS, "cpu", 200)
+    monkeypatch.setitem(passes.ROWS, "cpu", 200)
     monkeypatch.setitem(schedule.AHEAD, "cpu", 2)
     assert certify(half_space, grey_images.images[10:30], PROCEDURES[1]) == rows
 

@@ -25,7 +25,7 @@ from rhobust.models import load_model
             train(data="minst"),
             "data must be one of mnist, cifar10, cifar100, svhn, tiny-imagenet, tiny-imagenet-50, digits",
         ),
-        (train(model="resnet"), "model must be one of cnn, cnn-small, resnet18, vgg16"),
+        (train(model="resnet"), "model must be one of cnn, cnn-small, resnet18, vgg16, wrn-28-10"),
         (train(device="tpu"), "device must be auto, cpu"),
         (train(data="mnist", root="/nowhere"), "rhobust data get mnist"),
         (["attack", "/nowhere/run"], "/nowhere/run must be a run folder, but there is no such folder"),

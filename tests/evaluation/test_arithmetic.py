@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from rhobust.certificates.sampling import ROWS
+from rhobust.certificates.passes import ROWS
 from rhobust.cli import run as cli
 from rhobust.data import Pairs
 from rhobust.evaluation import Ascent, Certify, CertifyShift, MeasureShift, WorstCaseCurves, run

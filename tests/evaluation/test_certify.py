@@ -7,6 +7,7 @@ import pytest
 
 from rhobust.attacks import PGD
 from rhobust.bounds import failure_quantile, lecuyer_radius, li_radius
+from rhobust.certificates import passes
 from rhobust.certificates import sampling as votes
 from rhobust.data import to_unit
 from rhobust.evaluation import Attack, Certify, run
@@ -103,7 +104,7 @@ def test_batches_kills_and_processes_change_nothing(target, settings, monkeypatc
 
     # Killed in the middle of a line, and gone on with larger batches.
     whole.path.write_text("".join(lines[:17]) + lines[17][:9])
-    monkeypatch.setitem(votes.ROWS, "cpu", 512)
+    monkeypatch.setitem(passes.ROWS, "cpu", 512)
     assert without_time(certify(target, **settings)) == without_time(whole)
 
     # Workers that answer in any order, of which some die; the driver is interrupted, and another number goes on.

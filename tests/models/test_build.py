@@ -14,6 +14,7 @@ COUNTS = {
     ("resnet18", (3, 32, 32), 10): 11_173_962,
     ("resnet18", (3, 64, 64), 200): 11_271_432,
     ("vgg16", (3, 32, 32), 10): 14_728_266,
+    ("wrn-28-10", (3, 32, 32), 10): 36_479_194,
 }
 
 
@@ -63,9 +64,9 @@ def test_images_too_small_are_refused(name, shape):
 
 
 def test_an_unknown_name_lists_the_choices():
-    with pytest.raises(ValueError, match="model must be one of cnn, cnn-small, resnet18, vgg16"):
+    with pytest.raises(ValueError, match="model must be one of cnn, cnn-small, resnet18, vgg16, wrn-28-10"):
         build("resnet50")
-    assert set(MODELS) == {"cnn", "cnn-small", "resnet18", "vgg16"}
+    assert set(MODELS) == {"cnn", "cnn-small", "resnet18", "vgg16", "wrn-28-10"}
 
 
 def test_the_users_own_factory(tmp_path, monkeypatch):

@@ -4,7 +4,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from rhobust.models import build_model
-from rhobust.models.fused import ConvNorm, EvalCopy, Folded, InputConv, Residual, WholeConv, convolve_relu, product_relu
+from rhobust.models.folding import EvalCopy
+from rhobust.models.fused import ConvNorm, Folded, InputConv, Residual, WholeConv, convolve_relu, product_relu
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -81,12 +82,12 @@ def test_the_fused_convolution_is_the_plain_one_with_its_gradients(kernel, strid
     moving = [tensor.clone().requires_grad_() for tensor in (x, shortcut) if tensor is not None]
 
     def fused(x, shortcut=None):
-        return convolve_relu(x, weight, bias, shortcut, [stride] * 2, [kernel // 2] * 2)
+        return convolve_relu(x, weight, bias, shortcut, [stride] * 2 + [kernel // 2] * 2 + [1, 1, 1])
 
     expected = (plain if shortcut is None else plain + shortcut).relu()
     assert torch.allclose(fused(*moving), expected, atol=1e-12)
     assert torch.autograd.gradcheck(fused, moving)
-    torch.library.opcheck(convolve_relu, (x, weight, bias, shortcut, [stride] * 2, [kernel // 2] * 2))
+    torch.library.opcheck(convolve_relu, (x, weight, bias, shortcut, [stride] * 2 + [kernel // 2] * 2 + [1, 1, 1]))
 
 
 @pytest.mark.filterwarnings("default")  # torch warns about its own parts while it compiles

@@ -3,7 +3,7 @@
 from typing import Any, Literal
 
 from rhobust.attacks import EOT, PGD
-from rhobust.certificates import Smoothing, native_dtype, noise_kind
+from rhobust.certificates import Smoothing, noise_kind
 from rhobust.data import CORRUPTIONS, SEVERITIES
 from rhobust.evaluation import Attack, Certify, CertifyShift, Corruptions, Evaluation, Target
 from rhobust.files import read_json, write_json
@@ -28,11 +28,8 @@ def seconds_per_sample(target: Target) -> float:
         stored = read_json(path)
         if isinstance(stored, dict) and isinstance(stored.get("seconds_per_sample"), float):
             return stored["seconds_per_sample"]
-    smoothing = Smoothing(
-        target.smoothing_sigma(),
-        target.data.num_classes,
-        noise=noise_kind(target.data.images),
-        dtype=native_dtype(target.device),
+    smoothing = Smoothing.on(
+        target.device, target.smoothing_sigma(), target.data.num_classes, noise=noise_kind(target.data.images)
     )
     seconds = target.counter(smoothing).seconds_per_sample()
     write_json(path, {"seconds_per_sample": seconds})

@@ -16,6 +16,7 @@ from rhobust.certificates.measured_shift import ReferenceVotes as ReferenceVotes
 from rhobust.certificates.measured_shift import certify_measured_shift as certify_measured_shift
 from rhobust.certificates.measured_shift import certify_recentred as certify_recentred
 from rhobust.certificates.measured_shift import measure_shift as measure_shift
+from rhobust.certificates.passes import batch_size as batch_size
 from rhobust.certificates.repeats import BatchDependenceError as BatchDependenceError
 from rhobust.certificates.repeats import Repeats as Repeats
 from rhobust.certificates.sampling import VoteCounter as VoteCounter
@@ -34,8 +35,10 @@ from rhobust.certificates.smoothed import certify_stream as certify_stream
 from rhobust.certificates.smoothed import predict_inputs as predict_inputs
 from rhobust.certificates.spec import Dtype as Dtype
 from rhobust.certificates.spec import Smoothing as Smoothing
+from rhobust.certificates.spec import compiled_by_default as compiled_by_default
 from rhobust.certificates.spec import native_dtype as native_dtype
 from rhobust.certificates.spec import noise_kind as noise_kind
+from rhobust.certificates.spec import vote_dtype as vote_dtype
 from rhobust.certificates.surrogate import RobustSurrogate as RobustSurrogate
 from rhobust.certificates.surrogate import certified_surrogate as certified_surrogate
 from rhobust.certificates.surrogate import robust_surrogate as robust_surrogate

@@ -3,46 +3,25 @@
 A noise sample is named by (seed, purpose, index, chunk) and its place in the chunk, so no count depends on batches.
 """
 
-import copy
 import time
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rhobust.certificates.blocks import ForwardPass, PendingVotes, SampleBlock
+from rhobust.certificates.blocks import ForwardPass, JoinedVotes, PendingVotes, SampleBlock, cut_blocks
+from rhobust.certificates.passes import FULL, MEASURED, prepared_pass
 from rhobust.certificates.repeats import EVERY, Repeats
-from rhobust.certificates.spec import Dtype, Smoothing, arithmetic, check_dtype, noise_kind
+from rhobust.certificates.spec import Smoothing, check_dtype, noise_kind
 from rhobust.data import to_unit
-from rhobust.foreign import Foreign
-from rhobust.models.fused import EvalCopy
 from rhobust.models.guarded import guard
-from rhobust.models.inference import frozen
-from rhobust.noise import (
-    LEVELS,
-    grid_block,
-    grid_steps,
-    grid_thresholds,
-    grid_values,
-    key_words,
-    normal_block,
-    stream_key,
-)
+from rhobust.noise import LEVELS, GridTables, grid_block, key_words, normal_block, stream_key
 from rhobust.proofs.procedures import CHUNK
 
-T = TypeVar("T")
-ROWS = {"cpu": 256, "cuda": 8192}
-"""Rows of a forward pass: one fixed shape, so that an example's votes do not depend on what it is batched with."""
-PIXELS = 3 * 32 * 32
-"""Input dimension up to which a GPU takes all rows; larger images get fewer rows, to save its memory."""
 BY_ROWS = {"cpu": False, "cuda": True}
 """Whether grid noise is generated for all rows of a batch at once (counter-based), or stream by stream."""
-WARM_UP = 3
-"""Passes before a CUDA graph capture: compilation and allocation happen in them."""
 SHARE = 128
 """One row in so many is kept free for inputs of earlier passes."""
 
@@ -52,8 +31,9 @@ class VoteCounter:
 
     Every forward pass has one fixed shape, in evaluation mode and in the arithmetic of the smoothing. The samples of an
     example come from the streams (seed, purpose, index, chunk), so the votes of a block do not depend on the rest of
-    its batch. Noise, network and counts stay on the device; the votes are copied to the host asynchronously. Every pass
-    must return one row of logits per input.
+    its batch. Noise and network stay on the device; the predictions are copied to the host asynchronously. Every pass
+    must return one row of logits per input. A compiled pass is made once per network and shape of image, whatever the
+    number of images and the noise.
 
     Args:
         model: The base network, from inputs in [0, 1] to logits.
@@ -61,9 +41,18 @@ class VoteCounter:
         smoothing: The noise and the arithmetic.
         repeats: Inputs to evaluate again in later passes, so that a network that is no function of one input is found;
             their rows get no vote. Default: none, for a network that may draw its own noise.
+        rows: Inputs per pass; default: 256 on a CPU, on a GPU as many as fill it and fit into its memory.
     """
 
-    def __init__(self, model: nn.Module, images: Tensor, smoothing: Smoothing, repeats: Repeats | None = None) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        images: Tensor,
+        smoothing: Smoothing,
+        repeats: Repeats | None = None,
+        *,
+        rows: int | None = None,
+    ) -> None:
         check_dtype(smoothing.dtype, images.device)
         if smoothing.noise == "grid" and noise_kind(images) != "grid":
             raise ValueError(
@@ -71,28 +60,26 @@ class VoteCounter:
             )
         self.model, self.smoothing, self.device = guard(model), smoothing, images.device
         self.shape = tuple(images.shape[1:])
-        self.rows = batch_rows(self.device, self.shape)
+        example = images[:MEASURED] if images.is_floating_point() else to_unit(images[:MEASURED])
+        self.passes = prepared_pass(self.model, self.shape, smoothing, self.device, example=example.float(), rows=rows)
         self.repeats = repeats
-        self._fixed = smoothing.compiled or self.device.type == "cuda"
-        self.repeated_rows = max(1, self.rows // SHARE if self._fixed else self.rows * EVERY // SHARE)
+        share = SHARE if self.passes.fixed else SHARE // EVERY
+        self.repeated_rows = max(1, self.rows // share)
         """Rows of a pass that evaluate inputs of an earlier one again."""
         self._again = torch.zeros(self.repeated_rows if repeats else 0, *self.shape, device=self.device)
         self.images = images
-        self.graph: torch.cuda.CUDAGraph | None = None
         self._cached_noise: tuple[int, Tensor] = (-1, images[:0])
         self._noise_by_rows = BY_ROWS[self.device.type] and smoothing.noise == "grid"
         if smoothing.noise == "grid":
             self.base = (images * LEVELS).round().to(torch.int16) if images.is_floating_point() else images
         if self._noise_by_rows:
-            self.base = self.base.flatten(1)
-            self.thresholds = grid_thresholds(smoothing.sigma, self.device)
-            self.values = grid_values(smoothing.sigma, self.device)
-        self._step: Callable[..., ForwardPass] = self._draw_and_vote if self._noise_by_rows else self._vote
-        if smoothing.compiled:
-            with Foreign("the network must be compiled from a copy, but copying it raised"):
-                self.model = _fast_copy(model, smoothing.dtype)
-            # Fixed shapes and no fallback: what was compiled is what is certified.
-            self._step = torch.compile(self._step, dynamic=False)
+            self.base = self.base.flatten(1).contiguous()
+            self.tables = GridTables(smoothing.sigma, self.device)
+
+    @property
+    def rows(self) -> int:
+        """Inputs per pass; out of memory halves them."""
+        return self.passes.rows
 
     @property
     def room(self) -> int:
@@ -100,22 +87,41 @@ class VoteCounter:
 
         Compiled, and on a GPU, these are the same in every pass; otherwise they are free while none is due.
         """
-        repeats = self.repeats
-        return self.rows if repeats is None or not (self._fixed or repeats.due) else self.rows - self.repeated_rows
+        repeats, fixed = self.repeats, self.passes.fixed
+        return self.rows if repeats is None or not (fixed or repeats.due) else self.rows - self.repeated_rows
 
-    def count(self, blocks: Sequence[SampleBlock]) -> PendingVotes:
+    def count(self, blocks: Sequence[SampleBlock]) -> PendingVotes | JoinedVotes:
         """Generate the noise, evaluate the network and count; together the blocks may have at most `room` samples."""
-        done, seen, compare = self._forward(blocks)
-        return self._fetch(done.votes[: len(blocks)], seen, compare)
+        try:
+            done, seen, compare = self._forward(blocks)
+        except FULL as error:
+            self.passes.halve(error)
+            parts = cut_blocks(blocks, self.rows - self.repeated_rows)
+            return JoinedVotes([(owners, self.count(part)) for owners, part in parts], len(blocks))
+        owner = np.repeat(np.arange(len(blocks)), [len(block) for block in blocks])
+        size = len(blocks), self.smoothing.num_classes
+        if self.device.type == "cpu":
+            return PendingVotes(done.predicted.clone(), owner, size, seen, compare, None)
+        given = done.predicted, seen
+        predicted, watched = (torch.empty(one.shape, dtype=one.dtype, pin_memory=True) for one in given)
+        predicted.copy_(done.predicted, non_blocking=True)
+        watched.copy_(seen, non_blocking=True)
+        ready = torch.cuda.Event()
+        ready.record()
+        return PendingVotes(predicted, owner, size, watched, compare, ready)
 
     def logits(self, blocks: Sequence[SampleBlock]) -> Tensor:
         """The network's logits for the samples of the blocks, row by row."""
-        done, seen, compare = self._forward(blocks)
+        try:
+            done, seen, compare = self._forward(blocks)
+        except FULL as error:
+            self.passes.halve(error)
+            return torch.cat([self.logits(part) for _, part in cut_blocks(blocks, self.rows - self.repeated_rows)])
         compare(seen.cpu())
-        return done.logits[: sum(map(len, blocks))]
+        return done.logits[: sum(map(len, blocks))].clone()
 
     def warm_up(self) -> None:
-        """Compile and capture before anything is timed."""
+        """Run one pass before anything is timed."""
         self.count([SampleBlock(0, 0, "warm-up", 0, 0, 1, 1)]).result()
 
     def seconds_per_sample(self) -> float:
@@ -129,8 +135,7 @@ class VoteCounter:
 
     def plain_logits(self, batch: Tensor) -> Tensor:
         """The network's logits for a batch of any size, in the arithmetic of the smoothing but not compiled."""
-        with torch.no_grad(), frozen(self.model), arithmetic(self.smoothing.dtype, self.device):
-            return self._checked(self._evaluate(self.model, batch), len(batch))
+        return self.passes.plain_logits(self.model, batch)
 
     def certified_logits(self, blocks: Sequence[SampleBlock], order: np.ndarray, last: Tensor) -> Tensor:
         """The logits of a whole pass, computed as in counting: compiled, and captured, where the smoothing says so.
@@ -141,19 +146,23 @@ class VoteCounter:
             last: Inputs in the place of those last rows that do not vote.
         """
         with self._running():
-            inputs = self._inputs(blocks)
-            places = torch.from_numpy(order).to(self.device)
-            arranged = (inputs[0][:, places],) if self._noise_by_rows else (inputs[0][places], inputs[1])
-            return self._launch(*arranged, last).logits.clone()
+            self._fill(blocks)
+            inputs = self.passes.inputs
+            inputs.copy_(inputs[torch.from_numpy(order).to(self.device)])
+            inputs[self.rows - len(last) :] = last
+            return self.passes.run(self.model).logits.clone()
+
+    def noisy_batch(self, blocks: Sequence[SampleBlock]) -> Tensor:
+        """The noisy images of the blocks, row by row, then padding."""
+        with self._running():
+            self._fill(blocks)
+            return self.passes.inputs.clone()
 
     @contextmanager
     def _running(self) -> Iterator[None]:
         with torch.no_grad(), ExitStack() as stack:
             if self.device.type == "cuda":
                 stack.enter_context(torch.cuda.device(self.device))
-            if self.graph is None:
-                stack.enter_context(frozen(self.model))
-                stack.enter_context(arithmetic(self.smoothing.dtype, self.device))
             yield
 
     def _forward(self, blocks: Sequence[SampleBlock]) -> tuple[ForwardPass, Tensor, Callable[[Tensor], None]]:
@@ -162,17 +171,20 @@ class VoteCounter:
         if used > most:
             raise ValueError(f"blocks must hold at most {most} samples in the next pass, got {used}")
         with self._running():
-            inputs = self._inputs(blocks)
+            self._fill(blocks)
+            inputs = self.passes.inputs
             due = repeats is not None and repeats.next_pass()
             if repeats is None or not due:
-                done = self._launch(*inputs, self._again[: self.rows - most])
+                inputs[most:] = self._again[: self.rows - most]
+                done = self.passes.run(self.model)
                 return done, done.logits[:0], _ignore
             chosen = repeats.choose()
             self._again = self._again if chosen is None else chosen.inputs
             places = self._to_device(repeats.places(used, self.repeated_rows))
             # A copy, taken before the pass: the network may work in place.
-            again = self._noisy_rows(inputs[0][:, places]) if self._noise_by_rows else inputs[0][places]
-            done = self._launch(*inputs, self._again)
+            again = inputs[places]
+            inputs[most:] = self._again
+            done = self.passes.run(self.model)
             watched = repeats.watch(again, chosen)
             seen = done.logits[torch.cat([places, torch.arange(most, self.rows, device=self.device)])]
 
@@ -183,16 +195,17 @@ class VoteCounter:
 
         return done, seen, compare
 
-    def noisy_batch(self, blocks: Sequence[SampleBlock]) -> Tensor:
-        """The noisy images of the blocks, row by row, then padding."""
+    def _fill(self, blocks: Sequence[SampleBlock]) -> None:
+        """Write the noisy images of the blocks into the inputs of the next pass, row by row, then padding."""
+        inputs = self.passes.inputs
         if self._noise_by_rows:
-            return self._noisy_rows(self._row_plan(blocks))
-        batch = torch.zeros(self.rows, *self.shape, device=self.device)
+            self.tables.write_noisy(inputs, self.base, self._row_plan(blocks))
+            return
         at = 0
         for block in blocks:
-            batch[at : at + len(block)] = self._noisy(block)
+            inputs[at : at + len(block)] = self._noisy(block)
             at += len(block)
-        return _channels_last(batch)
+        inputs[at:] = 0
 
     def _noisy(self, block: SampleBlock) -> Tensor:
         smoothing = self.smoothing
@@ -230,123 +243,10 @@ class VoteCounter:
         plan[1, :used] = np.concatenate([np.arange(block.first, block.stop) for block in blocks])
         return self._to_device(plan)
 
-    def _inputs(self, blocks: Sequence[SampleBlock]) -> tuple[Tensor, ...]:
-        """What the step takes: a plan of the rows, or their noisy images and sample blocks."""
-        if self._noise_by_rows:
-            return (self._row_plan(blocks),)
-        owner = torch.full((self.rows,), len(blocks))
-        sizes = torch.tensor([len(block) for block in blocks])
-        owner[: int(sizes.sum())] = torch.arange(len(blocks)).repeat_interleave(sizes)
-        return self.noisy_batch(blocks), owner.to(self.device)
-
     def _to_device(self, numbers: np.ndarray) -> Tensor:
         found = torch.from_numpy(numbers)
         return found if self.device.type == "cpu" else found.pin_memory().to(self.device, non_blocking=True)
 
-    def _launch(self, *inputs: Tensor) -> ForwardPass:
-        if not (self._noise_by_rows and self.smoothing.compiled and self.device.type == "cuda"):
-            return self._evaluate(self._step, *inputs)
-        if self.graph is None:
-            self._capture(inputs)
-            if self.graph is None:
-                return self._evaluate(self._step, *inputs)
-        for fixed, given in zip(self.static, inputs, strict=True):
-            fixed.copy_(given)
-        self.graph.replay()
-        return self.output
-
-    def _capture(self, inputs: tuple[Tensor, ...]) -> None:
-        """Capture one whole pass in a CUDA graph: one launch, the same kernels and therefore the same votes."""
-        self.static = tuple(given.clone() for given in inputs)
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(WARM_UP):
-                self._evaluate(self._step, *self.static)
-        torch.cuda.current_stream().wait_stream(side)
-        torch.cuda.synchronize()
-        try:
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
-                self.output = self._step(*self.static)
-            self.graph = graph
-        except RuntimeError as error:
-            reason = " ".join(str(error).split()[:40])
-            warnings.warn(f"no CUDA graph could be captured, so votes are counted more slowly: {reason}", stacklevel=4)
-
-    def _draw_and_vote(self, plan: Tensor, again: Tensor) -> ForwardPass:
-        return self._vote(self._noisy_rows(plan), plan[2], again)
-
-    def _noisy_rows(self, plan: Tensor) -> Tensor:
-        """The noisy images of a row plan."""
-        steps = grid_steps(plan[3:].T, plan[1], self.base.shape[1], self.thresholds)
-        return _channels_last(self.values[steps + self.base[plan[0]]].view(-1, *self.shape))
-
-    def _vote(self, noisy: Tensor, owner: Tensor, again: Tensor) -> ForwardPass:
-        """One pass.
-
-        Args:
-            noisy: The inputs; those in the last rows are replaced by `again`.
-            owner: The sample block of each row.
-            again: Inputs of an earlier pass, without a vote.
-        """
-        width = self.smoothing.num_classes
-        noisy[self.rows - len(again) :] = again
-        logits = self._checked(self.model(noisy), self.rows)
-        predicted = torch.where(logits.isnan().any(1), width, logits.argmax(1))
-        cell = owner * (width + 1) + predicted
-        votes = torch.zeros((self.rows + 1) * (width + 1), dtype=torch.int64, device=self.device)
-        votes = votes.scatter_add(0, cell, torch.ones_like(cell)).view(-1, width + 1)
-        return ForwardPass(votes, logits)
-
-    def _checked(self, logits: Tensor, rows: int) -> Tensor:
-        """The logits, if there is one row per input: a missing row would be answered by another one."""
-        expected = rows, self.smoothing.num_classes
-        if not isinstance(logits, Tensor):
-            raise ValueError(f"logits must be a tensor of shape {expected}, got a {type(logits).__name__}")
-        if logits.shape != expected:
-            raise ValueError(f"logits must have the shape {expected}, one row per input, got {tuple(logits.shape)}")
-        return logits
-
-    def _evaluate(self, function: Callable[..., T], *arguments: Tensor) -> T:
-        if not self.smoothing.compiled:
-            return function(*arguments)
-        with Foreign("the network must run compiled, or not be compiled, but it raised"):
-            return function(*arguments)
-
-    def _fetch(self, votes: Tensor, seen: Tensor, compare: Callable[[Tensor], None]) -> PendingVotes:
-        if self.device.type == "cpu":
-            return PendingVotes(votes, seen, compare, None)
-        host_votes, host_seen = (torch.empty(one.shape, dtype=one.dtype, pin_memory=True) for one in (votes, seen))
-        host_votes.copy_(votes, non_blocking=True)
-        host_seen.copy_(seen, non_blocking=True)
-        ready = torch.cuda.Event()
-        ready.record()
-        return PendingVotes(host_votes, host_seen, compare, ready)
-
 
 def _ignore(logits: Tensor) -> None:
     """Nothing was repeated."""
-
-
-def batch_rows(device: torch.device, shape: Sequence[int]) -> int:
-    """Rows of a forward pass for images of a shape."""
-    if device.type == "cpu":
-        return ROWS["cpu"]
-    size = int(np.prod(shape))
-    return max(CHUNK, ROWS["cuda"] * PIXELS // max(size, PIXELS) // CHUNK * CHUNK)
-
-
-def _channels_last(batch: Tensor) -> Tensor:
-    return batch.contiguous(memory_format=torch.channels_last) if batch.is_cuda and batch.dim() == 4 else batch
-
-
-def _fast_copy(model: nn.Module, dtype: Dtype) -> nn.Module:
-    """A copy for one arithmetic and one shape: batch norm folded, convolutions in the layout that is fast on a GPU."""
-    if dtype in ("bfloat16", "float16"):
-        return EvalCopy(model, getattr(torch, dtype)).network
-    network = copy.deepcopy(model).eval().requires_grad_(False)
-    for parameter in network.parameters():
-        if parameter.dim() == 4:
-            parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
-    return network

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rhobust.certificates.blocks import PendingVotes, SampleBlock, next_block
+from rhobust.certificates.blocks import JoinedVotes, PendingVotes, SampleBlock, next_block
 from rhobust.certificates.repeats import Repeats
 from rhobust.certificates.sampling import VoteCounter
 from rhobust.certificates.spec import Smoothing
@@ -38,7 +38,7 @@ class SamplingSchedule(Protocol):
 def run_schedule(counter: VoteCounter, schedule: SamplingSchedule) -> Iterator[None]:
     """Count votes until the schedule is done; yields after each batch of votes that the schedule has taken."""
     ahead = AHEAD[counter.device.type]
-    running: deque[tuple[list[SampleBlock], PendingVotes]] = deque()
+    running: deque[tuple[list[SampleBlock], PendingVotes | JoinedVotes]] = deque()
     while True:
         blocks = schedule.next_blocks(counter.room)
         if blocks:

@@ -133,7 +133,7 @@ def certify_shift(
         draws: Noise samples per point; more are needed as eps / sigma grows.
         alpha: Probability that the statement is false.
         claim: Classifier, loss, distance and estimator; default: accuracy of the randomised classifier under W2.
-        dtype: Arithmetic of the network; default: the device's own.
+        dtype: Arithmetic of the network; default: bfloat16 on a GPU, float32 on a CPU.
         seed: Random seed.
     """
     eps = sizes("eps", eps)

@@ -33,7 +33,7 @@ class Smoothing:
     dtype: Dtype = "float32"
     """Arithmetic of the network; "tf32" is float32 with a GPU's TF32 convolutions."""
     compiled: bool = False
-    """Whether the network is compiled, which changes how it rounds."""
+    """Whether the network is compiled, where it can be, which changes how it rounds."""
 
     def __post_init__(self) -> None:
         check_declared(self)
@@ -49,11 +49,30 @@ class Smoothing:
         *,
         seed: int = 0,
         dtype: "Dtype | None" = None,
-        compiled: bool = False,
+        compiled: bool | None = None,
     ) -> "Smoothing":
-        """Exact integer noise where the images allow it, and by default the arithmetic of their device."""
-        kind, dtype = noise_kind(images), dtype or native_dtype(images.device)
-        return cls(sigma, num_classes, noise=kind, seed=seed, dtype=dtype, compiled=compiled)
+        """Exact integer noise where the images allow it, and by default the fastest arithmetic of their device."""
+        return cls.on(
+            images.device, sigma, num_classes, noise=noise_kind(images), seed=seed, dtype=dtype, compiled=compiled
+        )
+
+    @classmethod
+    def on(
+        cls,
+        device: torch.device,
+        sigma: float,
+        num_classes: int,
+        *,
+        noise: NoiseKind = "grid",
+        seed: int = 0,
+        dtype: "Dtype | None" = None,
+        compiled: bool | None = None,
+    ) -> "Smoothing":
+        """The smoothing with the defaults of a device: on a GPU bfloat16, compiled; on a CPU float32, not compiled."""
+        dtype = dtype or vote_dtype(device)
+        if compiled is None:
+            compiled = compiled_by_default(dtype, device)
+        return cls(sigma, num_classes, noise=noise, seed=seed, dtype=dtype, compiled=compiled)
 
 
 def noise_kind(images: Tensor) -> NoiseKind:
@@ -69,8 +88,20 @@ def noise_kind(images: Tensor) -> NoiseKind:
     return "grid" if bool(on_grid.all()) else "float"
 
 
+def vote_dtype(device: torch.device) -> Dtype:
+    """Default arithmetic of votes under noise: bfloat16 on a GPU that has it, otherwise that of the device."""
+    if device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False):
+        return "bfloat16"
+    return native_dtype(device)
+
+
+def compiled_by_default(dtype: Dtype, device: torch.device) -> bool:
+    """Whether votes are counted with a compiled network unless the user says otherwise: on a GPU in half precision."""
+    return device.type == "cuda" and dtype in ("bfloat16", "float16")
+
+
 def native_dtype(device: torch.device) -> Dtype:
-    """Default arithmetic of a device: torch lets a GPU's convolutions use TF32."""
+    """Arithmetic of a plain call of the base network: torch lets a GPU's convolutions use TF32."""
     return "tf32" if device.type == "cuda" and torch.backends.cudnn.allow_tf32 else "float32"
 
 

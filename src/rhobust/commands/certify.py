@@ -99,7 +99,7 @@ class CertifyOptions(TargetOptions):
 def certify_images(evaluation: Certify, opened: OpenedImages) -> dict[str, Any]:
     """The certificates of image files, one by one."""
     smoothing = opened.smoothing(
-        seed=evaluation.seed, dtype=evaluation.dtype, compiled=bool(evaluation.compiled), noise=evaluation.noise
+        seed=evaluation.seed, dtype=evaluation.dtype, compiled=evaluation.compiled, noise=evaluation.noise
     )
     procedure, alpha = evaluation.certification(), evaluation.alpha
     counter = VoteCounter(opened.model, opened.images, smoothing, Repeats())

@@ -8,7 +8,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from rhobust.certificates import Dtype, NoiseKind, Smoothing, native_dtype
+from rhobust.certificates import Dtype, NoiseKind, Smoothing
 from rhobust.commands.options import Common
 from rhobust.commands.target import check_named
 from rhobust.data import load, read_image, to_unit
@@ -78,10 +78,12 @@ class OpenedImages:
     files: tuple[Path, ...] = ()
     warnings: tuple[str, ...] = ()
 
-    def smoothing(self, *, seed: int, dtype: Dtype | None, compiled: bool, noise: NoiseKind = "grid") -> Smoothing:
+    def smoothing(
+        self, *, seed: int, dtype: Dtype | None, compiled: bool | None, noise: NoiseKind = "grid"
+    ) -> Smoothing:
         """The smoothed classifier that answers."""
-        dtype = dtype or native_dtype(self.images.device)
-        return Smoothing(self.sigma, len(self.classes), noise=noise, seed=seed, dtype=dtype, compiled=compiled)
+        device, classes = self.images.device, len(self.classes)
+        return Smoothing.on(device, self.sigma, classes, noise=noise, seed=seed, dtype=dtype, compiled=compiled)
 
     def name(self, prediction: int | None) -> str | None:
         """The name of a class; None for none."""

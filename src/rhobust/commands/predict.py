@@ -48,7 +48,7 @@ class Predict:
     """Probability that an answer is not the class most probable under noise."""
     dtype: Dtype | None = None
     """Arithmetic of the network; to use a certificate, take that of its record."""
-    compiled: bool = False
+    compiled: bool | None = None
     """Compile the network; to use a certificate, do as its record says."""
     seed: int = 0
     """Random seed."""

@@ -6,7 +6,7 @@ from typing import ClassVar, Self
 
 import torch
 
-from rhobust.certificates import Dtype, Smoothing, count_votes, native_dtype, noise_kind
+from rhobust.certificates import Dtype, Smoothing, count_votes, noise_kind, vote_dtype
 from rhobust.data import to_unit
 from rhobust.evaluation.attack import check_networks
 from rhobust.evaluation.base import Evaluation
@@ -35,7 +35,7 @@ class Accuracy(Evaluation):
     draws: int = 20
     """Noise samples per example."""
     dtype: Dtype | None = field(default=None, metadata=AUTO)
-    """Arithmetic of the network under noise; default: float32, with TF32 convolutions on a GPU."""
+    """Arithmetic of the network under noise; default: bfloat16 on a GPU, float32 on a CPU."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -43,7 +43,7 @@ class Accuracy(Evaluation):
 
     def resolve(self, target: Target) -> Self:
         check_networks(target, target)
-        return replace(super().resolve(target), dtype=self.dtype or native_dtype(target.device))
+        return replace(super().resolve(target), dtype=self.dtype or vote_dtype(target.device))
 
     def derived(self, target: Target) -> Row:
         return {"dtype": self.dtype, "num_classes": target.data.num_classes}
@@ -56,12 +56,13 @@ class Accuracy(Evaluation):
             predicted = torch.cat([network(to_unit(part)).argmax(1) for part in images.split(ROWS)]).tolist()
         right: list[int] | None = None
         if target.sigma is not None:
-            smoothing = Smoothing(
+            smoothing = Smoothing.on(
+                target.device,
                 target.sigma,
                 target.data.num_classes,
                 noise=noise_kind(images),
                 seed=self.seed,
-                dtype=self.dtype or native_dtype(target.device),
+                dtype=self.dtype,
             )
             check_target(target, smoothing)
             votes = count_votes(target.model, images, smoothing, indices=examples, draws=self.draws, purpose="accuracy")

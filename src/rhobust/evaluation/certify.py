@@ -17,7 +17,6 @@ from rhobust.certificates import (
     certify_stream,
     check_batch_independence,
     choose_procedure,
-    native_dtype,
 )
 from rhobust.evaluation.attack import check_increasing
 from rhobust.evaluation.base import Evaluation
@@ -63,9 +62,9 @@ class Certify(Evaluation):
     noise: NoiseKind = "grid"
     """grid: exact integer noise, for 8-bit images; float: float32 noise."""
     dtype: Dtype | None = field(default=None, metadata=AUTO)
-    """Arithmetic of the network, part of what is certified; default: float32, with TF32 convolutions on a GPU."""
+    """Arithmetic of the network, part of what is certified; default: bfloat16 on a GPU, float32 on a CPU."""
     compiled: bool | None = field(default=None, metadata=AUTO)
-    """Compile the network, part of what is certified too; default: do not."""
+    """Compile the network where it can be, part of what is certified too; default: on a GPU in half precision."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -91,8 +90,8 @@ class Certify(Evaluation):
             n0=chosen.n0,
             n=chosen.n,
             tolerance=getattr(chosen, "tolerance", None),
-            dtype=self.dtype or native_dtype(target.device),
-            compiled=bool(self.compiled),
+            dtype=self.smoothing(target).dtype,
+            compiled=self.smoothing(target).compiled,
         )
         # Refuses an alpha that the sampler's correction exceeds.
         certification_plan(
@@ -102,13 +101,14 @@ class Certify(Evaluation):
 
     def smoothing(self, target: Target) -> Smoothing:
         """The smoothed classifier that is certified."""
-        return Smoothing(
+        return Smoothing.on(
+            target.device,
             target.smoothing_sigma(),
             target.data.num_classes,
             noise=self.noise,
             seed=self.seed,
-            dtype=self.dtype or native_dtype(target.device),
-            compiled=bool(self.compiled),
+            dtype=self.dtype,
+            compiled=self.compiled,
         )
 
     def derived(self, target: Target) -> Row:

@@ -9,9 +9,9 @@ from rhobust.certificates import (
     Dtype,
     ReferenceVotes,
     Smoothing,
-    native_dtype,
     noise_kind,
     sample_votes,
+    vote_dtype,
 )
 from rhobust.certificates.shift import PURPOSE
 from rhobust.data import CORRUPTIONS, SEVERITIES, check_corruptions, corrupt, corruption_block, pair_distances, to_unit
@@ -54,7 +54,7 @@ class Corruptions(Evaluation):
     alpha: float = 1e-3
     """Probability that one of the statements is false."""
     dtype: Dtype | None = field(default=None, metadata=AUTO)
-    """Arithmetic of the network, part of what is certified; default: float32, with TF32 convolutions on a GPU."""
+    """Arithmetic of the network, part of what is certified; default: bfloat16 on a GPU, float32 on a CPU."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -77,7 +77,7 @@ class Corruptions(Evaluation):
         return target.sigma is not None
 
     def resolve(self, target: Target) -> Self:
-        return replace(super().resolve(target), dtype=self.dtype or native_dtype(target.device))
+        return replace(super().resolve(target), dtype=self.dtype or vote_dtype(target.device))
 
     def derived(self, target: Target) -> Row:
         return {
@@ -99,7 +99,7 @@ class Corruptions(Evaluation):
         data = target.data.select(examples)
         labels, predictor = data.labels.tolist(), Predictor(target, "base", 1)
         if target.sigma is not None:
-            check_target(target, Smoothing(target.sigma, data.num_classes, dtype=self.dtype or "float32"))
+            check_target(target, Smoothing.on(target.device, target.sigma, data.num_classes, dtype=self.dtype))
         found: dict[int, list[Row]] = {index: [] for index in examples}
         known: ReferenceVotes | None = None
         for name, severity in [CLEAN, *self.cells]:

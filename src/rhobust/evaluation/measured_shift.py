@@ -14,9 +14,9 @@ from rhobust.certificates import (
     Repeats,
     ShiftClaim,
     Smoothing,
-    native_dtype,
     noise_kind,
     sample_votes,
+    vote_dtype,
 )
 from rhobust.certificates.shift import PURPOSE
 from rhobust.data import Dataset, Pairs, pair_distances
@@ -62,7 +62,7 @@ class MeasureShift(Evaluation):
     alpha: float = 1e-3
     """Probability that the statement is false."""
     dtype: Dtype | None = field(default=None, metadata=AUTO)
-    """Arithmetic of the network, part of what is certified; default: float32, with TF32 convolutions on a GPU."""
+    """Arithmetic of the network, part of what is certified; default: bfloat16 on a GPU, float32 on a CPU."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -83,7 +83,7 @@ class MeasureShift(Evaluation):
                 f"images of {pairs.name} must have the shape of {target.data.name}, {target.data.shape} "
                 f"(channels, height, width), got {shape}"
             )
-        return replace(super().resolve(target), dtype=self.dtype or native_dtype(target.device))
+        return replace(super().resolve(target), dtype=self.dtype or vote_dtype(target.device))
 
     def points(self, target: Target) -> tuple[Dataset, Dataset | None]:
         """The test points, and the same images after the change where they have labels."""
@@ -118,7 +118,7 @@ class MeasureShift(Evaluation):
     def rows(self, target: Target, examples: Sequence[int], progress: ProgressCallback) -> Iterator[Row]:
         pairs, examples = _pairs(target), list(examples)
         points, after = self.points(target)
-        smoothing = Smoothing(target.smoothing_sigma(), target.data.num_classes, dtype=self.dtype or "float32")
+        smoothing = Smoothing.on(target.device, target.smoothing_sigma(), target.data.num_classes, dtype=self.dtype)
         repeats = check_target(target, smoothing)
         rows: dict[int, Row] = {index: {"index": index, "draws": self.draws} for index in examples}
         paired = [index for index in examples if index < len(pairs)]

@@ -17,8 +17,8 @@ from rhobust.certificates import (
     Smoothing,
     VoteCounter,
     check_batch_independence,
-    native_dtype,
     noise_kind,
+    vote_dtype,
 )
 from rhobust.certificates.independence import PROBES
 from rhobust.evaluation.attack import check_increasing
@@ -68,7 +68,7 @@ class CertifyShift(Evaluation):
     baselines: bool = False
     """Certify with published bounds from the same samples too: W1 and W-infinity, Kumar et al., Cohen et al."""
     dtype: Dtype | None = field(default=None, metadata=AUTO)
-    """Arithmetic of the network, part of what is certified; default: float32, with TF32 convolutions on a GPU."""
+    """Arithmetic of the network, part of what is certified; default: bfloat16 on a GPU, float32 on a CPU."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -100,7 +100,7 @@ class CertifyShift(Evaluation):
         evaluation = replace(
             super().resolve(target),
             claim=self.claim.resolve(target.data.num_classes),
-            dtype=self.dtype or native_dtype(target.device),
+            dtype=self.dtype or vote_dtype(target.device),
         )
         evaluation.procedure(target)
         self.group_names(target)
@@ -163,12 +163,13 @@ class CertifyShift(Evaluation):
 def shift_procedure(evaluation: "CertifyShift | WorstCaseCurves", claim: ShiftClaim, target: Target) -> ShiftProcedure:
     """How a target's test data is sampled for a shift certificate."""
     data = target.data
-    smoothing = Smoothing(
+    smoothing = Smoothing.on(
+        target.device,
         target.smoothing_sigma(),
         data.num_classes,
         noise=noise_kind(data.images),
         seed=evaluation.seed,
-        dtype=evaluation.dtype or native_dtype(target.device),
+        dtype=evaluation.dtype,
     )
     return ShiftProcedure(
         claim,

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from rhobust.attacks import AnyAttack, AttackMethod, GradientAttack, PaperPGD
 from rhobust.attacks.base import MIN_BATCH, Norm, distances, pad_batch
-from rhobust.certificates import Dtype, Smoothing, count_votes, native_dtype
+from rhobust.certificates import Dtype, Smoothing, compiled_by_default, count_votes, native_dtype
 from rhobust.data import to_unit
 from rhobust.evaluation.target import Target
 from rhobust.models.inference import WithEvalCopy, frozen
@@ -57,10 +57,18 @@ class Predictor:
             found = self._base(x)
             return [{"prediction": one, "broken": one != label} for one, label in zip(found, labels, strict=True)]
         # Perturbed points are between the points of the 8-bit grid, so their noise is float.
+        target = self.target
+        compiled = self.fast and compiled_by_default(self.dtype, target.device)
         smoothing = Smoothing(
-            self.target.smoothing_sigma(), self.target.data.num_classes, noise="float", seed=seed, dtype=self.dtype
+            target.smoothing_sigma(),
+            target.data.num_classes,
+            noise="float",
+            seed=seed,
+            dtype=self.dtype,
+            compiled=compiled,
         )
-        network = self.target.fast_copy() if self.fast else self.target.model
+        # A compiled pass has a copy of its own, which certificates share.
+        network = target.fast_copy() if self.fast and not compiled else target.model
         counts = count_votes(network, x, smoothing, indices=names, draws=self.votes, purpose=purpose).cpu()
         rows = []
         for count, label in zip(counts, labels, strict=True):
@@ -145,7 +153,7 @@ class Sweep:
     ) -> None:
         self.source, self.predictors, self.block, self.seed, self.stage = source, predictors, block, seed, stage
         self.nested = nested
-        self.fast: nn.Module | None = WithEvalCopy(source.model, source.fast_copy) if fast else None
+        self.fast: nn.Module | None = WithEvalCopy(source.model, self._copy) if fast else None
         self.attack: AttackMethod = attack.gradient_attack() if isinstance(attack, PaperPGD) else attack
         self.norm = norm_of(attack)
         self.x = to_unit(source.data.images[block]).to(source.device)
@@ -195,15 +203,28 @@ class Sweep:
                 self.rows[number][position].append(row)
         return left
 
-    def _chunks(self, positions: list[int]) -> Iterator[list[int]]:
+    @property
+    def size(self) -> int:
+        """Examples per gradient."""
         kind = self.source.device.type
         rows = min(ROWS[kind], ELEMENTS[kind] // self.x[0].numel())
-        size = max(1, rows // getattr(self.attack, "draws", 1))
-        for first in range(0, len(positions), size):
-            yield positions[first : first + size]
+        return max(1, rows // getattr(self.attack, "draws", 1))
+
+    @property
+    def compiled(self) -> bool:
+        """Whether gradients are compiled, for one batch size: on a GPU, if there is at least one full batch."""
+        attack = isinstance(self.attack, GradientAttack)
+        return self.fast is not None and attack and self.source.device.type == "cuda" and len(self.block) >= self.size
+
+    def _copy(self) -> nn.Module:
+        return self.source.compiled_copy() if self.compiled else self.source.fast_copy()
+
+    def _chunks(self, positions: list[int]) -> Iterator[list[int]]:
+        for first in range(0, len(positions), self.size):
+            yield positions[first : first + self.size]
 
     def _perturb(self, radius: float, chunk: list[int], attempt: int, name: str) -> Tensor:
-        least = -(-MIN_BATCH // getattr(self.attack, "draws", 1))
+        least = self.size if self.compiled else -(-MIN_BATCH // getattr(self.attack, "draws", 1))
         filled = chunk + chunk[:1] * (least - len(chunk))
         rng = ExampleNoise(self.seed, f"{self.stage}attack:{name}", [self.block[position] for position in filled])
         x, y = self.x[filled], self.y[filled]

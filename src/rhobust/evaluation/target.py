@@ -7,12 +7,14 @@ import weakref
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import torch
 from torch import nn
 
+from rhobust.attacks.gradient import label_losses
 from rhobust.certificates import Repeats, Smoothing, VoteCounter, native_dtype
 from rhobust.data import Dataset, ImageSet, Pairs, load, to_unit
 from rhobust.data.classes import fit_classes, match_classes
@@ -23,9 +25,9 @@ from rhobust.evaluation.own import IN_MEMORY, OwnNetwork
 from rhobust.files import write_json
 from rhobust.foreign import Foreign
 from rhobust.lock import owned
-from rhobust.models.fused import FastCopy
+from rhobust.models.folding import CompiledFastCopy, FastCopy
 from rhobust.models.guarded import device_of, for_evaluation, move_to
-from rhobust.models.inference import check_module, output_width
+from rhobust.models.inference import CompiledCopy, check_module, output_width
 from rhobust.models.sources import take_logits
 from rhobust.progress import ProgressCallback
 from rhobust.records import Row
@@ -38,6 +40,8 @@ T = TypeVar("T")
 
 PATIENCE = 60.0
 """Seconds to wait for another process that compares its network with the folder's."""
+EXAMPLES = 4
+"""Images on which a copy of the network is compared with it."""
 WHERE_IT_IS = torch.device("meta")
 """Stands for the device that holds a network's weights."""
 
@@ -380,9 +384,18 @@ class Target:
 
         def make() -> FastCopy:
             with Foreign("the network must have a copy in bfloat16, or fast be False, but making it raised"):
-                return FastCopy(self.model)
+                return FastCopy(self.model, to_unit(self.data.images[:EXAMPLES]).to(self.device))
 
         return self.once("fast copy", make)
+
+    def compiled_copy(self) -> nn.Module:
+        """The same copy, compiled for one batch size, made once; not compiled, with one warning, where it cannot be."""
+
+        def make() -> nn.Module:
+            compiled = CompiledFastCopy(self.fast_copy())
+            return CompiledCopy(compiled, partial(label_losses, compiled), lambda step: step)
+
+        return self.once("compiled copy", make)
 
     def check_unchanged(self) -> None:
         """Refuse a network of the user's own that answers otherwise than before, or than that of the folder's records.

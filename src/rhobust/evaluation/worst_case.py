@@ -18,9 +18,9 @@ from rhobust.certificates import (
     ShiftProcedure,
     ZeroOne,
     loss_smoothness,
-    native_dtype,
     robust_surrogate,
     sample_losses,
+    vote_dtype,
     wrm_surrogate,
 )
 from rhobust.data import to_unit
@@ -92,7 +92,7 @@ class WorstCaseCurves(Evaluation):
     wrm: bool = False
     """Compute WRM's certificate of the base network too; it needs a smooth activation (--activation elu)."""
     dtype: Dtype | None = field(default=None, metadata=AUTO)
-    """Arithmetic of the network under noise, part of what is bracketed; default: float32, with TF32 on a GPU."""
+    """Arithmetic of the network under noise, part of what is bracketed; default: bfloat16 on a GPU."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -110,9 +110,7 @@ class WorstCaseCurves(Evaluation):
 
     def resolve(self, target: Target) -> Self:
         claim = ShiftClaim(loss=self.loss, bound=self.bound).resolve(target.data.num_classes)
-        evaluation = replace(
-            super().resolve(target), bound=claim.bound, dtype=self.dtype or native_dtype(target.device)
-        )
+        evaluation = replace(super().resolve(target), bound=claim.bound, dtype=self.dtype or vote_dtype(target.device))
         evaluation.procedure(target)
         return evaluation
 

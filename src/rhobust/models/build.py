@@ -8,14 +8,14 @@ import torch
 from torch import nn
 
 from rhobust.models.guarded import state_of
-from rhobust.models.networks import Normalised, cnn, cnn_small, resnet18, vgg16
+from rhobust.models.networks import Normalised, cnn, cnn_small, resnet18, vgg16, wide_resnet
 from rhobust.models.sources import FORMS, SOURCES, Normalisation, TakeLogits, build_network
 from rhobust.models.weights import fill_weights, match_names, read_weights
 from rhobust.noise import stream_key
 
 Activation = Literal["relu", "elu"]
 
-MODELS = {"cnn": cnn, "cnn-small": cnn_small, "resnet18": resnet18, "vgg16": vgg16}
+MODELS = {"cnn": cnn, "cnn-small": cnn_small, "resnet18": resnet18, "vgg16": vgg16, "wrn-28-10": wide_resnet}
 
 
 def check_model_name(name: str) -> None:

@@ -1,7 +1,6 @@
-"""Faster equivalents of standard layers, and evaluation copies of networks with batch norm folded."""
+"""Faster equivalents of standard layers: fused convolutions, with batch norm folded where it is fixed."""
 
-import copy
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -80,14 +79,31 @@ class ConvNorm(nn.Module):
 
     def folded(self) -> tuple[Tensor, Tensor]:
         """Weights and bias of the equivalent convolution in evaluation mode."""
-        mean, variance = self.norm.running_mean, self.norm.running_var
-        assert mean is not None
-        assert variance is not None
-        scale = self.norm.weight * torch.rsqrt(variance + self.norm.eps)
-        shift = self.norm.bias - mean * scale
-        if self.conv.bias is not None:
-            shift = shift + self.conv.bias * scale
-        return self.conv.weight * scale[:, None, None, None], shift
+        return fold(self.conv, self.norm)
+
+
+def fold(conv: nn.Conv2d, norm: nn.BatchNorm2d) -> tuple[Tensor, Tensor]:
+    """Weights and bias of a convolution that is followed by batch norm in evaluation mode."""
+    mean, variance = norm.running_mean, norm.running_var
+    assert mean is not None
+    assert variance is not None
+    scale = torch.rsqrt(variance + norm.eps)
+    scale = scale if norm.weight is None else norm.weight * scale
+    shift = -mean * scale if norm.bias is None else norm.bias - mean * scale
+    if conv.bias is not None:
+        shift = shift + conv.bias * scale
+    return conv.weight * scale[:, None, None, None], shift
+
+
+class Foldable(Protocol):
+    """A convolution, its batch norm and what follows."""
+
+    conv: nn.Conv2d
+    activation: nn.Module | None
+
+    def folded(self) -> tuple[Tensor, Tensor]:
+        """Weights and bias of the equivalent convolution in evaluation mode."""
+        ...
 
 
 class Residual(nn.Module):
@@ -102,13 +118,13 @@ class Residual(nn.Module):
 
 
 class Folded(nn.Module):
-    """A ConvNorm in evaluation mode with folded weights, refreshed from the original."""
+    """A convolution with batch norm in evaluation mode, with folded weights, refreshed from the original."""
 
     weight: Tensor
     bias: Tensor | None
 
-    def __init__(self, source: ConvNorm, dtype: torch.dtype, *, shortcut: ConvNorm | None = None) -> None:
-        """Fold a ConvNorm.
+    def __init__(self, source: Foldable, dtype: torch.dtype, *, shortcut: Foldable | None = None) -> None:
+        """Fold a convolution and its batch norm.
 
         Args:
             source: The original.
@@ -118,6 +134,7 @@ class Folded(nn.Module):
         super().__init__()
         self.sources = (source,) if shortcut is None else (source, shortcut)
         self.stride, self.padding = source.conv.stride, source.conv.padding
+        self.dilation, self.groups = source.conv.dilation, source.conv.groups
         self.activation = source.activation
         like = source.conv.weight.detach()
         self.register_buffer("weight", torch.empty_like(like, dtype=dtype, memory_format=torch.channels_last))
@@ -137,10 +154,15 @@ class Folded(nn.Module):
             return _finish(_convolve(x, self.weight, self.bias, self), shortcut, self.activation)
         assert self.bias is not None
         x = x.to(self.weight.dtype)
-        if shortcut is None and self.stride == (1, 1) and self.weight[0].numel() <= _PATCH:
+        plain = self.stride == self.dilation == (1, 1) and self.groups == 1
+        if shortcut is None and plain and self.weight[0].numel() <= _PATCH:
             return self._over_patches(x)
-        x, weight = _widen(x, self.weight)
-        return convolve_relu(x, weight, self.bias, shortcut, list(self.stride), list(self.padding))
+        if self.groups == 1:
+            x, weight = _widen(x, self.weight)
+        else:
+            weight = self.weight
+        shape = [*self.stride, *self.padding, *self.dilation, self.groups]
+        return convolve_relu(x, weight, self.bias, shortcut, shape)
 
     def _over_patches(self, x: Tensor) -> Tensor:
         """The first convolution as a matrix product over patches: a third of the time of one padded to 16 channels."""
@@ -202,59 +224,74 @@ product_relu.register_autograd(_product_relu_gradient, setup_context=_keep_produ
 
 
 @torch.library.custom_op("rhobust::convolve_relu", mutates_args=())
-def convolve_relu(
-    x: Tensor, weight: Tensor, bias: Tensor, shortcut: Tensor | None, stride: list[int], padding: list[int]
-) -> Tensor:
+def convolve_relu(x: Tensor, weight: Tensor, bias: Tensor, shortcut: Tensor | None, shape: list[int]) -> Tensor:
     """relu(convolution + bias + shortcut), channels last; gradients for x and shortcut only.
 
     One kernel on a GPU: the activations are written once instead of twice.
+
+    Args:
+        x: Inputs.
+        weight: Weights.
+        bias: Bias.
+        shortcut: What is added; may be None.
+        shape: Two strides, two paddings, two dilations and the number of groups.
     """
     x = x.contiguous(memory_format=torch.channels_last)
+    stride, padding, dilation, groups = _geometry(shape)
     if not x.is_cuda:
-        y = F.conv2d(x, weight, bias, stride, padding)
+        y = F.conv2d(x, weight, bias, stride, padding, dilation, groups)
         return (y if shortcut is None else y + shortcut).relu().contiguous(memory_format=torch.channels_last)
     if shortcut is None:
-        return torch.cudnn_convolution_relu(x, weight, bias, stride, padding, (1, 1), 1)
-    shortcut = shortcut.contiguous(memory_format=torch.channels_last)
-    return torch.cudnn_convolution_add_relu(x, weight, shortcut, 1.0, bias, stride, padding, (1, 1), 1)
+        return torch.cudnn_convolution_relu(x, weight, bias, stride, padding, dilation, groups)
+    shortcut = shortcut.to(x.dtype).contiguous(memory_format=torch.channels_last)
+    return torch.cudnn_convolution_add_relu(x, weight, shortcut, 1.0, bias, stride, padding, dilation, groups)
+
+
+def _geometry(shape: list[int]) -> tuple[list[int], list[int], list[int], int]:
+    return shape[:2], shape[2:4], shape[4:6], shape[6]
 
 
 @convolve_relu.register_fake
-def _convolve_relu_shape(
-    x: Tensor, weight: Tensor, bias: Tensor, shortcut: Tensor | None, stride: list[int], padding: list[int]
-) -> Tensor:
+def _convolve_relu_shape(x: Tensor, weight: Tensor, bias: Tensor, shortcut: Tensor | None, shape: list[int]) -> Tensor:
+    stride, padding, dilation, _ = _geometry(shape)
     sides = [
-        (side + 2 * margin - kernel) // step + 1
-        for side, margin, kernel, step in zip(x.shape[2:], padding, weight.shape[2:], stride, strict=True)
+        (side + 2 * margin - wide * (kernel - 1) - 1) // step + 1
+        for side, margin, kernel, step, wide in zip(
+            x.shape[2:], padding, weight.shape[2:], stride, dilation, strict=True
+        )
     ]
     return x.new_empty(x.shape[0], weight.shape[0], *sides).contiguous(memory_format=torch.channels_last)
 
 
 def _keep_for_gradient(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    x, weight, _, shortcut, ctx.stride, ctx.padding = inputs
-    ctx.adds = shortcut is not None
+    x, weight, _, shortcut, ctx.shape = inputs
+    ctx.added = None if shortcut is None else shortcut.dtype
     ctx.save_for_backward(x, weight, output)
 
 
 def _convolve_relu_gradient(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
     x, weight, output = ctx.saved_tensors
+    stride, padding, dilation, groups = _geometry(ctx.shape)
     gradient = torch.where(output > 0, gradient, 0)
     (input_gradient, _, _) = torch.ops.aten.convolution_backward(
-        gradient, x, weight, None, ctx.stride, ctx.padding, (1, 1), False, (0, 0), 1, (True, False, False)
+        gradient, x, weight, None, stride, padding, dilation, False, (0, 0), groups, (True, False, False)
     )
-    return input_gradient, None, None, gradient if ctx.adds else None, None, None
+    return input_gradient, None, None, None if ctx.added is None else gradient.to(ctx.added), None
 
 
 convolve_relu.register_autograd(_convolve_relu_gradient, setup_context=_keep_for_gradient)
 
 
 def _convolve(x: Tensor, weight: Tensor, bias: Tensor | None, like: nn.Conv2d | Folded) -> Tensor:
-    return F.conv2d(*_widen(x, weight), bias, like.stride, like.padding)
+    if like.groups == 1:
+        x, weight = _widen(x, weight)
+    return F.conv2d(x, weight, bias, like.stride, like.padding, like.dilation, like.groups)
 
 
 def _widen(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     """Pad the channels of an image with zeros on a GPU, whose fast kernels need a multiple of `_LANES`."""
-    missing = _LANES - weight.shape[1]
+    # Large kernels have enough numbers per channel: half as many channels suffice.
+    missing = (_LANES if weight.shape[2] <= 3 else _LANES // 2) - weight.shape[1]
     if x.is_cuda and missing > 0:
         x, weight = (F.pad(tensor, (0, 0, 0, 0, 0, missing)) for tensor in (x, weight))
     return x, weight
@@ -264,60 +301,3 @@ def _finish(y: Tensor, shortcut: Tensor | None, activation: nn.Module | None) ->
     if shortcut is not None:
         y = y + shortcut
     return y if activation is None else activation(y)
-
-
-class EvalCopy:
-    """Evaluation copy of a network for inner loops: evaluation mode, no gradients for the weights, batch norm folded.
-
-    It computes the network's evaluation mode at the last `refresh`, with the weights of convolutions and dense layers
-    in one dtype. Other parameters keep their dtype and need autocast; norms keep the dtype of their statistics.
-    """
-
-    def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
-        self.network = copy.deepcopy(model).eval().requires_grad_(False)
-        self.folds: list[Folded] = []
-        self.copies: list[tuple[Tensor, Tensor]] = []
-        self._replace(model, self.network, dtype)
-
-    def _replace(self, source: nn.Module, target: nn.Module, dtype: torch.dtype) -> None:
-        for name, child in source.named_children():
-            if isinstance(child, ConvNorm):
-                # The shortcut's bias is folded into the second convolution of the block: one pass less.
-                added = source.shortcut if isinstance(source, Residual) and child is source.second else None
-                folded = Folded(child, dtype, shortcut=added if isinstance(added, ConvNorm) else None)
-                setattr(target, name, folded)
-                self.folds.append(folded)
-            else:
-                self._replace(child, getattr(target, name), dtype)
-        if isinstance(target, Residual) and isinstance(target.shortcut, Folded):
-            target.shortcut.bias = None
-        lowered = isinstance(source, nn.Linear | nn.modules.conv._ConvNd)
-        for name, parameter in source.named_parameters(recurse=False):
-            copied = parameter.detach().to(dtype if lowered else parameter.dtype, copy=True)
-            own = nn.Parameter(copied, requires_grad=False)
-            setattr(target, name, own)
-            self.copies.append((parameter, own))
-        self.copies += [(buffer, getattr(target, name)) for name, buffer in source.named_buffers(recurse=False)]
-
-    def refresh(self) -> None:
-        """Copy the network's current weights and statistics."""
-        for folded in self.folds:
-            folded.refresh()
-        with torch.no_grad():
-            for source, target in self.copies:
-                target.copy_(source)
-
-
-class FastCopy(nn.Module):
-    """Evaluation copy of a network in bf16, without gradients in the weights; inputs and logits are float32.
-
-    bf16 has the range of float32, so that small gradients do not vanish, and three digits, enough for a direction.
-    """
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.network = EvalCopy(model, torch.bfloat16).network
-
-    def forward(self, x: Tensor) -> Tensor:
-        with torch.autocast(x.device.type, torch.bfloat16):
-            return self.network(x).float()

@@ -1,4 +1,4 @@
-"""Network architectures: the paper's CNN, ResNet-18 and VGG-16, and the normalisation in front of them."""
+"""Network architectures: the paper's CNN, ResNet-18 and VGG-16, WideResNet-28-10, and their normalisation."""
 
 from collections.abc import Callable, Sequence
 
@@ -92,6 +92,40 @@ def resnet18(channels: int, height: int, width: int, classes: int, activation: C
         layers += [_block(inputs, outputs, stride, activation), _block(outputs, outputs, 1, activation)]
         inputs = outputs
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, classes))
+
+
+class WideBlock(nn.Module):
+    """Residual block of a wide ResNet (Zagoruyko and Komodakis): batch norm and activation before each convolution.
+
+    The first convolution is followed by batch norm and activation, so the two can be folded.
+    """
+
+    def __init__(self, inputs: int, outputs: int, stride: int, activation: Callable[[], nn.Module]) -> None:
+        super().__init__()
+        self.norm, self.activation = nn.BatchNorm2d(inputs), activation()
+        self.first = ConvNorm(inputs, outputs, 3, stride, activation=activation())
+        self.second = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
+        plain = stride == 1 and inputs == outputs
+        self.shortcut = None if plain else nn.Conv2d(inputs, outputs, 1, stride, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        active = self.activation(self.norm(x))
+        y = self.second(self.first(active))
+        return y + (x if self.shortcut is None else self.shortcut(active))
+
+
+def wide_resnet(channels: int, height: int, width: int, classes: int, activation: Callable[[], nn.Module]) -> nn.Module:
+    """WideResNet-28-10: 160, 320, 640 channels, four blocks each, global average pooling."""
+    if min(height, width) < 8:
+        raise ValueError(f"images must be at least 8x8 for the model wrn-28-10, got {height}x{width}")
+    layers: list[nn.Module] = [nn.Conv2d(channels, 16, 3, padding=1, bias=False)]
+    inputs = 16
+    for outputs, stride in ((160, 1), (320, 2), (640, 2)):
+        layers.append(WideBlock(inputs, outputs, stride, activation))
+        layers += [WideBlock(outputs, outputs, 1, activation) for _ in range(3)]
+        inputs = outputs
+    layers += [nn.BatchNorm2d(inputs), activation(), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+    return nn.Sequential(*layers, nn.Linear(inputs, classes))
 
 
 def vgg16(channels: int, height: int, width: int, classes: int, activation: Callable[[], nn.Module]) -> nn.Module:

@@ -15,7 +15,7 @@ from torch.nn.utils import clip_grad_norm_
 from rhobust.attacks.gradient import label_losses
 from rhobust.foreign import Foreign
 from rhobust.methods import Loss, Method, RepeatableLoss
-from rhobust.models.fused import ConvNorm, EvalCopy
+from rhobust.models.folding import EvalCopy
 from rhobust.models.inference import CompiledCopy, WithEvalCopy
 from rhobust.noise import BatchNoise, Noise
 from rhobust.training.config import TrainConfig
@@ -24,6 +24,8 @@ from rhobust.training.perturbation import perturbed
 
 WARM_UP = 3
 """Steps before the capture, for compilation, choice of algorithms and allocation; their updates are undone."""
+EXAMPLES = 4
+"""Inputs on which an evaluation copy is compared with the network."""
 RISE = 0.3
 """Fraction of a one-cycle run in which the learning rate rises."""
 
@@ -145,8 +147,9 @@ class CompiledStep(TrainingStep):
 
     Weights, their gradients and the optimizer stay in float32. The first batch of full size compiles the network
     and captures inner loop, outer step and optimizer in one graph; its noise comes from a generator registered with
-    the graph, so the seed determines the run. Batches of another size run without the graph. A network that cannot be
-    compiled or captured falls back to the next slower path with one warning.
+    the graph, so the seed determines the run. Batches of another size run without the graph. Inner loops run on a bf16
+    evaluation copy with batch norm folded, for any network that has one. What a network does not allow falls back
+    alone, with one warning: the copy, the compilation or the graph.
     """
 
     size: int = 0
@@ -157,12 +160,10 @@ class CompiledStep(TrainingStep):
 
     def __post_init__(self) -> None:
         self.compiled = cast(nn.Module, torch.compile(self.model, dynamic=False))
-        if any(isinstance(module, ConvNorm) for module in self.model.modules()):
-            self.compiled = WithEvalCopy(self.compiled, self._eval_copy())
 
-    def _eval_copy(self) -> Callable[[], nn.Module]:
+    def _eval_copy(self, x: Tensor) -> Callable[[], nn.Module]:
         """A compiled bf16 copy for inner loops with batch norm folded, refreshed once per step."""
-        source = EvalCopy(self.model, torch.bfloat16)
+        source = EvalCopy(self.model, torch.bfloat16, example=x[:EXAMPLES])
         network = CompiledCopy(
             cast(nn.Module, torch.compile(source.network, dynamic=False)),
             torch.compile(partial(label_losses, source.network), dynamic=False),
@@ -212,19 +213,23 @@ class CompiledStep(TrainingStep):
     def _compile_and_capture(self, x: Tensor, y: Tensor, share: Tensor) -> None:
         self.inputs = tuple(value.clone() for value in (x, y, share))
         kept = self.state()
-        try:
-            self._warm_up()
-        except Exception as error:
-            self.restore(kept)
-            self._warn("compiled", error)
-            self.compiled = self.model
+        compiled = self.compiled
+        ways: list[tuple[str, Callable[[], nn.Module]]] = [
+            ("compiled with an evaluation copy", lambda: WithEvalCopy(compiled, self._eval_copy(x))),
+            ("compiled", lambda: compiled),
+            ("captured", lambda: self.model),
+        ]
+        for name, make in ways:
             try:
+                self.compiled = make()
                 self._warm_up()
-            except Exception as again:
+                break
+            except Exception as error:  # whatever a compiler, or a copy of the network, raises
                 self.restore(kept)
-                self.capture = False
-                self._warn("captured", again)
-                return
+                self._warn(name, error)
+        else:
+            self.capture = False
+            return
         default = torch.cuda.default_generators[x.device.index]
         before = default.get_state()
         try:
