@@ -235,7 +235,7 @@ def assess(
         for number, evaluation in enumerate(evaluations, start=1):
             notify(f"{number} of {len(evaluations)}: {evaluation.kind} {evaluation.label}".rstrip())
             records.append(run(evaluation, target, executor=executor, progress=notify, wait=wait))
-    findings += diagnose_certificates(records)
+    findings = findings or diagnose_certificates(records)  # more samples are no remedy for a wrong network
     write_json(target.folder / DIAGNOSIS, {"findings": [vars(finding) for finding in findings]})
     result = Assessment(target.folder, tuple(records), tuple(findings), target.name, target.smoothing_sigma())
     return replace(result, page=result.report(title=title))

@@ -22,7 +22,7 @@ _NONE = "–"
 """Shown where a file says nothing."""
 
 TableFormat = Literal["text", "markdown", "latex"]
-"""How tables are printed."""
+"""How tables are shown."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Compare:
     """Radii to compare at (default: those that were attacked or decided by a sequential test, which say nothing of
     others; else 0 to 1 by quarters)."""
     format: TableFormat = "text"
-    """How tables are printed: text for a terminal, Markdown, or LaTeX (needs booktabs)."""
+    """How tables are shown: text for a terminal, Markdown, or LaTeX (needs booktabs)."""
     tsv: Path | None = None
     """Write the one record that is given as a table of Cohen et al. here."""
     common: OutputOptions = Output()
@@ -226,6 +226,6 @@ PRINTERS: dict[TableFormat, Callable[[ComparedTable], None]] = {
     "markdown": _print_markdown,
     "latex": _print_latex,
 }
-"""How a table is printed, by format."""
+"""How a table is shown, by format."""
 
 COMMAND = Compare
