@@ -1,4 +1,4 @@
-"""SVHN: 32x32 colour photographs of house numbers, cropped to one digit (Netzer et al. 2011), from MATLAB files."""
+"""SVHN: 32x32 colour photographs of street numbers, cropped to one digit (Netzer et al. 2011), from MATLAB files."""
 
 import io
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class SVHN:
     """Base URLs of the files."""
 
     name = "svhn"
-    description = "73,257 + 26,032 digits of house numbers, colour 32x32, 10 classes (246 MB)"
+    description = "73,257 + 26,032 digits of street numbers, colour 32x32, 10 classes (246 MB)"
 
     def locate(self, root: Path) -> Path | None:
         """The folder of the first file if both exist."""
