@@ -11,7 +11,7 @@ from rhobust.measurements import AFTER, BASE_AFTER, CERTIFIED_AFTER, CHANGE, Mea
 from rhobust.report.overview import Headline
 from rhobust.report.pictures import shown_attack
 from rhobust.report.runs import PageRecord, PageRun
-from rhobust.report.thumbnails import small
+from rhobust.report.thumbnails import faithful
 
 BUDGET = 250_000
 """Characters that the pictures of corruptions may take; with more, fewer severities are shown."""
@@ -123,7 +123,7 @@ def _attacked_strip(runs: Sequence[PageRun], data: str, at: Headline) -> MovedSt
     change /= max(float(np.linalg.norm(change)), 1e-9)
     names = [str(name) for name in kept["classes"].tolist()]
     label, taken = names[kept["label"][place]], names[kept["prediction"][place]]
-    images = [MovedImage(small(kept["before"][place]), "unchanged", label, f"The image unchanged: {label}")]
+    images = [MovedImage(faithful(kept["before"][place]), "unchanged", label, f"The image unchanged: {label}")]
     for length in lengths:
         roles = [
             word
@@ -164,7 +164,7 @@ def _lengths(runs: Sequence[PageRun], at: Headline) -> list[float]:
 
 
 def _picture(image: np.ndarray) -> str:
-    return small(np.rint(np.clip(image, 0.0, 1.0) * 255).astype(np.uint8))
+    return faithful(np.rint(np.clip(image, 0.0, 1.0) * 255).astype(np.uint8))
 
 
 def _corruption_table(runs: Sequence[PageRun], data: str, at: Headline) -> CorruptionTable | None:
@@ -191,7 +191,7 @@ def _corruption_table(runs: Sequence[PageRun], data: str, at: Headline) -> Corru
         w2, l2 = sizes[name].value, sum(lengths[name]) / len(lengths[name])
         cells[name] = CorruptedImage(
             *name,
-            source=small(kept["after"][place]),
+            source=faithful(kept["after"][place]),
             w2=w2,
             shown_w2=_short(w2),
             shown_l2=_short(l2),
@@ -205,7 +205,7 @@ def _corruption_table(runs: Sequence[PageRun], data: str, at: Headline) -> Corru
         data=data,
         n=record.n,
         index=int(kept["index"][0]),
-        original=small(kept["before"][0]),
+        original=faithful(kept["before"][0]),
         severities=tuple(severities),
         rows=tuple(
             (name.replace("-", " "), tuple(cells.get((name, severity)) for severity in severities))
