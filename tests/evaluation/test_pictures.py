@@ -136,7 +136,8 @@ def test_the_corrupted_image_is_a_typical_one_and_its_own_row(target):
 
 def test_large_images_are_kept_small_and_odd_inputs_not_at_all(tmp_path):
     rows = [{"index": i, "label": 0, "prediction": 0, "radius": 0.1 * i} for i in range(3)]
-    large = Dataset(torch.full((3, 3, 200, 100), 7, dtype=torch.uint8), torch.zeros(3, dtype=torch.long), ("a", "b"))
+    images, labels = torch.full((3, 3, 200, 100), 7, dtype=torch.uint8), torch.zeros(3, dtype=torch.long)
+    large = Dataset("photos", "test", images, labels, ("a", "b"))
     pictures.keep_certified(tmp_path / "large.jsonl", large, rows)
     with np.load(tmp_path / "large.npz") as file:
         assert file["image"].shape == (3, 3, 96, 48)

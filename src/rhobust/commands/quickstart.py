@@ -84,7 +84,7 @@ class Quickstart:
     def show(self, result: dict[str, Any]) -> None:
         rows = []
         for method, run in zip(METHODS, result["runs"], strict=True):
-            pgd, eot, certify, shift, _ = (record["summary"] for record in run["records"])
+            pgd, eot, certify, shift = (record["summary"] for record in run["records"][:4])
             rows.append(
                 [
                     kind_of(type(method)),

@@ -103,7 +103,7 @@ def _attacked(rows: Sequence[ClassifierRow], at: Headline) -> AnswerPart:
 
 
 def _part(text: str, lines: Sequence[AnswerLine]) -> AnswerPart:
-    """A sentence with its lines; a warning about all of them is told once."""
+    """A sentence with its lines; a warning about all of them is shown once."""
     shared = [one for one in (lines[0].warnings if lines else ()) if all(one in line.warnings for line in lines)]
     own = [replace(line, warnings=tuple(one for one in line.warnings if one not in shared)) for line in lines]
     return AnswerPart(text, tuple(own[:MOST]), tuple(shared), max(0, len(own) - MOST))

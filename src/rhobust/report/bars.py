@@ -7,7 +7,7 @@ from rhobust.report.chart import colour, escape, ticks
 
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 360, 200, 42, 8, 10, 38
 _APART = 34
-"""Width of a bar that stands apart, with its gap."""
+"""Width of a bar before the axis, with its gap."""
 
 
 @dataclass(frozen=True)

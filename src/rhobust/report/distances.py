@@ -1,4 +1,4 @@
-"""What distances look like: the user's own images moved by the radii and shifts that the page quotes."""
+"""What distances look like: the user's own images at the radii and shifts that the page quotes."""
 
 import math
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from rhobust.measurements import AFTER, BASE_AFTER, CERTIFIED_AFTER, CHANGE, Mea
 from rhobust.report.overview import Headline
 from rhobust.report.pictures import shown_attack
 from rhobust.report.runs import PageRecord, PageRun
-from rhobust.report.thumbnails import small
+from rhobust.report.thumbnails import faithful
 
 BUDGET = 250_000
 """Characters that the pictures of corruptions may take; with more, fewer severities are shown."""
@@ -22,7 +22,7 @@ NEAR = 1.6
 
 
 @dataclass(frozen=True)
-class MovedImage:
+class PerturbedImage:
     """An image after a change."""
 
     source: str
@@ -32,12 +32,12 @@ class MovedImage:
 
 
 @dataclass(frozen=True)
-class MovedStrip:
+class PerturbedStrip:
     """One image, changed more and more."""
 
     data: str
     note: str
-    images: tuple[MovedImage, ...]
+    images: tuple[PerturbedImage, ...]
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class AccuracyAfter:
 
 @dataclass(frozen=True)
 class CorruptedImage:
-    """One corruption at one severity: the picture, how far the data are moved, and what accuracy is left."""
+    """One corruption at one severity: the picture, the shift of the data, and what accuracy is left."""
 
     corruption: str
     severity: int
@@ -87,7 +87,7 @@ class CorruptionTable:
 class Distances:
     """Everything that shows distances."""
 
-    strips: tuple[MovedStrip, ...]
+    strips: tuple[PerturbedStrip, ...]
     tables: tuple[CorruptionTable, ...]
 
 
@@ -105,7 +105,7 @@ def _data(runs: Sequence[PageRun]) -> list[str]:
     return list(dict.fromkeys(record.data for run in runs for record in run.records if record.file in run.kept))
 
 
-def _attacked_strip(runs: Sequence[PageRun], data: str, at: Headline) -> MovedStrip | None:
+def _attacked_strip(runs: Sequence[PageRun], data: str, at: Headline) -> PerturbedStrip | None:
     """One adversarial change, scaled to the page's radii and to its shift, and the same image under noise."""
     found = [
         (run, attack)
@@ -123,7 +123,7 @@ def _attacked_strip(runs: Sequence[PageRun], data: str, at: Headline) -> MovedSt
     change /= max(float(np.linalg.norm(change)), 1e-9)
     names = [str(name) for name in kept["classes"].tolist()]
     label, taken = names[kept["label"][place]], names[kept["prediction"][place]]
-    images = [MovedImage(small(kept["before"][place]), "unchanged", label, f"The image unchanged: {label}")]
+    images = [PerturbedImage(faithful(kept["before"][place]), "unchanged", label, f"The image unchanged: {label}")]
     for length in lengths:
         roles = [
             word
@@ -132,8 +132,11 @@ def _attacked_strip(runs: Sequence[PageRun], data: str, at: Headline) -> MovedSt
         ]
         shown = format_distance(length)
         images.append(
-            MovedImage(
-                _picture(before + length * change), f"L2 {shown}", " and ".join(roles), f"The image moved by {shown}"
+            PerturbedImage(
+                _picture(before + length * change),
+                f"L2 {shown}",
+                " and ".join(roles),
+                f"The image perturbed by {shown}",
             )
         )
     rng = np.random.default_rng(0)
@@ -142,7 +145,9 @@ def _attacked_strip(runs: Sequence[PageRun], data: str, at: Headline) -> MovedSt
         size = format_number(float(np.linalg.norm(noise)), 2, "nearest")
         title = f"noise σ {format_setting(sigma)}"
         images.append(
-            MovedImage(_picture(before + noise), title, f"L2 {size}", f"The image under {title}, moved by {size}")
+            PerturbedImage(
+                _picture(before + noise), title, f"L2 {size}", f"The image under {title}, perturbed by {size}"
+            )
         )
     broken = format_distance(float(kept["radius"][place]))
     note = (
@@ -150,7 +155,7 @@ def _attacked_strip(runs: Sequence[PageRun], data: str, at: Headline) -> MovedSt
         f" {run.label}, scaled to each length; the attack itself has it taken for {taken} at radius {broken}. Random"
         " noise of the same look is far longer: a certificate speaks about every direction, also the worst one."
     )
-    return MovedStrip(data, note, tuple(images))
+    return PerturbedStrip(data, note, tuple(images))
 
 
 def _lengths(runs: Sequence[PageRun], at: Headline) -> list[float]:
@@ -164,7 +169,7 @@ def _lengths(runs: Sequence[PageRun], at: Headline) -> list[float]:
 
 
 def _picture(image: np.ndarray) -> str:
-    return small(np.rint(np.clip(image, 0.0, 1.0) * 255).astype(np.uint8))
+    return faithful(np.rint(np.clip(image, 0.0, 1.0) * 255).astype(np.uint8))
 
 
 def _corruption_table(runs: Sequence[PageRun], data: str, at: Headline) -> CorruptionTable | None:
@@ -191,7 +196,7 @@ def _corruption_table(runs: Sequence[PageRun], data: str, at: Headline) -> Corru
         w2, l2 = sizes[name].value, sum(lengths[name]) / len(lengths[name])
         cells[name] = CorruptedImage(
             *name,
-            source=small(kept["after"][place]),
+            source=faithful(kept["after"][place]),
             w2=w2,
             shown_w2=_short(w2),
             shown_l2=_short(l2),
@@ -205,7 +210,7 @@ def _corruption_table(runs: Sequence[PageRun], data: str, at: Headline) -> Corru
         data=data,
         n=record.n,
         index=int(kept["index"][0]),
-        original=small(kept["before"][0]),
+        original=faithful(kept["before"][0]),
         severities=tuple(severities),
         rows=tuple(
             (name.replace("-", " "), tuple(cells.get((name, severity)) for severity in severities))
@@ -260,10 +265,10 @@ def _accuracies(name: tuple[str, int], found: Sequence[tuple[int, PageRun, PageR
 
 def _comparison(eps: float, cells: Sequence[CorruptedImage]) -> str:
     """How the page's shift compares with corruptions, in one sentence; the distances are estimates."""
-    moved = [cell for cell in cells if cell.w2 > 0]
-    if not moved:
+    shifted = [cell for cell in cells if cell.w2 > 0]
+    if not shifted:
         return ""
-    nearest = min(moved, key=lambda cell: abs(math.log(cell.w2 / eps)))
+    nearest = min(shifted, key=lambda cell: abs(math.log(cell.w2 / eps)))
     words = f"{nearest.corruption.replace('-', ' ')} at severity {nearest.severity} ({nearest.shown_w2})"
     shown = format_distance(eps)
     if nearest.w2 > NEAR * eps:

@@ -153,7 +153,7 @@ def subjects(run: PageRun) -> list[Subject]:
 
 
 def _data_names(run: PageRun) -> list[str]:
-    """The data of each record; different images under one name are told apart by their fingerprints."""
+    """The data of each record; different images under one name differ by their fingerprints."""
     prints: dict[str, set[str]] = {}
     for record in run.records:
         prints.setdefault(record.data, set()).add(str(record.settings.get("data_fingerprint", "")))
