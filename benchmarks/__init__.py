@@ -6,6 +6,7 @@ A new benchmark is one file with a function that measures and one that makes its
 from benchmarks.attacks import attacks_table, bench_attacks
 from benchmarks.benchmark import Benchmark, Setting, Table
 from benchmarks.certify import bench_certify, certify_table
+from benchmarks.scale import bench_scale, scale_table
 from benchmarks.shift import bench_shift, shift_table
 from benchmarks.training import bench_training, training_table
 
@@ -16,5 +17,6 @@ BENCHMARKS = {
     "shift": Benchmark(bench_shift, shift_table),
     "training": Benchmark(bench_training, training_table),
     "attacks": Benchmark(bench_attacks, attacks_table),
+    "scale": Benchmark(bench_scale, scale_table),
 }
 """Every benchmark by the name that the command line knows."""
