@@ -7,6 +7,7 @@ from benchmarks.attacks import attacks_table, bench_attacks
 from benchmarks.benchmark import Benchmark, Setting, Table
 from benchmarks.certify import bench_certify, certify_table
 from benchmarks.coverage import bench_coverage, coverage_table
+from benchmarks.scale import bench_scale, scale_table
 from benchmarks.shift import bench_shift, shift_table
 from benchmarks.speed import bench_speed, speed_table
 from benchmarks.training import bench_training, training_table
@@ -20,5 +21,6 @@ BENCHMARKS = {
     "training": Benchmark(bench_training, training_table),
     "speed": Benchmark(bench_speed, speed_table),
     "attacks": Benchmark(bench_attacks, attacks_table),
+    "scale": Benchmark(bench_scale, scale_table),
 }
 """Every benchmark by the name that the command line knows."""

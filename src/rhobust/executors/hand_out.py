@@ -73,7 +73,7 @@ def hand_out(workers: Workers, blocks: Sequence[Block]) -> Iterator[tuple[Block,
                     raise event.rows
                 results.append((block, event.rows))
         # Workers go on before the results are written.
-        for worker in sorted(free, key=lambda one: len(given[one])):
+        for worker in sorted(free, key=lambda one: len(given[one])) if waiting else ():
             while waiting and len(given[worker]) < (2 if len(waiting) > len(given) else 1):
                 number, block = waiting.popleft()
                 given[worker][number] = block
