@@ -142,10 +142,10 @@ def changes(n: int, pairs: int, draws: int, alpha: float, margins: list[float], 
     def failed(data: Data) -> bool:
         plain, share = PLAIN * alpha, pairs / (pairs + n)
         pseudo = alpha - plain
-        bound = clopper_pearson(int(data["mislabelled"].sum()), n, share * pseudo, "upper")
+        bound = float(clopper_pearson(int(data["mislabelled"].sum()), n, share * pseudo, "upper"))
         against = np.concatenate([p, 1 - p]), np.concatenate([weights * (1 - mistaken), weights * mistaken])
         return (
-            bound < weights @ mistaken
+            bound < float(weights @ mistaken)
             or fails(data["disagreements"], draws, (1 - share) * pseudo, *against)
             or fails(data["errors"], draws, plain / 2, wrong, weights)
             or fails(data["differing"], draws, plain / 2, p - wrong, weights)

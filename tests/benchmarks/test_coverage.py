@@ -29,4 +29,4 @@ def test_three_settings_per_bound_and_a_line_for_each():
 def test_a_failure_of_a_count_is_seen():
     p, weights = np.array([0.5]), np.ones(1)
     assert fails(np.zeros(100), 4, 0.05, p, weights)
-    assert not fails(np.full(100, 4), 4, 0.05, p, weights)
+    assert not fails(np.repeat([0, 1, 2, 3, 4], [7, 25, 37, 25, 7]), 4, 0.05, p, weights)

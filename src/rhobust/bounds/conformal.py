@@ -64,12 +64,11 @@ def certified_threshold(
     target, alpha = float(open_interval("target", target)), level("alpha", alpha)
     surrogate = Surrogate(cost, votes)
     test = _Test(draws, surrogate, float(distances(rho, sigma)), target)
-    found, before = CertifiedThreshold(0, 0.0), None
+    found, miss = CertifiedThreshold(0, 0.0), 0.0
     for place in range(1, table.shape[1]):
         column = table[:, place]
-        if before is None or not np.array_equal(column, before):
+        if place == 1 or not np.array_equal(column, table[:, place - 1]):
             miss = test.miss(count_bounds(column, draws, alpha))
-            before = column
         if miss > target:
             break
         found = CertifiedThreshold(place, miss)

@@ -227,8 +227,8 @@ def recentred_loss(
         used = left if after.size == against.size else left / 2
         found["labels"] = np.atleast_1d(population_loss(after, draws, rho, sigma, used, votes=votes))
         left -= used
+    plain = PLAIN * left if votes is not None else 0.0
     if left > 0:
-        plain = PLAIN * left if votes is not None else 0.0
         # The cost of a level a at n samples is about log(1 / a) / n: the sum is least for levels proportional to 1 / n.
         share = against.size / (against.size + wrong.size)
         mistaken = clopper_pearson(int(wrong.sum()), wrong.size, share * (left - plain), "upper")

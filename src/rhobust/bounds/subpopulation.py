@@ -128,7 +128,7 @@ def _moving(problem: MajorantProblem, bounds: CountBounds, surrogate: Surrogate,
     def evaluate(point: Array) -> tuple[float, Array]:
         penalty, eta = point.tolist()
         if penalty not in known:
-            known[penalty] = surrogate.penalised(problem.u, np.float64(penalty))
+            known[penalty] = surrogate.penalised(problem.u, np.asarray(penalty))
         return _tail(problem, bounds, *known[penalty], eta)
 
     budgets = surrogate.budgets(apart)
@@ -263,7 +263,7 @@ def mixture_loss(
         table[:, place] = [values @ weight(values) for weight in weights]
     far = apart[~still]
     for penalty in _promising(problems[-1], bounds[-1], surrogate, far) if far.size else ():
-        values = means(surrogate.penalised(u, np.float64(penalty))[0])
+        values = means(surrogate.penalised(u, np.asarray(penalty))[0])
         found = np.array([values @ weight(values) for weight in weights])
         table[:, ~still] = np.minimum(table[:, ~still], penalty * surrogate.budgets(far) + found[:, None])
     table = np.minimum(table + MARGIN, 1.0)

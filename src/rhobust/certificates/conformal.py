@@ -168,7 +168,7 @@ def conformalize(
         sigma: Standard deviation of the smoothing noise.
         coverage: Smallest probability that a set holds the label.
         eps: Size of the shift; 0 for none.
-        score: Score of the classes; default: the one with the smallest sets, at a third of alpha each.
+        score: Score of the classes; default: the one with the smallest sets, at shares of alpha (0.9, 0.05, 0.05).
         conditional: Whether coverage must hold in every class, at a share of alpha each.
         votes: Noisy inputs per set; a class is in it if it is in the sets of more than half of them.
         draws: Noise samples per calibration point.

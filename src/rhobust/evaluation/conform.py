@@ -32,7 +32,7 @@ class Conform(Evaluation):
     """Size of the shift, a W2 distance; 0 for none."""
     score: Score | None = None
     """probability: 1 - the class's probability; adaptive: the probability of all likelier classes; regularised: the
-    same plus a penalty on the rank. Default: the one with the smallest sets, at a third of alpha each."""
+    same plus a penalty on the rank. Default: the one with the smallest sets, at shares of alpha (0.9, 0.05, 0.05)."""
     conditional: bool = False
     """Hold the coverage in every class, each with a threshold of its own and a share of alpha."""
     votes: int = 1

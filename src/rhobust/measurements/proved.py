@@ -168,9 +168,8 @@ def measured_summary(rows: Sequence[Row], settings: Mapping[str, Any], dimension
     after = None
     if settings["points"] == "before" or any("errors_after" in row for row in rows):
         after = accuracy_under_noise(_column(rows, "errors_after"), draws)
-    stated = asdict(certificate)
-    if certificate.votes == 1:
-        del stated["votes"]  # as in records from before there was a choice
+    # Without its votes where there is one, as in records from before there was a choice.
+    stated = {key: value for key, value in asdict(certificate).items() if key != "votes" or value != 1}
     summary |= {
         "certificate": {**stated, "statement": certificate.statement()},
         "before": accuracy_under_noise(errors, draws),

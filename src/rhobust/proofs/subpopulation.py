@@ -145,8 +145,10 @@ class GroupCertificate:
             cost=claim.cost,
             votes=claim.votes_per_answer,
         )
-        lower = [tuple(tuple(row) for row in np.maximum(1 - worst, 0.0).tolist()) for worst in found]
-        return cls(tuple(errors), tuple(map(len, counts)), tv, eps, *lower, **proof.common())
+        groups, mixtures = (
+            tuple(tuple(row) for row in np.maximum(1 - worst, 0.0).tolist()) for worst in (found.groups, found.mixtures)
+        )
+        return cls(tuple(errors), tuple(map(len, counts)), tv, eps, groups, mixtures, **proof.common())
 
     def statement(self, tv: float, eps: float) -> str:
         """The guarantee for mixtures at one `tv` and eps, in words, rounded down."""
