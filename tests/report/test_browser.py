@@ -224,6 +224,16 @@ def test_chips_switch_lines(page):
     assert not shown(page, "#figure-radius .wide .band")
 
 
+def test_a_line_has_the_colour_of_its_model(page):
+    script = """
+    const line = document.querySelector("#figure-radius .wide .series:not(.off) .line");
+    const [series, stroke] = [line.closest(".series"), getComputedStyle(line).stroke];
+    return [stroke, getComputedStyle(series).color];"""
+    stroke, colour = page.execute_script(script)
+    assert stroke == colour
+    assert len(set(colour.partition("(")[2].rstrip(")").split(","))) > 1, "it is not grey"
+
+
 def test_the_slider_never_reads_more_than_is_certified(page, folder):
     (record,) = (folder / "nal").glob("certify-shift-*")
     summary = read_record(record).summary

@@ -152,8 +152,9 @@ def _attacked_strip(runs: Sequence[PageRun], data: str, at: Headline) -> Perturb
     broken = format_distance(float(kept["radius"][place]))
     note = (
         f"Example {int(kept['index'][place])} and what {attack.attack_name.split(',')[0]} changed of it against"
-        f" {run.label}, scaled to each length; the attack itself has it taken for {taken} at radius {broken}. Random"
-        " noise of the same look is far longer: a certificate speaks about every direction, also the worst one."
+        f" {run.label}, scaled to each length; the attack itself has it taken for {taken} at radius {broken}. The"
+        " noise that a smoothed classifier adds is far longer, but its direction is random; a certificate speaks about"
+        " every direction, also the worst one."
     )
     return PerturbedStrip(data, note, tuple(images))
 

@@ -1,4 +1,4 @@
-"""What is guaranteed of a model, in one sentence around one number, and the three questions at the top of the page."""
+"""What is guaranteed of a classifier, in one sentence around one number."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

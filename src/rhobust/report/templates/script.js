@@ -189,7 +189,8 @@
     const slider = box.querySelector("input");
     slider.step = String(10 ** -digits);
     slider.max = end.toFixed(digits);
-    slider.value = String(Math.min(data.start[chart.at] ?? end / 2, end));
+    // Rounded up it would read the next computed point, and less than the page quotes.
+    slider.value = String(Math.floor(Math.min(data.start[chart.at] ?? end / 2, end) * 10 ** digits + near) / 10 ** digits);
     const read = () => {
       const x = Number(Number(slider.value).toFixed(digits));
       box.querySelector("output").textContent = x.toFixed(digits);
