@@ -2,7 +2,9 @@
 
 import importlib.util
 import os
+import signal
 import socket
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -79,10 +81,13 @@ def _connected(address: str | None) -> Any:
 
     if not ray.is_initialized():
         _check_reachable(address)
+        before = signal.getsignal(signal.SIGTERM)
         try:
             ray.init(address=address, log_to_driver=False, logging_level="error", include_dashboard=None)
         except (ConnectionError, RuntimeError, ValueError) as error:
             raise ValueError(f"address must be that of a Ray cluster, got {address}: {error}") from None
+        if threading.current_thread() is threading.main_thread() and before is not None:
+            signal.signal(signal.SIGTERM, before)  # Ray would end the process before rows are written
     return ray
 
 
