@@ -7,8 +7,11 @@ noise samples at a given speed, after a start-up. The simulated clock moves on b
 that a driver that is too slow makes workers wait, as it would on a cluster.
 """
 
+import dataclasses
 import heapq
+import importlib.util
 import math
+import os
 import random
 import statistics
 import tempfile
@@ -19,9 +22,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from benchmarks.benchmark import Setting, Table
-from rhobust.evaluation import Evaluation, Untargeted, run
+from rhobust.evaluation import Certify, Evaluation, Target, Untargeted, run
 from rhobust.evaluation.engine import small_blocks
-from rhobust.executors import Executor, Processes, Task
+from rhobust.executors import Executor, Processes, Ray, Task
 from rhobust.executors.hand_out import Event, hand_out
 from rhobust.progress import ProgressCallback, no_progress
 from rhobust.records import Row
@@ -190,12 +193,13 @@ def bench_scale(setting: Setting) -> dict[str, Any]:
                 "efficiency": ideal / simulated.clock,
                 "driver": simulated.driver,
                 "rows_per_second": images / simulated.driver,
-                "hand_out_mean": statistics.fmean(simulated.handed),
-                "hand_out_p99": sorted(simulated.handed)[int(0.99 * len(simulated.handed))],
+                "hand_out_ms": 1000 * statistics.fmean(simulated.handed),
+                "hand_out_p99_ms": 1000 * sorted(simulated.handed)[int(0.99 * len(simulated.handed))],
                 "blocks": len(small_blocks(range(images), workers)),
             }
         )
-    return {**setting.machine(), "images": images, "samples": total, "lines": lines, **_floods(images)}
+    real = [] if setting.run is None else _real(setting)
+    return {**setting.machine(), "images": images, "samples": total, "lines": lines, **_floods(images), "real": real}
 
 
 def _floods(images: int) -> dict[str, Any]:
@@ -204,17 +208,40 @@ def _floods(images: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         flooded = Simulated(512, speed=math.inf, startup=0.0)
         run(evaluation, Untargeted(Path(folder), "flood"), executor=flooded, progress=no_progress)
-    with Processes(2) as executor:
-        blocks = small_blocks(range(min(images, 20_000)), 64)
-        list(executor.map(Task(nothing, None), blocks[:2]))  # they are started
-        start = time.process_time()
-        rows = sum(len(found) for _, found in executor.map(Task(nothing, None), blocks))
-        seconds = time.process_time() - start
-    return {
-        "flood_rows_per_second": images / flooded.driver,
-        "processes_rows_per_second": rows / seconds,
-        "processes_block_seconds": seconds / len(blocks),
-    }
+    found = {"flood_rows_per_second": images / flooded.driver}
+    known: dict[str, Executor] = {"processes": Processes(2)}
+    if importlib.util.find_spec("ray") is not None:
+        known["ray"] = Ray(2)
+    blocks = small_blocks(range(min(images, 20_000)), 64)
+    for name, executor in known.items():
+        with executor:
+            list(executor.map(Task(nothing, None), blocks[:2]))  # they are started
+            start = time.process_time()
+            rows = sum(len(of) for _, of in executor.map(Task(nothing, None), blocks))
+            seconds = time.process_time() - start
+        found |= {f"{name}_rows_per_second": rows / seconds, f"{name}_block_ms": 1000 * seconds / len(blocks)}
+    return found
+
+
+def _real(setting: Setting) -> list[dict[str, Any]]:
+    """Noise samples per second of a trained run on one to eight workers per GPU, or on one to all cores."""
+    assert setting.run is not None
+    cuda = setting.device.type == "cuda"
+    most = 8 if cuda else len(os.sched_getaffinity(0))
+    evaluation = Certify(procedure="fixed", n=setting.draws or 10_000, limit=setting.limit or 256)
+    lines: list[dict[str, Any]] = []
+    for count in [count for count in (1, 2, 4, 8, 16, 32) if count <= most]:
+        with tempfile.TemporaryDirectory() as folder, Processes(count, 1 / count if cuda else 1.0) as executor:
+            target = Target.from_run(setting.run, device=setting.device, root=setting.root, progress=no_progress)
+            here = dataclasses.replace(target, folder=Path(folder))
+            run(dataclasses.replace(evaluation, limit=4 * count, seed=1), here, executor=executor, progress=no_progress)
+            start = time.perf_counter()
+            record = run(evaluation, here, executor=executor, progress=no_progress)
+            seconds = time.perf_counter() - start
+        speed = sum(row["n"] for row in record.rows) / seconds
+        efficiency = speed / (lines[0]["samples_per_second"] * (1 if cuda else count)) if lines else 1.0
+        lines.append({"workers": count, "samples_per_second": speed, "efficiency": efficiency})
+    return lines
 
 
 def scale_table(found: dict[str, Any]) -> Table:
@@ -227,16 +254,23 @@ def scale_table(found: dict[str, Any]) -> Table:
             f"{line['efficiency']:.2f}",
             f"{line['driver']:.1f}",
             f"{line['rows_per_second']:,.0f}",
-            f"{1000 * line['hand_out_mean']:.3f}",
-            f"{1000 * line['hand_out_p99']:.3f}",
+            f"{line['hand_out_ms']:.3f}",
+            f"{line['hand_out_p99_ms']:.3f}",
         ]
         for line in found["lines"]
     ]
     columns = ["workers", "minutes", "ideal", "efficiency", "driver s", "rows/s", "hand-out ms", "99%"]
     heading = [f"{found['images']:,} images, {found['samples']:,} noise samples, {SPEED:,.0f} samples/s per worker"]
-    notes = [
-        f"workers that take no time: {found['flood_rows_per_second']:,.0f} rows/s through the engine",
-        f"two real processes that take no time, the driver's CPU time: {found['processes_rows_per_second']:,.0f} rows/s,"
-        f" {1000 * found['processes_block_seconds']:.2f} ms per block",
+    notes = [f"workers that take no time: {found['flood_rows_per_second']:,.0f} rows/s through the engine"]
+    notes += [
+        f"two real workers of {name} that take no time: {found[f'{name}_rows_per_second']:,.0f} rows/s,"
+        f" {found[f'{name}_block_ms']:.2f} ms of the driver's CPU per block"
+        for name in ("processes", "ray")
+        if f"{name}_block_ms" in found
+    ]
+    notes += [
+        f"{line['workers']} real workers: {line['samples_per_second']:,.0f} samples/s, {line['efficiency']:.2f} of the"
+        " first line's per GPU or core"
+        for line in found["real"]
     ]
     return Table(columns, rows, heading, notes)

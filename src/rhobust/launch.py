@@ -47,7 +47,7 @@ def launched() -> bool:
 def _read_slurm() -> None:
     """Say in torchrun's words what `srun` says in its own, where it started several tasks and nobody else says more.
 
-    The batch script of a job is no task of an `srun`, though Slurm tells it the job's number of tasks too: a command in
+    The batch script of a job is no task of an `srun`, though Slurm gives it the job's number of tasks too: a command in
     it is a single process.
     """
     step, rank, world = (os.environ.get(f"SLURM_{name}", "") for name in ("STEP_ID", "PROCID", "NTASKS"))

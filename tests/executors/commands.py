@@ -61,7 +61,7 @@ def content(folder):
 
 
 def rows(folder):
-    return sum(max(0, path.read_bytes().count(b"\n") - 1) for path in folder.glob("certify-grid-*.jsonl"))
+    return sum(max(0, path.read_bytes().count(b"\n") - 1) for path in folder.glob("certify-*.jsonl"))
 
 
 def wait_for(what, process, seconds=PATIENCE):

@@ -23,7 +23,7 @@ from tests.executors.commands import (
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
-LONG = ["--n", "8000", "--procedure", "fixed"]
+LONG = ["--n", "2000", "--procedure", "fixed"]
 
 
 @pytest.fixture(scope="module")
@@ -48,9 +48,15 @@ def alone(trained, tmp_path_factory):
     folder = shutil.copytree(trained, tmp_path_factory.mktemp("alone") / "run")
     for name in COMMANDS:
         finish(arguments(name, folder))
-    long = shutil.copytree(trained, tmp_path_factory.mktemp("long") / "run")
-    finish(arguments("certify", long, *LONG))
-    return content(folder), content(long)
+    return content(folder)
+
+
+@pytest.fixture(scope="module")
+def long(trained, tmp_path_factory):
+    """What one process writes of a command that takes long enough to be killed."""
+    folder = shutil.copytree(trained, tmp_path_factory.mktemp("long") / "run")
+    finish(arguments("certify", folder, *LONG))
+    return content(folder)
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +77,7 @@ def cluster():
 def spread(request):
     """Options of the executor, and a function that lists its worker processes."""
     if request.param == "processes":
-        return ["--executor", "processes", "--workers", "2"], children
+        return ["--executor", "processes"], children
     cluster = request.getfixturevalue("cluster")
     return ["--executor", "ray", "--address", cluster.address], lambda _: actors()
 
@@ -80,10 +86,10 @@ def test_all_commands_write_the_records_of_one_process(spread, folder, alone):
     options, _ = spread
     for name in COMMANDS:
         finish(arguments(name, folder, *options))
-    assert content(folder) == alone[0]
+    assert content(folder) == alone
 
 
-def test_workers_and_drivers_that_are_killed_cost_what_they_were_computing(spread, folder, alone):
+def test_workers_and_drivers_that_are_killed_cost_what_they_were_computing(spread, folder, long):
     options, workers = spread
     command = arguments("certify", folder, *LONG, *options)
     first = start(command)
@@ -97,24 +103,24 @@ def test_workers_and_drivers_that_are_killed_cost_what_they_were_computing(sprea
     left = rows(folder)
     assert 0 < left < 60
     # Another number of workers goes on; nothing that was written is lost.
-    again = start([*arguments("certify", folder, *LONG), *options[:2], "--workers", "1", *options[4:]])
+    again = start([*command, "--workers", "1"])
     wait_for(lambda: rows(folder) > left, again)
     assert ended(again)[0] == 0
-    assert content(folder) == alone[1]
+    assert content(folder) == long
 
 
-def test_a_node_that_is_removed_costs_what_it_was_computing(cluster, folder, alone):
+def test_a_node_that_is_removed_costs_what_it_was_computing(cluster, folder, long):
     node = cluster.add_node(num_cpus=1)
     process = start(arguments("certify", folder, *LONG, "--executor", "ray", "--address", cluster.address))
     wait_for(lambda: rows(folder), process)
     cluster.remove_node(node, allow_graceful=False)
     code, _, err = ended(process)
     assert code == 0, err[-3000:]
-    assert content(folder) == alone[1]
+    assert content(folder) == long
 
 
 @pytest.mark.parametrize("options", [[], ["--executor", "processes", "--workers", "1"]], ids=["local", "processes"])
-def test_of_several_copies_of_a_command_one_works_and_the_others_leave_or_wait(folder, alone, options):
+def test_of_several_copies_of_a_command_one_works_and_the_others_leave_or_wait(folder, long, options):
     command = arguments("certify", folder, *LONG, *options)
     first = start(command)
     wait_for(lambda: rows(folder), first)
@@ -127,7 +133,7 @@ def test_of_several_copies_of_a_command_one_works_and_the_others_leave_or_wait(f
         assert f"must have one writer, but process {first.pid} on this machine is writing it" in err
     assert ended(first)[0] == 0
     assert ended(waiting)[0] == 0
-    assert content(folder) == alone[1]
+    assert content(folder) == long
 
 
 PLAN = """

@@ -6,6 +6,7 @@ import signal
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -96,6 +97,19 @@ def test_a_parcel_holds_tensors_apart_and_shares_its_images(tmp_path):
     assert found["images"] is found["again"]
     assert found["half"] == 1.5
     assert found["none"].shape == (0,)
+
+
+def test_images_that_are_a_map_of_a_file_are_not_copied(tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 256, 3 << 20, np.uint8)
+    pixels.tofile(tmp_path / "images.bin")
+    held = np.memmap(tmp_path / "images.bin", np.uint8, "c", 4096, (2, 1, 1024, 1024))
+    mapped = torch.from_numpy(held)
+    memory = torch.from_numpy(pixels[: 1 << 20])
+    Parcel.pack([mapped, memory]).write(tmp_path / "parcel")
+    assert 1 << 20 < (tmp_path / "parcel").stat().st_size < 2 << 20
+    again, copied = Parcel.read(tmp_path / "parcel").unpack()
+    assert torch.equal(again, mapped)
+    assert torch.equal(copied, memory)
 
 
 def test_gpus_are_shared_out(monkeypatch):

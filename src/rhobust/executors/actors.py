@@ -25,7 +25,7 @@ class Actors:
     def __init__(self, ray: Any, device: str, workers: int | None, gpus: float) -> None:
         self.ray, self.device, self.workers, self.gpus = ray, device, workers, gpus
         resources = {"num_gpus": gpus} if device == "cuda" else {"num_cpus": 1}
-        # What it was computing goes to others at once: Ray may take long to find room for it again.
+        # What it was computing goes to others at once: Ray may take long to find a place for it again.
         self.make = ray.remote(max_restarts=-1, max_task_retries=0, **resources)(Worker)
         self.actors: dict[str, Any] = {}
         self.awaited: dict[Any, tuple[str, int]] = {}
@@ -48,11 +48,11 @@ class Actors:
         self._grow()
 
     def _grow(self) -> None:
-        """Have as many actors as were asked for, or as the cluster has room for."""
+        """Have as many actors as were asked for, or as the cluster has resources for."""
         if time.monotonic() - self.looked < GROWTH:
             return
         self.looked = time.monotonic()
-        wanted = self.workers or room(self.ray, self.device, self.gpus)
+        wanted = self.workers or capacity(self.ray, self.device, self.gpus)
         for _ in range(len(self.actors), wanted):
             name = secrets.token_hex(6)
             self.actors[name] = self.make.remote()
@@ -128,7 +128,7 @@ class _Fetch:
         return ray.get(self.place[0]).unpack()
 
 
-def room(ray: Any, device: str, gpus: float) -> int:
-    """How many workers the cluster has room for."""
+def capacity(ray: Any, device: str, gpus: float) -> int:
+    """How many workers the cluster has resources for."""
     has = ray.cluster_resources()
     return max(1, int(has.get("GPU", 0) / gpus + 1e-9) if device == "cuda" else int(has.get("CPU", 1)))

@@ -21,7 +21,7 @@ def visible_gpus() -> list[str]:
 
 
 def gpus_of(place: int, gpus: float) -> str:
-    """The GPUs of a worker, as CUDA_VISIBLE_DEVICES names them: neighbours get different ones."""
+    """The GPUs of a worker, as CUDA_VISIBLE_DEVICES names them: consecutive workers get different ones."""
     known, width = visible_gpus(), max(1, int(gpus))
     first = place * width
     return ",".join(known[(first + offset) % len(known)] for offset in range(width))

@@ -46,7 +46,7 @@ def hand_out(workers: Workers, blocks: Sequence[Block]) -> Iterator[tuple[Block,
     waiting = deque(enumerate(blocks))
     given: dict[Hashable, dict[int, Block]] = {}
     free: dict[Hashable, None] = {}
-    """Workers with room, those without a block first."""
+    """Workers that take another block."""
     deaths: Counter[int] = Counter()
     left = len(blocks)
     while left:

@@ -21,6 +21,8 @@ from rhobust.executors.base import WorkerError
 
 ALIGNED = 64
 """Bytes at whose multiples tensors begin in a file."""
+WORTH = 1 << 20
+"""Bytes from which on it is worth to look for the file that a tensor is a map of."""
 
 
 @dataclass(frozen=True)
@@ -70,25 +72,51 @@ class Parcel:
             ) from None
 
     def write(self, path: Path) -> None:
-        """Write it to a file that all workers of a machine map into memory."""
+        """Write it to a file that all workers of this machine map into memory; what is in a file already stays there.
+
+        Images of a decoded cache are such maps. They are private: where this process changed some of them, a worker
+        finds another fingerprint than the record's and refuses.
+        """
+        mapped = [_mapped(one) for one in self.buffers]
         with path.open("wb") as file:
-            pickle.dump((self.content, [len(one) for one in self.buffers], self.path), file)
-            for buffer in self.buffers:
-                file.write(bytes(-file.tell() % ALIGNED))
-                file.write(buffer.data)
+            sizes = [len(one) for one in self.buffers]
+            pickle.dump((self.content, list(zip(sizes, mapped, strict=True)), self.path), file)
+            for buffer, elsewhere in zip(self.buffers, mapped, strict=True):
+                if elsewhere is None:
+                    file.write(bytes(-file.tell() % ALIGNED))
+                    file.write(buffer.data)
 
     @classmethod
     def read(cls, path: Path) -> "Parcel":
         """Map a file that `write` wrote."""
         with path.open("rb") as file:
-            content, sizes, places = pickle.load(file)  # noqa: S301  # of the process that started this one
+            content, described, places = pickle.load(file)  # noqa: S301  # of the process that started this one
             place, buffers = file.tell(), []
-            for size in sizes:
+        for size, elsewhere in described:
+            if elsewhere is None:
                 place += -place % ALIGNED
-                empty = np.empty(0, np.uint8)
-                buffers.append(np.memmap(path, np.uint8, "c", place, (size,)) if size else empty)
-                place += size
+                elsewhere, place = (path, place), place + size
+            empty = np.empty(0, np.uint8)
+            buffers.append(np.memmap(elsewhere[0], np.uint8, "r", elsewhere[1], (size,)) if size else empty)
         return cls(content, buffers, places)
+
+
+def _mapped(buffer: np.ndarray) -> tuple[Path, int] | None:
+    """The file that a buffer is a map of, and where it begins there; None for memory, and where nobody says."""
+    if len(buffer) < WORTH:
+        return None
+    first = buffer.__array_interface__["data"][0]
+    try:
+        lines = Path("/proc/self/maps").read_text().splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        span, _, offset, _, _, *named = line.split(maxsplit=5)
+        start, end = (int(one, 16) for one in span.split("-"))
+        if start <= first < end:
+            known = named and named[0].startswith("/") and Path(named[0]).is_file()
+            return (Path(named[0]), int(offset, 16) + first - start) if known and first + len(buffer) <= end else None
+    return None
 
 
 def _tensor(content: Any, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:

@@ -2,12 +2,14 @@
 
 import importlib.util
 import os
+import signal
 import socket
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rhobust.executors.actors import Actors, room
+from rhobust.executors.actors import Actors, capacity
 from rhobust.executors.base import Block, Executor, Task
 from rhobust.executors.gpus import share_of_gpu
 from rhobust.executors.hand_out import hand_out
@@ -28,7 +30,7 @@ class Ray(Executor):
     """
 
     workers: int | None = None
-    """Number of workers; default: as many as the cluster has room for, also when it grows."""
+    """Number of workers; default: as many as the cluster has resources for, also when it grows."""
     gpus: float = 1.0
     """GPUs per worker; 0.25 puts four workers on each."""
     address: str | None = None
@@ -44,7 +46,7 @@ class Ray(Executor):
         share_of_gpu(self.gpus)
 
     def size(self, device: str) -> int:
-        return self.workers or room(_connected(self.address), device, self.gpus)
+        return self.workers or capacity(_connected(self.address), device, self.gpus)
 
     def map(
         self, task: Task, blocks: Sequence[Block], notify: ProgressCallback = no_progress
@@ -79,10 +81,13 @@ def _connected(address: str | None) -> Any:
 
     if not ray.is_initialized():
         _check_reachable(address)
+        before = signal.getsignal(signal.SIGTERM)
         try:
             ray.init(address=address, log_to_driver=False, logging_level="error", include_dashboard=None)
         except (ConnectionError, RuntimeError, ValueError) as error:
             raise ValueError(f"address must be that of a Ray cluster, got {address}: {error}") from None
+        if threading.current_thread() is threading.main_thread() and before is not None:
+            signal.signal(signal.SIGTERM, before)  # Ray would end the process before rows are written
     return ray
 
 

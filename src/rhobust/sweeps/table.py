@@ -106,7 +106,7 @@ def table_of(plan: SweepPlan, units: "Sequence[Unit]") -> SweepTable:
 
 
 def _detail(one: Measurement) -> list[str]:
-    """What tells numbers of one name apart: whose bound, which corruption."""
+    """What distinguishes numbers of one name: whose bound, which corruption."""
     keys = ("baseline", "cost", "classifier", "corruption", "severity")
     return [str(one.detail[key]) for key in keys if one.detail.get(key)]
 
