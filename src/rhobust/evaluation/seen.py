@@ -26,7 +26,7 @@ def check_unseen(evaluation: Evaluation, target: Any) -> None:
     found = count_trained(evaluation, target)
     if found is not None and found[0] and evaluation.population(target):
         name, remedy = target.data.name, "pass unseen to leave them out"
-        if target.pairs is not None:
+        if target.pairs is not None and evaluation.kind == "measure-shift":
             known = target.pairs.places(target.data.classes)
             alone = known is not None and bool((known >= 0).all())
             name = target.pairs.name if alone else f"{name}, {target.pairs.name}"
