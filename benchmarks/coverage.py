@@ -14,22 +14,24 @@ from scipy import special, stats
 
 from benchmarks.benchmark import Setting, Table
 from rhobust.bounds import (
+    betting_upper,
     certified_threshold,
     clopper_pearson,
     mixture_loss,
     population_loss,
     psi,
     recentred_loss,
+    shuffle,
     subpopulation_loss,
     worst_case_loss,
 )
-from rhobust.bounds.majorant import count_bounds, jumps
+from rhobust.bounds.majorant import MEAN, ONCE, jumps
 from rhobust.bounds.measured_shift import PLAIN
 from rhobust.bounds.subpopulation import PER_GROUP, POOLED
 from rhobust.formatting import format_number
 from rhobust.progress import progress_or_default
 
-SETS, EVERY = 2000, 50
+SETS, EVERY = 2000, 100
 """Data sets per case, and of how many of them one is solved in any case."""
 KAPPAS = np.geomspace(1e-3, 50, 1500)
 
@@ -45,20 +47,33 @@ class Case:
     alpha: float
     truth: float
     """The true worst-case error; of prediction sets, the place at which a choice becomes false."""
-    sample: Callable[[np.random.Generator], Data]
-    """Draws a data set."""
-    failed: Callable[[Data], bool]
-    """Whether a confidence bound about its counts fails."""
+    sample: Callable[[np.random.Generator, int], Data]
+    """Draws so many data sets, along the first axis of every array."""
+    failed: Callable[[Data], np.ndarray]
+    """Whether a confidence bound about the counts of a data set fails, for each."""
     compute: Callable[[Data], float]
-    """The bound from the data set; of prediction sets, the true place minus the chosen one."""
+    """The bound from one data set; of prediction sets, a number below `truth` if the choice is false."""
 
 
-def fails(counts: np.ndarray, draws: int, alpha: float, p: np.ndarray, weights: np.ndarray) -> bool:
-    """Whether a bound of `count_bounds` is below its truth, if errors have probability p with these weights."""
-    found, steps = count_bounds(counts.astype(float), draws, alpha), jumps(draws)
+def simultaneous(counts: np.ndarray, draws: int, alpha: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The bounds of `count_bounds` for many samples at once, one per row: survival, once and mean."""
+    n, steps = counts.shape[1], jumps(draws)
+    reached = np.stack([(counts >= step).sum(axis=1) for step in steps], axis=1)
+    shares = 1 / np.arange(1, steps.size + 1)
+    each = (1 - MEAN - ONCE) * alpha * shares / shares.sum()
+    table = np.asarray(clopper_pearson(np.arange(n + 1)[:, None], n, each, "upper"))
+    survival = np.minimum.accumulate(np.take_along_axis(table, reached, axis=0), axis=1)
+    singles = np.asarray(clopper_pearson(np.arange(n + 1), n, ONCE * alpha, "upper"))
+    mean = np.asarray(betting_upper(shuffle(counts.T).T / draws, MEAN * alpha))
+    return survival, singles[(counts == 1).sum(axis=1)], mean
+
+
+def fails(counts: np.ndarray, draws: int, alpha: float, p: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Whether a bound of the counts in a row is below its truth, if errors have probability p with these weights."""
+    (survival, singles, mean), steps = simultaneous(counts, draws, alpha), jumps(draws)
     law = weights @ stats.binom.sf(steps - 1, draws, p[:, None])
     once = weights @ stats.binom.pmf(1, draws, p)
-    return bool((found.survival < law).any() or found.once < once or found.mean < weights @ p)
+    return (survival < law).any(axis=1) | (singles < once) | (mean < weights @ p)
 
 
 def dual(p: np.ndarray, weights: np.ndarray, distance: float, gamma: float = 1.0) -> float:
@@ -77,7 +92,7 @@ def subpopulations(n: int, draws: int, alpha: float, p: list[float], gamma: floa
         f"n {n}, draws {draws}, errors {p}, gamma {gamma:g}, eps {distance:g} sigma",
         alpha,
         dual(atoms, weights, distance, gamma),
-        lambda rng: {"errors": rng.binomial(draws, rng.choice(atoms, n))},
+        lambda rng, sets: {"errors": rng.binomial(draws, rng.choice(atoms, (sets, n)))},
         lambda data: fails(data["errors"], draws, alpha, atoms, weights),
         lambda data: float(subpopulation_loss(data["errors"], draws, distance**2, 1.0, alpha, gamma=[gamma])[0, 0]),
     )
@@ -94,19 +109,25 @@ def mixtures(n: int, draws: int, alpha: float, p: list[float], tv: float, distan
         shares[group], left = shares[group] - taken, left - taken
         shares[order[-1]] += taken
 
-    def sample(rng: np.random.Generator) -> Data:
-        group = rng.integers(groups, size=n)
-        errors = rng.binomial(draws, rates[group])
-        return {"groups": [errors[group == g] for g in range(groups)]}
+    def sample(rng: np.random.Generator, sets: int) -> Data:
+        group = rng.integers(groups, size=(sets, n))
+        return {"group": group, "errors": rng.binomial(draws, rates[group])}
 
-    def failed(data: Data) -> bool:
-        pooled = fails(np.concatenate(data["groups"]), draws, POOLED * alpha, rates, np.full(groups, 1 / groups))
-        each = PER_GROUP * alpha / groups
-        single = [fails(one, draws, each, rates[[g]], np.ones(1)) for g, one in enumerate(data["groups"])]
-        sizes = np.array([len(one) for one in data["groups"]]) / n
+    def failed(data: Data) -> np.ndarray:
+        errors, group = data["errors"], data["group"]
+        found = fails(errors, draws, POOLED * alpha, rates, np.full(groups, 1 / groups))
+        sizes = (group[:, :, None] == np.arange(groups)).mean(axis=1)
         rest = (1 - POOLED - PER_GROUP) * alpha
-        apart = np.abs(sizes - 1 / groups).sum() / 2
-        return pooled or any(single) or apart > np.sqrt((groups * np.log(2) + np.log(1 / rest)) / (2 * n))
+        found |= np.abs(sizes - 1 / groups).sum(axis=1) / 2 > np.sqrt((groups * np.log(2) + np.log(1 / rest)) / (2 * n))
+        each = PER_GROUP * alpha / groups
+        for row, names in enumerate(group):
+            for g in range(groups) if not found[row] else ():
+                found[row] |= fails(errors[row, names == g][None], draws, each, rates[[g]], np.ones(1))[0]
+        return found
+
+    def compute(data: Data) -> float:
+        counts = [data["errors"][data["group"] == g] for g in range(groups)]
+        return float(mixture_loss(counts, draws, distance**2, 1.0, alpha, tv=[tv]).mixtures[0, 0])
 
     return Case(
         "mixtures of groups",
@@ -115,7 +136,7 @@ def mixtures(n: int, draws: int, alpha: float, p: list[float], tv: float, distan
         float((KAPPAS * distance**2 / 2 + shares @ values).min()),
         sample,
         failed,
-        lambda data: float(mixture_loss(data["groups"], draws, distance**2, 1.0, alpha, tv=[tv]).mixtures[0, 0]),
+        compute,
     )
 
 
@@ -127,28 +148,28 @@ def changes(n: int, pairs: int, draws: int, alpha: float, margins: list[float], 
     wrong, p = special.ndtr(-before), special.ndtr(-after)
     mistaken = stats.binom.sf((draws - 1) // 2, draws, wrong)  # half of the votes or more
 
-    def sample(rng: np.random.Generator) -> Data:
-        point, pair = rng.integers(before.size, size=n), rng.integers(before.size, size=pairs)
-        noise = rng.standard_normal((pairs, draws))
-        votes, changed = (noise < margin[pair][:, None] for margin in (before, after))
-        mislabelled = rng.random(pairs) < mistaken[pair]
+    def sample(rng: np.random.Generator, sets: int) -> Data:
+        point, pair = rng.integers(before.size, size=(sets, n)), rng.integers(before.size, size=(sets, pairs))
+        noise = rng.standard_normal((sets, pairs, draws))
+        votes, changed = (noise < margin[pair][:, :, None] for margin in (before, after))
+        mislabelled = rng.random((sets, pairs)) < mistaken[pair]
         return {
-            "disagreements": (changed == mislabelled[:, None]).sum(1),
-            "differing": (votes != changed).sum(1),
-            "mislabelled": rng.random(n) < mistaken[point],
+            "disagreements": (changed == mislabelled[:, :, None]).sum(2),
+            "differing": (votes != changed).sum(2),
+            "mislabelled": rng.random((sets, n)) < mistaken[point],
             "errors": rng.binomial(draws, wrong[point]),
         }
 
-    def failed(data: Data) -> bool:
+    def failed(data: Data) -> np.ndarray:
         plain, share = PLAIN * alpha, pairs / (pairs + n)
         pseudo = alpha - plain
-        bound = float(clopper_pearson(int(data["mislabelled"].sum()), n, share * pseudo, "upper"))
+        bound = np.asarray(clopper_pearson(data["mislabelled"].sum(axis=1), n, share * pseudo, "upper"))
         against = np.concatenate([p, 1 - p]), np.concatenate([weights * (1 - mistaken), weights * mistaken])
         return (
-            bound < float(weights @ mistaken)
-            or fails(data["disagreements"], draws, (1 - share) * pseudo, *against)
-            or fails(data["errors"], draws, plain / 2, wrong, weights)
-            or fails(data["differing"], draws, plain / 2, p - wrong, weights)
+            (bound < weights @ mistaken)
+            | fails(data["disagreements"], draws, (1 - share) * pseudo, *against)
+            | fails(data["errors"], draws, plain / 2, wrong, weights)
+            | fails(data["differing"], draws, plain / 2, p - wrong, weights)
         )
 
     def compute(data: Data) -> float:
@@ -170,12 +191,18 @@ def sets_of_classes(n: int, draws: int, alpha: float, rates: list[float], target
         f"n {n}, draws {draws}, misses {rates}, target {target:g}, eps {distance:g} sigma",
         alpha,
         float(false),
-        lambda rng: {"misses": (rng.random((n, draws, 1)) < places).sum(axis=1)},
-        lambda data: fails(data["misses"][:, false], draws, alpha, places[[false]], np.ones(1)),
+        lambda rng, sets: {"misses": _nested(rng, sets, n, draws, places)},
+        lambda data: fails(data["misses"][:, :, false], draws, alpha, places[[false]], np.ones(1)),
         lambda data: float(
             2 * false - 1 - certified_threshold(data["misses"], draws, distance**2, 1.0, alpha, target=target).place
         ),
     )
+
+
+def _nested(rng: np.random.Generator, sets: int, n: int, draws: int, rates: np.ndarray) -> np.ndarray:
+    """Misses of nested sets: one uniform number per noise sample decides all places."""
+    uniform = rng.random((sets, n, draws))
+    return np.stack([(uniform < rate).sum(axis=2) for rate in rates], axis=2)
 
 
 def abstention(n: int, draws: int, alpha: float, p: list[float], votes: int, agree: int, distance: float) -> Case:
@@ -189,7 +216,7 @@ def abstention(n: int, draws: int, alpha: float, p: list[float], votes: int, agr
         f"n {n}, draws {draws}, errors {p}, {agree} of {votes}, eps {distance:g} sigma",
         alpha,
         float((KAPPAS * distance**2 / 2 + weights @ values).min()),
-        lambda rng: {"errors": rng.binomial(draws, rng.choice(atoms, n))},
+        lambda rng, sets: {"errors": rng.binomial(draws, rng.choice(atoms, (sets, n)))},
         lambda data: fails(data["errors"], draws, alpha, atoms, weights),
         lambda data: float(population_loss(data["errors"], draws, distance**2, 1.0, alpha, votes=votes, agree=agree)),
     )
@@ -218,23 +245,20 @@ def cases() -> list[Case]:
 
 def simulate(case: Case, sets: int, seed: int = 0, every: int = EVERY) -> dict[str, Any]:
     """Violations of one bound over simulated data sets, and its slack where it was computed."""
-    rng, slacks, failures, violations = np.random.default_rng(seed), [], 0, 0
-    for number in range(sets):
-        data = case.sample(rng)
-        failed = case.failed(data)
-        failures += failed
-        if failed or number % every == 0:
-            slack = case.compute(data) - case.truth
-            violations += slack < 0
-            if number % every == 0:
-                slacks.append(slack)
+    data = case.sample(np.random.default_rng(seed), sets)
+    failed, slacks, violations = case.failed(data), [], 0
+    for number in np.union1d(np.flatnonzero(failed), np.arange(0, sets, every)).tolist():
+        slack = case.compute({name: values[number] for name, values in data.items()}) - case.truth
+        violations += slack < 0
+        if number % every == 0:
+            slacks.append(slack)
     return {
         "bound": case.bound,
         "setting": case.setting,
         "alpha": case.alpha,
         "truth": case.truth,
         "sets": sets,
-        "count_bounds_failed": failures,
+        "count_bounds_failed": int(failed.sum()),
         "violations": violations,
         "median_slack": None if case.bound == "prediction sets" else float(np.median(slacks)),
     }

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch import nn
 
 from rhobust.attacks import EOT, PGD, PaperPGD
 from rhobust.attacks.gradient import ascend, base_loss, smoothed_logits, smoothed_loss
@@ -131,3 +132,34 @@ def test_of_several_starts_the_largest_margin_is_kept(network, batch):
     one, several = margin(attack), margin(replace(attack, restarts=3))
     assert (several >= one).all()
     assert (several > one + 1e-6).any()
+
+
+class TwoExits(nn.Module):
+    """Class 1 is the runner-up at the origin and never wins within distance 1; class 2 wins in another direction."""
+
+    def forward(self, x):
+        first, second = x.flatten(1).unbind(1)
+        return torch.stack([torch.zeros_like(first), first - 1.05, 1.3 * second - 1.2], dim=1)
+
+
+@pytest.mark.parametrize("attack", [PGD(loss="margin", restarts=0), EOT(loss="margin", restarts=0, draws=2)])
+def test_a_targeted_ascent_finds_what_the_runner_up_hides(attack):
+    network, x, y = TwoExits(), torch.zeros(3, 1, 1, 2), torch.zeros(3, dtype=torch.int64)
+
+    def broken(attack):
+        rng = ExampleNoise(0, "targets", range(3))
+        return (network(attack(network, x, y, eps=1.0, sigma=0.01, rng=rng)).argmax(1) == 2).tolist()
+
+    assert broken(attack) == [False] * 3
+    assert broken(replace(attack, targets=1)) == [False] * 3
+    assert broken(replace(attack, targets=2)) == [True] * 3
+    # More targets than classes: the last class again.
+    assert broken(replace(attack, targets=4)) == [True] * 3
+
+
+def test_targeted_ascents_follow_the_restarts_and_begin_at_the_centre(batch):
+    x, _ = batch
+    attack, noise = PGD(restarts=1, targets=2), ExampleNoise(0, "starts", range(6))
+    assert (attack.attempts, [attack.rank(number) for number in range(4)]) == (4, [0, 0, 1, 2])
+    assert torch.equal(attack.start(x, 0.5, noise, 2), x)
+    assert not torch.equal(attack.start(x, 0.5, noise, 1), x)

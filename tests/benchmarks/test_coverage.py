@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from benchmarks.coverage import cases, coverage_table, fails, simulate
+from benchmarks.coverage import cases, coverage_table, fails, simulate, simultaneous
+from rhobust.bounds.majorant import count_bounds
 
 CASES = cases()
 
@@ -27,6 +28,14 @@ def test_three_settings_per_bound_and_a_line_for_each():
 
 
 def test_a_failure_of_a_count_is_seen():
-    p, weights = np.array([0.5]), np.ones(1)
-    assert fails(np.zeros(100), 4, 0.05, p, weights)
-    assert not fails(np.repeat([0, 1, 2, 3, 4], [7, 25, 37, 25, 7]), 4, 0.05, p, weights)
+    rows = np.stack([np.zeros(101), np.repeat([0, 1, 2, 3, 4], [7, 25, 37, 25, 7])])
+    assert fails(rows, 4, 0.05, np.array([0.5]), np.ones(1)).tolist() == [True, False]
+
+
+def test_many_samples_have_the_bounds_of_each():
+    counts = np.random.default_rng(0).binomial(6, 0.1, (3, 80))
+    survival, once, mean = simultaneous(counts, 6, 0.1)
+    for row, one in enumerate(counts):
+        alone = count_bounds(one.astype(float), 6, 0.1)
+        assert survival[row] == pytest.approx(alone.survival, abs=1e-15)
+        assert (once[row], mean[row]) == pytest.approx((alone.once, alone.mean), abs=1e-12)

@@ -78,7 +78,7 @@ def test_the_record_is_proved_again_from_its_rows(target):
         with pytest.raises(ValueError, match="must"):
             measurements(forged)
     forged = read_record(record.path)
-    forged.rows[0]["last"]["probability"][0] = 99
+    forged.rows[0]["last"]["probability"][0] = 999
     with pytest.raises(ValueError, match="places of the score probability must be 5 numbers"):
         measurements(forged)
 

@@ -75,14 +75,15 @@ def leaky(folder, digits, tmp_path):
     for place, source in ((0, 5), (7, 6), (19, 7), (30, 8)):
         images[place], labels[place] = digits.images[source], digits.labels[source]
     target = Target.from_run(run_folder, device=CPU)
-    pairs = Pairs("pairs", images, images, None)
+    pairs = Pairs("pairs", test.images[:40], test.images[:40], None)
     return replace(target, data=Dataset("mixed", "test", images, labels, test.classes), pairs=pairs)
 
 
 @pytest.mark.parametrize("kind", POPULATION)
 def test_a_statement_about_a_population_is_refused(leaky, kind):
     with pytest.raises(
-        ValueError, match=r"^test images must be new to the network .* 3 of 20 of mixed were trained on"
+        ValueError,
+        match=r"^test images must be new to the network .* 3 of (20 of mixed|40 of mixed, pairs) were trained",
     ):
         run(POPULATION[kind], leaky, progress=no_progress)
     assert not list(leaky.folder.glob(f"{kind}-*"))
@@ -108,6 +109,14 @@ def test_a_transfer_matrix_says_it_of_each_network(leaky, tmp_path):
         Transfer(attack=PGD(steps=1), radii=(0.0, 0.1), limit=20), [leaky, other], progress=no_progress
     )
     assert [record.summary.get("trained_on") for record in records] == [3, None]
+
+
+def test_pairs_without_labels_must_be_new_too(leaky, digits):
+    pairs = Pairs("frames", digits.images[:4], digits.images[:4], None)
+    with pytest.raises(
+        ValueError, match=r"4 of 40 of mixed, frames were trained on: pass unseen, and take such pairs out"
+    ):
+        run(MeasureShift(draws=5), leaky.unseen().with_pairs(pairs), progress=no_progress)
 
 
 def test_labelled_pairs_are_the_test_images(leaky, digits):

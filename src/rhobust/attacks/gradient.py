@@ -130,26 +130,70 @@ class GradientAttack(AttackMethod):
     """False: start each radius of a sweep anew, not at the end point of the next smaller radius."""
     restarts: int = 1
     """Additional ascents from random points of the ball; in a sweep over radii for the still robust examples only."""
+    targets: int = 0
+    """Additional targeted ascents from the centre, each against one of the runner-up classes there; 3 break more at
+    large radii."""
 
     def __post_init__(self) -> None:
         check_declared(self)
         check_at_least(1, self, "steps")
         check_positive(self, "relative_step")
-        check_at_least(0, self, "restarts")
+        check_at_least(0, self, "restarts", "targets")
+
+    @property
+    def attempts(self) -> int:
+        """Ascents per input and radius."""
+        return 1 + self.restarts + self.targets
+
+    def rank(self, attempt: int) -> int:
+        """Of a targeted ascent which runner-up class it is against, 1 for the first; 0 for the other ascents."""
+        return max(0, attempt - self.restarts) if self.targets else 0
+
+    @abstractmethod
+    def scores(self, model: nn.Module, x: Tensor, *, sigma: float | None, rng: Noise) -> Tensor:
+        """The logits of the attacked classifier, for a network in evaluation mode."""
 
     @abstractmethod
     def objective(self, model: nn.Module, y: Tensor, *, sigma: float | None, rng: Noise) -> Objective:
         """The maximised loss, for a network in evaluation mode."""
 
+    def targeted(
+        self, model: nn.Module, x: Tensor, y: Tensor, rank: int, *, sigma: float | None, rng: Noise
+    ) -> Objective:
+        """The log-probability of a runner-up class at x minus the label's, for a network in evaluation mode."""
+        with torch.no_grad():
+            others = self.scores(model, x, sigma=sigma, rng=rng).scatter(1, y[:, None], -torch.inf)
+        wanted = others.topk(min(rank, others.shape[1] - 1), dim=1).indices[:, -1:]
+
+        def gap(point: Tensor) -> Tensor:
+            scores = self.scores(model, point, sigma=sigma, rng=rng)
+            return (scores.gather(1, wanted) - scores.gather(1, y[:, None])).squeeze(1)
+
+        return gap
+
     def ascend_from(
-        self, model: nn.Module, x: Tensor, y: Tensor, *, eps: float, sigma: float | None, rng: Noise, start: Tensor
+        self,
+        model: nn.Module,
+        x: Tensor,
+        y: Tensor,
+        *,
+        eps: float,
+        sigma: float | None,
+        rng: Noise,
+        start: Tensor,
+        rank: int = 0,
     ) -> Tensor:
-        """One ascent from a start in the ball around x; arguments are not checked."""
+        """One ascent from a start in the ball around x, targeted if it has a rank; arguments are not checked."""
         sizes = [self.size(eps, number) for number in range(self.steps)]
         with frozen(model) as network:
             rules = [compile_step(network, projected_step(self.norm, self.gradient, x, eps, size)) for size in sizes]
+            objective = (
+                self.targeted(network, x, y, rank, sigma=sigma, rng=rng)
+                if rank
+                else self.objective(network, y, sigma=sigma, rng=rng)
+            )
             return ascend(
-                self.objective(network, y, sigma=sigma, rng=rng),
+                objective,
                 start,
                 steps=self.steps,
                 step=lambda point, slope, number: rules[number](point, slope, number),
@@ -165,16 +209,19 @@ class GradientAttack(AttackMethod):
         return replace(self, loss=OTHER[self.loss]) if number % 2 else self
 
     def start(self, x: Tensor, eps: float, rng: Noise, attempt: int) -> Tensor:
-        """The initial point of an ascent: the centre for the first unless `random_start`, otherwise a random point."""
-        return random_point(x, eps, self.norm, rng) if self.random_start or attempt > 0 else x
+        """The initial point: the centre for the first unless `random_start`, and for targeted ones; else random."""
+        if self.rank(attempt) or (attempt == 0 and not self.random_start):
+            return x
+        return random_point(x, eps, self.norm, rng)
 
     def perturb(self, model: nn.Module, x: Tensor, y: Tensor, *, eps: float, sigma: float | None, rng: Noise) -> Tensor:
-        """The end of the ascent; of several restarts the end with the largest margin per example."""
+        """The end of the ascent; of several attempts the end with the largest margin per example."""
+        ball = {"eps": eps, "sigma": sigma, "rng": rng}
         ends = [
             self.attempt(number).ascend_from(
-                model, x, y, eps=eps, sigma=sigma, rng=rng, start=self.start(x, eps, rng, number)
+                model, x, y, **ball, start=self.start(x, eps, rng, number), rank=self.rank(number)
             )
-            for number in range(1 + self.restarts)
+            for number in range(self.attempts)
         ]
         if len(ends) == 1:
             return ends[0]

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 from torch import Tensor, nn
 
 from rhobust.attacks.base import AttackMethod, Gradient
-from rhobust.attacks.gradient import GradientAttack, Objective, base_loss, smoothed_loss
+from rhobust.attacks.gradient import GradientAttack, Objective, base_loss, smoothed_logits, smoothed_loss
 from rhobust.noise import Noise
 from rhobust.settings import check_at_least, check_declared
 
@@ -23,6 +23,9 @@ class PGD(GradientAttack):
 
     def objective(self, model: nn.Module, y: Tensor, *, sigma: float | None, rng: Noise) -> Objective:
         return lambda point: base_loss(model, point, y, kind=self.loss)
+
+    def scores(self, model: nn.Module, x: Tensor, *, sigma: float | None, rng: Noise) -> Tensor:
+        return model(x)
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,11 @@ class EOT(GradientAttack):
         if sigma is None:
             raise ValueError("sigma must be given to attack the smoothed classifier, got None")
         return lambda point: smoothed_loss(model, point, y, sigma=sigma, draws=self.draws, rng=rng, kind=self.loss)
+
+    def scores(self, model: nn.Module, x: Tensor, *, sigma: float | None, rng: Noise) -> Tensor:
+        if sigma is None:
+            raise ValueError("sigma must be given to attack the smoothed classifier, got None")
+        return smoothed_logits(model, x, sigma=sigma, draws=self.draws, rng=rng)
 
 
 @dataclass(frozen=True)

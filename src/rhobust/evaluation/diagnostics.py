@@ -142,15 +142,19 @@ def _rising(attacked: Attacked, rows: Sequence[Row]) -> list[str]:
     ]
 
 
+TARGETS = 3
+"""Runner-up classes that the stronger attack is targeted at."""
+
+
 def probe_size(examples: int) -> int:
     """How many examples a check takes: a tenth, at least 16 and at most 100."""
     return min(max(examples // 10, 16), 100)
 
 
 def stronger(attacked: Attacked) -> PGD | EOT:
-    """An attack on the classifier that predicts, with twice the steps and noise samples, from other starts."""
+    """An attack on the classifier that predicts: twice the steps and noise samples, other starts, and targets."""
     ascent = attacked.gradient_attack
-    shape = {"steps": 2 * ascent.steps, "norm": ascent.norm, "random_start": True}
+    shape = {"steps": 2 * ascent.steps, "norm": ascent.norm, "random_start": True, "targets": TARGETS}
     if attacked.predictor.name == "base":
         return PGD(**shape)
     draws = ascent.draws if isinstance(ascent, EOT) else 1

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from rhobust.certificates import (
@@ -100,8 +101,13 @@ class MeasureShift(Evaluation):
         return range(0, max(len(_pairs(target)), len(self.points(target)[0])), self.stride or 1)[: self.limit]
 
     def test_images(self, target: Target) -> Tensor:
-        points, _ = self.points(target)
-        return points.images[[index for index in self.examples(target) if index < len(points)]]
+        points, after = self.points(target)
+        examples, pairs = self.examples(target), _pairs(target)
+        found = points.images[[index for index in examples if index < len(points)]]
+        if after is not None:
+            return found
+        # The votes at the pairs count too: of images that were trained on, votes change less than of others.
+        return torch.cat([found, pairs.before[[index for index in examples if index < len(pairs)]]])
 
     def derived(self, target: Target) -> Row:
         points, after = self.points(target)

@@ -25,9 +25,12 @@ def check_unseen(evaluation: Evaluation, target: Any) -> None:
     """Refuse a statement about other images than the test images if the network was trained on one of these."""
     found = count_trained(evaluation, target)
     if found is not None and found[0] and evaluation.population(target):
-        labelled = target.pairs is not None and target.pairs.labels is not None
-        name = target.pairs.name if labelled else target.data.name
-        remedy = "take these pairs out" if labelled else "pass unseen to leave them out"
+        name, remedy = target.data.name, "pass unseen to leave them out"
+        if target.pairs is not None and evaluation.kind == "measure-shift":
+            known = target.pairs.places(target.data.classes)
+            alone = known is not None and bool((known >= 0).all())
+            name = target.pairs.name if alone else f"{name}, {target.pairs.name}"
+            remedy = "take these pairs out" if alone else "pass unseen, and take such pairs out"
         if evaluation.kind == "certify-shift":
             remedy += ", the estimator sample for a statement about these images alone"
         raise ValueError(

@@ -182,9 +182,9 @@ class Sweep:
         """Attack the examples that are robust so far at a radius; returns those that still are."""
         left = [set(one) for one in robust]
         self.before, self.ends = self.ends, {}
-        restarts = self.attack.restarts if isinstance(self.attack, GradientAttack) and radius > 0 else 0
+        attempts = self.attack.attempts if isinstance(self.attack, GradientAttack) and radius > 0 else 1
         found: list[dict[int, Row]] = [{} for _ in self.predictors]
-        for attempt in range(1 + restarts):
+        for attempt in range(attempts):
             name = f"{radius!r}:{attempt}" if attempt else repr(radius)
             for chunk in self._chunks(sorted(set().union(*left))):
                 perturbed = self.x[chunk] if radius == 0 else self._perturb(radius, chunk, attempt, name)
@@ -235,12 +235,14 @@ class Sweep:
             return self.attack(network or self.source.model, x, y, **ball)[: len(chunk)]
         start = self.attack.start(x, radius, rng, attempt)
         # One per loss; further restarts begin elsewhere.
-        warm = self.nested and self.attack.warm and attempt < 2
+        rank = self.attack.rank(attempt)
+        warm = self.nested and self.attack.warm and attempt < 2 and not rank
         if warm:
             start = torch.stack(
                 [self.before.get((attempt, position), own) for position, own in zip(filled, start, strict=True)]
             )
         network = self.fast or self.source.model
+        ball |= {"rank": rank} if rank else {}
         ended = self.attack.attempt(attempt).ascend_from(network, x, y, **ball, start=start)[: len(chunk)]
         if warm:
             self.ends.update(((attempt, position), end) for position, end in zip(chunk, ended, strict=True))
