@@ -114,7 +114,7 @@ ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {"relu": nn.ReLU, "elu": nn.EL
 """Their activation functions by name."""
 
 
-def own_network(name: str, shape: Sequence[int], classes: int, activation: str) -> nn.Module:
+def own_network(name: str, shape: tuple[int, int, int], classes: int, activation: str) -> nn.Module:
     """A network of `MODELS` with the weights that torch's global generator gives it.
 
     Args:

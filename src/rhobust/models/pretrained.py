@@ -74,8 +74,8 @@ def build_pretrained(name: str, *, filled: bool = True) -> tuple[nn.Module, tupl
     with safe_open(path, framework="pt") as file:
         about = json.loads(file.metadata()["rhobust"])
 
-    described = about["model"], about["shape"], len(about["classes"]), about["activation"]
-    channels = about["shape"][0]
+    channels, height, width = about["shape"]
+    described = about["model"], (channels, height, width), len(about["classes"]), about["activation"]
     model = Normalised(own_network(*described), [0.0] * channels, [1.0] * channels)  # the saved buffers replace both
     fill_weights(model, path)
     return model.network if filled else own_network(*described), model.constants()

@@ -133,7 +133,7 @@ def _from_rhobust(name: str, num_classes: int | None, pretrained: bool) -> tuple
     assert isinstance(network, nn.Sequential)
     last = network[-1]
     assert isinstance(last, nn.Linear)
-    if num_classes not in (None, last.out_features):
+    if num_classes is not None and num_classes != last.out_features:
         network[-1] = nn.Linear(last.in_features, num_classes)
     return network, found
 
