@@ -45,11 +45,11 @@ COLUMNS = (
 
 
 def write_index(results: Path) -> list[Path]:
-    """Write index.csv and index.md of a folder of results, and the table of the search for a recipe."""
+    """Write index.csv and index.md of a folder of results, and the tables of the search and of pretrained models."""
     table = rows(results)
     write_whole(results / "index.csv", _csv(COLUMNS, table))
     write_whole(results / "index.md", page(table))
-    return [results / "index.csv", results / "index.md", *write_search(results)]
+    return [results / "index.csv", results / "index.md", *write_search(results), *write_pretrained(results)]
 
 
 SEARCH_RADII = (0.0, 0.25, 0.5, 0.75)
@@ -76,6 +76,30 @@ def write_search(results: Path) -> list[Path]:
     text = "# Search for a training recipe: certified accuracy on held-out training images\n\n"
     write_whole(path.with_suffix(".md"), text + "".join(f"| {' | '.join(line)} |\n" for line in lines))
     write_whole(path, _csv(heads, table))
+    return [path, path.with_suffix(".md")]
+
+
+def write_pretrained(results: Path) -> list[Path]:
+    """Write the table of certified accuracy of the pretrained models whose folders hold a record of it."""
+    lines, table = [], []
+    for run in sorted(path.parent for path in results.glob(f"pretrained/*/{WEIGHTS}")):
+        for record in map(read_finished, record_paths(run, "certify-[!s]*")):
+            found = [one for one in measurements(record) if one.quantity == CERTIFIED and one.at in SEARCH_RADII]
+            cells = {"name": run.name, "sigma": f"{record.settings['sigma']:g}"}
+            for one in found:
+                assert one.low is not None
+                assert one.high is not None
+                ends = f"{format_number(one.low, 3, 'down')} to {format_number(one.high, 3, 'up')}"
+                cells[f"{one.at:g}"] = f"{_shown(one)} ({ends})"
+                numbers = {"value": one.value, "low": one.low, "high": one.high, "n": one.n}
+                table.append({"name": run.name, "column": f"{one.at:g}", **{key: str(numbers[key]) for key in numbers}})
+            lines.append(cells | {"n": str(found[0].n)})
+    path, heads = results / "tables" / "table-pretrained.csv", list(lines[0])
+    shown = [heads, ["---"] * 2 + ["---:"] * (len(heads) - 2), *([*one.values()] for one in lines)]
+    text = "# Certified accuracy of the pretrained models\n\n" + "".join(f"| {' | '.join(one)} |\n" for one in shown)
+    text += "\nIn brackets: the 95% interval over the choice of images; another training may differ by more.\n"
+    write_whole(path.with_suffix(".md"), text)
+    write_whole(path, _csv(list(table[0]), table))
     return [path, path.with_suffix(".md")]
 
 
@@ -193,7 +217,8 @@ TITLES = {
     "records/nal-variants.tar.xz": "CIFAR-10: variants of NAL that were tried",
     "records/recipe-search.tar.xz": "CIFAR-10: search for a training recipe, on held-out training images",
     "records/tiny-imagenet-50.tar.xz": "Tiny ImageNet, 50 classes",
-    "pretrained/mnist-nal": "A network with its weights",
+    "pretrained/cifar10-nal-0.25": "CIFAR-10: a network with its weights",
+    "pretrained/mnist-nal": "MNIST: a network with its weights",
 }
 """What each archive holds."""
 HEADS = ("name", "weights", "natural", "white-box attack", "certified", "command")

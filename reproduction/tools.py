@@ -1,4 +1,4 @@
-"""Commands over published results: python -m reproduction pack | index | audit."""
+"""Commands over published results: python -m reproduction pack | publish | index | audit."""
 
 import argparse
 from collections.abc import Callable, Sequence
@@ -7,6 +7,7 @@ from typing import NoReturn
 
 from reproduction.archive import pack
 from reproduction.index import write_index
+from reproduction.pretrained import publish
 from rhobust.archives import ENDING, opened
 from rhobust.evaluation import audit_file
 from rhobust.progress import no_progress
@@ -27,6 +28,16 @@ def pack_command(arguments: Sequence[str]) -> int:
     parser.add_argument("archive", type=Path, help="NAME.tar.xz; what it holds already stays")
     given = parser.parse_args(arguments)
     print(*pack(given.out, given.archive), sep="\n")
+    return 0
+
+
+def publish_command(arguments: Sequence[str]) -> int:
+    """Copy a finished run into a folder for publication, with weights rounded to bf16, and print their SHA-256."""
+    parser = Parser(prog="reproduction publish", description=publish_command.__doc__)
+    parser.add_argument("run", type=Path, help="run folder")
+    parser.add_argument("folder", type=Path, help="new folder, results/pretrained/NAME")
+    given = parser.parse_args(arguments)
+    print(publish(given.run, given.folder))
     return 0
 
 
@@ -62,6 +73,7 @@ def audit_command(arguments: Sequence[str]) -> int:
 
 TOOLS: dict[str, Callable[[Sequence[str]], int]] = {
     "pack": pack_command,
+    "publish": publish_command,
     "index": index_command,
     "audit": audit_command,
 }

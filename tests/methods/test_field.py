@@ -1,4 +1,4 @@
-"""The losses of Consistency, SmoothMix and MACER, computed a second time as their authors define them."""
+"""The losses of Consistency, SmoothMix, MACER and CAT-RS, computed a second time as their authors define them."""
 
 import math
 from statistics import NormalDist
@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from rhobust.methods import MACER, Consistency, SmoothMix
+from rhobust.methods import CATRS, MACER, Consistency, SmoothMix
 from rhobust.noise import ExampleNoise
 
 
@@ -116,6 +116,49 @@ def test_macer_averages_the_softmax_over_the_noise(network, batch):
     check_gradients(value, expected, network)
 
 
+def test_catrs_learns_the_easiest_copies_and_the_worst_noise_of_sure_inputs(network, batch):
+    x, _ = batch
+    noise, levels = noise_of(x, 3, 3)
+    noise = 0.3 * noise
+    with torch.no_grad():  # labels that most copies get right for some inputs and wrong for others
+        predictions = torch.stack([network(x + z) for z in noise])
+        y = (predictions.softmax(2).mean(0).argmax(1) + torch.tensor([0, 0, 1, 0, 0, 2])) % 4
+        right = (predictions.argmax(2) == y).float().mean(0)
+        mean = predictions.softmax(2).mean(0)
+    method = CATRS(sigma=0.3, draws=3, weight=0.7, eps=0.5, steps=2)
+    value, squared_distance = method.loss(network, x, y, ExampleNoise(3, "n", range(6)))
+
+    expected, taken, moved = 0, [], []
+    for i in range(6):
+        copies = [x[i] + z[i] for z in noise]
+        uniforms = [NormalDist().cdf(float(level[i].flatten()[0])) for level in levels]
+        count = max(1, sum(uniform < right[i] for uniform in uniforms))
+        crosses = sorted(
+            (F.cross_entropy(network(copy[None]), y[i : i + 1]) for copy in copies), key=lambda one: one.item()
+        )
+        expected = expected + sum(crosses[:count]) / 3 / 6
+        divergences = []
+        for z in noise[:, i]:
+            worst = z.clone()
+            for _ in range(2):
+                worst.requires_grad_()
+                logs = network((x[i] + worst)[None])[0].log_softmax(0)
+                (gradient,) = torch.autograd.grad((mean[i] * (mean[i].log() - logs)).sum(), worst)
+                offset = worst.detach() + 0.5 * gradient / gradient.norm() - z
+                worst = z + offset * min(1.0, 0.5 / offset.norm().item())
+                worst = z.mean() + (worst - worst.mean()) / worst.square().mean().sqrt() * z.square().mean().sqrt()
+            moved.append((worst - z).square().sum().item())
+            logs = network((x[i] + worst)[None])[0].log_softmax(0)
+            divergences.append((mean[i] * (mean[i].log() - logs)).sum())
+        if count == 3:
+            expected = expected + 0.7 * max(divergences, key=lambda one: one.item()) / 6
+        taken.append(count)
+    assert min(taken) == 1
+    assert max(taken) == 3
+    check_gradients(value, expected, network)
+    assert torch.allclose(squared_distance, torch.tensor(moved).view(6, 3).mean(1), rtol=1e-3)
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -125,6 +168,8 @@ def test_macer_averages_the_softmax_over_the_noise(network, batch):
         (lambda: SmoothMix(step_size=0), "step_size must be > 0, got 0"),
         (lambda: MACER(beta=0), "beta must be > 0, got 0"),
         (lambda: MACER(margin=-1), "margin must be > 0, got -1"),
+        (lambda: CATRS(steps=0), "steps must be >= 1, got 0"),
+        (lambda: CATRS(eps=0), "eps must be > 0, got 0"),
     ],
 )
 def test_bad_hyper_parameters_are_refused(make, message):

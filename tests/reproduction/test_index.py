@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from reproduction.index import COLUMNS, TITLES, page, row, write_search
+from reproduction.index import COLUMNS, TITLES, page, row, write_pretrained, write_search
 from rhobust.archives import ENDING
 from rhobust.files import read_json
 
@@ -39,7 +39,10 @@ def test_every_published_network_has_its_row(table, published):
         for run in (published(name_of(archive)) / "runs").iterdir()
     }
     assert {one for one in listed if one[0].startswith("records/")} == found
-    assert [one["records"] for one in table if not one["records"].startswith("records/")] == ["pretrained/mnist-nal"]
+    assert [one["records"] for one in table if not one["records"].startswith("records/")] == [
+        "pretrained/cifar10-nal-0.25",
+        "pretrained/mnist-nal",
+    ]
 
 
 @pytest.mark.parametrize("archive", ARCHIVES, ids=name_of)
@@ -52,8 +55,17 @@ def test_the_rows_are_what_the_records_give(table, published, archive):
         assert found == one, "index.csv is stale: run python -m reproduction index"
 
 
-def test_the_pretrained_network_has_its_row(table):
-    assert row(RESULTS / "pretrained" / "mnist-nal", "pretrained/mnist-nal") == table[-1]
+def test_the_pretrained_networks_have_their_rows(table):
+    for one in table[-2:]:
+        assert row(RESULTS / one["records"], one["records"]) == one
+        assert one["records"] in TITLES
+
+
+def test_the_table_of_pretrained_networks_is_what_the_records_give(tmp_path):
+    (tmp_path / "tables").mkdir()
+    (tmp_path / "pretrained").symlink_to(RESULTS / "pretrained")
+    for path in write_pretrained(tmp_path):
+        assert path.read_text(encoding="utf-8") == (RESULTS / "tables" / path.name).read_text(encoding="utf-8")
 
 
 def test_the_table_of_the_search_is_what_the_records_give(table, tmp_path):

@@ -22,7 +22,7 @@ class Evaluate:
     run_folder: Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="[RUN]")] = None
     """A run folder; or give --model and --data."""
     model: str | None = None
-    """The network: package.module:factory, file.py:factory, hf:ID, timm:NAME or torchvision:NAME."""
+    """The network: package.module:factory, file.py:factory, rhobust:NAME, hf:ID, timm:NAME or torchvision:NAME."""
     weights: Path | None = None
     """Its weights, safetensors or a file of torch.save; default: what the factory or the hub loads itself."""
     data: str | None = None

@@ -22,8 +22,8 @@ class Predict:
     names: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN IMAGE [IMAGE ...]")]
     """A run folder, or the folder of your own network's records, and image files; with --model, image files alone."""
     model: str | None = None
-    """The user's own network, package.module:factory, file.py:factory, hf:ID, timm:NAME or torchvision:NAME; with a run
-    folder, the code that it may run."""
+    """The network: package.module:factory, file.py:factory, rhobust:NAME, hf:ID, timm:NAME or torchvision:NAME; with a
+    run folder, the code that it may run."""
     weights: Path | None = None
     """Its weights, safetensors or a file of torch.save; default: what the factory or the hub loads itself."""
     mean: tuple[float, ...] | None = None

@@ -106,8 +106,8 @@ class TargetOptions(DataOptions):
     run: Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="[RUN]")] = None
     """A run folder, or the folder of your own network's records; or give --model, --data and --out."""
     model: str | None = None
-    """The user's own network, package.module:factory, file.py:factory, hf:ID, timm:NAME or torchvision:NAME; with a run
-    folder, the code that it may run."""
+    """The network: package.module:factory, file.py:factory, rhobust:NAME, hf:ID, timm:NAME or torchvision:NAME; with a
+    run folder, the code that it may run."""
     weights: Path | None = None
     """Its weights, safetensors or a file of torch.save; default: what the factory or the hub loads itself."""
     mean: tuple[float, ...] | None = None

@@ -13,6 +13,7 @@ from rhobust.methods.base import repeatable as repeatable
 from rhobust.methods.base import squared_distance as squared_distance
 from rhobust.methods.budget import gamma_of as gamma_of
 from rhobust.methods.budget import rho_of as rho_of
+from rhobust.methods.catrs import CATRS as CATRS
 from rhobust.methods.consistency import Consistency as Consistency
 from rhobust.methods.denoising import Denoising as Denoising
 from rhobust.methods.erm import ERM as ERM
@@ -29,6 +30,17 @@ from rhobust.methods.trades import divergence as divergence
 from rhobust.methods.wrm import WRM as WRM
 
 AnyMethod = (
-    ERM | Gaussian | STN | AdversarialTraining | TRADES | SmoothAdv | WRM | NAL | Consistency | SmoothMix | MACER
+    ERM
+    | Gaussian
+    | STN
+    | AdversarialTraining
+    | TRADES
+    | SmoothAdv
+    | WRM
+    | NAL
+    | Consistency
+    | SmoothMix
+    | MACER
+    | CATRS
 )
 """Every method: the command line, the config files and the tests are derived from this union."""

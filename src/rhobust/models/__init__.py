@@ -10,5 +10,7 @@ from rhobust.models.denoised import dncnn as dncnn
 from rhobust.models.inference import StepRule as StepRule
 from rhobust.models.inference import frozen as frozen
 from rhobust.models.networks import Normalised as Normalised
+from rhobust.models.pretrained import PRETRAINED as PRETRAINED
+from rhobust.models.pretrained import pretrained_weights as pretrained_weights
 from rhobust.models.sources import load_model as load_model
 from rhobust.models.weights import fill_weights as fill_weights

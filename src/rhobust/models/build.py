@@ -8,14 +8,13 @@ import torch
 from torch import nn
 
 from rhobust.models.guarded import state_of
-from rhobust.models.networks import Normalised, cnn, cnn_small, resnet18, vgg16, wide_resnet
+from rhobust.models.networks import MODELS, Normalised, own_network
+from rhobust.models.pretrained import SCHEME
 from rhobust.models.sources import FORMS, SOURCES, Normalisation, TakeLogits, build_network
 from rhobust.models.weights import fill_weights, match_names, read_weights
 from rhobust.noise import stream_key
 
 Activation = Literal["relu", "elu"]
-
-MODELS = {"cnn": cnn, "cnn-small": cnn_small, "resnet18": resnet18, "vgg16": vgg16, "wrn-28-10": wide_resnet}
 
 
 def check_model_name(name: str) -> None:
@@ -57,21 +56,16 @@ def build_model(
     check_model_name(name)
     if activation not in get_args(Activation):
         raise ValueError(f"activation must be one of {', '.join(get_args(Activation))}, got {activation!r}")
-    make = {"relu": nn.ReLU, "elu": nn.ELU}[activation]
     # torch initialises weights from its global generator: seed it and restore its state afterwards.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(stream_key(seed, "model") % 2**63)
         if name in MODELS:
-            network = MODELS[name](*shape, classes, make)
-            # Convolutions run in the layout of the weights; channels last is fastest on CPU and GPU.
-            for parameter in network.parameters():
-                if parameter.dim() == 4:
-                    parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
+            network = own_network(name, shape, classes, activation)
             return Normalised(network, *(normalisation or (mean, deviation)))
         network, found = build_network(
             name, pretrained=pretrained, new_head=True, num_classes=classes, activation=activation
         )
-        if name.partition(":")[0] in SOURCES:
+        if name.partition(":")[0] in (*SOURCES, SCHEME):
             return Normalised(network, *(normalisation or found or (mean, deviation)))
         return network if normalisation is None else Normalised(network, *normalisation)
 

@@ -140,3 +140,26 @@ def vgg16(channels: int, height: int, width: int, classes: int, activation: Call
             inputs = outputs
         layers.append(nn.MaxPool2d(2))
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, classes))
+
+
+MODELS = {"cnn": cnn, "cnn-small": cnn_small, "resnet18": resnet18, "vgg16": vgg16, "wrn-28-10": wide_resnet}
+"""The networks of this package by name."""
+ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {"relu": nn.ReLU, "elu": nn.ELU}
+"""Their activation functions by name."""
+
+
+def own_network(name: str, shape: tuple[int, int, int], classes: int, activation: str) -> nn.Module:
+    """A network of `MODELS` with the weights that torch's global generator gives it.
+
+    Args:
+        name: One of `MODELS`.
+        shape: Channels, height and width of an image.
+        classes: Number of classes.
+        activation: One of `ACTIVATIONS`.
+    """
+    network = MODELS[name](*shape, classes, ACTIVATIONS[activation])
+    # Convolutions run in the layout of the weights; channels last is fastest on CPU and GPU.
+    for parameter in network.parameters():
+        if parameter.dim() == 4:
+            parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
+    return network

@@ -15,11 +15,12 @@ from torch import Tensor, nn
 from rhobust.foreign import Foreign, ForeignError
 from rhobust.models.guarded import for_evaluation
 from rhobust.models.networks import Normalised
+from rhobust.models.pretrained import SCHEME, build_pretrained
 from rhobust.models.weights import fill_weights
 
 SOURCES = {"hf": "transformers", "timm": "timm", "torchvision": "torchvision"}
 """Prefixes of names that another package resolves, and that package."""
-FORMS = "package.module:factory, file.py:factory, hf:ID, timm:NAME or torchvision:NAME"
+FORMS = "package.module:factory, file.py:factory, rhobust:NAME, hf:ID, timm:NAME or torchvision:NAME"
 """How a network that is not of this package is named."""
 
 
@@ -81,8 +82,8 @@ def load_model(
     is never run.
 
     Args:
-        name: `package.module:factory`, `file.py:factory`, `hf:ID` (a hub id or a folder of `transformers`),
-            `timm:NAME` or `torchvision:NAME`.
+        name: `package.module:factory`, `file.py:factory`, `rhobust:NAME` (one of `PRETRAINED`), `hf:ID` (a hub id or a
+            folder of `transformers`), `timm:NAME` or `torchvision:NAME`.
         weights: A safetensors file or one of torch.save; default: what the factory or the hub loads itself.
         num_classes: Number of classes, for factories that take one.
         mean: Mean per channel that the network subtracts from images in [0, 1]; default: what the hub says of the
@@ -119,11 +120,22 @@ def build_network(
     scheme, _, rest = name.partition(":")
     if not scheme or not rest:
         raise ValueError(f"model must have the form {FORMS}, got {name}")
-    hubs = {"hf": _from_transformers, "timm": _from_timm, "torchvision": _from_torchvision}
+    hubs = {SCHEME: _from_rhobust, "hf": _from_transformers, "timm": _from_timm, "torchvision": _from_torchvision}
     if scheme in hubs:
         wanted = None if pretrained and not new_head else offered.get("num_classes")
         return hubs[scheme](rest, wanted, pretrained)
     return from_factory(name, **offered), None
+
+
+def _from_rhobust(name: str, num_classes: int | None, pretrained: bool) -> tuple[nn.Module, Normalisation]:
+    """A network of this project, whose last layer is its last module."""
+    network, found = build_pretrained(name, filled=pretrained)
+    assert isinstance(network, nn.Sequential)
+    last = network[-1]
+    assert isinstance(last, nn.Linear)
+    if num_classes is not None and num_classes != last.out_features:
+        network[-1] = nn.Linear(last.in_features, num_classes)
+    return network, found
 
 
 def _from_transformers(name: str, num_classes: int | None, pretrained: bool) -> tuple[nn.Module, Normalisation | None]:

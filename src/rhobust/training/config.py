@@ -31,8 +31,8 @@ class TrainConfig:
     data: str
     """Name of a data set, a folder with one subfolder of images per class, an .npz file or hf-datasets:FOLDER-or-ID."""
     model: str = ""
-    """cnn, cnn-small, resnet18, vgg16, wrn-28-10, package.module:factory, file.py:factory, hf:ID, timm:NAME or
-    torchvision:NAME; may be left out with init."""
+    """cnn, cnn-small, resnet18, vgg16, wrn-28-10, package.module:factory, file.py:factory, rhobust:NAME, hf:ID,
+    timm:NAME or torchvision:NAME; may be left out with init."""
     init: str | None = field(default=None, metadata=OMIT_IF_DEFAULT)
     """Fine-tune this network, named as for the model, from its own weights or from those of `weights`."""
     weights: str | None = field(default=None, metadata=OMIT_IF_DEFAULT)
