@@ -25,7 +25,7 @@ from rhobust.formatting import format_duration
 from rhobust.measurements.certified import certified_summary
 from rhobust.measurements.comparison import RADII
 from rhobust.progress import ProgressCallback
-from rhobust.proofs.procedures import PROCEDURE_ON_DISK
+from rhobust.proofs.procedures import PROCEDURE_ON_DISK, Stopping, procedure_settings
 from rhobust.records import Row
 from rhobust.settings import AUTO, check_level
 
@@ -52,6 +52,9 @@ class Certify(Evaluation):
     tolerance, sequential with radii, otherwise fixed."""
     tolerance: float | None = field(default=None, metadata=AUTO)
     """two-stage: how much smaller than with n samples a radius may be expected to be; default: 0.05."""
+    stopping: Stopping | None = field(default=None, metadata=AUTO)
+    """sequential: exact boundaries, which need fewest samples, or an e-value, which decides almost always as n samples
+    would; default: boundary."""
     n0: int | None = field(default=None, metadata=AUTO)
     """Noise samples that select the class; default: 100, or 500 for two-stage, which also plans with them."""
     n: int | None = field(default=None, metadata=AUTO)
@@ -78,7 +81,15 @@ class Certify(Evaluation):
 
     def certification(self) -> AnyProcedure:
         """The certification procedure with its parameters."""
-        return choose_procedure(self.procedure, radii=self.radii, tolerance=self.tolerance, n0=self.n0, n=self.n)
+        return choose_procedure(
+            self.procedure, radii=self.radii, tolerance=self.tolerance, n0=self.n0, n=self.n, stopping=self.stopping
+        )
+
+    @classmethod
+    def from_settings(cls, settings: Row) -> Self:
+        # Before there were two ways to stop, a sequential test stopped by its e-value.
+        stopping = "e-value" if settings.get("way") == PROCEDURE_ON_DISK["sequential"] else None
+        return super().from_settings({"stopping": stopping, **settings})
 
     def resolve(self, target: Target) -> Self:
         chosen = self.certification()
@@ -86,6 +97,7 @@ class Certify(Evaluation):
             super().resolve(target),
             radii=self.radii or RADII,
             procedure=chosen.name,
+            stopping=getattr(chosen, "stopping", None),
             n0=chosen.n0,
             n=chosen.n,
             tolerance=getattr(chosen, "tolerance", None),
@@ -112,7 +124,7 @@ class Certify(Evaluation):
 
     def derived(self, target: Target) -> Row:
         return {
-            **dataclasses.asdict(self.certification()),
+            **procedure_settings(self.certification()),
             **dataclasses.asdict(self.smoothing(target)),
             "radii": list(self.radii or RADII),
             "dimension": math.prod(target.data.shape),
