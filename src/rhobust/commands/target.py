@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from rhobust.commands.options import Common, Writing, WritingOptions, print_trained, print_warnings, record_document
+from rhobust.commands.options import Common, Counting, CountingOptions, print_trained, print_warnings, record_document
 from rhobust.evaluation import Evaluation, Target, run
 from rhobust.files import check_folder, read_json
 from rhobust.models import MODELS
@@ -224,7 +224,7 @@ def evaluation_command(
         [
             ("target", Annotated[target, FLAT], field(default_factory=target)),
             ("evaluation", Annotated[evaluation, FLAT], field(default_factory=evaluation)),
-            ("common", WritingOptions, field(default_factory=Writing)),
+            ("common", CountingOptions, field(default_factory=Counting)),
         ],
         frozen=True,
         namespace=members,

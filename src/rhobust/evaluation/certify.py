@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Self
@@ -135,6 +136,7 @@ class Certify(Evaluation):
         return
 
     def rows(self, target: Target, examples: Sequence[int], progress: ProgressCallback) -> Iterator[Row]:
+        start = time.perf_counter()
         counter, chosen = target.counter(self.smoothing(target)), self.certification()
         check_batch_independence(counter)
         if chosen.name == "fixed":
@@ -148,6 +150,12 @@ class Certify(Evaluation):
                 )
         inputs = [(index, index) for index in examples]
         for index, certificate in zip(examples, certify_stream(counter, chosen, inputs, alpha=self.alpha), strict=True):
+            if start is not None and counter.passes.compiled:
+                taken, compiling = (
+                    format_duration(one) for one in (time.perf_counter() - start, counter.passes.seconds)
+                )
+                progress(f"first certificate after {taken}, of which {compiling} went into compiling the network")
+            start = None
             yield certificate_row(index, int(target.data.labels[index]), certificate)
 
     def summarise(self, target: Target, rows: list[Row]) -> Row:
