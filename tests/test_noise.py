@@ -14,6 +14,7 @@ from rhobust.noise import (
     LEVELS,
     BatchNoise,
     ExampleNoise,
+    GridTables,
     grid_block,
     grid_deviation,
     grid_steps,
@@ -249,3 +250,49 @@ def test_the_values_are_those_of_image_plus_noise():
     pixels, noise = torch.tensor([0, 17, 255]), torch.tensor([first, 3, -first])
     assert torch.equal(values[pixels + noise - first], (pixels + noise).float() / LEVELS)
     assert len(values) == LEVELS + 2 * -first + 1
+
+
+def kernel_steps(high, low, sigma):
+    """The integer operations of the GPU's kernel: a look-up, one comparison, and a search where a cell has several."""
+    tables = GridTables(sigma, torch.device("cpu"))
+    cells, thresholds, count = tables.cells.numpy(), tables.thresholds.numpy(), len(tables.thresholds)
+    uniform = (high.astype(np.int64) << 30) | (low.astype(np.int64) >> 2)
+    cell = cells[high >> 16]
+    found = cell & (GridTables.SEVERAL - 1)
+    found = found + ((uniform >= thresholds[np.minimum(found, count - 1)]) & (found < count))
+    first, last = np.zeros(len(uniform), dtype=np.int64), np.full(len(uniform), count)
+    for _ in range(count.bit_length()):
+        middle = (first + last) // 2
+        reached = thresholds[np.minimum(middle, count - 1)] <= uniform
+        inside = first < last
+        first, last = np.where(inside & reached, middle + 1, first), np.where(inside & ~reached, middle, last)
+    return np.where(cell >= GridTables.SEVERAL, first, found), uniform
+
+
+@pytest.mark.parametrize("sigma", [0.001, 0.02, 0.25, 2.0])
+def test_the_kernel_of_a_gpu_draws_the_integers_of_the_definition(sigma):
+    rng = np.random.default_rng(0)
+    thresholds = grid_thresholds(sigma, "cpu")
+    # Random numbers, the least and the largest ones, and the neighbours of each threshold.
+    near = (thresholds.numpy()[:, None] + np.array([-1, 0, 1])).flatten()
+    near = near[(near >= 0) & (near < 2**62)]
+    high = np.concatenate([rng.integers(2**32, size=20_000), [0, 0, 2**32 - 1, 2**32 - 1], near >> 30])
+    low = np.concatenate([rng.integers(2**32, size=20_000), [0, 2**32 - 1, 0, 2**32 - 1], (near << 2) & 0xFFFFFFFF])
+    steps, uniform = kernel_steps(high, low, sigma)
+    assert np.array_equal(steps, torch.bucketize(torch.from_numpy(uniform), thresholds, right=True).numpy())
+
+
+def test_noisy_images_are_written_in_any_layout_and_in_parts(monkeypatch):
+    plan = np.zeros((7, 5), dtype=np.int64)
+    plan[0], plan[1] = [0, 2, 1, 1, 0], [0, 5, 127, 3, 3]
+    plan[3:] = np.array([key_words(stream_key(0, "write", row)) for row in range(5)]).T
+    images = torch.randint(256, (3, 48), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    plan, tables = torch.from_numpy(plan), GridTables(0.25, torch.device("cpu"))
+    steps = grid_steps(plan[3:].T, plan[1], 48, tables.thresholds)
+    expected = tables.values[steps + images[plan[0]]].view(5, 3, 4, 4)
+    for part in (GridTables.PART, 100):
+        monkeypatch.setattr(GridTables, "PART", part)
+        for layout in (torch.contiguous_format, torch.channels_last):
+            out = torch.full((5, 3, 4, 4), torch.nan).contiguous(memory_format=layout)
+            tables.write_noisy(out, images, plan)
+            assert torch.equal(out, expected)

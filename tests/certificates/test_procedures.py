@@ -8,9 +8,9 @@ from rhobust.certificates import Fixed, Sequential, TwoStage
 RADII = (0.0, 0.25)
 
 
-@pytest.fixture
-def plan():
-    return Sequential(RADII, n0=50, n=3000).plan(0.25, 0.01)
+@pytest.fixture(params=["boundary", "e-value"])
+def plan(request):
+    return Sequential(RADII, n0=50, n=3000, stopping=request.param).plan(0.25, 0.01)
 
 
 def ended(plan, share):
@@ -37,7 +37,7 @@ def test_a_course_of_the_grid_passes(plan, share):
 
 
 def test_a_grid_ends_at_a_look_and_not_before_its_time(plan):
-    count, draws, evidence = ended(plan, 0.9)
+    count, draws, evidence = ended(plan, 0.88)
     assert "must stop at a look" in audited(plan, 50, count + 1, draws + 1, evidence)
     # After the first radius was proved the second was neither proved nor given up.
     first = evidence[0]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from rhobust.bounds import RadiusTest, looks
+from rhobust.bounds import BoundaryTest, RadiusTest, looks
 from rhobust.certificates import (
     Fixed,
     Sequential,
@@ -27,7 +27,7 @@ def certify(model, images, procedure, indices=None, **changes):
     return certify_inputs(model, images, SMOOTHING, procedure, indices=names, alpha=changes.get("alpha", 0.01))
 
 
-def plain(model, image, index):
+def plain(model, image, index, test, sizes):
     """The grid's test of one input by hand: draw to a look, count from the beginning, judge."""
 
     def count(draws, purpose):
@@ -36,9 +36,8 @@ def plain(model, image, index):
     # The class is selected by samples of their own: a count that had chosen its class would flatter it.
     selection = count(50, "select")
     chosen = selection.argmax()
-    test = RadiusTest(RADII, 0.25, 0.01, 3000)
     reached, evidence = np.array([0]), []
-    for look in looks(3000, 128):
+    for look in sizes:
         successes = count(int(look), "count")[chosen]
         now, go_on = test.decide(np.array([successes]), np.array([look]), reached)
         evidence += [(int(look), int(successes))] * int(now[0] - reached[0])
@@ -48,12 +47,14 @@ def plain(model, image, index):
     raise AssertionError
 
 
-def test_the_sequential_test_decides_as_by_hand(half_space, grey_images):
-    images = grey_images.images[14:26]
-    found = certify(half_space, images, PROCEDURES[1], range(14, 26))
+@pytest.mark.parametrize("stopping", ["boundary", "e-value"])
+def test_the_sequential_test_decides_as_by_hand(half_space, grey_images, stopping):
+    images, by_hand = grey_images.images[14:26], BoundaryTest(RADII, 0.25, 0.01, 3000, 128)
+    tests = {"boundary": (by_hand, by_hand.looks), "e-value": (RadiusTest(RADII, 0.25, 0.01, 3000), looks(3000, 128))}
+    found = certify(half_space, images, Sequential(RADII, n0=50, n=3000, stopping=stopping), range(14, 26))
     assert len({certificate.n for certificate in found}) > 3
     for index, certificate in zip(range(14, 26), found, strict=True):
-        chosen, top, count, n, evidence = plain(half_space, grey_images.images[index], index)
+        chosen, top, count, n, evidence = plain(half_space, grey_images.images[index], index, *tests[stopping])
         assert (certificate.selected, certificate.top) == (chosen, top)
         assert (certificate.count, certificate.n) == (count, n)
         assert certificate.evidence == evidence

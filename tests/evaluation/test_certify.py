@@ -46,8 +46,15 @@ def test_the_procedure_is_that_which_the_options_ask_for(target, settings, way):
 def test_a_record_says_what_the_certificates_rest_on(target):
     settings = certify(target, radii=RADII, limit=3, seed=4, alpha=0.01).settings
     expected = {"n0": 100, "n": 1000, "alpha": 0.01, "seed": 4, "noise": "grid", "dtype": "float32", "sigma": 0.25}
-    expected |= {"model_hash": "0" * 16, "compiled": False, "dimension": 16, "early": 0.2, "futility": 0.005}
-    assert expected.items() <= settings.items()
+    expected |= {"model_hash": "0" * 16, "compiled": False, "dimension": 16}
+    now = {"stopping": "boundary", "futility": 0.4, "first": 0.7, "last": 0.1}
+    assert (expected | now).items() <= settings.items()
+    # Records from before there were two ways to stop have the header that they always had.
+    before = certify(target, radii=RADII, limit=3, seed=4, alpha=0.01, stopping="e-value")
+    assert (expected | {"early": 0.2, "futility": 0.005}).items() <= before.settings.items()
+    assert "stopping" not in before.settings
+    assert Certify.from_settings(before.settings).certification().stopping == "e-value"
+    assert Certify.from_settings(settings).certification().stopping == "boundary"
 
 
 def test_the_summary_counts_right_and_certified(target, half_space, grey_images):

@@ -126,7 +126,7 @@ def write_certificate(
     settings |= {"data": "digits", "split": "test", "data_fingerprint": "f00d", "model_hash": "beef", "radii": RADII}
     settings |= {"dimension": 64, "num_classes": 10, "compiled": False, "device": "cpu", "limit": None, "stride": 1}
     writer = RecordWriter(folder, "certify", way, settings | {"way": way} | extra)
-    procedure = Fixed(n=n) if way == "cohen" else Sequential(tuple(RADII), n=n)
+    procedure = Fixed(n=n) if way == "cohen" else Sequential(tuple(RADII), n=n, stopping="e-value")
     plan = corrected_plan(procedure, sigma=sigma, noise="grid", dimension=64, alpha=0.001)
     counted = (_fixed_counts if way == "cohen" else _sequential_counts)(plan, radii, sigma, n)
     writer.append(

@@ -14,6 +14,7 @@ envelope derivative), `k_vote_worst_case`, `majority_worst_case` (other classifi
 from rhobust.bounds.baselines import kumar_loss as kumar_loss
 from rhobust.bounds.baselines import lecuyer_radius as lecuyer_radius
 from rhobust.bounds.baselines import li_radius as li_radius
+from rhobust.bounds.boundary import BoundaryTest as BoundaryTest
 from rhobust.bounds.confidence import betting_upper as betting_upper
 from rhobust.bounds.confidence import clopper_pearson as clopper_pearson
 from rhobust.bounds.confidence import contradictions_by_chance as contradictions_by_chance

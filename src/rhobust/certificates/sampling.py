@@ -95,9 +95,9 @@ class VoteCounter:
         try:
             done, seen, compare = self._forward(blocks)
         except FULL as error:
-            self.passes.halve(error)
-            parts = cut_blocks(blocks, self.rows - self.repeated_rows)
-            return JoinedVotes([(owners, self.count(part)) for owners, part in parts], len(blocks))
+            self._halve(error)
+            # One part after the other: each may find the memory full, and halve the rows again.
+            return JoinedVotes([(owners, self.count(part)) for owners, part in self._parts(blocks)], len(blocks))
         owner = np.repeat(np.arange(len(blocks)), [len(block) for block in blocks])
         size = len(blocks), self.smoothing.num_classes
         if self.device.type == "cpu":
@@ -115,10 +115,28 @@ class VoteCounter:
         try:
             done, seen, compare = self._forward(blocks)
         except FULL as error:
-            self.passes.halve(error)
-            return torch.cat([self.logits(part) for _, part in cut_blocks(blocks, self.rows - self.repeated_rows)])
+            self._halve(error)
+            return torch.cat([self.logits(part) for _, part in self._parts(blocks)])
         compare(seen.cpu())
         return done.logits[: sum(map(len, blocks))].clone()
+
+    @property
+    def _reserved(self) -> int:
+        return 0 if self.repeats is None else self.repeated_rows
+
+    def _halve(self, error: BaseException) -> None:
+        self.passes.halve(error)
+        if self.rows <= self._reserved:
+            raise ValueError(f"a batch of {2 * self.rows} must fit into memory, but it does not") from error
+
+    def _parts(self, blocks: Sequence[SampleBlock]) -> Iterator[tuple[list[int], list[SampleBlock]]]:
+        """The samples of the blocks in parts for the rows that there are when each part is asked for."""
+        owners, left = list(range(len(blocks))), list(blocks)
+        while left:
+            (own, part), *others = cut_blocks(left, self.rows - self._reserved)
+            yield [owners[number] for number in own], part
+            rest = [(owners[number], block) for own, more in others for number, block in zip(own, more, strict=True)]
+            owners, left = [owner for owner, _ in rest], [block for _, block in rest]
 
     def warm_up(self) -> None:
         """Run one pass before anything is timed."""

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import tyro
 
 from rhobust.assessment import Effort, evaluate
-from rhobust.commands.options import Spreading, SpreadingOptions, record_document
+from rhobust.commands.options import Counting, CountingOptions, record_document
 from rhobust.files import check_folder
 from rhobust.settings import check_declared, check_positive_number, sizes
 
@@ -52,7 +52,7 @@ class Evaluate:
     """Run the code and read the files that a run folder names, whatever they are."""
     unseen: bool = False
     """Leave out the test images that the run was trained on."""
-    common: SpreadingOptions = Spreading()
+    common: CountingOptions = Counting()
 
     def __post_init__(self) -> None:
         check_declared(self)

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 import tyro
 
 from rhobust.commands.options import (
-    Spreading,
-    SpreadingOptions,
+    Counting,
+    CountingOptions,
     print_table,
     print_trained,
     print_warnings,
@@ -59,7 +59,7 @@ class MeasureShiftCommand:
     """Class numbers of images in arrays, an .npy file. Without labels the run's test data are certified."""
     network: Annotated[NetworkOptions, FLAT] = field(default_factory=NetworkOptions)
     evaluation: Annotated[MeasureShift, FLAT] = field(default_factory=MeasureShift)
-    common: SpreadingOptions = Spreading()
+    common: CountingOptions = Counting()
 
     def run(self) -> dict[str, Any]:
         self.network.check()

@@ -81,10 +81,24 @@ class Spreading(Writing):
         return choose_executor(self.executor, workers=self.workers, address=self.address, gpus=self.gpus)
 
 
+@dataclass(frozen=True)
+class Counting(Spreading):
+    """What every command takes that counts votes under noise."""
+
+    batch_size: int | None = None
+    """Noisy inputs that the network evaluates at once; default: 256 on a CPU, as many as fill a GPU and fit into it."""
+
+    def check(self) -> None:
+        super().check()
+        if self.batch_size is not None and self.batch_size < 8:
+            raise ValueError(f"batch_size must be >= 8, got {self.batch_size}")
+
+
 OutputOptions = Annotated[Output, tyro.conf.arg(name="")]
 CommonOptions = Annotated[Common, tyro.conf.arg(name="")]
 WritingOptions = Annotated[Writing, tyro.conf.arg(name="")]
 SpreadingOptions = Annotated[Spreading, tyro.conf.arg(name="")]
+CountingOptions = Annotated[Counting, tyro.conf.arg(name="")]
 
 
 def record_document(record: Record) -> dict[str, Any]:

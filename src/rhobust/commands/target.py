@@ -10,8 +10,8 @@ import tyro
 from rhobust.assessment.diagnosis import first_look
 from rhobust.commands.options import (
     Common,
-    Spreading,
-    SpreadingOptions,
+    Counting,
+    CountingOptions,
     print_diagnosis,
     print_trained,
     print_warnings,
@@ -242,7 +242,7 @@ def evaluation_command(
         [
             ("target", Annotated[target, FLAT], field(default_factory=target)),
             ("evaluation", Annotated[evaluation, FLAT], field(default_factory=evaluation)),
-            ("common", SpreadingOptions, field(default_factory=Spreading)),
+            ("common", CountingOptions, field(default_factory=Counting)),
         ],
         frozen=True,
         namespace=members,

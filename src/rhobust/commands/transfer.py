@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from rhobust.commands.options import (
-    Spreading,
-    SpreadingOptions,
+    Counting,
+    CountingOptions,
     print_table,
     print_trained,
     print_warnings,
@@ -21,7 +21,7 @@ class TransferCommand:
 
     networks: Annotated[RunsOptions, FLAT] = field(default_factory=RunsOptions)
     evaluation: Annotated[Transfer, FLAT] = field(default_factory=Transfer)
-    common: SpreadingOptions = Spreading()
+    common: CountingOptions = Counting()
 
     def run(self) -> dict[str, Any]:
         targets = self.networks.targets(self.common)

@@ -34,9 +34,10 @@ _KEYS_ON_DISK = {
 _VALUES_ON_DISK: dict[str, dict[Any, Any]] = {
     "procedure": PROCEDURE_ON_DISK,
     "fast": {True: "bfloat16", False: None},
+    "stopping": {"e-value": None, "boundary": "boundary", None: None},
 }
 """Values of settings that record files call otherwise."""
-_OMITTED_ON_DISK = ("climbed", "tolerance", "gamma", "outliers", "label_shift", "groups", "agree")
+_OMITTED_ON_DISK = ("climbed", "tolerance", "stopping", "gamma", "outliers", "label_shift", "groups", "agree")
 """Names on disk that a header leaves out where they are None."""
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Self
@@ -26,7 +27,7 @@ from rhobust.formatting import format_duration
 from rhobust.measurements.certified import certified_summary
 from rhobust.measurements.comparison import RADII
 from rhobust.progress import ProgressCallback
-from rhobust.proofs.procedures import PROCEDURE_ON_DISK
+from rhobust.proofs.procedures import PROCEDURE_ON_DISK, Stopping, procedure_settings
 from rhobust.records import Record, Row
 from rhobust.settings import AUTO, check_level
 
@@ -53,6 +54,9 @@ class Certify(Evaluation):
     tolerance, sequential with radii, otherwise fixed."""
     tolerance: float | None = field(default=None, metadata=AUTO)
     """two-stage: how much smaller than with n samples a radius may be expected to be; default: 0.05."""
+    stopping: Stopping | None = field(default=None, metadata=AUTO)
+    """sequential: exact boundaries, which need fewest samples, or an e-value, which decides almost always as n samples
+    would; default: boundary."""
     n0: int | None = field(default=None, metadata=AUTO)
     """Noise samples that select the class; default: 100, or 500 for two-stage, which also plans with them."""
     n: int | None = field(default=None, metadata=AUTO)
@@ -79,7 +83,15 @@ class Certify(Evaluation):
 
     def certification(self) -> AnyProcedure:
         """The certification procedure with its parameters."""
-        return choose_procedure(self.procedure, radii=self.radii, tolerance=self.tolerance, n0=self.n0, n=self.n)
+        return choose_procedure(
+            self.procedure, radii=self.radii, tolerance=self.tolerance, n0=self.n0, n=self.n, stopping=self.stopping
+        )
+
+    @classmethod
+    def from_settings(cls, settings: Row) -> Self:
+        # Before there were two ways to stop, a sequential test stopped by its e-value.
+        stopping = "e-value" if settings.get("way") == PROCEDURE_ON_DISK["sequential"] else None
+        return super().from_settings({"stopping": stopping, **settings})
 
     def resolve(self, target: Target) -> Self:
         chosen = self.certification()
@@ -87,6 +99,7 @@ class Certify(Evaluation):
             super().resolve(target),
             radii=self.radii or RADII,
             procedure=chosen.name,
+            stopping=getattr(chosen, "stopping", None),
             n0=chosen.n0,
             n=chosen.n,
             tolerance=getattr(chosen, "tolerance", None),
@@ -113,7 +126,7 @@ class Certify(Evaluation):
 
     def derived(self, target: Target) -> Row:
         return {
-            **dataclasses.asdict(self.certification()),
+            **procedure_settings(self.certification()),
             **dataclasses.asdict(self.smoothing(target)),
             "radii": list(self.radii or RADII),
             "dimension": math.prod(target.data.shape),
@@ -127,6 +140,7 @@ class Certify(Evaluation):
         return row["n"] + self.certification().n0
 
     def rows(self, target: Target, examples: Sequence[int], progress: ProgressCallback) -> Iterator[Row]:
+        start = time.perf_counter()
         counter, chosen = target.counter(self.smoothing(target)), self.certification()
         check_batch_independence(counter)
         if chosen.name == "fixed":
@@ -140,6 +154,12 @@ class Certify(Evaluation):
                 )
         inputs = [(index, index) for index in examples]
         for index, certificate in zip(examples, certify_stream(counter, chosen, inputs, alpha=self.alpha), strict=True):
+            if start is not None and counter.passes.compiled:
+                taken, compiling = (
+                    format_duration(one) for one in (time.perf_counter() - start, counter.passes.seconds)
+                )
+                progress(f"first certificate after {taken}, of which {compiling} went into compiling the network")
+            start = None
             yield certificate_row(index, int(target.data.labels[index]), certificate)
 
     def summarise(self, target: Target, rows: list[Row]) -> Row:

@@ -34,6 +34,7 @@ def unproved_rows(rows: Sequence[Row], settings: Mapping[str, Any]) -> Iterator[
         tolerance=settings.get("tolerance"),
         n0=settings["n0"],
         n=settings["n"],
+        stopping=settings.get("stopping", "e-value") if settings["way"] == "grid" else None,
     )
     plan = corrected_plan(
         procedure,

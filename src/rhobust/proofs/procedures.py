@@ -4,20 +4,22 @@ Guarantee of each: the certified radius is false with probability at most alpha.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rhobust.bounds import certified_radius, clopper_pearson
+from rhobust.bounds.boundary import BoundaryTest
 from rhobust.bounds.sampler import NoiseKind, corrected_alpha
 from rhobust.bounds.sequential import RadiusTest, Whole, draws_for_tolerance, looks
 from rhobust.bounds.validation import Array
 from rhobust.settings import check_declared, check_level, check_positive, sizes
 
 ProcedureName = Literal["fixed", "sequential", "two-stage"]
+Stopping = Literal["boundary", "e-value"]
 CHUNK = 128
 """Noise samples of an example that share a stream; part of the noise's name, so it never changes."""
 
@@ -148,7 +150,7 @@ class Sequential:
     """Sequential (anytime-valid) test over radii: n0 samples select the class, at most n fresh ones test the radii.
 
     An input is done as soon as every radius is proved or given up; most are after a small part of n. The largest
-    claimed radius is false with probability at most alpha, for any number of radii (`RadiusTest`).
+    claimed radius is false with probability at most alpha, for any number of radii (`BoundaryTest`, `RadiusTest`).
     """
 
     name: ClassVar[ProcedureName] = "sequential"
@@ -158,18 +160,26 @@ class Sequential:
     """Noise samples that select the class."""
     n: int = 100_000
     """Noise samples that count its votes, at most."""
-    early: float = 0.2
-    """Share of alpha that is spent on stopping early."""
-    futility: float = 0.005
-    """A radius is given up when the predicted chance of proving it falls below this."""
+    stopping: Stopping = "boundary"
+    """boundary: exact boundaries, with fewest samples; e-value: those of an e-value, valid at any sample, which decides
+    almost always as n samples would."""
+    futility: float | None = None
+    """A radius is given up when the predicted chance of proving it falls below this: for e-values at once, for
+    boundaries times sqrt(samples so far / n). Default: 0.4 for boundaries, 0.005 for e-values."""
 
     def __post_init__(self) -> None:
+        if self.futility is None:
+            tests = {"boundary": BoundaryTest, "e-value": RadiusTest}
+            object.__setattr__(self, "futility", tests[self.stopping].futility if self.stopping in tests else 0.5)
         check_procedure(self)
         self.test(1.0, 0.5)
 
-    def test(self, sigma: float, level: float) -> RadiusTest:
+    def test(self, sigma: float, level: float) -> BoundaryTest | RadiusTest:
         """The test at a noise level, with probability `level` of a false claim."""
-        return RadiusTest(self.radii, sigma, level, self.n, self.early, self.futility)
+        assert self.futility is not None
+        if self.stopping == "boundary":
+            return BoundaryTest(self.radii, sigma, level, self.n, CHUNK, futility=self.futility)
+        return RadiusTest(self.radii, sigma, level, self.n, futility=self.futility)
 
     def plan(self, sigma: float, level: float) -> "SequentialPlan":
         return SequentialPlan(self.test(sigma, level))
@@ -179,11 +189,11 @@ class Sequential:
 class SequentialPlan:
     """The sequential test and its looks."""
 
-    test: RadiusTest
+    test: BoundaryTest | RadiusTest
 
     @cached_property
     def looks(self) -> Whole:
-        return looks(self.test.n, CHUNK)
+        return self.test.looks if isinstance(self.test, BoundaryTest) else looks(self.test.n, CHUNK)
 
     def first_look(self, top: Whole) -> Whole:
         return np.full(len(top), self.looks[0])
@@ -282,6 +292,7 @@ def choose_procedure(
     tolerance: float | None = None,
     n0: int | None = None,
     n: int | None = None,
+    stopping: Stopping | None = None,
 ) -> AnyProcedure:
     """The procedure of a name. Default: two-stage with a tolerance, sequential with radii, otherwise fixed.
 
@@ -291,6 +302,8 @@ def choose_procedure(
         procedure = "two-stage" if tolerance is not None else "fixed" if radii is None else "sequential"
     if procedure not in PROCEDURES:
         raise ValueError(f"procedure must be one of {', '.join(PROCEDURES)}, got {procedure!r}")
+    if stopping is not None and procedure != "sequential":
+        raise ValueError(f"stopping must come with the procedure sequential, got the procedure {procedure}")
     if tolerance is not None and procedure != "two-stage":
         raise ValueError(f"tolerance must come with the procedure two-stage, got the procedure {procedure}")
     draws = {key: value for key, value in (("n0", n0), ("n", n)) if value is not None}
@@ -300,7 +313,18 @@ def choose_procedure(
         return TwoStage(**draws) if tolerance is None else TwoStage(**draws, tolerance=tolerance)
     if radii is None:
         raise ValueError("radii must be given for the procedure sequential, got none")
-    return Sequential(sizes("radii", radii), **draws)
+    return Sequential(sizes("radii", radii), **draws, stopping=stopping or "boundary")
+
+
+def procedure_settings(procedure: AnyProcedure) -> dict[str, Any]:
+    """What a record says of a procedure; how a sequential test stops was not said before there were two ways."""
+    found = asdict(procedure)
+    if isinstance(procedure, Sequential):
+        test = procedure.test(1.0, 0.5)
+        found |= {"early": test.early} if isinstance(test, RadiusTest) else {"first": test.first, "last": test.last}
+        if procedure.stopping == "e-value":
+            del found["stopping"]
+    return found
 
 
 def corrected_plan(
