@@ -33,7 +33,7 @@ def test_every_command_explains_its_options(name, capsys):
     assert not re.search(r"\[(\[|\{None\}\|)(PATH|STR)", text), "a positional argument has no name"
     if name != "data":
         assert all(option in text for option in ("--json", "--quiet", "--debug"))
-        assert ("--device" in text) == (name not in ("report", "compare", "sign"))
+        assert ("--device" in text) == (name not in ("report", "compare", "sign", "publish"))
 
 
 def test_the_console_script_and_the_module(capsys):

@@ -9,7 +9,7 @@ from evaluation.networks import Randomised
 from rhobust.attacks import PGD
 from rhobust.certificates import BatchDependenceError
 from rhobust.data import Pairs
-from rhobust.evaluation import Ascent, Attack, Certify, CertifyShift, MeasureShift, WorstCaseCurves, engine, run
+from rhobust.evaluation import Ascent, Attack, Certify, CertifyShift, MeasureShift, WorstCaseCurves, run
 from rhobust.progress import no_progress
 from rhobust.records import DamagedRecordError, finished_records, read_record
 
@@ -72,7 +72,6 @@ class Forgetful(nn.Module):
     ids=["certify", "certify-shift"],
 )
 def test_a_violation_while_counting_voids_the_record(wrapped, half_space, evaluation, honest, monkeypatch):
-    monkeypatch.setattr(engine, "BLOCK", 5)
     monkeypatch.setattr("rhobust.evaluation.base.BLOCK", 5)
     target = wrapped(Forgetful(half_space, honest))
     with pytest.raises(BatchDependenceError, match="evaluated again in another batch"):

@@ -450,7 +450,7 @@ def test_what_cannot_be_audited_is_refused(folder, tampered, tmp_path, capsys):
         renamed.unlink()
     other = tmp_path / "attack-x.jsonl"
     other.write_text('{"kind": "attack", "settings": {}}\n')
-    with pytest.raises(ValueError, match="must be a record of certify or certify-shift, got one of attack"):
+    with pytest.raises(ValueError, match="must be a record of certify, certify-shift, conform, got one of attack"):
         audit(other)
     other.write_text('{"kind": "certify", "settings": {"way": "cohen"}}\n{"index": 0}\n')
     with pytest.raises(ValueError, match="must hold the settings and rows of certify"):

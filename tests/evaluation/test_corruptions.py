@@ -171,7 +171,7 @@ ALL = ["--corruptions", "--severities", "1", "4", "--limit", "100", "--draws", "
 def measured(folder):
     """All corruptions of digits for a trained network."""
     assert command(["measure-shift", str(folder), *ALL]) == 0
-    records = [read_record(path) for path in folder.glob("corruptions-*")]
+    records = [read_record(path) for path in folder.glob("corruptions-*.jsonl")]
     [record] = [record for record in records if len(record.rows) == 100 * (1 + len(CORRUPTIONS) * 2)]
     return record
 

@@ -49,7 +49,7 @@ def _perfect(row, settings):
     plan = corrected_plan(Fixed(settings["n0"], n), sigma=0.25, noise="grid", dimension=64, alpha=settings["alpha"])
     claims = plan.claims(np.array([n]), np.array([n]), np.array([0]))
     found = {"radius": float(claims.radius[0]), "p_lower": float(claims.p_lower[0]), "prediction": row["label"]}
-    return {**row, **found, "count": n, "selected": row["label"], "top": settings["n0"]}
+    return {**row, **found, "count": n, "selected": row["label"], "top": settings["n0"], "runner_up_votes": 0}
 
 
 def write(path, record, rows, summary):

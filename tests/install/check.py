@@ -20,7 +20,7 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PARTS = ("py.typed", "__init__.pyi", "data/digits.npz", "commands/help.json", "report/page.html.jinja")
+PARTS = ("py.typed", "__init__.pyi", "data/digits.npz", "commands/help.json", "report/templates/page.html.jinja")
 """Files without which the wheel does not work."""
 USE = """
 import sys

@@ -103,7 +103,7 @@ def audit_record(
     seed = audit_seed() if seed is None else seed
     record = read_record(path)
     if record.kind not in AUDITED:
-        raise ValueError(f"{path} must be a record of {' or '.join(AUDITED)}, got one of {record.kind}")
+        raise ValueError(f"{path} must be a record of {', '.join(AUDITED)}, got one of {record.kind}")
     if not record.rows:
         raise DamagedRecordError(f"{path} must hold at least one example, got none")
     problems, redrawn = list(_digest(record)), list[Row]()

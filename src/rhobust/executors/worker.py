@@ -1,13 +1,14 @@
 """What a worker does, whatever process it is: take a task, compute its blocks, hand back rows or what was raised."""
 
+import copy
 import multiprocessing
 import os
-import pickle
 import signal
 import threading
 from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.connection import Connection
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,8 @@ class Worker:
 def portable(error: Exception) -> Exception:
     """An exception that can travel: itself where that is possible, else its message."""
     try:
-        if type(pickle.loads(pickle.dumps(error))) is type(error):  # noqa: S301  # its own pickle
+        ForkingPickler.dumps(error)
+        if type(copy.copy(error)) is type(error):
             return error
     except Exception:  # of a class that pickles badly
         pass

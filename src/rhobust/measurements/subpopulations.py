@@ -106,6 +106,8 @@ def stated_sentences(
         proof: What the counts prove.
         settings: The record's.
     """
+    if not found:
+        return
     common = proof.common()
     names = tuple(dict.fromkeys(point["group"] for point in found.get("groups", [])))
     groups = GroupCertificate(names, (), (), (), (), (), **common)
