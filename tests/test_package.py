@@ -36,7 +36,7 @@ def loaded_after(statement):
 
 def test_importing_is_light():
     assert not loaded_after("import rhobust") & {"torch", "numpy", "scipy", "rich", "PIL", "matplotlib"}
-    extras = {"matplotlib", "foolbox", "pyautoattack", "torchvision", "jinja2", "rich", "PIL", "hypothesis"}
+    extras = {"ray", "matplotlib", "foolbox", "pyautoattack", "torchvision", "jinja2", "rich", "PIL", "hypothesis"}
     assert not loaded_after("import rhobust; rhobust.SmoothedClassifier; rhobust.train") & (extras - {"jinja2"})
     assert not loaded_after("import rhobust.bounds") & {"torch"}
 
