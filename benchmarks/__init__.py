@@ -6,6 +6,7 @@ A new benchmark is one file with a function that measures and one that makes its
 from benchmarks.attacks import attacks_table, bench_attacks
 from benchmarks.benchmark import Benchmark, Setting, Table
 from benchmarks.certify import bench_certify, certify_table
+from benchmarks.samples import bench_samples, samples_table
 from benchmarks.shift import bench_shift, shift_table
 from benchmarks.speed import bench_speed, speed_table
 from benchmarks.training import bench_training, training_table
@@ -14,6 +15,7 @@ __all__ = ["BENCHMARKS", "Benchmark", "Setting", "Table"]
 
 BENCHMARKS = {
     "certify": Benchmark(bench_certify, certify_table),
+    "samples": Benchmark(bench_samples, samples_table),
     "shift": Benchmark(bench_shift, shift_table),
     "training": Benchmark(bench_training, training_table),
     "speed": Benchmark(bench_speed, speed_table),
