@@ -7,6 +7,7 @@ from benchmarks.attacks import attacks_table, bench_attacks
 from benchmarks.benchmark import Benchmark, Setting, Table
 from benchmarks.certify import bench_certify, certify_table
 from benchmarks.coverage import bench_coverage, coverage_table
+from benchmarks.samples import bench_samples, samples_table
 from benchmarks.scale import bench_scale, scale_table
 from benchmarks.shift import bench_shift, shift_table
 from benchmarks.speed import bench_speed, speed_table
@@ -16,6 +17,7 @@ __all__ = ["BENCHMARKS", "Benchmark", "Setting", "Table"]
 
 BENCHMARKS = {
     "certify": Benchmark(bench_certify, certify_table),
+    "samples": Benchmark(bench_samples, samples_table),
     "shift": Benchmark(bench_shift, shift_table),
     "coverage": Benchmark(bench_coverage, coverage_table),
     "training": Benchmark(bench_training, training_table),

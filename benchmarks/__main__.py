@@ -9,6 +9,7 @@ from typing import NoReturn
 
 from benchmarks import BENCHMARKS, Setting, Table
 from benchmarks.peers import FILES, parse_peers
+from benchmarks.speed import plot_curves
 from rhobust.progress import no_progress
 from rhobust.training import resolve_device
 
@@ -37,6 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--sigma", type=float, default=0.25, help="speed: the noise it was trained with (0.25)")
     parser.add_argument("--images", type=Path, help="speed: CIFAR-10 test images, uint8 (n, 3, 32, 32) in an .npy file")
     parser.add_argument("--out", type=Path, help="speed: file for the JSON document, written after each part")
+    parser.add_argument("--plot", type=Path, help="speed: file for a plot of how cost grows (needs matplotlib)")
     parser.add_argument("--debug", action="store_true", help="speed: stop at the first error")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, ...")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
@@ -65,6 +67,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ValueError, OSError) as error:
         sys.stderr.write(f"benchmarks: {' '.join(str(error).split())}\n")
         return 2
+    if given.plot is not None and "speed" in result:
+        plot_curves(result["speed"], given.plot)
     if given.json:
         print(json.dumps(result, allow_nan=False))
         return 0

@@ -143,6 +143,22 @@ def speed_table(result: dict[str, Any]) -> Table:
     )
 
 
+def plot_curves(result: dict[str, Any], path: Path) -> None:
+    """Draw how cost grows: each curve in a panel of its own, on logarithmic axes. Needs matplotlib."""
+    figures = import_module("matplotlib.figure")
+    curves = {name: points for name, points in result["curves"].items() if points}
+    figure = figures.Figure(figsize=(5 * max(1, len(curves)), 3.6), layout="constrained")
+    for number, (name, points) in enumerate(curves.items(), start=1):
+        panel = figure.add_subplot(1, len(curves), number)
+        panel.loglog([one["at"] for one in points], [one["value"] for one in points], "o-")
+        value, _, over = name.partition(" over ")
+        panel.set_xlabel(over)
+        panel.set_ylabel(value)
+        panel.grid(alpha=0.3)
+    figure.suptitle(f"{result['device']}, torch {result['torch']}", fontsize=9)
+    figure.savefig(path)
+
+
 def _versions() -> dict[str, str]:
     found = {}
     for name in PACKAGES:

@@ -87,9 +87,7 @@ class CertifyShift(Evaluation):
         if self.agree is not None:
             votes = self.claim.votes_per_answer if self.claim.classifier == "k-vote" else None
             if votes is None or not votes / 2 < self.agree <= votes:
-                raise ValueError(
-                    f"agree must be more than half of the votes of the k-vote classifier, got {self.agree}"
-                )
+                raise ValueError(f"agree must be more than half of a k-vote classifier's votes, got {self.agree}")
         if any((self.gamma, self.outliers, self.label_shift, self.groups, self.agree)):
             majorants = self.claim.loss == "0-1" and self.claim.estimator == "majorant"
             if not majorants:
