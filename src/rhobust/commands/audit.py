@@ -81,7 +81,7 @@ class Audit:
                 )
             ]
         if not audits:
-            raise ValueError(f"records must name a record of {' or '.join(AUDITED)}, or a folder with one, got none")
+            raise ValueError(f"records must name a record of {', '.join(AUDITED)}, or a folder with one, got none")
         return {"seed": seed, "audits": audits}
 
     def show(self, result: dict[str, Any]) -> None:
@@ -127,7 +127,7 @@ def _audits(path: Path, signers: Path | None, **options: Any) -> list[dict[str, 
     ]
     for audit in audits:
         if not folder and audit["kind"] not in AUDITED and not audit["problems"]:
-            raise ValueError(f"{path} must be a record of {' or '.join(AUDITED)}, got one of {audit['kind']}")
+            raise ValueError(f"{path} must be a record of {', '.join(AUDITED)}, got one of {audit['kind']}")
     return [audit for audit in audits if audit["kind"] in AUDITED or audit["problems"]]
 
 

@@ -106,7 +106,7 @@ def stated_sentences(
         proof: What the counts prove.
         settings: The record's.
     """
-    if not found:
+    if not found.keys() & {"surface", "groups", "abstaining"}:
         return
     common = proof.common()
     names = tuple(dict.fromkeys(point["group"] for point in found.get("groups", [])))
