@@ -73,6 +73,7 @@ class Forgetful(nn.Module):
 )
 def test_a_violation_while_counting_voids_the_record(wrapped, half_space, evaluation, honest, monkeypatch):
     monkeypatch.setattr("rhobust.evaluation.base.BLOCK", 5)
+    monkeypatch.setattr("rhobust.executors.base.PIECE", 5)
     target = wrapped(Forgetful(half_space, honest))
     with pytest.raises(BatchDependenceError, match="evaluated again in another batch"):
         run(evaluation, target, progress=no_progress)

@@ -457,7 +457,7 @@ def test_what_cannot_be_audited_is_refused(folder, tampered, tmp_path, capsys):
         audit(other)
     other.unlink()
     for arguments, message in [
-        (["audit", str(tmp_path)], "records must name a record of certify, certify-shift, conform, or a folder with one"),
+        (["audit", str(tmp_path)], "must name a record of certify, certify-shift, conform, or a folder with one"),
         (["audit", str(folder), "--share", "2"], "share must be in [0, 1], got 2"),
     ]:
         assert run(arguments) == 2

@@ -63,7 +63,10 @@ def _of_record(run: PageRun, record: PageRecord) -> Iterator[BeyondTable]:
             yield _line(title, "wrong answers at most", points, _sentence(record.summary.get("abstaining")))
     elif record.kind == "measure-shift" and (points := record.curve(RECENTRED)):
         pairs = str(record.settings.get("pairs", "a measured change"))
-        yield _line(f"{of}around the changed data ({pairs})", "certified accuracy", points, (record.statement,))
+        said = [one.detail["statement"] for one in record.found if "statement" in one.detail]
+        # The first and the last are the changed data themselves and every other change of its size.
+        sentences = tuple(dict.fromkeys((*said[:1], *said[-1:])))
+        yield _line(f"{of}around the changed data ({pairs})", "certified accuracy", points, sentences)
     elif record.kind == "corruptions" and record.curve(RECENTRED):
         yield _corruptions(f"{of}common corruptions, certified without labels of changed images", record)
     elif record.kind == "conform":
