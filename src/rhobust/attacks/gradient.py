@@ -216,13 +216,11 @@ class GradientAttack(AttackMethod):
 
     def perturb(self, model: nn.Module, x: Tensor, y: Tensor, *, eps: float, sigma: float | None, rng: Noise) -> Tensor:
         """The end of the ascent; of several attempts the end with the largest margin per example."""
-        ball = {"eps": eps, "sigma": sigma, "rng": rng}
-        ends = [
-            self.attempt(number).ascend_from(
-                model, x, y, **ball, start=self.start(x, eps, rng, number), rank=self.rank(number)
-            )
-            for number in range(self.attempts)
-        ]
+        ends = []
+        for number in range(self.attempts):
+            start, rank = self.start(x, eps, rng, number), self.rank(number)
+            attack = self.attempt(number)
+            ends.append(attack.ascend_from(model, x, y, eps=eps, sigma=sigma, rng=rng, start=start, rank=rank))
         if len(ends) == 1:
             return ends[0]
         with frozen(model) as network, torch.no_grad():

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -228,7 +228,7 @@ class Sweep:
         filled = chunk + chunk[:1] * (least - len(chunk))
         rng = ExampleNoise(self.seed, f"{self.stage}attack:{name}", [self.block[position] for position in filled])
         x, y = self.x[filled], self.y[filled]
-        ball = {"eps": radius, "sigma": self.source.sigma, "rng": rng}
+        ball: dict[str, Any] = {"eps": radius, "sigma": self.source.sigma, "rng": rng}
         if not isinstance(self.attack, GradientAttack):
             # FAB and Square rest on the last digits of a base network's logits, which a bf16 copy does not have.
             network = self.fast if self.attack.attacks_smoothed else None
