@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import signal
 import warnings
 
 import pytest
@@ -123,7 +124,8 @@ def test_a_node_that_is_removed_costs_what_it_was_computing(cluster, folder, lon
 def test_of_several_copies_of_a_command_one_works_and_the_others_leave_or_wait(folder, long, options):
     command = arguments("certify", folder, *LONG, *options)
     first = start(command)
-    wait_for(lambda: rows(folder), first)
+    wait_for(lambda: list(folder.glob("certify-*.lock")), first)
+    first.send_signal(signal.SIGSTOP)  # it must not end before the others have asked
     others = [start(command) for _ in range(2)]
     waiting = start([*command, "--wait"])
     for process in others:
@@ -131,6 +133,8 @@ def test_of_several_copies_of_a_command_one_works_and_the_others_leave_or_wait(f
         assert code == 2
         assert err.count("\n") == 1
         assert f"must have one writer, but process {first.pid} on this machine is writing it" in err
+    assert waiting.poll() is None
+    first.send_signal(signal.SIGCONT)
     assert ended(first)[0] == 0
     assert ended(waiting)[0] == 0
     assert content(folder) == long

@@ -1,5 +1,6 @@
 """The live workers of a Ray cluster."""
 
+import importlib
 import secrets
 import time
 from dataclasses import dataclass, replace
@@ -123,8 +124,7 @@ class _Fetch:
     place: list[Any]
 
     def __call__(self) -> Any:
-        import ray
-
+        ray: Any = importlib.import_module("ray")
         return ray.get(self.place[0]).unpack()
 
 

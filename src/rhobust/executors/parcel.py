@@ -47,7 +47,7 @@ class Parcel:
             def reducer_override(self, one: Any) -> Any:
                 if type(one) is Tensor and one.layout == torch.strided and not one.is_quantized:
                     content = one.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
-                    return _tensor, (pickle.PickleBuffer(content), one.dtype, tuple(one.shape))
+                    return _tensor, (pickle.PickleBuffer(content.data), one.dtype, tuple(one.shape))
                 return super().reducer_override(one) if hasattr(base, "reducer_override") else NotImplemented
 
         stream, buffers = io.BytesIO(), list[pickle.PickleBuffer]()

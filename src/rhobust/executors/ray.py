@@ -1,5 +1,6 @@
 """Workers of a Ray cluster: one actor per GPU, or per core; Ray starts them and starts them again."""
 
+import importlib
 import importlib.util
 import os
 import signal
@@ -77,8 +78,7 @@ def _connected(address: str | None) -> Any:
     """The package, connected to a cluster."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # silences a warning about a later default
-    import ray
-
+    ray: Any = importlib.import_module("ray")
     if not ray.is_initialized():
         _check_reachable(address)
         before = signal.getsignal(signal.SIGTERM)
