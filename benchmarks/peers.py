@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import scipy.stats
 import torch
@@ -50,7 +50,7 @@ def _old_names() -> Iterator[None]:
     added: list[str] = []
     had = hasattr(scipy.stats, "binom_test")
     if not had:
-        scipy.stats.binom_test = _binom_test
+        setattr(scipy.stats, "binom_test", _binom_test)  # noqa: B010 - a name that it has no more
     if importlib.util.find_spec("statsmodels") is None:
         for name in ("statsmodels", "statsmodels.stats", "statsmodels.stats.proportion"):
             sys.modules[name] = ModuleType(name)
@@ -62,7 +62,7 @@ def _old_names() -> Iterator[None]:
         for name in added:
             del sys.modules[name]
         if not had:
-            del scipy.stats.binom_test
+            delattr(scipy.stats, "binom_test")
 
 
 def _binom_test(x: int, n: int, p: float = 0.5) -> float:
@@ -88,7 +88,7 @@ def without_cuda(device: torch.device) -> Iterator[None]:
     def randn_like(like: torch.Tensor, **options: Any) -> torch.Tensor:
         return original(like, **{key: value for key, value in options.items() if key != "device"})
 
-    torch.randn_like = randn_like
+    torch.randn_like = cast(Any, randn_like)
     try:
         yield
     finally:

@@ -207,7 +207,12 @@ class SpeedBench:
 
     def _cifar(self) -> nn.Module:
         """A ResNet-18 of our own, with the trained weights that were given."""
-        options = {"mean": [0.49, 0.48, 0.45], "deviation": [0.25, 0.24, 0.26], "activation": "relu", "seed": 0}
+        options: dict[str, Any] = {
+            "mean": [0.49, 0.48, 0.45],
+            "deviation": [0.25, 0.24, 0.26],
+            "activation": "relu",
+            "seed": 0,
+        }
         network = build_model(SMALL[self.device.type], shape=(3, 32, 32), classes=10, **options)
         if self.setting.weights is not None:
             fill_weights(network, self.setting.weights)
@@ -304,7 +309,10 @@ class SpeedBench:
                 counter.passes.run(counter.model)
 
         repeats = 10 if self.device.type == "cuda" else 1
-        return tuple(self._timed(lambda w=work: [w() for _ in range(repeats)]) / repeats for work in (noise, whole))
+        once, all_of_it = (
+            self._timed(lambda w=work: [w() for _ in range(repeats)]) / repeats for work in (noise, whole)
+        )
+        return once, all_of_it
 
     def decisions(self) -> None:
         """Decide four radii of a trained ResNet-18, and compare with the decisions of the fixed number of samples."""
@@ -327,7 +335,12 @@ class SpeedBench:
                 same, total = same + (holds == held), total + 1
         theirs = (N0 + sizes.fixed) / self.rates["ResNet-18, 32x32"]
         draws = float(np.mean([certificate.n for certificate in found]))
-        details = {"mean_draws": draws, "same": same / total, "decisions": total, "seconds_per_image": seconds}
+        details: dict[str, Any] = {
+            "mean_draws": draws,
+            "same": same / total,
+            "decisions": total,
+            "seconds_per_image": seconds,
+        }
         details["draws"] = [certificate.n for certificate in found]
         name = f"ResNet-18, 32x32: radii {', '.join(f'{radius:g}' for radius in radii)} decided"
         self._row(

@@ -4,12 +4,17 @@ The same integers as `rhobust.noise.grid_steps`, from the same generator and thr
 written to memory. Needs Triton, which torch brings along on Linux.
 """
 
+from types import SimpleNamespace
 from typing import Any
 
 import torch
-import triton
-import triton.language as tl
 from torch import Tensor
+
+try:
+    import triton  # pyrefly: ignore[missing-import]
+    import triton.language as tl  # pyrefly: ignore[missing-import]
+except ImportError:  # the module can be read, and not run
+    triton, tl = SimpleNamespace(jit=lambda function: function), SimpleNamespace(constexpr=None)
 
 PAIRS = 512
 """Pairs of samples per block: a call of the generator gives two."""

@@ -121,7 +121,7 @@ def _tables(compared: Row) -> list[ComparedTable]:
     reasons = [
         f"{name} is not compared image by image: {one['not_compared']}" for name, one in others if "not_compared" in one
     ]
-    found[-1] = ComparedTable(**{**vars(found[-1]), "below": reasons})
+    found[-1] = replace(found[-1], below=reasons)
     if spreads := compared.get("over_seeds"):
         given = {one["file"]: one["name"] for one in files if "name" in one}
         rows = [_seed_row(one, radii, given, averaged=averaged) for one in spreads]

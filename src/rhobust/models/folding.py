@@ -122,9 +122,11 @@ def fold_traced(model: nn.Module, copied: nn.Module, dtype: torch.dtype) -> tupl
         names = str(conv.target), str(norm.target)
         if not _foldable(*map(traced.get_submodule, names)):
             continue
-        pair = [model.get_submodule(name) for name in names]
+        own, own_norm = (model.get_submodule(name) for name in names)
+        assert isinstance(own, nn.Conv2d)
+        assert isinstance(own_norm, nn.BatchNorm2d)
         last, shortcut = _followers(traced, norm)
-        source = TracedPair(*pair, None if last is norm else nn.ReLU())
+        source = TracedPair(own, own_norm, None if last is norm else nn.ReLU())
         name = f"folded_{len(folds)}"
         folds.append(Folded(source, dtype))
         traced.add_module(name, folds[-1])
