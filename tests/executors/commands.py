@@ -31,10 +31,10 @@ def arguments(name, folder, *options):
     return [sys.executable, "-m", "rhobust", name, str(folder), *COMMANDS[name], "--device", "cpu", "--quiet", *options]
 
 
-def start(command, **options):
-    return subprocess.Popen(
-        command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
-    )
+def start(command, **said):
+    """Begin a command, with what a launcher says in its environment."""
+    environment = {**ENVIRONMENT, **said}
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def ended(process):

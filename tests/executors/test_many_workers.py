@@ -1,6 +1,7 @@
 """Records and tables of several workers are those of one process, whatever is killed: spawned processes and Ray."""
 
 import json
+import os
 import shutil
 import signal
 import warnings
@@ -137,6 +138,17 @@ def test_of_several_copies_of_a_command_one_works_and_the_others_leave_or_wait(f
     first.send_signal(signal.SIGCONT)
     assert ended(first)[0] == 0
     assert ended(waiting)[0] == 0
+    assert content(folder) == long
+
+
+def test_tasks_of_srun_write_the_record_of_one_process(folder, long):
+    step = {"SLURM_STEP_ID": "0", "SLURM_NTASKS": "2", "SLURM_STEP_NUM_NODES": "1", "SLURM_JOB_ID": str(os.getpid())}
+    command = [*arguments("certify", folder, *LONG), "--json"]
+    tasks = [start(command, **step, SLURM_PROCID=rank, SLURM_LOCALID=rank) for rank in ("0", "1")]
+    (first, shown, err), (second, silent, _) = map(ended, tasks)
+    assert (first, second) == (0, 0), err[-3000:]
+    assert json.loads(shown)["kind"] == "certify"
+    assert silent == ""
     assert content(folder) == long
 
 
