@@ -16,9 +16,9 @@ from rhobust.proofs.procedures import CHUNK
 
 RECORDS = Path(__file__).resolve().parents[1] / "results" / "records"
 ALPHA, N = 1e-3, 100_000
-MOST = 4000
+MOST = 2000
 """Images of a group that are simulated."""
-NULL = 20_000
+NULL = 10_000
 """Walks at the hypothesis itself, which count false certificates."""
 
 
