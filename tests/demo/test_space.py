@@ -35,6 +35,7 @@ def own(tmp_path, monkeypatch):
     """A network of the user's own in the current folder, with weights of torch.save."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "net", raising=False)  # of another test
     Path("net.py").write_text(NETWORK)
     model = build_model(
         "cnn-small", shape=(1, 8, 8), classes=10, mean=[0.3], deviation=[0.4], activation="relu", seed=3

@@ -96,7 +96,7 @@ def test_forged_parts_are_refused(target, part):
         ({"gamma": (2, 1)}, "gamma must be increasing numbers >= 1, got 2 1"),
         ({"outliers": 1.0}, r"outliers must be in \[0, 1\), got 1"),
         ({"label_shift": (0.1, 1.5)}, r"label_shift must be in \[0, 1\), got 0\.1 1\.5"),
-        ({"agree": 2}, "agree must be more than half of --votes of the k-vote classifier, got 2"),
+        ({"agree": 2}, "agree must be more than half of a k-vote classifier's votes, got 2"),
         ({"gamma": (1, 2), "claim": ShiftClaim(estimator="sample")}, "must come with the loss 0-1, majorant"),
     ],
 )

@@ -3,7 +3,7 @@
 import math
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, Self
 
 import torch
@@ -14,7 +14,7 @@ from rhobust.attacks.base import AttackMethod, Gradient, Norm, projected_step, r
 from rhobust.foreign import Foreign
 from rhobust.models.inference import CompiledCopy, StepRule, frozen
 from rhobust.noise import Noise, noisy_copies
-from rhobust.settings import check_at_least, check_declared, check_positive
+from rhobust.settings import OMIT_IF_DEFAULT, check_at_least, check_declared, check_positive
 
 Objective = Callable[[Tensor], Tensor]
 """From inputs `(n, ...)` to one value per example, `(n,)`."""
@@ -130,7 +130,7 @@ class GradientAttack(AttackMethod):
     """False: start each radius of a sweep anew, not at the end point of the next smaller radius."""
     restarts: int = 1
     """Additional ascents from random points of the ball; in a sweep over radii for the still robust examples only."""
-    targets: int = 0
+    targets: int = field(default=0, metadata=OMIT_IF_DEFAULT)
     """Additional targeted ascents from the centre, each against one of the runner-up classes there; 3 break more at
     large radii."""
 

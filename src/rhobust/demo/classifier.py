@@ -148,7 +148,7 @@ class DemoClassifier:
         """The sequential test: radii in steps of sigma / 50, up to the largest that n samples can prove."""
         largest = certified_radius(clopper_pearson(self.n, self.n, self.alpha, "lower"), self.sigma)
         radii = np.arange(1 + int(STEPS * largest / self.sigma)) * (self.sigma / STEPS)
-        return Sequential(tuple(radii.tolist()), n0=min(100, self.n), n=self.n)
+        return Sequential(tuple(radii.tolist()), n0=min(100, self.n), n=self.n, stopping="e-value")
 
     def check(self) -> None:
         """Raise if the network is no function of one input; called once before the page opens."""

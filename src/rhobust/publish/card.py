@@ -40,6 +40,7 @@ PAPERS = {
     "macer": "Zhai et al.: MACER: Attack-free and Scalable Robust Training. arXiv:2001.02378",
     "consistency": "Jeong, Shin: Consistency Regularization for Certified Robustness. arXiv:2006.04062",
     "smoothmix": "Jeong et al.: SmoothMix: Training Confidence-calibrated Smoothed Classifiers. arXiv:2111.09277",
+    "catrs": "Jeong, Kim and Shin: Confidence-aware Training of Smoothed Classifiers. arXiv:2212.09000",
     "nal": "Yang et al.: Certified Distributional Robustness on Smoothed Classifiers. arXiv:2010.10987",
 }
 """The paper of each training method."""
