@@ -85,7 +85,19 @@ def test_the_first_call_of_the_readme_is_one_that_evaluate_takes(monkeypatch, ca
     assert capsys.readouterr().out == "['model', 'images', 'labels', 'sigma', 'effort']\n"
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if ROOT / "docs" in page.parents], ids=name_of)
+LONG = {"assessment.md", "pretrained.md", "evaluate.md", "index.md"}
+"""Pages whose examples evaluate whole networks."""
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=[pytest.mark.slow] if page.name in LONG else [])
+        for page in PAGES
+        if ROOT / "docs" in page.parents
+    ],
+    ids=name_of,
+)
 def test_the_examples_of_the_docs(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)

@@ -142,6 +142,7 @@ def runs(published):
     return sorted(run for archives in (GPU, SMALL) for run in (published(*archives) / "runs").iterdir())
 
 
+@pytest.mark.slow
 def test_the_tables_in_the_results_are_what_the_records_give(made):
     for name, document in made.items():
         path, stale = place(name, RESULTS), f"{name} is stale: results/README.md says how to draw it"
@@ -151,6 +152,7 @@ def test_the_tables_in_the_results_are_what_the_records_give(made):
             assert path.with_suffix(".md").read_bytes() == markdown(document).encode(), stale
 
 
+@pytest.mark.slow
 def test_nothing_else_is_published_as_a_table_or_figure(made):
     found = {path.stem for folder in ("tables", "figures") for path in (RESULTS / folder).iterdir()}
     assert found == made.keys() | {"recipe-search", "table-pretrained"}  # written by the index
@@ -180,10 +182,12 @@ def digest(document):
     return hashlib.sha256(json.dumps(found).encode()).hexdigest()[:16]
 
 
+@pytest.mark.slow
 def test_no_published_number_has_changed(made):
     assert {name: digest(document) for name, document in made.items()} == NUMBERS
 
 
+@pytest.mark.slow
 def test_the_pictures_are_drawn_from_the_records(made):
     """Only the version that drew them draws the same bytes."""
     for name in ("fig-summary", "fig-pareto", "fig-transfer-short", "fig1a", "fig1c"):

@@ -126,7 +126,7 @@ def test_what_is_unfinished_changed_or_unknown(tmp_path):
         measurements(replace(record, rows=[*record.rows, record.rows[0]]))
 
 
-@pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [21, pytest.param(1, marks=pytest.mark.slow)])
 def test_every_published_record_has_the_summary_that_its_rows_give(every):
     """Bounds for distributions take a second each: a part of them here, all of them where there is time."""
     with opened(sorted((RESULTS / "records").glob("*.tar.xz"))) as archives:

@@ -5,6 +5,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -134,6 +135,32 @@ def render(gathered: Gathered, errors: Sequence[str], *, title: str) -> str:
         "start": {"radius": at.radius, "eps": at.eps},
         "charts": {figure.name: figure.document for figure in drawn},
     }
+    script = _resource("script.js")
+    return (
+        _templates()
+        .get_template("page")
+        .render(
+            title=title,
+            style=_resource("style.css"),
+            script=script,
+            script_hash=_script_hash(script),
+            lead=_lead(runs),
+            at=at,
+            missing=gathered.missing,
+            errors=errors,
+            sections=sections,
+            drawn=bool(drawn),
+            labels=[run.label for run in runs],
+            colours=len(COLOURS),
+            version=VERSION,
+            data=data,
+        )
+    )
+
+
+@cache
+def _templates() -> Environment:
+    """The compiled templates, which all pages of a process share."""
     environment = Environment(
         autoescape=True,
         undefined=StrictUndefined,
@@ -142,23 +169,7 @@ def render(gathered: Gathered, errors: Sequence[str], *, title: str) -> str:
         loader=FunctionLoader(lambda name: _resource(f"{name}.html.jinja")),
     )
     environment.filters |= {"unbroken": unbroken, "swatch": _swatch, "dashes": _dashes}
-    script = _resource("script.js")
-    return environment.get_template("page").render(
-        title=title,
-        style=_resource("style.css"),
-        script=script,
-        script_hash=_script_hash(script),
-        lead=_lead(runs),
-        at=at,
-        missing=gathered.missing,
-        errors=errors,
-        sections=sections,
-        drawn=bool(drawn),
-        labels=[run.label for run in runs],
-        colours=len(COLOURS),
-        version=VERSION,
-        data=data,
-    )
+    return environment
 
 
 def _figures_of(section: Section) -> list[ChartFigure]:
