@@ -149,7 +149,8 @@ def test_a_plan_takes_more_images_of_a_faster_network(network, digits, monkeypat
     target = rhobust.Target(network, digits, sigma=0.5)
     slow, fast = ([one.limit for one in plan(target, effort, seconds, 0)] for seconds in (1.0, 1e-6))
     assert all(few <= many <= len(digits) for few, many in zip(slow, fast, strict=True))
-    certify = plan(target, effort, 1e-6, 0)[2]
+    attack, certify = plan(target, effort, 1e-6, 0)[1:3]
+    assert attack.limit == certify.limit, "the same images"
     assert certify.radii == tuple(0.5 * step for step in STEPS)
 
 

@@ -67,6 +67,8 @@ def plan(target: Target, effort: Effort, seconds: float, seed: int) -> list[Eval
         0.3, (gradients * eot.steps * eot.draws * (1 + eot.restarts) + 100) * rounds, 100 if quick else 500
     )
     certified = images(0.35, n + 100, 200 if quick else 1_000, least=20)
+    # The same images for both, so that no share certified on some is above what an attack leaves of others.
+    smoothed = certified = min(smoothed, certified)
     shifted = images(0.1, draws, 2_000 if quick else 10_000, least=100)
     votes = 5 if quick else draws
     corrupted = images(0.15, len(CORRUPTIONS) * len(SEVERITIES) * (votes + 1), 200 if quick else 1_000, least=20)
