@@ -9,6 +9,7 @@ from typing import NoReturn
 
 from benchmarks import BENCHMARKS, Setting, Table
 from benchmarks.peers import FILES, parse_peers
+from benchmarks.scale import plot_scale
 from benchmarks.speed import plot_curves
 from rhobust.progress import no_progress
 from rhobust.training import resolve_device
@@ -31,14 +32,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--draws", type=int, help="noise samples per point of the comparator")
     parser.add_argument("--curve", type=int, default=0, help="training: steps over which NAL's losses are compared")
     parser.add_argument(
-        "--peer", action="append", default=[], metavar="NAME=FOLDER", help=f"speed: a clone of {' or '.join(FILES)}"
+        "--peer",
+        action="append",
+        default=[],
+        metavar="NAME=FOLDER",
+        help=f"speed, attacks: a clone of {' or '.join(FILES)}",
     )
-    parser.add_argument("--part", action="append", default=[], help="speed: only these parts")
+    parser.add_argument("--part", action="append", default=[], help="speed, scale: only these parts")
     parser.add_argument("--weights", type=Path, help="speed: weights of a resnet18 that was trained on CIFAR-10")
     parser.add_argument("--sigma", type=float, default=0.25, help="speed: the noise it was trained with (0.25)")
-    parser.add_argument("--images", type=Path, help="speed: CIFAR-10 test images, uint8 (n, 3, 32, 32) in an .npy file")
-    parser.add_argument("--out", type=Path, help="speed: file for the JSON document, written after each part")
-    parser.add_argument("--plot", type=Path, help="speed: file for a plot of how cost grows (needs matplotlib)")
+    parser.add_argument("--images", type=Path, help="speed: CIFAR-10 test images, .npz with x_test, y_test")
+    parser.add_argument("--out", type=Path, help="speed, scale, coverage, conform, stages: file for the JSON document")
+    parser.add_argument("--markdown", type=Path, help="file for the table of one benchmark as Markdown")
+    parser.add_argument("--plot", type=Path, help="speed, scale: file for a plot of how cost grows (needs matplotlib)")
     parser.add_argument("--debug", action="store_true", help="speed: stop at the first error")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, ...")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
@@ -69,6 +75,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     if given.plot is not None and "speed" in result:
         plot_curves(result["speed"], given.plot)
+    if given.plot is not None and "lines" in result.get("scale", {}):
+        plot_scale(result["scale"], given.plot)
+    if given.markdown is not None:
+        name, measured = next(iter(result.items()))
+        given.markdown.write_text(BENCHMARKS[name].table(measured).markdown(name), encoding="utf-8")
     if given.json:
         print(json.dumps(result, allow_nan=False))
         return 0

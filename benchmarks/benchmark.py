@@ -37,9 +37,9 @@ class Setting:
     sigma: float = 0.25
     """The noise that it was trained with."""
     images: Path | None = None
-    """CIFAR-10 test images for it, uint8 (n, 3, 32, 32) in an .npy file."""
+    """CIFAR-10 test images for it, an .npz file with x_test, uint8 (n, 3, 32, 32), and y_test."""
     out: Path | None = None
-    """Where the speed benchmark writes its JSON document after each part."""
+    """Where benchmarks that take long write their JSON document."""
     debug: bool = False
     """Let the speed benchmark stop at the first error."""
     progress: ProgressCallback | None = None
@@ -63,6 +63,12 @@ class Table:
     heading: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     left: int = 1
+
+    def markdown(self, title: str) -> str:
+        """The table as a Markdown document, with its notes below."""
+        rule = ["---"] * self.left + ["---:"] * (len(self.columns) - self.left)
+        lines = [f"| {' | '.join(line)} |" for line in (self.columns, rule, *self.rows)]
+        return "\n".join([f"# {title}", "", *self.heading, *lines, "", *(f"{note}." for note in self.notes)]) + "\n"
 
 
 @dataclass(frozen=True)

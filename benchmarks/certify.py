@@ -82,7 +82,8 @@ def bench_certify(setting: Setting) -> dict[str, Any]:
         for name, counter in counters.items():
             rate(name, scale.fixed, _seconds(lambda c=counter: _certify(c, Fixed(N0, N), scale.fixed), device))
         trained = setting.run is not None or device.type == "cpu"
-        result["decisions"] = _decisions(counter, count, result["rates"], device) if trained else None
+        by_default = next(iter(counters.values()))
+        result["decisions"] = _decisions(by_default, count, result["rates"], device) if trained else None
     return result
 
 
@@ -141,7 +142,12 @@ def _loops(device: torch.device) -> list[tuple[str, bool]]:
 
 
 def _arithmetics(device: torch.device) -> list[tuple[str, Dtype]]:
-    return [("ours, bfloat16, compiled", "bfloat16")] if device.type == "cuda" else [("ours, float32", "float32")]
+    """Ours, the default first; on a CPU with instructions for bfloat16 that too, which `--dtype` asks for."""
+    if device.type == "cuda":
+        return [("ours, bfloat16, compiled", "bfloat16")]
+    found: list[tuple[str, Dtype]] = [("ours, float32", "float32")]
+    has = torch.cpu.get_capabilities()
+    return [*found, ("ours, bfloat16", "bfloat16")] if has.get("avx512_bf16") or has.get("amx_bf16") else found
 
 
 def _counter(target: Target, images: Tensor, dtype: Dtype) -> VoteCounter:

@@ -14,6 +14,7 @@ from scipy import special, stats
 
 from benchmarks.benchmark import Setting, Table
 from rhobust.bounds import (
+    SecondStage,
     betting_upper,
     certified_threshold,
     clopper_pearson,
@@ -25,9 +26,10 @@ from rhobust.bounds import (
     subpopulation_loss,
     worst_case_loss,
 )
-from rhobust.bounds.majorant import MEAN, ONCE, jumps
+from rhobust.bounds.majorant import MEAN, ONCE, SECOND, SECOND_ONCE, jumps, second_jumps
 from rhobust.bounds.measured_shift import PLAIN
 from rhobust.bounds.subpopulation import PER_GROUP, POOLED
+from rhobust.files import read_json, write_json
 from rhobust.formatting import format_number
 from rhobust.progress import progress_or_default
 
@@ -82,6 +84,52 @@ def dual(p: np.ndarray, weights: np.ndarray, distance: float, gamma: float = 1.0
     etas = np.concatenate([np.zeros((1, KAPPAS.size)), values])
     tails = np.einsum("i,ijk->jk", weights, np.maximum(values[:, None] - etas, 0.0))
     return float((KAPPAS * distance**2 / 2 * (distance > 0) + (etas + gamma * tails).min(axis=0)).min())
+
+
+def populations(n: int, draws: int, alpha: float, p: list[float], distance: float) -> Case:
+    """Transport alone."""
+    atoms, weights = np.array(p), np.full(len(p), 1 / len(p))
+    return Case(
+        "one distribution",
+        f"n {n}, draws {draws}, errors {p}, eps {distance:g} sigma",
+        alpha,
+        float(worst_case_loss(atoms, distance**2, 1.0)),
+        lambda rng, sets: {"errors": rng.binomial(draws, rng.choice(atoms, (sets, n)))},
+        lambda data: fails(data["errors"], draws, alpha, atoms, weights),
+        lambda data: float(population_loss(data["errors"], draws, distance**2, 1.0, alpha)),
+    )
+
+
+def two_stages(n: int, draws: int, further: int, share: float, alpha: float, p: list[float], distance: float) -> Case:
+    """Transport alone, with further noise samples at some of the points without an error."""
+    atoms, weights = np.array(p), np.full(len(p), 1 / len(p))
+    steps = second_jumps(further)
+
+    def sample(rng: np.random.Generator, sets: int) -> Data:
+        p = rng.choice(atoms, (sets, n))
+        chosen = rng.random((sets, n)) < share
+        chosen[~chosen.any(axis=1), 0] = True
+        return {"errors": rng.binomial(draws, p), "chosen": chosen, "further": rng.binomial(further, p)}
+
+    def failed(data: Data) -> np.ndarray:
+        last = np.where(data["chosen"] & (data["errors"] == 0), data["further"], -1)
+        reached = np.stack([*((last >= step).sum(axis=1) for step in steps), (last == 1).sum(axis=1)], axis=1)
+        shares = 1 / np.arange(1, steps.size + 1)
+        each = SECOND * alpha * np.append((1 - SECOND_ONCE) * shares / shares.sum(), SECOND_ONCE)
+        bounds = np.asarray(clopper_pearson(reached, data["chosen"].sum(axis=1)[:, None], each, "upper"))
+        none = weights * (1 - atoms) ** draws
+        law = none @ np.column_stack(
+            [stats.binom.sf(steps - 1, further, atoms[:, None]), stats.binom.pmf(1, further, atoms)]
+        )
+        return (bounds < law).any(axis=1) | fails(data["errors"], draws, (1 - SECOND) * alpha, atoms, weights)
+
+    def compute(data: Data) -> float:
+        second = SecondStage(further, data["chosen"], data["further"])
+        return float(population_loss(data["errors"], draws, distance**2, 1.0, alpha, second=second))
+
+    setting = f"n {n}, draws {draws} and {further} at {share:g}, errors {p}, eps {distance:g} sigma"
+    truth = float(worst_case_loss(atoms, distance**2, 1.0))
+    return Case("two stages of noise samples", setting, alpha, truth, sample, failed, compute)
 
 
 def subpopulations(n: int, draws: int, alpha: float, p: list[float], gamma: float, distance: float) -> Case:
@@ -228,6 +276,12 @@ def cases() -> list[Case]:
         changes(150, 100, 5, 0.1, [2.5, 1.0], 0.5, 0.5),
         changes(100, 200, 10, 0.05, [0.6, 0.3], 0.2, 0.0),
         changes(60, 60, 3, 0.2, [1.2], 0.4, 0.3),
+        populations(100, 5, 0.1, [0.02, 0.2], 0.5),
+        populations(300, 10, 0.05, [0.01, 0.1, 0.4], 1.0),
+        populations(50, 2, 0.2, [0.1], 0.0),
+        two_stages(200, 5, 40, 0.5, 0.1, [0.01, 0.2], 1.0),
+        two_stages(300, 5, 100, 0.3, 0.05, [0.001, 0.02, 0.4], 2.0),
+        two_stages(60, 2, 10, 1.0, 0.2, [0.05], 0.5),
         subpopulations(100, 5, 0.1, [0.02, 0.2], 2.0, 0.5),
         subpopulations(300, 10, 0.05, [0.01, 0.1, 0.4], 4.0, 0.3),
         subpopulations(50, 2, 0.2, [0.1], 1.5, 0.0),
@@ -265,12 +319,20 @@ def simulate(case: Case, sets: int, seed: int = 0, every: int = EVERY) -> dict[s
 
 
 def bench_coverage(setting: Setting) -> dict[str, Any]:
-    """Simulate every case; `--limit` sets the number of data sets, 2,000 by default."""
+    """Simulate every case; `--limit` sets the number of data sets, 2,000 by default.
+
+    With `--out` the file is written after each case, and the cases that it has already are not simulated again.
+    """
     sets, found = setting.limit or SETS, []
+    known = read_json(setting.out)["cases"] if setting.out is not None and setting.out.exists() else []
     with progress_or_default(setting.progress) as notify:
         for case in cases():
             notify(f"coverage of {case.bound}: {case.setting}")
-            found.append(simulate(case, sets))
+            named = {"bound": case.bound, "setting": case.setting, "alpha": case.alpha, "sets": sets}
+            done = next((one for one in known if named.items() <= one.items()), None)
+            found.append(done or simulate(case, sets))
+            if setting.out is not None:
+                write_json(setting.out, {"cases": found})
     return {"cases": found}
 
 

@@ -14,6 +14,7 @@ import torch
 FILES = {
     "locuslab/smoothing": ("code/core.py", "core.py"),
     "Hadisalman/smoothing-adversarial": ("code/attacks.py", "attacks.py"),
+    "fra31/auto-attack": ("autoattack/__init__.py",),
 }
 """Of each repository the file that is compared with, where it may be in the folder."""
 
@@ -34,7 +35,12 @@ def parse_peers(given: Sequence[str]) -> dict[str, Path]:
 
 
 def load_peer(path: Path) -> ModuleType:
-    """Import a peer's file as it is; what newer packages removed, and it imports, is put back while it is imported."""
+    """Import a peer's file as it is, or the package whose `__init__.py` it is.
+
+    What newer packages removed, and it imports, is put back while it is imported.
+    """
+    if path.stem == "__init__":
+        return _load_package(path.parent)
     spec = importlib.util.spec_from_file_location(f"peer_{path.stem}", path)
     assert spec is not None
     assert spec.loader is not None
@@ -42,6 +48,18 @@ def load_peer(path: Path) -> ModuleType:
     with _old_names():
         spec.loader.exec_module(module)
     return module
+
+
+def _load_package(folder: Path) -> ModuleType:
+    """Import a package by its own name, from its folder and from nowhere else."""
+    sys.path.insert(0, str(folder.parent.absolute()))
+    try:
+        package = importlib.import_module(folder.name)
+    finally:
+        del sys.path[0]
+    if Path(str(package.__file__)).parent != folder.absolute():
+        raise ValueError(f"{folder.name} must be imported from {folder}, but it is installed too: {package.__file__}")
+    return package
 
 
 @contextmanager

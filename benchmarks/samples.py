@@ -31,7 +31,7 @@ def bench_samples(setting: Setting) -> dict[str, Any]:
     """
     groups = []
     with progress_or_default(setting.progress) as notify:
-        for (sigma, radii), votes in sorted(_published().items()):
+        for (sigma, radii), votes in sorted(published_votes().items()):
             if len(votes) < 1000:  # too few for a share of decisions
                 continue
             notify(f"bench samples: sigma {sigma:g}, {len(votes)} images")
@@ -55,7 +55,7 @@ def samples_table(result: dict[str, Any]) -> Table:
     )
 
 
-def _published() -> dict[tuple[float, tuple[float, ...]], list[tuple[int, int]]]:
+def published_votes() -> dict[tuple[float, tuple[float, ...]], list[tuple[int, int]]]:
     """Votes of the selected class, and samples, by sigma and radii of the record."""
     found: dict[tuple[float, tuple[float, ...]], list[tuple[int, int]]] = {}
     for path in sorted(RECORDS.glob("*.tar.xz")):

@@ -7,39 +7,44 @@ noise samples at a given speed, after a start-up. The simulated clock moves on b
 that a driver that is too slow makes workers wait, as it would on a cluster.
 """
 
-import dataclasses
 import heapq
 import importlib.util
+import json
 import math
+import mmap
 import os
+import pickle
 import random
 import statistics
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar
 
+import torch
+
 from benchmarks.benchmark import Setting, Table
-from rhobust.evaluation import Certify, Evaluation, Target, Untargeted, run
-from rhobust.evaluation.engine import small_blocks
+from benchmarks.workers import measure_start, measure_workers
+from rhobust.evaluation import Evaluation, Untargeted, run
+from rhobust.evaluation.engine import SMALL, small_blocks
 from rhobust.executors import Executor, Processes, Ray, Task
-from rhobust.executors.hand_out import Event, hand_out
-from rhobust.progress import ProgressCallback, no_progress
+from rhobust.executors.parcel import Parcel
+from rhobust.executors.workers import Event, hand_out
+from rhobust.progress import ProgressCallback, no_progress, progress_or_default
 from rhobust.records import Row
 
 IMAGES = 50_000
 """ImageNet's validation set."""
-WORKERS = (8, 64, 512)
-STARTUP = 30.0
-"""Seconds until a worker computes: about 20 s of imports, weights and data and 7 s of compilation were measured for a
-ResNet-18 on one GPU."""
-MEASURED = 411_444.8
-"""Noise samples per second of a ResNet-18 on 32x32 images on one H200, bf16, compiled (results/speed)."""
-SPEED = MEASURED * 0.557 / 4.09
-"""The same arithmetic at a ResNet-50 on 224x224 images, by multiplications per image: an extrapolation, and for the
-driver the hard case, since slower workers ask for blocks less often."""
+WORKERS = (8, 16, 32, 64, 128, 256, 512)
+SENT = 1 << 28
+"""Bytes of images whose way to a worker is timed."""
+SPEED = 28_459.0
+"""Noise samples per second of a ResNet-50 on 224x224 images on one H200, bf16, compiled (results/speed)."""
+FIRST = 7.93
+"""Seconds of its first call there, compilation included; measured anew where there is a GPU."""
 EASY, SPREAD, MANY, HARD = 1100, 1.0, 100_000, 0.075
 """Median and logarithmic deviation of the samples of an image that is decided early; samples, and share, of those that
 are not. Mean and median of all are near those measured on CIFAR-10, 9,292 and 1,280 (results/speed)."""
@@ -98,7 +103,8 @@ class Simulated(Executor):
 
     workers: int
     speed: float = SPEED
-    startup: float = STARTUP
+    startup: float = 0.0
+    """Seconds until a worker computes."""
     clock: float = 0.0
     """Simulated seconds."""
     driver: float = 0.0
@@ -175,16 +181,36 @@ def nothing(shared: Any, settings: Any, block: Sequence[int], progress: Progress
 
 
 def bench_scale(setting: Setting) -> dict[str, Any]:
-    """Measure the driver, and simulate ImageNet on 8, 64 and 512 GPUs."""
-    images = setting.limit or IMAGES
+    """Measure real workers; measure the driver, and simulate ImageNet on 8 to 512 GPUs.
+
+    The document is written after each part.
+    """
+    if unknown := [part for part in setting.parts if part not in PARTS]:
+        raise ValueError(f"a part of scale must be one of {', '.join(PARTS)}, got {unknown[0]}")
+    found: dict[str, Any] = {**setting.machine(), "cores": len(os.sched_getaffinity(0))}
+    with progress_or_default(setting.progress) as notify:
+        for part, measure in PARTS.items():
+            if not setting.parts or part in setting.parts:
+                found |= measure(setting, notify)
+                if setting.out is not None:
+                    setting.out.write_text(json.dumps(found, indent=1))
+    return found
+
+
+def simulate(setting: Setting, notify: ProgressCallback) -> dict[str, Any]:
+    """The driver with simulated workers that start as a real one does, and where it is flooded."""
+    images, startup = setting.limit or IMAGES, measure_start(setting, notify)
+    if setting.device.type == "cpu":
+        startup |= {"first": FIRST, "seconds": startup["ready"] + FIRST}
     evaluation = FakeCertify(images=images)
     total = sum(map(samples_of, range(images)))
     lines = []
     for workers in WORKERS:
         with tempfile.TemporaryDirectory() as folder:
-            simulated = Simulated(workers)
+            simulated = Simulated(workers, startup=startup["seconds"])
             run(evaluation, Untargeted(Path(folder), "imagenet"), executor=simulated, progress=no_progress)
-        ideal = STARTUP + total / SPEED / workers
+        handed = sorted(simulated.handed) or [0.0]  # none where no worker got a second block
+        ideal = startup["seconds"] + total / SPEED / workers
         lines.append(
             {
                 "workers": workers,
@@ -193,13 +219,26 @@ def bench_scale(setting: Setting) -> dict[str, Any]:
                 "efficiency": ideal / simulated.clock,
                 "driver": simulated.driver,
                 "rows_per_second": images / simulated.driver,
-                "hand_out_ms": 1000 * statistics.fmean(simulated.handed),
-                "hand_out_p99_ms": 1000 * sorted(simulated.handed)[int(0.99 * len(simulated.handed))],
+                "hand_out_ms": 1000 * statistics.fmean(handed),
+                "hand_out_p99_ms": 1000 * handed[int(0.99 * len(handed))],
                 "blocks": len(small_blocks(range(images), workers)),
             }
         )
-    real = [] if setting.run is None else _real(setting)
-    return {**setting.machine(), "images": images, "samples": total, "lines": lines, **_floods(images), "real": real}
+        notify(f"bench scale: {workers} simulated workers, {simulated.clock:.0f} s")
+    found = {"startup": startup, "images": images, "samples": total, "speed": SPEED, "lines": lines}
+    return found | _transfers() | _floods(images)
+
+
+def _transfers() -> dict[str, Any]:
+    """Bytes per second of CPU time from the driver to a worker of this machine, and bytes of a row on its way back."""
+    images = torch.zeros(SENT, dtype=torch.uint8)
+    with tempfile.TemporaryDirectory() as folder:
+        start = time.process_time()
+        Parcel.pack(images).write(Path(folder) / "images")
+        Parcel.read(Path(folder) / "images").unpack()[:: mmap.PAGESIZE].sum()  # every page is read
+        seconds = time.process_time() - start
+    rows = list(FakeCertify().rows(None, range(SMALL), no_progress))
+    return {"sent_bytes_per_second": SENT / seconds, "row_bytes": len(pickle.dumps(rows)) / len(rows)}
 
 
 def _floods(images: int) -> dict[str, Any]:
@@ -223,29 +262,12 @@ def _floods(images: int) -> dict[str, Any]:
     return found
 
 
-def _real(setting: Setting) -> list[dict[str, Any]]:
-    """Noise samples per second of a trained run on one to eight workers per GPU, or on one to all cores."""
-    assert setting.run is not None
-    cuda = setting.device.type == "cuda"
-    most = 8 if cuda else len(os.sched_getaffinity(0))
-    evaluation = Certify(procedure="fixed", n=setting.draws or 10_000, limit=setting.limit or 256)
-    lines: list[dict[str, Any]] = []
-    for count in [count for count in (1, 2, 4, 8, 16, 32) if count <= most]:
-        with tempfile.TemporaryDirectory() as folder, Processes(count, 1 / count if cuda else 1.0) as executor:
-            target = Target.from_run(setting.run, device=setting.device, root=setting.root, progress=no_progress)
-            here = dataclasses.replace(target, folder=Path(folder))
-            run(dataclasses.replace(evaluation, limit=4 * count, seed=1), here, executor=executor, progress=no_progress)
-            start = time.perf_counter()
-            record = run(evaluation, here, executor=executor, progress=no_progress)
-            seconds = time.perf_counter() - start
-        speed = sum(row["n"] for row in record.rows) / seconds
-        efficiency = speed / (lines[0]["samples_per_second"] * (1 if cuda else count)) if lines else 1.0
-        lines.append({"workers": count, "samples_per_second": speed, "efficiency": efficiency})
-    return lines
+PARTS = {"workers": lambda setting, notify: {"workers": measure_workers(setting, notify)}, "simulation": simulate}
 
 
 def scale_table(found: dict[str, Any]) -> Table:
-    """The simulated curve, and what one driver takes."""
+    """Real workers, the simulated curve, and what one driver takes."""
+    columns = ["workers", "minutes", "ideal", "efficiency", "driver s", "rows/s", "hand-out ms", "99%"]
     rows = [
         [
             str(line["workers"]),
@@ -257,20 +279,58 @@ def scale_table(found: dict[str, Any]) -> Table:
             f"{line['hand_out_ms']:.3f}",
             f"{line['hand_out_p99_ms']:.3f}",
         ]
-        for line in found["lines"]
+        for line in found.get("lines", ())
     ]
-    columns = ["workers", "minutes", "ideal", "efficiency", "driver s", "rows/s", "hand-out ms", "99%"]
-    heading = [f"{found['images']:,} images, {found['samples']:,} noise samples, {SPEED:,.0f} samples/s per worker"]
-    notes = [f"workers that take no time: {found['flood_rows_per_second']:,.0f} rows/s through the engine"]
+    heading, notes = [], []
+    for line in found.get("workers", ()):
+        share = (
+            f"{line['efficiency']:.2f} of one per CPU second"
+            if "efficiency" in line
+            else f"{line['gain']:.2f} times one"
+        )
+        speed = f"{line['samples_per_second']:,.0f} samples/s, {share}"
+        heading.append(f"{line['network']}, {line['workers']} real workers: {speed}")
+    if rows:
+        start = found["startup"]
+        heading += [
+            f"start-up: {start['ready']:.1f} s until a worker has {start['network']}, of which {start['imports']:.1f} s"
+            f" are imports, and {start['first']:.1f} s for the first pass",
+            f"{found['images']:,} images, {found['samples']:,} noise samples, {SPEED:,.0f} samples/s per worker",
+        ]
+        notes.append(f"workers that take no time: {found['flood_rows_per_second']:,.0f} rows/s through the engine")
+        sent, row = found["sent_bytes_per_second"] / 1e9, found["row_bytes"]
+        notes.append(f"images to the workers of a machine: {sent:.2f} GB/s; a row on its way back: {row:.0f} bytes")
     notes += [
         f"two real workers of {name} that take no time: {found[f'{name}_rows_per_second']:,.0f} rows/s,"
         f" {found[f'{name}_block_ms']:.2f} ms of the driver's CPU per block"
         for name in ("processes", "ray")
         if f"{name}_block_ms" in found
     ]
-    notes += [
-        f"{line['workers']} real workers: {line['samples_per_second']:,.0f} samples/s, {line['efficiency']:.2f} of the"
-        " first line's per GPU or core"
-        for line in found["real"]
-    ]
     return Table(columns, rows, heading, notes)
+
+
+def plot_scale(found: dict[str, Any], path: Path) -> None:
+    """Draw the simulated wall time over the number of workers, next to what it would be if nothing were lost."""
+    figure = import_module("matplotlib.figure").Figure(figsize=(8, 3.4), layout="constrained")
+    workers, lines = [line["workers"] for line in found["lines"]], found["lines"]
+    for number, (title, curves) in enumerate(
+        {
+            "seconds": {"simulated": [line["seconds"] for line in lines], "ideal": [line["ideal"] for line in lines]},
+            "efficiency": {"simulated": [line["efficiency"] for line in lines]},
+        }.items(),
+        start=1,
+    ):
+        panel = figure.add_subplot(1, 2, number)
+        for name, values in curves.items():
+            panel.plot(workers, values, "o-" if name == "simulated" else "--", label=name)
+        panel.set_xscale("log", base=2)
+        panel.set_xticks(workers, [str(count) for count in workers])
+        panel.set_xlabel("workers")
+        panel.set_ylabel(title)
+        panel.grid(alpha=0.3)
+        if number == 1:
+            panel.set_yscale("log")
+            panel.legend()
+        else:
+            panel.set_ylim(0, 1.05)
+    figure.savefig(path)

@@ -11,7 +11,8 @@ from typing import Any
 import torch
 
 from benchmarks.benchmark import Setting, Table
-from benchmarks.speed_rows import SIZES, SpeedBench
+from benchmarks.speed_gradients import WholeBench
+from benchmarks.speed_rows import SIZES
 from rhobust.progress import ProgressCallback, progress_or_default
 
 PACKAGES = ("torch", "torchvision", "numpy", "triton", "foolbox", "torchattacks", "adversarial-robustness-toolbox")
@@ -21,7 +22,7 @@ def bench_speed(setting: Setting) -> dict[str, Any]:
     """Measure every row of the table; the JSON document is written after each of them."""
     result: dict[str, Any] = {**setting.machine(), "python": platform.python_version(), "versions": _versions()}
     result |= {"rows": [], "curves": {}, "failed": {}}
-    bench = SpeedBench(setting, SIZES[setting.device.type], result)
+    bench = WholeBench(setting, SIZES[setting.device.type], result)
     with progress_or_default(setting.progress) as notify:
         for name, part in bench.parts().items():
             if setting.parts and name not in setting.parts:
@@ -83,7 +84,10 @@ def plot_curves(result: dict[str, Any], path: Path) -> None:
     figure = figures.Figure(figsize=(5 * max(1, len(curves)), 3.6), layout="constrained")
     for number, (name, points) in enumerate(curves.items(), start=1):
         panel = figure.add_subplot(1, len(curves), number)
-        panel.loglog([one["at"] for one in points], [one["value"] for one in points], "o-")
+        places = [one["at"] for one in points]
+        panel.loglog(places, [one["value"] for one in points], "o-")
+        panel.set_xticks(places, labels=[f"{at:,}" for at in places])
+        panel.set_xticks([], minor=True)
         value, _, over = name.partition(" over ")
         panel.set_xlabel(over)
         panel.set_ylabel(value)

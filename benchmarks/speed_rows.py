@@ -1,32 +1,27 @@
-"""The rows of the speed benchmark: what is timed, and against what."""
+"""The speed benchmark's rows of certification, and what its other rows share: what is timed, and against what."""
 
 import copy
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from scipy import special
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from benchmarks.benchmark import Setting, generators_kept
+from benchmarks.known_votes import voting_by
 from benchmarks.peers import load_peer, without_cuda
 from benchmarks.reference import reference_network
-from benchmarks.training import compare_step, peer_step_seconds
-from rhobust.attacks import EOT
 from rhobust.certificates import Certificate, SmoothedClassifier, Smoothing, VoteCounter
 from rhobust.certificates.blocks import next_block
-from rhobust.data import Dataset, to_unit
-from rhobust.evaluation import Target
-from rhobust.methods import NAL, SmoothAdv
+from rhobust.data import to_unit
 from rhobust.models import build_model
-from rhobust.models.inference import WithEvalCopy
 from rhobust.models.weights import fill_weights
-from rhobust.noise import ExampleNoise, stream
+from rhobust.noise import stream
 from rhobust.proofs.procedures import CHUNK
 
 ALPHA, N0 = 1e-3, 100
@@ -52,6 +47,8 @@ class Sizes:
     """Images whose radii are decided."""
     compared: int
     """Of them, those that are certified with the fixed number too."""
+    decided_large: int
+    """Large images whose radii are decided."""
     attacked: int
     """Images that are attacked together."""
     steps: int
@@ -70,12 +67,13 @@ SIZES = {
         224,
         300,
         100,
+        64,
         256,
         10,
         (1, 10, 100, 1000, 10_000),
         (32, 64, 128, 224, 384),
     ),
-    "cpu": Sizes(300, (200, 20, 10), (2, 1, 1), 32, 3, 2, 4, 2, (1, 3), (32, 40)),
+    "cpu": Sizes(300, (200, 20, 10), (2, 1, 1), 32, 3, 2, 2, 4, 2, (1, 3), (32, 40)),
 }
 
 
@@ -95,10 +93,8 @@ class SpeedBench:
             "resnet50": self.resnet50,
             "vit": self.vit,
             "decisions": self.decisions,
-            "eot": self.eot,
-            "smoothadv": self.smoothadv,
+            "decisions50": self.decisions_large,
             "images": self.over_images,
-            "nal": self.nal,
             "sides": self.over_sides,
         }
 
@@ -130,7 +126,7 @@ class SpeedBench:
 
     def _images(self, count: int, side: int) -> Tensor:
         if side == 32 and self.setting.images is not None:
-            found = torch.from_numpy(np.load(self.setting.images))
+            found = torch.from_numpy(np.load(self.setting.images)["x_test"])
             return found[torch.arange(count) % len(found)].to(self.device)
         generator = stream(0, "bench")
         found = torch.randint(256, (min(count, 256), 3, side, side), generator=generator, dtype=torch.uint8)
@@ -243,7 +239,10 @@ class SpeedBench:
                 holds = one.prediction is not None and one.radius >= radius
                 held = other.prediction is not None and other.radius >= radius
                 same, total = same + (holds == held), total + 1
-        theirs = (N0 + sizes.fixed) / self.rates["ResNet-18, 32x32"]
+        name = "ResNet-18, 32x32"
+        if name not in self.rates:
+            self.rates[name] = self._peer_rate(network, images[0], 10, sigma, sizes.theirs[0], 1000)
+        theirs = (N0 + sizes.fixed) / self.rates[name]
         draws = float(np.mean([certificate.n for certificate in found]))
         details: dict[str, Any] = {
             "mean_draws": draws,
@@ -258,77 +257,46 @@ class SpeedBench:
         )
         self._row("decisions as with the fixed number", 100 * same / total, "%", "", 100, same / total, 99.5, {})
 
-    def eot(self) -> None:
-        """The attack on the smoothed ResNet-18: ours, and the same ascent written plainly."""
-        sizes, sigma, eps = self.sizes, 0.25, 0.5
-        network, attack = self._cifar(), EOT(steps=self.sizes.steps, draws=16, restarts=0)
-        images = self._images(sizes.attacked, 32)
-        x, y = to_unit(images), torch.zeros(len(images), dtype=torch.long, device=self.device)
-        data = Dataset("bench", "test", images.cpu(), y.cpu(), tuple("0123456789"))
-        target = Target(network, data, sigma=sigma, name="bench", folder=Path("bench"), device=self.device)
-        copied = target.compiled_copy if self.device.type == "cuda" else target.fast_copy
-        model = WithEvalCopy(network, copied)
+    def decisions_large(self) -> None:
+        """Decide the radii 0, 0.5, 1 and 1.5 by a ResNet-50 at 224x224, with votes as in published records.
 
-        def ours() -> Tensor:
-            rng = ExampleNoise(0, "bench", range(len(x)))
-            return attack.ascend_from(model, x, y, eps=eps, sigma=sigma, rng=rng, start=x)
-
-        plain = reference_network(copy.deepcopy(network)).eval()
-
-        def theirs() -> Tensor:
-            point = x.clone()
-            for number in range(attack.steps):
-                point.requires_grad_()
-                noisy = point.repeat(attack.draws, 1, 1, 1)
-                noisy = noisy + sigma * torch.randn_like(noisy)
-                probability = F.softmax(plain(noisy), dim=1).view(attack.draws, len(x), -1).mean(0)
-                (slope,) = torch.autograd.grad(F.nll_loss(probability.log(), y, reduction="sum"), point)
-                slope = slope / slope.flatten(1).norm(dim=1).view(-1, 1, 1, 1)
-                moved = point.detach() + attack.size(eps, number) * slope - x
-                moved = moved * (eps / moved.flatten(1).norm(dim=1).clamp_min(eps)).view(-1, 1, 1, 1)
-                point = (x + moved).clamp(0, 1)
-            return point
-
-        with generators_kept(self.device):
-            theirs()
-            slow = self._timed(theirs)
-        first = self._timed(ours)
-        fast = min(self._timed(ours) for _ in range(2))
-        details = {"first_call_seconds": first}
-        name = f"EOT of a smoothed ResNet-18, {len(x)} images, {attack.steps} steps, 16 draws"
-        self._row(name, fast, "s", "the same, plainly, TF32", slow, slow / fast, 5, details)
-
-    def smoothadv(self) -> None:
-        """One training step of SmoothAdv: its authors' attack in their loop, and ours."""
-        attacks = self.peers.get(SALMAN)
-        if attacks is None:
-            raise ValueError(f"give --peer {SALMAN}=FOLDER")
-        method = SmoothAdv()
-        row = compare_step(method, SMALL[self.device.type], self.device, reference=False)
-        theirs = peer_step_seconds(attacks, method, SMALL[self.device.type], self.device)
-        ours = row["ours_ms"] / 1e3
-        self._row(
-            "SmoothAdv step, ResNet-18",
-            1e3 * ours,
-            "ms",
-            f"{SALMAN} attacks.py, TF32",
-            1e3 * theirs,
-            theirs / ours,
-            5.5,
-            row,
+        Its weights are random. A linear term of the input decides the vote, so that p_A of an image is known; images
+        are made such that the p_A are evenly spaced quantiles of what the records of sigma 0.5 leave possible.
+        """
+        sizes, sigma, radii, side = self.sizes, 0.5, (0.0, 0.5, 1.0, 1.5), self.sizes.large
+        name = f"torchvision ResNet-50, {side}"
+        network, images, p = voting_by(_torchvision(LARGE[self.device.type]), sizes.decided_large, side, sigma)
+        smoothed = SmoothedClassifier(network.to(self.device).eval(), sigma, 1000)
+        x = images.to(self.device)
+        smoothed.certify(x[:1], radii=radii, n=sizes.fixed)
+        found: list[Certificate] = []
+        seconds = self._timed(lambda: found.extend(smoothed.certify(x, radii=radii, n=sizes.fixed))) / len(x)
+        same = sum(
+            (one.prediction is not None and one.radius >= radius) == (sigma * special.ndtri(max(q, 1 - q)) > radius)
+            for one, q in zip(found, p, strict=True)
+            for radius in radii
         )
-
-    def nal(self) -> None:
-        """One training step of NAL: the plain loop, and ours; on ResNet-18 also the share of a product's rate."""
-        for model, wanted in ((SMALL[self.device.type], 16), ("wrn-28-10", 8)):
-            row = compare_step(NAL(), model, self.device)
-            name = f"NAL step, {model}"
-            self._row(
-                name, row["ours_ms"], "ms", "the plain loop, float32", row["textbook_ms"], row["ratio"], wanted, row
-            )
-            if model != "wrn-28-10":
-                share = row["share_of_matmul"]
-                self._row("NAL on ResNet-18", 100 * share, "% of a matrix product's rate", "", 100, share, 0.52, {})
+        if name not in self.rates:
+            plain = _torchvision(LARGE[self.device.type]).to(self.device).eval()
+            self.rates[name] = self._peer_rate(plain, x[0], 1000, sigma, sizes.theirs[1], 400)
+        theirs = (N0 + sizes.fixed) / self.rates[name]
+        details: dict[str, Any] = {
+            "mean_draws": float(np.mean([certificate.n for certificate in found])),
+            "draws": [certificate.n for certificate in found],
+            "p": p.tolist(),
+            "as_by_p": same / len(x) / len(radii),
+            "images": len(x),
+        }
+        self._row(
+            f"{name}: radii 0, 0.5, 1, 1.5 decided, sigma 0.5, p_A as in published records",
+            1e3 * seconds,
+            "ms per image",
+            f"{COHEN} core.py, TF32",
+            1e3 * theirs,
+            theirs / seconds,
+            40,
+            details,
+        )
 
     def over_images(self) -> None:
         """Wall time over the number of images, 1,000 samples each."""

@@ -23,6 +23,7 @@ from rhobust.certificates import MeasuredCertificate, MeasuredShift, Smoothing, 
 from rhobust.data import pair_distances
 from rhobust.files import write_json
 from rhobust.formatting import format_number
+from rhobust.proofs.claim import NoiseSamples
 
 Change = Callable[[Image.Image], Image.Image]
 
@@ -102,9 +103,8 @@ def main() -> None:
         after = changed(test.images, change)
         distances = pair_distances(test.images, after)
         shift = MeasuredShift.from_distances(distances, **common)
-        certificate = MeasuredCertificate.from_counts(
-            errors, distances, draws=options.draws, sigma=sigma, seed=0, noise="grid", **common
-        )
+        samples = NoiseSamples(sigma=sigma, noise="grid", draws=options.draws, **common)
+        certificate = MeasuredCertificate.from_counts(errors, distances, samples)
         share = accuracy_under_noise(errors if name == "none" else wrong_votes(after), options.draws)
         rows.append({"change": name, "shift": asdict(shift), "certificate": asdict(certificate), "measured": share})
         print(line(rows[-1]), flush=True)

@@ -22,7 +22,7 @@ from reproduction.specs import Job
 from reproduction.spread import perform_all
 from reproduction.tools import TOOLS, Parser
 from rhobust.executors import choose_executor
-from rhobust.launch import ExecutorName
+from rhobust.process import ExecutorName
 from rhobust.progress import no_progress
 from rhobust.training import resolve_device
 

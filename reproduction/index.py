@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from reproduction.shift_tables import write_shift_tables
 from rhobust.archives import ENDING, opened
 from rhobust.files import read_json, write_whole
 from rhobust.formatting import format_number
@@ -33,7 +34,8 @@ METHOD = {key: key for key in ("sigma", "gamma", "eps", "rho", "inner", "steps",
 """Columns of a method's settings, and the keys of config.json."""
 TRAINING = (
     *("data", "model", "activation", "epochs", "optimizer", "lr", "schedule", "batch_size", "weight_decay"),
-    *("average", "weight_perturbation", "cutmix", "validation", "seed"),
+    *("average", "weight_perturbation", "cutmix", "attack_after", "teacher", "teacher_weight", "mirror"),
+    *("validation", "seed"),
 )
 COLUMNS = (
     *("name", "method", *METHOD, *TRAINING, "weights", "records", "device"),
@@ -45,11 +47,12 @@ COLUMNS = (
 
 
 def write_index(results: Path) -> list[Path]:
-    """Write index.csv and index.md of a folder of results, and the tables of the search and of pretrained models."""
+    """Write index.csv and index.md of a folder of results, and the tables of the search and of pretrained networks."""
     table = rows(results)
     write_whole(results / "index.csv", _csv(COLUMNS, table))
     write_whole(results / "index.md", page(table))
-    return [results / "index.csv", results / "index.md", *write_search(results), *write_pretrained(results)]
+    written = [*write_search(results), *write_pretrained(results), *write_shift_tables(results)]
+    return [results / "index.csv", results / "index.md", *written]
 
 
 SEARCH_RADII = (0.0, 0.25, 0.5, 0.75)
@@ -103,12 +106,19 @@ def write_pretrained(results: Path) -> list[Path]:
     return [path, path.with_suffix(".md")]
 
 
-HELPS = {"weight_perturbation": "AWP", "cutmix": "CutMix", "average": "averaged weights"}
+HELPS = {
+    "weight_perturbation": "AWP {:g}",
+    "cutmix": "CutMix {:g}",
+    "average": "averaged weights {:g}",
+    "attack_after": "attack after epoch {}",
+    "teacher": "a teacher",
+    "mirror": "mirror image",
+}
 """Settings of a training that the table of the search names."""
 
 
 def _helps(config: Row) -> str:
-    return ", ".join(f"{word} {config[key]:g}" for key, word in HELPS.items() if config.get(key))
+    return ", ".join(words.format(config[key]) for key, words in HELPS.items() if config.get(key))
 
 
 def _csv(columns: Sequence[str], table: Sequence[dict[str, str]]) -> str:
@@ -218,6 +228,7 @@ TITLES = {
     "records/recipe-search.tar.xz": "CIFAR-10: search for a training recipe, on held-out training images",
     "records/tiny-imagenet-50.tar.xz": "Tiny ImageNet, 50 classes",
     "pretrained/cifar10-nal-0.25": "CIFAR-10: a network with its weights",
+    "pretrained/cifar10-nal-taught-0.25": "CIFAR-10: a network with its weights, taught by the one before",
     "pretrained/mnist-nal": "MNIST: a network with its weights",
 }
 """What each archive holds."""

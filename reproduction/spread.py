@@ -8,6 +8,7 @@ from reproduction.documents import Gap
 from reproduction.runner import AbsentError, Plan, Store, check_data
 from reproduction.specs import Job
 from rhobust.executors import Executor, Task
+from rhobust.formatting import format_workers
 from rhobust.progress import ProgressCallback, ProgressEvent, no_progress, progress_or_default
 from rhobust.sweeps import Unit, run_units
 from rhobust.training import TrainConfig
@@ -38,7 +39,7 @@ def perform_all(plan: Plan, store: Store, executor: Executor) -> dict[Job, Gap]:
             for row in rows:
                 if row["failure"] is not None:
                     failed[jobs[row["index"]]] = Gap(row["failure"], absent=row["absent"])
-            notify(ProgressEvent("reproduction", done, len(jobs), "evaluations", f"{executor.active} workers"))
+            notify(ProgressEvent("reproduction", done, len(jobs), "evaluations", format_workers(executor.active)))
     return failed
 
 

@@ -87,6 +87,7 @@ def test_the_tables_of_the_page_are_the_records(name, example):
         assert row["shift"]["eps"] <= row["shift"]["eps_capped"] <= row["shift"]["eps_upper"]
 
 
+@pytest.mark.slow
 def test_a_bound_for_a_review(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])

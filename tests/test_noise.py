@@ -23,6 +23,7 @@ from rhobust.noise import (
     key_words,
     noisy_copies,
     normal_block,
+    normal_rows,
     philox,
     stream,
     stream_key,
@@ -176,6 +177,16 @@ def test_the_look_up_agrees_with_the_search():
     assert np.array_equal(coarse[decided], table.search(uniform)[decided])
 
 
+def test_pieces_of_a_block_are_one_stream():
+    from rhobust.noise import _BITS, _PIECE, _grid_table
+
+    size = 2 * _PIECE + 5
+    raw = np.random.SFC64(np.random.SeedSequence(77)).random_raw(size)
+    expected = _grid_table(0.25).search(raw >> np.uint64(64 - _BITS))
+    assert np.array_equal(grid_block(77, (size, 1), 0.25).numpy()[:, 0], expected)
+    assert grid_block(77, (0, 4), 0.25).shape == (0, 4)
+
+
 @pytest.mark.parametrize("sigma", [0, -1, 11, float("nan")])
 def test_grid_noise_refuses_a_bad_sigma(sigma):
     with pytest.raises(ValueError, match="sigma must be in"):
@@ -296,3 +307,15 @@ def test_noisy_images_are_written_in_any_layout_and_in_parts(monkeypatch):
             out = torch.full((5, 3, 4, 4), torch.nan).contiguous(memory_format=layout)
             tables.write_noisy(out, images, plan)
             assert torch.equal(out, expected)
+
+
+def test_normal_rows_are_standard_normal_and_belong_to_their_stream():
+    keys = [stream_key(0, "rows", index) for index in range(4)]
+    drawn = normal_rows(keys, 50, 1001, "cpu")
+    assert drawn.shape == (50, 4, 1001)
+    assert stats.kstest(drawn.flatten().numpy(), "norm").pvalue > 1e-4
+    assert drawn.abs().max() > 4
+    assert abs(np.corrcoef(drawn[:, :, 0::2][..., :500].flatten(), drawn[:, :, 1::2].flatten())[0, 1]) < 0.015
+    assert abs(np.corrcoef(drawn[:, 0].flatten(), drawn[:, 1].flatten())[0, 1]) < 0.03
+    assert torch.equal(normal_rows(keys[2:3], 50, 1001, "cpu")[:, 0], drawn[:, 2])
+    assert torch.equal(normal_rows(keys, 3, 1001, "cpu"), drawn[:3])

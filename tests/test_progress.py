@@ -40,3 +40,16 @@ def test_no_report_writes_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     with show_progress():
         pass
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_narrow_terminal_cuts_the_name_and_not_the_note(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"FORCE_COLOR": "1", "TERM": "xterm", "COLUMNS": "80"}.items():
+        monkeypatch.setenv(name, value)
+    note = "512 workers, 123,456 samples/s, 12 min left"
+    with show_progress() as progress:
+        progress(ProgressEvent("certify a-network-with-a-long-name-and-its-hash", 12, 500, "examples", note))
+    err = capfd.readouterr().err
+    assert f"12 of 500 examples  {note}" in err
+    assert "certify a-n…" in err

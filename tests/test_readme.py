@@ -108,6 +108,7 @@ def test_the_examples_of_the_docs(page, tmp_path, monkeypatch, capsys):
             exec(code, {"__name__": "example"})
 
 
+@pytest.mark.slow
 def test_the_method_of_contributing_takes_one_file_and_its_name(tmp_path):
     page = ROOT / "CONTRIBUTING.md"
     methods = tmp_path / "rhobust" / "methods"

@@ -205,7 +205,9 @@ def told_by_its_command(folder):
     return config
 
 
-@pytest.mark.parametrize(("name", "data"), [("mnist-nal", "mnist"), ("cifar10-nal-0.25", "cifar10")])
+@pytest.mark.parametrize(
+    ("name", "data"), [("mnist-nal", "mnist"), ("cifar10-nal-0.25", "cifar10"), ("cifar10-nal-taught-0.25", "cifar10")]
+)
 def test_a_pretrained_network_says_how_it_was_made(name, data):
     folder = RESULTS / "pretrained" / name
     assert told_by_its_command(folder).data == data
@@ -213,6 +215,7 @@ def test_a_pretrained_network_says_how_it_was_made(name, data):
     assert set(records) == {open_run(folder).model_hash}
 
 
+@pytest.mark.slow
 def test_every_run_says_where_and_how_it_was_made(runs):
     for folder in runs:
         environment, config = read_json(folder / "environment.json"), read_json(folder / "config.json")
@@ -226,6 +229,7 @@ def test_every_run_says_where_and_how_it_was_made(runs):
         assert not (folder / "model.safetensors").exists()
 
 
+@pytest.mark.slow
 def test_every_training_and_evaluation_says_what_it_took(runs):
     for folder in runs:
         assert all(row["seconds"] > 0 for row in read_rows(folder / "metrics.jsonl"))
@@ -241,6 +245,7 @@ def test_every_run_of_a_variant_is_one_that_the_table_asks_for(published):
     assert not asked
 
 
+@pytest.mark.slow
 def test_nothing_is_certified_above_what_an_attack_left(runs):
     for folder in runs:
         certificates = [read_record(path) for path in record_paths(folder, "certify-[!s]*")]

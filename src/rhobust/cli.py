@@ -13,11 +13,12 @@ import os
 import re
 import shutil
 import sys
+import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, get_args
 
-from rhobust.launch import launched
-from rhobust.terminal import FAILED, GONE, answer, catch_signals, emit, open_streams, results_only, say
+from rhobust.process import FAILED, GONE, answer, catch_signals, emit, launched, open_streams, results_only, say
 
 COMMANDS = {
     "evaluate": "accuracy, attacks, certificates and a page for any network and images, in one command",
@@ -29,6 +30,7 @@ COMMANDS = {
     "transfer": "attack each of several runs and predict the perturbed images by all of them",
     "certify": "certify the L2 radius of a run's test images, or of image files",
     "certify-shift": "certify a run's accuracy under every distribution shift up to eps",
+    "attack-shift": "attack a run's accuracy under distribution shift: the ceiling over the certified floor",
     "conform": "calibrate prediction sets that hold the label under every distribution shift up to eps",
     "measure-shift": "measure how far a change moves images, and certify a run's accuracy after it",
     "monitor": "certify a run's accuracy on today's images against a floor, without labels; exit code 1 below it",
@@ -43,12 +45,17 @@ COMMANDS = {
 }
 ONE_COLUMN = 129
 """Columns of a terminal on which the parser sets its boxes one below the other; on a wider one, side by side."""
+LOAD = Path("/proc/loadavg")
+"""Where Linux says how many threads are running."""
+LOOKS, PAUSE = 5, 0.004
+"""How often it is read, and the seconds between."""
 
 
 def main() -> None:
     """Entry point of the console script."""
     arguments = sys.argv[1:]
-    wait_asleep()
+    if not {"-h", "--help", "--version"} & set(arguments):
+        wait_asleep()
     try:
         open_streams()
     except ValueError as error:
@@ -58,12 +65,29 @@ def main() -> None:
 
 
 def wait_asleep() -> None:
-    """Let torch's threads sleep while they wait for each other, unless the environment says otherwise.
+    """Where others use half of the cores, let torch's threads sleep while they wait for each other.
 
-    By default they spin. On a machine that others use too, a thread then burns the time of the one that it waits for: a
-    training step on two shared cores took twenty times longer. To be called before torch is imported.
+    By default they spin: a thread then burns the time of the one that it waits for, and a training step on two shared
+    cores took twenty times longer. On a free machine sleeping costs two to three times as much as spinning. The
+    environment's own OMP_WAIT_POLICY is heeded. To be called before torch is imported.
     """
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    if busy_cores() >= (os.cpu_count() or 1) / 2:
+        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+
+def busy_cores() -> float:
+    """Threads of others that are running now, the mean of a few looks; 0 where the system does not say.
+
+    The load average would not do: for a minute it remembers programs that have ended, such as an installation.
+    """
+    running = []
+    for _ in range(LOOKS):
+        try:
+            running.append(int(LOAD.read_text().split()[3].split("/")[0]) - 1)  # less this thread
+        except (OSError, ValueError, IndexError):
+            return 0.0
+        time.sleep(PAUSE)
+    return sum(running) / LOOKS
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -158,8 +182,7 @@ def _show(text: str) -> int:
 
 def parse(command: Any, name: str, arguments: list[str]) -> Any:
     """Turn arguments into the command's dataclass; a mistake is a ValueError of one line."""
-    from rhobust.commands.arguments import names_first, spelt_choices, suggestions
-    from rhobust.commands.own import own_code, with_own_code
+    from rhobust.commands.arguments import names_first, own_code, spelt_choices, suggestions, with_own_code
     from rhobust.helptext import render_help
 
     _check_empty(arguments)

@@ -91,6 +91,15 @@ def format_duration(seconds: float) -> str:
     return f"{hours:.1f} h" if hours < 100 else f"{hours / 24:,.0f} days"
 
 
+def format_workers(workers: int) -> str:
+    """A number of workers, in words.
+
+    >>> format_workers(1)
+    '1 worker'
+    """
+    return "1 worker" if workers == 1 else f"{workers:,} workers"
+
+
 def printable(text: str) -> str:
     r"""A text with every character that a terminal would obey written as its escape sequence.
 

@@ -13,6 +13,7 @@ EXAMPLES = {
     "train": "rhobust train method:nal --method.sigma 0.25 --data cifar10 --model resnet18 --out runs/nal",
     "sweep": "rhobust sweep plan.toml --out sweeps/plan --executor processes",
     "attack": "rhobust attack runs/nal attack:eot --radii 0 0.25 0.5 --limit 500",
+    "attack-shift": "rhobust attack-shift runs/nal --eps 0 0.05 0.1 --limit 200",
     "transfer": "rhobust transfer runs/nal runs/gaussian --radii 0 0.5 --limit 500",
     "certify": "rhobust certify runs/nal --radii 0 0.25 0.5 --limit 500",
     "certify-shift": "rhobust certify-shift runs/nal --eps 0 0.05 0.1",

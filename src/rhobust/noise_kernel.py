@@ -1,7 +1,7 @@
-"""Grid noise on a GPU in one kernel, written straight into a network's input: see `rhobust.noise.GridTables`.
+"""Noise on a GPU in one kernel each: grid noise written straight into a network's input, and normal noise of streams.
 
-The same integers as `rhobust.noise.grid_steps`, from the same generator and thresholds; nothing but the noisy images is
-written to memory. Needs Triton, which torch brings along on Linux.
+Grid noise (`rhobust.noise.GridTables`) has the integers of `rhobust.noise.grid_steps`, from the same generator and
+thresholds; nothing but the noisy images is written to memory. Needs Triton, which torch brings along on Linux.
 """
 
 from types import SimpleNamespace
@@ -18,6 +18,8 @@ except ImportError:  # the module can be read, and not run
 
 PAIRS = 512
 """Pairs of samples per block: a call of the generator gives two."""
+GROUPS = 256
+"""Calls of the generator per block of normal samples: each gives four."""
 
 
 @triton.jit
@@ -118,3 +120,44 @@ def write_noisy(out: Tensor, images: Tensor, plan: Tensor, tables: Any) -> None:
         len(tables.thresholds).bit_length(),
         PAIRS,
     )
+
+
+@triton.jit
+def _normal(out, keys, streams, size, GROUPS: tl.constexpr):
+    row, draw = tl.program_id(0), tl.program_id(1)
+    key0, key1 = tl.load(keys + 4 * row), tl.load(keys + 4 * row + 1)
+    key2, key3 = tl.load(keys + 4 * row + 2), tl.load(keys + 4 * row + 3)
+    group = tl.program_id(2) * GROUPS + tl.arange(0, GROUPS)
+    counter = (draw * ((size + 3) // 4) + group).to(tl.uint32)
+    zero = tl.zeros_like(counter)
+    word0, word1, word2, word3 = tl.philox(
+        key0 | (key1 << 32), counter, zero, zero + key2.to(tl.uint32), zero + key3.to(tl.uint32)
+    )
+    to = out + (draw.to(tl.int64) * streams + row) * size
+    at = 4 * group
+    _pair(to, at, size, word0, word1)
+    _pair(to, at + 2, size, word2, word3)
+
+
+@triton.jit
+def _pair(to, at, size, word0, word1):
+    """Two normal samples by Box and Muller."""
+    first = (word0.to(tl.float32) + 0.5) * 2.3283064365386963e-10
+    turn = (word1.to(tl.float32) + 0.5) * 2.3283064365386963e-10 * 6.283185307179586
+    length = tl.sqrt(-2.0 * tl.log(first))
+    tl.store(to + at, length * tl.cos(turn), mask=at < size)
+    tl.store(to + at + 1, length * tl.sin(turn), mask=at + 1 < size)
+
+
+def normal_rows(keys: Tensor, draws: int, size: int) -> Tensor:
+    """Standard normal samples, `(draws, streams, size)`: see `rhobust.noise.normal_rows`.
+
+    Args:
+        keys: The four words of each stream's key, int64 `(streams, 4)`.
+        draws: Rows of each stream.
+        size: Samples per row.
+    """
+    out = torch.empty(draws, len(keys), size, device=keys.device)
+    with torch.cuda.device_of(out):  # Triton launches on the current device
+        _normal[(len(keys), draws, triton.cdiv((size + 3) // 4, GROUPS))](out, keys, len(keys), size, GROUPS)
+    return out

@@ -9,6 +9,10 @@ from rhobust.formatting import printable
 
 LOG_EVERY = 30.0
 """Seconds after which a log without a terminal gets a line at the latest."""
+LEFT = " left"
+"""End of a note that says how much time is left."""
+NAMED, BESIDE = 12, 12
+"""Letters of a task's name that are shown at least; what bar, time and spaces take at least."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,12 @@ def show_progress() -> Iterator[ProgressCallback]:
 
 def _display(stack: ExitStack) -> ProgressCallback:
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, Progress, Task, TextColumn, TimeRemainingColumn
+    from rich.text import Text
+
+    class Remaining(TimeRemainingColumn):
+        def render(self, task: Task) -> Text:
+            return Text() if task.fields["amount"].endswith(LEFT) else super().render(task)
 
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     if not console.is_terminal:
@@ -71,7 +80,7 @@ def _display(stack: ExitStack) -> ProgressCallback:
             TextColumn("{task.description}", markup=False),
             BarColumn(),
             TextColumn("{task.fields[amount]}"),
-            TimeRemainingColumn(),
+            Remaining(),
             console=console,
         )
     )
@@ -83,7 +92,10 @@ def _display(stack: ExitStack) -> ProgressCallback:
             return
         if event.task not in tasks:
             tasks[event.task] = bars.add_task(event.task, total=event.total, amount="")
-        bars.update(tasks[event.task], completed=event.done, total=event.total, amount=_amount(event))
+        amount = _amount(event)
+        width = max(NAMED, console.width - len(amount) - BESIDE)
+        name = event.task if len(event.task) <= width else f"{event.task[: width - 1]}…"
+        bars.update(tasks[event.task], completed=event.done, total=event.total, description=name, amount=amount)
 
     return draw
 

@@ -1,6 +1,7 @@
 """One call from a live network and arrays to numbers and a page."""
 
 import importlib.util
+import re
 
 import numpy as np
 import pytest
@@ -9,7 +10,9 @@ from torch import nn
 
 import rhobust
 from rhobust.assessment.plan import SECONDS, STEPS, plan
+from rhobust.certificates import ShiftClaim
 from rhobust.cli import run as command
+from rhobust.evaluation import AttackShift, CertifyShift
 from rhobust.measurements import BASE, CERTIFIED, UNDER_NOISE
 from rhobust.models import build_model
 
@@ -52,7 +55,7 @@ def test_every_number_is_on_the_page_and_in_the_frame(assessed):
     page = assessed.page.read_text()
     assert "Robustness of Normalised" in page
     assert len(assessed.rows()) == len(assessed.measurements)
-    assert "base network, clean" in str(assessed)
+    assert re.search(r"base network, clean +\d\.\d+ +[\d,]+ images? +estimate", str(assessed))
     assert "<table>" in assessed._repr_html_()
     if importlib.util.find_spec("pandas") or importlib.util.find_spec("polars"):
         assert len(assessed.to_frame()) == len(assessed.rows())
@@ -174,3 +177,34 @@ def test_the_command(network, tmp_path, capsys, monkeypatch):
     assert "My page" in (tmp_path / "out" / "report.html").read_text()
     for wrong in (["evaluate"], ["evaluate", "--model", "net.py:make"], ["evaluate", "no-folder"]):
         assert command(wrong) == 2
+
+
+def test_the_deployed_classifier_and_subpopulations_are_carried_through(network, digits):
+    target, claim = rhobust.Target(network, digits, sigma=0.5), ShiftClaim(classifier="k-vote", votes=5)
+    quick = plan(target, "quick", 1e-3, 0, claim, (1.0, 2.0))
+    (shift,) = [one for one in quick if isinstance(one, CertifyShift)]
+    assert (shift.claim, shift.gamma, shift.draws) == (claim, (1.0, 2.0), 20)
+    assert not any(isinstance(one, AttackShift) for one in quick)
+    standard = plan(target, "standard", 1e-3, 0, claim)
+    (shift,) = [one for one in standard if isinstance(one, CertifyShift)]
+    (ceiling,) = [one for one in standard if isinstance(one, AttackShift)]
+    assert (shift.gamma, ceiling.votes, ceiling.eps) == ((1.0, 2.0, 5.0, 10.0), 5, shift.eps)
+    majority = plan(target, "standard", 1e-3, 0, ShiftClaim(classifier="majority"))
+    assert [one.draws for one in majority if isinstance(one, CertifyShift)] == [200]
+    assert not any(isinstance(one, AttackShift) for one in majority)
+
+
+@pytest.mark.slow
+def test_headline_and_page_name_the_deployed_classifier(network, digits, tmp_path):
+    found = rhobust.evaluate(
+        *(network, digits.images, digits.labels),
+        effort="quick",
+        out=tmp_path / "o",
+        claim=ShiftClaim(classifier="k-vote", votes=3),
+        gamma=[1, 2],
+    )
+    assert any(label.endswith("majority of 3 noisy votes") for label, *_ in found.headline())
+    assert any(label == "the same for every 50.0% of the data" for label, *_ in found.headline())
+    page = found.page.read_text()
+    assert "takes the majority of 3 noisy votes" in page
+    assert "every subpopulation, W2 shift" in page

@@ -34,12 +34,14 @@ def test_the_reference_counts_the_same_votes(half_space, grey_images):
     assert abs(theirs[1] - int(ours[1])) / 3000 < 0.06
 
 
-def test_the_document_and_its_table(folder, monkeypatch):
+@pytest.mark.parametrize("has", [{}, {"avx512_bf16": True}])
+def test_the_document_and_its_table(folder, monkeypatch, has):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: has)
     monkeypatch.setattr(certify, "N", 1500)
     monkeypatch.setitem(certify.SCALES, "cpu", certify.Scale(loops=1, fixed=1, grid=8))
     monkeypatch.setattr(certify, "_art_seconds", lambda target, images: 2.0)
     result = bench_certify(Setting(torch.device("cpu"), run=folder, progress=no_progress))
-    names = ["reference, float32, batch 1000", "ART, batch 1000", "ours, float32"]
+    names = ["reference, float32, batch 1000", "ART, batch 1000", "ours, float32", *(["ours, bfloat16"] if has else [])]
     assert [rate["name"] for rate in result["rates"]] == names
     assert result["rates"][1]["samples_per_second"] == pytest.approx(1600 / 2.0)
     decisions = result["decisions"]

@@ -8,9 +8,7 @@ from benchmarks.coverage import cases, coverage_table, fails, simulate, simultan
 from rhobust.bounds.majorant import count_bounds
 
 CASES = cases()
-QUICK = [
-    next(case for case in CASES[start : start + 3] if case.setting.endswith("eps 0 sigma")) for start in (0, 3, 6, 9)
-]
+QUICK = list({case.bound: case for case in CASES if case.setting.endswith("eps 0 sigma")}.values())
 """One case per bound without transport, whose bounds are one linear programme each."""
 
 

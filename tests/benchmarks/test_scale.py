@@ -1,9 +1,15 @@
 """Simulated workers on the real engine: the record is whole, and the clock is never faster than the workers."""
 
 import json
+import os
 from pathlib import Path
 
-from benchmarks.scale import FakeCertify, Simulated, samples_of, scale_table
+import pytest
+import torch
+
+from benchmarks.benchmark import Setting
+from benchmarks.scale import FakeCertify, Simulated, bench_scale, samples_of, scale_table
+from benchmarks.workers import COUNTS, measure_start, measure_workers
 from rhobust.evaluation import Untargeted, run
 from rhobust.progress import no_progress
 
@@ -22,16 +28,43 @@ def test_simulated_workers_write_the_record_of_one_process(tmp_path):
     assert len(executor.handed) > 100
 
 
-def test_the_table_shows_every_number_of_workers():
+def test_the_table_shows_real_and_simulated_workers():
     line = {"seconds": 60.0, "ideal": 54.0, "efficiency": 0.9, "driver": 1.0, "rows_per_second": 9e4}
     lines = [{"workers": count, **line, "hand_out_ms": 0.02, "hand_out_p99_ms": 0.1} for count in (8, 512)]
-    found = {"images": 10, "samples": 100, "lines": lines, "flood_rows_per_second": 1e4, "real": []}
-    table = scale_table({**found, "ray_rows_per_second": 5e3, "ray_block_ms": 1.5})
+    startup = {"network": "cnn", "imports": 3.0, "ready": 5.0, "first": 2.0, "seconds": 7.0}
+    found = {"startup": startup, "images": 10, "samples": 100, "lines": lines, "flood_rows_per_second": 1e4}
+    found |= {"sent_bytes_per_second": 1.5e9, "row_bytes": 80.0}
+    real = {"network": "cnn", "workers": 2, "samples_per_second": 5e4}
+    shared, cores = {**real, "gain": 1.5}, {**real, "efficiency": 0.9}
+    table = scale_table({**found, "workers": [shared, cores], "ray_rows_per_second": 5e3, "ray_block_ms": 1.5})
     assert [row[:4] for row in table.rows] == [["8", "1.0", "0.9", "0.90"], ["512", "1.0", "0.9", "0.90"]]
     assert all(len(row) == len(table.columns) for row in table.rows)
-    assert table.notes[1] == (
+    assert table.heading[:3] == [
+        "cnn, 2 real workers: 50,000 samples/s, 1.50 times one",
+        "cnn, 2 real workers: 50,000 samples/s, 0.90 of one per CPU second",
+        "start-up: 5.0 s until a worker has cnn, of which 3.0 s are imports, and 2.0 s for the first pass",
+    ]
+    assert table.notes[1] == "images to the workers of a machine: 1.50 GB/s; a row on its way back: 80 bytes"
+    assert table.notes[2] == (
         "two real workers of ray that take no time: 5,000 rows/s, 1.50 ms of the driver's CPU per block"
     )
+
+
+def test_a_part_that_is_not_known_is_one_line():
+    with pytest.raises(ValueError, match="a part of scale must be one of workers, simulation, got all"):
+        bench_scale(Setting(device=torch.device("cpu"), parts=("all",)))
+
+
+@pytest.mark.slow
+def test_real_workers_and_their_start_up_are_measured():
+    setting = Setting(device=torch.device("cpu"), limit=16, draws=200)
+    lines = measure_workers(setting, no_progress)
+    assert [line["workers"] for line in lines] == [count for count in COUNTS if count <= len(os.sched_getaffinity(0))]
+    assert lines[0]["efficiency"] == 1
+    assert all(line["efficiency"] > 0 and line["samples_per_second"] > 0 for line in lines)
+    found = measure_start(setting, no_progress)
+    assert found["seconds"] == pytest.approx(found["ready"] + found["first"])
+    assert found["ready"] > found["imports"] / 2 > 0
 
 
 def test_the_engine_keeps_up_with_512_workers():

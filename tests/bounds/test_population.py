@@ -37,7 +37,7 @@ def exact_survival(monkeypatch):
     def survival(values, thresholds, alpha):
         return np.mean([stats.binom.sf(np.asarray(thresholds) - 1, 20, p) for p in ATOMS], axis=0)
 
-    def bounds(errors, draws, alpha):
+    def bounds(errors, draws, alpha, second):
         once = np.mean(stats.binom.pmf(1, 20, ATOMS))
         return CountBounds(survival(errors, np.arange(1, 21), alpha), once, ATOMS.mean())
 

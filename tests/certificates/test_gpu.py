@@ -20,8 +20,17 @@ from rhobust.certificates import (
     count_votes,
     schedule,
 )
-from rhobust.models import build_model
-from rhobust.noise import GridTables, grid_block, grid_steps, grid_thresholds, grid_values, key_words, stream_key
+from rhobust.models import build_model, fused
+from rhobust.noise import (
+    GridTables,
+    grid_block,
+    grid_steps,
+    grid_thresholds,
+    grid_values,
+    key_words,
+    normal_rows,
+    stream_key,
+)
 
 # torch warns about its own parts while it compiles.
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]
@@ -106,7 +115,7 @@ def test_the_kernel_draws_the_integers_of_the_definition(shape, sigma):
     plan, tables = torch.from_numpy(plan).to(CUDA), GridTables(sigma, CUDA)
     out = torch.full((rows, *shape), torch.nan, device=CUDA)
     out = out.contiguous(memory_format=torch.channels_last) if len(shape) == 3 else out
-    assert noise._kernel() is not None
+    assert noise._kernels() is not None
     tables.write_noisy(out, images, plan)
     steps = grid_steps(plan[3:].T, plan[1], size, tables.thresholds)
     assert torch.equal(out, tables.values[steps + images[plan[0]]].view(rows, *shape))
@@ -185,3 +194,21 @@ def test_nan_is_an_error(images):
 
     with pytest.raises(ValueError, match="logits must be numbers"):
         count_votes(Broken(), images, Smoothing(0.25, 10, dtype="tf32"), indices=range(40), draws=10, purpose="test")
+
+
+def test_the_kernel_draws_the_normal_numbers_of_the_definition():
+    keys = [stream_key(0, "normal", index) for index in range(5)]
+    assert noise._kernels() is not None
+    drawn = normal_rows(keys, 7, 1001, CUDA).cpu()
+    assert torch.allclose(drawn, normal_rows(keys, 7, 1001, "cpu"), atol=1e-3)
+    x = torch.zeros(5, 3, 8, 8, device=CUDA)
+    whole = noise.ExampleNoise(0, "test", range(5)).normal(x, 4)
+    assert torch.equal(noise.ExampleNoise(0, "test", [3]).normal(x[:1], 4)[:, 0], whole[:, 3])
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
+def test_the_kernel_finds_the_patches_of_the_definition(layout):
+    x = torch.randn(6, 3, 32, 32, generator=torch.Generator().manual_seed(0)).to(CUDA, torch.bfloat16)
+    assert fused._patches_kernel() is not None
+    found = fused.patches(x.contiguous(memory_format=layout), [3, 3], [1, 1])
+    assert torch.equal(found, fused._plain_patches(x, [3, 3], [1, 1]))

@@ -21,8 +21,7 @@ from rhobust.certificates import (
     sampling,
 )
 from rhobust.certificates.blocks import SampleBlock
-from rhobust.certificates.independence import KEPT
-from rhobust.certificates.repeats import GROUPS, logit_change, top_gaps
+from rhobust.certificates.independence import GROUPS, KEPT, logit_change, top_gaps
 
 FLOAT32 = {"dtype": "float32", "storage": torch.float32}
 

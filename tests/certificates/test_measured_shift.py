@@ -16,6 +16,7 @@ from rhobust.certificates import (
     measure_shift,
 )
 from rhobust.data import to_unit
+from rhobust.proofs.claim import NoiseSamples
 
 SIGMA = 0.25
 
@@ -88,7 +89,7 @@ def test_the_penalty_for_large_perturbations_is_part_of_the_loss():
     rng = np.random.default_rng(2)
     errors, distances = rng.binomial(10, 0.05, 800), np.where(np.arange(800) % 10 == 0, 4.0, 0.02)
     found = MeasuredCertificate.from_counts(
-        errors, distances, draws=10, sigma=SIGMA, dimension=16, alpha=0.01, seed=0, noise="float"
+        errors, distances, NoiseSamples(draws=10, sigma=SIGMA, dimension=16, alpha=0.01, noise="float")
     )
     loss = measured_loss(errors, 10, distances, SIGMA, 0.01, least=1 / 255, most=4.0)
     assert found.certified_accuracy == pytest.approx(1 - loss.loss, abs=1e-12)
@@ -100,12 +101,7 @@ def test_a_trivial_certificate_says_so():
     certificate = MeasuredCertificate.from_counts(
         np.full(50, 3),
         np.full(40, 3.9),
-        draws=5,
-        sigma=SIGMA,
-        dimension=16,
-        alpha=0.01,
-        seed=0,
-        noise="grid",
+        NoiseSamples(draws=5, sigma=SIGMA, dimension=16, alpha=0.01, noise="grid"),
     )
     assert (certificate.certified_accuracy, certificate.scale) == (0.0, None)
     assert "at least 0.0% of the time" in certificate.statement()

@@ -1,6 +1,8 @@
 """Forward passes: compiled once per network and shape, always of the present network, in memory that is there."""
 
 import gc
+from contextlib import nullcontext
+from weakref import ref
 
 import numpy as np
 import pytest
@@ -132,6 +134,47 @@ def test_out_of_memory_halves_the_batch_and_changes_no_count(most, half_space, g
         found = count_votes(model, images, Smoothing(0.25, 2), indices=range(40), draws=300, purpose="test")
     assert torch.equal(found, expected)
     assert model.seen[-1] == {200: 128, 40: 32}[most]
+
+
+def test_no_frame_of_the_failed_pass_is_alive_when_rows_are_halved(half_space, grey_images):
+    held = []
+
+    class Holding(Limited):
+        def forward(self, x):
+            if len(x) > self.most:
+                large = torch.zeros(3)  # what a frame of the error would keep
+                held.append(ref(large))
+            elif held:
+                assert all(one() is None for one in held)
+            return super().forward(x)
+
+    with pytest.warns(UserWarning, match="out of memory with 256 inputs"):
+        count_votes(
+            Holding(half_space, 200), grey_images.images, Smoothing(0.25, 2), indices=range(40), draws=300, purpose="x"
+        )
+    assert held
+
+
+@pytest.mark.parametrize(("part", "rows"), [(1.0, 256), (1e-4, 64)])
+def test_a_batch_fits_into_the_part_of_the_card_that_the_process_may_use(
+    part, rows, half_space, grey_images, monkeypatch
+):
+    said = {
+        "synchronize": None,
+        "memory_allocated": 0,
+        "reset_peak_memory_stats": None,
+        "max_memory_allocated": passes.MEASURED * 1000,
+        "memory_reserved": 0,
+        "mem_get_info": (10**9, 10**9),
+    }
+    for name, value in said.items():
+        monkeypatch.setattr(torch.cuda, name, lambda device, value=value: value)
+    monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
+    monkeypatch.setattr(torch.cuda, "get_per_process_memory_fraction", lambda: part)
+    images = grey_images.images
+    found = passes.NetworkPass(images.shape[1:], Smoothing(0.25, 2), torch.device("cpu"), 256)
+    found._fit(half_space, images[:1] / 255)
+    assert found.rows == len(found.inputs) == rows
 
 
 @pytest.mark.filterwarnings("ignore:out of memory")

@@ -29,7 +29,7 @@ from rhobust.certificates import (
     count_votes,
     sample_losses,
 )
-from rhobust.certificates.claim import rounding_noise
+from rhobust.certificates.losses import rounding_noise
 from rhobust.data import to_unit
 from rhobust.noise import grid_deviation
 

@@ -61,7 +61,7 @@ def test_every_sample_is_corrected_for(half_space, grey_images, monkeypatch, cer
     arguments = half_space, grey_images.images, grey_images.labels
     with monkeypatch.context() as patch:
         # A sampler so far from its law that the correction is 0.09: samples, numbers per image, deviation.
-        patch.setattr("rhobust.bounds.sampler.grid_deviation", lambda sigma: 0.09 / (draws * PIXELS))
+        patch.setattr("rhobust.bounds.confidence.grid_deviation", lambda sigma: 0.09 / (draws * PIXELS))
         corrected = certify(*arguments, 0.1)
     assert corrected == pytest.approx(certify(*arguments, 0.01), abs=1e-6)
     assert corrected != certify(*arguments, 0.1)

@@ -330,6 +330,7 @@ def test_monitor_fails_below_its_floor(folder, pairs, capsys):
     assert "at_least must be in [0, 1], got 2.0" in refused(capsys, [*arguments, "--at-least", "2"])
 
 
+@pytest.mark.slow
 def test_quickstart_twice_gives_the_same_numbers_and_another_seed_gives_others(capsys, monkeypatch, tmp_path):
     monkeypatch.setattr(quickstart, "METHODS", quickstart.METHODS[2:])
     tiny = ["quickstart", "--epochs", "1", "--limit", "4", "--n", "100", "--quiet"]

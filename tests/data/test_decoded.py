@@ -10,7 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
-from rhobust.data import Dataset, check, decoded, decoding, folders, load
+from rhobust.data import Dataset, check, decoded, folders, load, sizing
 from rhobust.data.decoded import FOLDER
 
 pytestmark = pytest.mark.usefixtures("always")
@@ -40,7 +40,7 @@ def forbid_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*arguments: object) -> None:
         raise AssertionError("decoded again")
 
-    monkeypatch.setattr(decoding, "decode_image", refuse)
+    monkeypatch.setattr(sizing, "decode_image", refuse)
     monkeypatch.setattr(folders, "read_header", refuse)
 
 

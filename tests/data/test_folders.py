@@ -5,8 +5,8 @@ import pytest
 from PIL import Image
 
 from rhobust.data import check, load, read_image
-from rhobust.data.content import content_keys, hash_order, in_test_part
 from rhobust.data.folders import ImageFolder
+from rhobust.data.source import content_keys, hash_order, in_test_part
 from rhobust.progress import no_progress
 
 

@@ -11,7 +11,7 @@ from PIL import Image
 from torch import nn
 
 import rhobust
-from rhobust.data import as_dataset, as_inputs, check, decoded, decoding, get, load
+from rhobust.data import as_dataset, as_inputs, check, decoded, get, load, sizing
 from rhobust.measurements import BASE
 
 datasets = pytest.importorskip("datasets")
@@ -145,7 +145,7 @@ def test_large_ones_are_decoded_once_into_a_mapped_file(tmp_path: Path, monkeypa
     live = as_dataset(datasets.load_from_disk(str(folder))["test"])
     assert first.origin is not None
     assert live.origin is not None
-    monkeypatch.setattr(decoding, "decode_image", None)
+    monkeypatch.setattr(sizing, "decode_image", None)
     again = load(f"hf-datasets:{folder}", "test")
     assert again.fingerprint() == first.fingerprint() == replace(again, origin=None).fingerprint()
     assert torch.equal(as_dataset(datasets.load_from_disk(str(folder))["test"]).images, live.images)

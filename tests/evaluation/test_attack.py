@@ -9,7 +9,7 @@ import torch
 
 from rhobust.attacks import EOT, PGD, AttackMethod
 from rhobust.data import Dataset, to_unit
-from rhobust.data.classes import match_classes
+from rhobust.data.labels import match_classes
 from rhobust.evaluation import Attack, Certify, CertifyShift, Target, run
 from rhobust.progress import no_progress
 from rhobust.records import read_record
@@ -131,7 +131,7 @@ def test_a_shift_record_says_that_the_network_was_trained_with_other_noise(targe
 
 
 def test_certificates_beside_pay_for_the_sampler_too(target, monkeypatch):
-    monkeypatch.setattr("rhobust.bounds.sampler.grid_deviation", lambda sigma: 1e-6)
+    monkeypatch.setattr("rhobust.bounds.confidence.grid_deviation", lambda sigma: 1e-6)
     levels = []
     monkeypatch.setattr(
         "rhobust.measurements.proved.baseline_certificates", lambda *_, level, **__: levels.append(level) or []

@@ -12,8 +12,11 @@ import pytest
 
 from evaluation.killing import ENVIRONMENT, killed
 from rhobust import owner
+from rhobust.certificates import batch_size
+from rhobust.certificates.passes import asked_batch_size
 from rhobust.cli import run as cli
 from rhobust.evaluation import Evaluation, Untargeted, engine, run
+from rhobust.executors import Executor
 from rhobust.lock import BusyError, LostError
 from rhobust.owner import Holder
 from rhobust.progress import no_progress
@@ -230,6 +233,7 @@ def test_an_attack_that_was_killed_ends_as_the_uninterrupted_one(folder, uninter
     path.unlink()
 
 
+@pytest.mark.slow
 def test_two_processes_write_the_record_of_one(folder, uninterrupted):
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "rhobust"]
     command += ["attack", str(folder), *ATTACK, *RADII, "--json", "--quiet"]
@@ -240,3 +244,33 @@ def test_two_processes_write_the_record_of_one(folder, uninterrupted):
     assert without_time(path) == without_time(uninterrupted)
     assert len({row["index"] for row in read_record(path).rows}) == 150
     path.unlink()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked(Double):
+    """The batch size that is asked for where the rows are computed."""
+
+    kind: ClassVar[str] = "asked"
+
+    def rows(self, target, examples, progress):
+        yield from (
+            {"index": index, "half": half, "value": asked_batch_size()} for index in examples for half in (0, 1)
+        )
+
+
+class Elsewhere(Executor):
+    """Computes in threads, which like other processes know nothing of what was asked for here."""
+
+    def size(self, device):
+        return 1
+
+    def map(self, task, blocks, notify=no_progress):
+        with ThreadPoolExecutor(1) as threads:
+            for block in blocks:
+                yield block, threads.submit(lambda block=block: list(task(block))).result()
+
+
+def test_workers_take_the_batch_size_that_the_driver_was_asked_for(tmp_path):
+    with batch_size(48):
+        found = run(Asked(), Untargeted(tmp_path), executor=Elsewhere(), progress=no_progress)
+    assert {row["value"] for row in found.rows} == {48}

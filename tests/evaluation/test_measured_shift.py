@@ -11,6 +11,7 @@ from rhobust.data import Pairs, pair_distances
 from rhobust.evaluation import MeasureDistance, MeasureShift, Untargeted, distance_summary, run
 from rhobust.measurements import RECENTRED, measurements, read_finished
 from rhobust.progress import no_progress
+from rhobust.proofs.claim import NoiseSamples
 from rhobust.records import read_record
 
 
@@ -31,7 +32,7 @@ def test_the_record_holds_what_its_summary_rests_on(target, pairs):
     distances, errors = (np.array([row[key] for row in record.rows]) for key in ("distance", "errors"))
     assert np.array_equal(distances, pair_distances(pairs.before, pairs.after))
     certificate = MeasuredCertificate.from_counts(
-        errors, distances, draws=8, sigma=0.25, dimension=16, alpha=0.05, seed=0, noise="grid"
+        errors, distances, NoiseSamples(draws=8, sigma=0.25, dimension=16, alpha=0.05, noise="grid")
     )
     summary = record.summary
     assert summary["certificate"]["certified_accuracy"] == certificate.certified_accuracy

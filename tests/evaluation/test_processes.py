@@ -33,7 +33,7 @@ def torchrun(folder):
 def test_two_processes_count_the_same_votes(folder, rows):
     done = torchrun(folder)
     assert done.returncode == 0, done.stderr[-2000:]
-    (path,) = folder.glob("certify-grid-*")
+    (path,) = folder.glob("certify-grid-*.jsonl")
     assert read_record(path).rows == rows
     with owned(path.with_suffix(".lock"), path):
         assert run(["certify", str(folder), *CERTIFY]) == 0  # a finished record needs no owner
@@ -41,7 +41,7 @@ def test_two_processes_count_the_same_votes(folder, rows):
         refused = torchrun(folder)
     assert refused.returncode != 0
     assert refused.stderr.count(f"must have one writer, but process {os.getpid()} on this machine is writing it") == 2
-    assert not list(folder.glob("certify-grid-*"))
+    assert not list(folder.glob("certify-grid-*.jsonl"))
 
 
 @pytest.mark.slow

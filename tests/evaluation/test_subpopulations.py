@@ -110,3 +110,31 @@ def test_a_file_of_groups_must_fit(target, tmp_path):
     short.write_text("a\nb\n")
     with pytest.raises(ValueError, match="one name per line for each of the 40 test images, got 2 lines"):
         certified(target, groups=str(short))
+
+
+def test_a_second_stage_is_part_of_the_record(target):
+    record = certified(target, second_draws=12, second_share=0.5, gamma=(2,))
+    assert (record.settings["second_draws"], record.settings["second_share"]) == (12, 0.5)
+    assert not {"second_draws", "second_share"} & set(certified(target).settings)
+    chosen = [row for row in record.rows if "second" in row]
+    assert 8 <= len(chosen) <= 32
+    assert all((row["second"] is None) == (row["errors"] > 0) for row in chosen)
+    assert all(row["second"] is None or 0 <= row["second"] <= 12 for row in chosen)
+    assert any(row["second"] is None for row in chosen)
+    assert any(one.quantity == SUBPOPULATION for one in measurements(read_finished(record.path)))
+    again = list(CertifyShift(draws=4, second_draws=12, second_share=0.5).rows(target, [3, 30], no_progress))
+    assert again == [record.rows[3], record.rows[30]]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"second_share": 0.1}, "second_share must come with second_draws"),
+        ({"second_draws": 0}, "second_draws must be"),
+        ({"second_draws": 5, "second_share": 1.5}, "second_share must be"),
+        ({"second_draws": 5, "claim": ShiftClaim(estimator="sample")}, "second_draws must come with"),
+    ],
+)
+def test_a_second_stage_that_cannot_be_is_refused(target, options, message):
+    with pytest.raises(ValueError, match=message):
+        certified(target, **options)

@@ -25,7 +25,7 @@ from rhobust.evaluation import (
     run,
     transfer_matrix,
 )
-from rhobust.evaluation.answers import ANSWERS
+from rhobust.evaluation.own_network import ANSWERS
 from rhobust.methods import ERM
 from rhobust.progress import no_progress
 from rhobust.training import TrainConfig, train

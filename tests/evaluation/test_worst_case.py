@@ -68,7 +68,7 @@ def test_the_record_holds_what_the_curves_rest_on(target):
 
 
 def test_the_lower_curve_pays_for_every_attack_and_for_the_points_themselves(target, monkeypatch):
-    monkeypatch.setattr("rhobust.bounds.sampler.grid_deviation", lambda sigma: 1e-6)
+    monkeypatch.setattr("rhobust.bounds.confidence.grid_deviation", lambda sigma: 1e-6)
     record = run(
         WorstCaseCurves(eps=(0.0,), loss="0-1", ascent=FEW, draws=5, limit=30, alpha=0.04), target, progress=no_progress
     )

@@ -34,7 +34,8 @@ def arguments(name, folder, *options):
 def start(command, **said):
     """Begin a command, with what a launcher says in its environment."""
     environment = {**ENVIRONMENT, **said}
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen(command, env=environment, **pipes, text=True, start_new_session=True)
 
 
 def ended(process):
@@ -98,6 +99,11 @@ def actors():
         except OSError:
             continue
     return sorted(found)
+
+
+def press_ctrl_c(process):
+    """What a terminal does: every process that the command started in its group gets the signal."""
+    os.killpg(process.pid, signal.SIGINT)
 
 
 def kill(pid):

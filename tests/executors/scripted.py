@@ -3,7 +3,7 @@
 import random
 
 from rhobust.executors import Executor
-from rhobust.executors.hand_out import Event, hand_out
+from rhobust.executors.workers import Event, hand_out
 
 
 class Scripted(Executor):

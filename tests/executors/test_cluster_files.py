@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from rhobust import launch
+from rhobust import process
 from rhobust.cli import parse
 from rhobust.sweeps import read_plan
 
 FILES = Path(__file__).parent.parent.parent / "examples" / "cluster"
 FAKE = {
-    # Runs the command, once per node or task, and writes down what it was.
+    # Runs the command once and writes down what it was.
     "srun": 'echo "srun $*" >> "$LOG"\nwhile [[ "$1" == -* ]]; do [[ "$1" == -w ]] && shift; shift; done\n"$@"',
     "scontrol": "echo node1; echo node2; echo node3",
     "hostname": "echo 10.0.0.1 10.0.0.2",
@@ -25,7 +25,7 @@ FAKE = {
 }
 
 
-def ran(script, tmp_path, *arguments):
+def ran(command, tmp_path, **said):
     """What a script runs, line by line, where every program of a cluster is a fake one."""
     for name, body in FAKE.items():
         (tmp_path / name).write_text(f"#!/bin/bash\n{body}\n")
@@ -33,15 +33,19 @@ def ran(script, tmp_path, *arguments):
     environment = {
         "PATH": f"{tmp_path}:{os.environ['PATH']}",
         "LOG": str(tmp_path / "log"),
-        "SLURM_JOB_NODELIST": "node[1-3]",
-        "SLURM_JOB_ID": "1234567",
-        "SLURM_CPUS_PER_TASK": "64",
-        "SLURM_GPUS_ON_NODE": "8",
+        **said,
     }
-    command = ["bash", str(FILES / script), *arguments]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(["bash", *command], env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     return (tmp_path / "log").read_text().splitlines()
+
+
+SLURM = {
+    "SLURM_JOB_NODELIST": "node[1-3]",
+    "SLURM_JOB_ID": "1234567",
+    "SLURM_CPUS_PER_TASK": "64",
+    "SLURM_GPUS_ON_NODE": "8",
+}
 
 
 def parsed(line):
@@ -58,8 +62,9 @@ def test_scripts_are_bash_and_name_their_resources(script):
 
 
 def test_ray_on_slurm_starts_a_head_workers_and_one_driver(tmp_path):
-    lines = ran("ray-on-slurm.sbatch", tmp_path, "certify", "runs/nal", "--radii", "0", "0.5")
-    started = [line for line in lines if line.startswith("ray start")]
+    command = [str(FILES / "ray-on-slurm.sbatch"), "certify", "runs/nal", "--radii", "0", "0.5"]
+    lines = ran(command, tmp_path, **SLURM)
+    started = sorted(line for line in lines if line.startswith("ray start"))[::-1]
     address = "10.0.0.1:24567"
     assert started[0] == "ray start --head --port=24567 --num-cpus=64 --num-gpus=8 --block"
     assert started[1:] == [f"ray start --address={address} --num-cpus=64 --num-gpus=8 --block"] * 2
@@ -72,7 +77,7 @@ def test_ray_on_slurm_starts_a_head_workers_and_one_driver(tmp_path):
 
 
 def test_srun_alone_starts_one_command_per_task(tmp_path):
-    lines = ran("srun.sbatch", tmp_path, "certify", "runs/nal")
+    lines = ran([str(FILES / "srun.sbatch"), "certify", "runs/nal"], tmp_path, **SLURM)
     assert lines[-1] == "rhobust certify runs/nal --wait"
     assert parsed(lines[-1]).common.wait
 
@@ -97,7 +102,22 @@ def test_the_yaml_files_are_what_their_readers_expect():
         assert int(spec["containers"][0]["resources"]["limits"]["nvidia.com/gpu"]) > 0
     sky = yaml.safe_load((FILES / "skypilot.yaml").read_text())
     assert sky["num_nodes"] == 4
-    assert subprocess.run(["bash", "-n", "-c", sky["run"]], check=False).returncode == 0
+
+
+def test_skypilot_starts_a_head_with_one_driver_and_workers_that_join_it(tmp_path):
+    yaml = pytest.importorskip("yaml")
+    script = yaml.safe_load((FILES / "skypilot.yaml").read_text())["run"]
+    said = {"SKYPILOT_NODE_IPS": "10.0.0.1\n10.0.0.2", "SKYPILOT_NUM_GPUS_PER_NODE": "8"}
+    options = "--num-gpus=8 --disable-usage-stats --block"
+    head = ran(["-c", script], tmp_path, **said, SKYPILOT_NODE_RANK="0")
+    assert f"ray start --head --port=6379 {options}" in head
+    (driver,) = [line for line in head if line.startswith("rhobust")]
+    assert driver.endswith("--executor ray --address 10.0.0.1:6379")
+    (tmp_path / "log").unlink()
+    assert ran(["-c", script], tmp_path, **said, SKYPILOT_NODE_RANK="1") == [
+        "ray status --address 10.0.0.1:6379",
+        f"ray start --address=10.0.0.1:6379 {options}",
+    ]
 
 
 def test_the_plan_is_read():
@@ -122,7 +142,7 @@ def environment(monkeypatch):
 
 
 def test_tasks_of_srun_are_ranks(environment):
-    assert launch.launched()
+    assert process.launched()
     said = {name: os.environ.get(name) for name in SAID}
     port = said.pop("MASTER_PORT")
     wanted = {"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": None, "MASTER_ADDR": "gpu07"}
@@ -132,7 +152,7 @@ def test_tasks_of_srun_are_ranks(environment):
 
 def test_tasks_on_one_node_meet_there(environment):
     environment.setenv("SLURM_STEP_NUM_NODES", "1")
-    assert launch.launched()
+    assert process.launched()
     assert os.environ["MASTER_ADDR"] == "127.0.0.1"
     assert os.environ["LOCAL_WORLD_SIZE"] == "8"
 
@@ -141,7 +161,7 @@ def test_tasks_on_one_node_meet_there(environment):
 def test_a_command_in_a_batch_script_is_a_single_process(environment, step, capsys):
     environment.setenv("SLURM_PROCID", "0")
     environment.delenv("SLURM_STEP_ID") if step is None else environment.setenv("SLURM_STEP_ID", step)
-    assert not launch.launched()
+    assert not process.launched()
     assert capsys.readouterr().err == ""
 
 
@@ -149,5 +169,5 @@ def test_what_torchrun_says_comes_first(environment):
     said = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "here", "MASTER_PORT": "1"}
     for name, value in said.items():
         environment.setenv(name, value)
-    assert launch.launched()
+    assert process.launched()
     assert {name: os.environ[name] for name in said} == said

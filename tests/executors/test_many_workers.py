@@ -4,13 +4,16 @@ import json
 import os
 import shutil
 import signal
+import time
 import warnings
+from pathlib import Path
 
 import pytest
 
 from rhobust.cli import run
 from tests.executors.commands import (
     COMMANDS,
+    PATIENCE,
     actors,
     arguments,
     children,
@@ -18,6 +21,7 @@ from tests.executors.commands import (
     ended,
     finish,
     kill,
+    press_ctrl_c,
     rows,
     start,
     wait_for,
@@ -111,6 +115,26 @@ def test_workers_and_drivers_that_are_killed_cost_what_they_were_computing(sprea
     assert content(folder) == long
 
 
+def test_ctrl_c_ends_the_workers_and_keeps_what_they_computed(spread, folder, long):
+    options, workers = spread
+    command = arguments("certify", folder, *LONG, *options)
+    process = start(command)
+    wait_for(lambda: rows(folder), process)
+    at_work = wait_for(lambda: workers(process), process)
+    press_ctrl_c(process)
+    code, _, err = ended(process)
+    assert code == 130
+    assert err.count("\n") == 1
+    assert "of 60 examples are in" in err
+    until = time.monotonic() + PATIENCE
+    while any(Path(f"/proc/{pid}").exists() for pid in at_work):
+        assert time.monotonic() < until
+        time.sleep(0.1)
+    assert 0 < rows(folder) < 60
+    finish(command)
+    assert content(folder) == long
+
+
 def test_a_node_that_is_removed_costs_what_it_was_computing(cluster, folder, long):
     node = cluster.add_node(num_cpus=1)
     process = start(arguments("certify", folder, *LONG, "--executor", "ray", "--address", cluster.address))
@@ -158,8 +182,8 @@ title = "Two methods on digits"
 [train]
 data = "digits"
 model = "cnn-small"
-epochs = 2
-batch_size = 200
+epochs = 1
+batch_size = 400
 lr = 0.003
 
 [axes]
@@ -170,9 +194,9 @@ seed = [0, 1, 2]
 [[evaluate]]
 kind = "certify"
 radii = [0.0, 0.25]
-n = 200
-n0 = 20
-limit = 40
+n = 100
+n0 = 10
+limit = 10
 """
 
 

@@ -13,8 +13,8 @@ from torch import nn
 
 from rhobust.evaluation import Certify, Target, run
 from rhobust.executors import Processes, Task, WorkerError
-from rhobust.executors.gpus import gpus_of, share_of_gpu
 from rhobust.executors.parcel import Parcel
+from rhobust.executors.processes import gpus_of, share_of_gpu
 from rhobust.progress import no_progress
 
 
@@ -38,6 +38,7 @@ def executor():
 
 def test_workers_are_other_processes_are_kept_and_one_that_is_killed_costs_its_block(executor, tmp_path):
     task, blocks = Task(rows, tmp_path / "killed"), [[index] for index in range(-1, 30)]
+    assert len(list(executor.map(task, [[7]]))) == 1  # over before the second worker is ready
     found = {block[0]: of[0]["process"] for block, of in executor.map(task, blocks)}
     assert sorted(found) == list(range(-1, 30))
     assert (tmp_path / "killed").exists()

@@ -222,7 +222,7 @@ def test_smoothadv_shares_one_draw_between_its_steps_and_the_weights(network, ba
     [
         (lambda: NAL(sigma=-1), "sigma must be > 0, got -1"),
         (lambda: NAL(gamma=0), "gamma must be > 0, got 0"),
-        (lambda: NAL(steps=0), "steps must be >= 1, got 0"),
+        (lambda: NAL(steps=-1), "steps must be >= 0, got -1"),
         (lambda: NAL(draws=0), "draws must be >= 1, got 0"),
         (lambda: NAL(step_size=-0.1), "step_size must be > 0"),
         (lambda: NAL(sigma=float("nan")), "sigma must be finite, got nan"),
@@ -238,7 +238,7 @@ def test_smoothadv_shares_one_draw_between_its_steps_and_the_weights(network, ba
         (lambda: TRADES(steps=0), "steps must be >= 1, got 0"),
         (lambda: SmoothAdv(sigma=0), "sigma must be > 0, got 0"),
         (lambda: SmoothAdv(eps=-1), "eps must be > 0, got -1"),
-        (lambda: SmoothAdv(steps=0), "steps must be >= 1, got 0"),
+        (lambda: SmoothAdv(steps=-1), "steps must be >= 0, got -1"),
         (lambda: SmoothAdv(draws=0), "draws must be >= 1, got 0"),
         (lambda: WRM(gamma=0), "gamma must be > 0, got 0"),
         (lambda: WRM(steps=0), "steps must be >= 1, got 0"),

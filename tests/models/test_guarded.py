@@ -12,8 +12,7 @@ from rhobust.attacks import EOT, PGD
 from rhobust.attacks.base import AttackMethod
 from rhobust.certificates import SmoothedClassifier
 from rhobust.foreign import Foreign, ForeignError
-from rhobust.models.guarded import Guarded, own_inputs
-from rhobust.models.inference import frozen, output_width
+from rhobust.models.inference import Guarded, frozen, output_width, own_inputs
 
 
 class Odd(nn.Module):

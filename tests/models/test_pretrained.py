@@ -30,12 +30,13 @@ def test_a_name_gives_the_network_of_its_folder(name):
         assert torch.equal(model(x), run.load_model()(x))
 
 
-def test_large_networks_are_kept_in_bf16():
-    network = load_model("rhobust:cifar10-nal-0.25")
+@pytest.mark.parametrize("which", ["cifar10-nal-0.25", "cifar10-nal-taught-0.25"])
+def test_large_networks_are_kept_in_bf16(which):
+    network = load_model(f"rhobust:{which}")
     for name, tensor in network.named_parameters():
         exact = torch.equal(tensor, tensor.bfloat16().float())
         assert exact or tensor.dim() == 1, name
-    assert (FOLDER / "cifar10-nal-0.25" / "model.safetensors").stat().st_size < 23e6
+    assert (FOLDER / which / "model.safetensors").stat().st_size < 23e6
 
 
 def test_a_changed_file_is_refused(tmp_path, monkeypatch):
@@ -54,7 +55,9 @@ def test_what_is_missing_is_said(tmp_path, monkeypatch):
     monkeypatch.setenv("RHOBUST_PRETRAINED", str(tmp_path))
     with pytest.raises(ValueError, match=r"copy the folder results/pretrained/mnist-nal of the repository there"):
         load_model("rhobust:mnist-nal")
-    with pytest.raises(ValueError, match=r"models must be one of cifar10-nal-0\.25, mnist-nal, got mnist-nil"):
+    with pytest.raises(
+        ValueError, match=r"models must be one of cifar10-nal-0\.25, cifar10-nal-taught-0\.25, mnist-nal, got mnist-nil"
+    ):
         load_model("rhobust:mnist-nil")
 
 

@@ -53,9 +53,8 @@ def above(ours, theirs):
     return max(a - b for a, b in zip(ours, theirs, strict=True))
 
 
-@pytest.mark.parametrize(
-    "radii", [(0.6, 1.0), pytest.param((0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75), marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("radii", [(0.6, 1.0), (0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75)])
 def test_on_digits(radii, hardened, foolbox, autopgd, tmp_path):
     digits = load("digits", "test")
     plain_pgd = ours(PGD(schedule="constant", restarts=0), hardened, digits, radii, tmp_path)

@@ -15,7 +15,7 @@ from rhobust.report import distances as module
 from rhobust.report.distances import distances
 from rhobust.report.gather import gather
 from rhobust.report.overview import Headline, headline
-from rhobust.report.thumbnails import exact, small
+from rhobust.report.pictures import exact, small
 
 
 @pytest.fixture

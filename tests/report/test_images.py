@@ -11,9 +11,8 @@ from report.test_page import page_of, text_of
 from rhobust.bounds import clopper_pearson
 from rhobust.records import read_record
 from rhobust.report import images
-from rhobust.report.classes import class_table
 from rhobust.report.gather import gather
-from rhobust.report.images import image_summaries
+from rhobust.report.images import class_table, image_summaries
 from rhobust.report.overview import Headline
 
 

@@ -9,8 +9,7 @@ import pytest
 from report.folders import change_summary, write_attack, write_certificate, write_run
 from rhobust.records import RecordWriter
 from rhobust.report.answers import BASE_NETWORKS, answers
-from rhobust.report.gather import gather
-from rhobust.report.labels import method_name, unbroken
+from rhobust.report.gather import gather, method_name, unbroken
 from rhobust.report.overview import entries, headline, subjects
 from rhobust.report.page import render
 

@@ -95,6 +95,7 @@ def test_runs_share_what_the_page_bears(tmp_path, monkeypatch):
     assert "of 6 kept" in text_of(page_of(tmp_path, *runs))
 
 
+@pytest.mark.slow
 def test_ten_runs_with_colour_pictures_stay_small(tmp_path):
     runs = []
     for number in range(10):

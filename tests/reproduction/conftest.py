@@ -34,9 +34,9 @@ def store_in(folder, progress=no_progress):
     return Store(folder, torch.device("cpu"), progress=progress)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def made(tmp_path_factory):
-    """A folder with a table and a figure, as they come out uninterrupted."""
+    """A folder with a table and a figure, as they come out uninterrupted; nobody writes to it."""
     folder = tmp_path_factory.mktemp("made")
     outcome = reproduce(plan(["table-elu", "fig-training"], TINY), store_in(folder))
     assert outcome.faults == ()

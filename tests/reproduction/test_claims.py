@@ -1,6 +1,7 @@
 """The checks of the paper's claims, and what they compare."""
 
 import math
+import shutil
 
 import numpy as np
 import pytest
@@ -48,9 +49,10 @@ def test_on_a_network_both_sides_come_from_the_same_votes():
         assert claimed.job == true.job
 
 
-def test_a_claim_on_a_network_is_what_the_noise_leaves(made, tiny):
+def test_a_claim_on_a_network_is_what_the_noise_leaves(made, tiny, tmp_path):
+    shutil.copytree(made, tmp_path / "copy")
     config = SPECS["table-elu"](tiny).lines[0].cells[0].ours[0].job.run
-    record = store_in(made).perform(shift_certificate(tiny, config, (0.0, 0.1)))
+    record = store_in(tmp_path / "copy").perform(shift_certificate(tiny, config, (0.0, 0.1)))
     claim = SPECS["theorem2"](tiny).lines[-1].cells[0].ours[0]
     assert number(claim, Reader(record)).value == pytest.approx(1 - claim.at * 64 * config.sigma**2)
 

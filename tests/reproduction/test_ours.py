@@ -171,6 +171,7 @@ def test_our_attack_is_shown_next_to_autoattack_on_the_same_images(shown, quick)
     assert "- Not measured yet: Undefended; Smoothing; STN; PGD (AutoAttack);" in block(document)
 
 
+@pytest.mark.slow
 def test_the_cost_table_adds_up_the_seconds_of_the_records(shown, quick, tmp_path):
     shutil.copytree(shown, tmp_path / "copy")
     trainings = list((tmp_path / "copy").glob("runs/*/metrics.jsonl"))
@@ -223,6 +224,7 @@ def test_seeds_are_shown_as_their_mean_and_each(tmp_path, quick, monkeypatch):
     assert f"<br>{values[0]:.4f} not yet {values[2]:.4f} |" in page()
 
 
+@pytest.mark.slow
 def test_ours_means_all_of_them(tmp_path, capsys):
     code = main(["ours", "--draw-only", "--out", str(tmp_path), "--quiet", "--device", "cpu"])
     capsys.readouterr()

@@ -1,19 +1,24 @@
 """The plan: what runs and evaluations each table and figure needs, each once."""
 
 import ast
+import re
+from collections import Counter
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
+import torch
 
 from reproduction.experiments import OURS, both_solvers, run_of
 from reproduction.reported import TABLES
-from reproduction.runner import PAPER, SPECS, plan
+from reproduction.runner import PAPER, SPECS, Store, plan
 from reproduction.scales import SCALES
 from reproduction.settings import CIFAR_R, MNIST
 from reproduction.specs import Table
-from rhobust import attacks
+from rhobust import attacks, open_run
 from rhobust.methods import NAL, AdversarialTraining, SmoothAdv
+from rhobust.settings import kind_of
+from rhobust.sweeps import plan_units, read_plan
 
 EVERY = [
     *("table1", "table2", "table-pgd100", "table-sigma", "table-kr", "table-sigma-kr", "table-gamma", "table-elu"),
@@ -76,6 +81,31 @@ def test_the_main_table_attacks_each_network_as_strongly_as_it_can_be():
 def test_a_shorter_scale_never_trains_longer_than_the_paper():
     gpu = SCALES["gpu"]
     assert run_of(gpu, gpu.surrogate(MNIST), "NAL").epochs == 25
+
+
+def test_the_plan_of_a_sweep_is_the_whole_grid_of_the_paper(tmp_path):
+    path = Path(__file__).parent.parent.parent / "reproduction" / "paper.toml"
+    grid = read_plan(path)
+    whole = plan(["all"], SCALES["full"]).runs
+    assert set(grid.configs) == set(whole)
+    assert len(grid.configs) == len(whole) == int(re.search(r": (\d+), each once", path.read_text())[1])
+    # What a sweep trained is what the tables are made of.
+    store = Store(tmp_path, torch.device("cpu"))
+    assert [unit.folder for unit in plan_units(grid, tmp_path)] == [store.folder(one) for one in grid.configs]
+
+
+def test_the_certified_results_have_the_published_networks_settings_and_three_seeds_each():
+    root = Path(__file__).parent.parent.parent
+    found = read_plan(root / "reproduction" / "certified.toml")
+    names = Counter(kind_of(type(one.method)) for one in found.configs)
+    methods = "nal", "smoothadv", "gaussian", "consistency", "macer", "smoothmix", "catrs"
+    assert names == dict.fromkeys(methods, 3)
+    assert {one.seed for one in found.configs} == {0, 1, 2}
+    assert {one.sigma for one in found.configs} == {0.25}
+    published = open_run(root / "results" / "pretrained" / "cifar10-nal-0.25").config
+    assert published in found.configs
+    assert [type(one).kind for one in found.evaluations] == ["certify", "certify-shift"]
+    assert all(one.limit is None for one in found.evaluations)
 
 
 def test_the_full_scale_is_the_paper():

@@ -69,7 +69,7 @@ def test_no_time_stands_in_the_files(made):
         assert b"seconds" not in content, name
 
 
-@pytest.mark.parametrize("stop", [2, 7, 12])
+@pytest.mark.parametrize("stop", [7, *(pytest.param(one, marks=pytest.mark.slow) for one in (2, 12))])
 def test_interrupted_at_any_moment_it_ends_with_the_same_files(made, tmp_path, tiny, stop):
     told = 0
 

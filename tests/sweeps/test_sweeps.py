@@ -12,8 +12,9 @@ from rhobust.lock import owned
 from rhobust.methods import NAL, Gaussian
 from rhobust.progress import no_progress
 from rhobust.stats import mean_difference
-from rhobust.sweeps import plan_units, read_plan, run_sweep, work
-from rhobust.sweeps.plan import plan_from_document
+from rhobust.sweeps import plan_units, read_plan, run_sweep
+from rhobust.sweeps import sweep as sweep_module
+from rhobust.sweeps.sweep import plan_from_document
 from tests.executors.scripted import Scripted
 
 TRAIN = {"data": "digits", "model": "cnn-small", "epochs": 1, "batch_size": 400, "lr": 0.003}
@@ -54,12 +55,31 @@ def test_a_plan_is_every_combination_and_a_method_is_trained_once_for_an_axis_th
     ]
 
 
+def test_several_grids_share_the_axes_and_a_training_that_two_of_them_name():
+    grids = [
+        {"data": "digits", "method": "gaussian", "sigma": [0.12, 0.25]},
+        {"data": ["digits", "mnist"], "method": ["gaussian", "erm"], "sigma": 0.25},
+    ]
+    plan = plan_of(axes={"seed": [0, 1]}, grid=grids)
+    places = [cell.at for cell in plan.cells[::2]]
+    assert [cell.at for cell in plan.cells[1::2]] == places  # seed by seed
+    assert [tuple(value for _, value in at) for at in places] == [
+        ("digits", "gaussian", 0.12),
+        ("digits", "gaussian", 0.25),
+        ("digits", "erm"),
+        ("mnist", "gaussian", 0.25),
+        ("mnist", "erm"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("changes", "line"),
     [
-        ({"trains": {}}, "plan.toml must hold title, train, axes, evaluate, got trains"),
+        ({"trains": {}}, "plan.toml must hold title, train, axes, grid, evaluate, got trains"),
         ({"axes": {**AXES, "eps": [1.0]}}, "axes.eps must be a field of a training or of one of its methods"),
         ({"axes": {**AXES, "seed": 3}}, "axes.seed must be a list with one value at least, got 3"),
+        ({"grid": [{"sigma": []}]}, "axes.sigma must be a list with one value at least, got \\[\\]"),
+        ({"grid": {"sigma": 1}}, "must hold \\[\\[grid\\]\\] tables, got {'sigma': 1}"),
         ({"axes": {**AXES, "sigma": ["much"]}}, "plan.toml must be a valid TrainConfig, but a value must be a number"),
         ({"axes": {**AXES, "method": ["gauss"]}}, "kind must be one of .*, got 'gauss'"),
         ({"evaluate": [{"kind": "guess"}]}, "evaluate.kind must be one of .*, got 'guess'"),
@@ -107,7 +127,7 @@ def test_workers_that_die_and_drivers_that_are_interrupted_change_nothing(done, 
 
 
 def test_what_fails_is_tried_again_then_listed_and_the_rest_is_done(done, tmp_path, monkeypatch, capsys):
-    calls, real = [], work._do
+    calls, real = [], sweep_module._do
 
     def failing(unit, *rest):
         calls.append(unit.config.seed)
@@ -122,7 +142,7 @@ def test_what_fails_is_tried_again_then_listed_and_the_rest_is_done(done, tmp_pa
     assert read_plan(plan) == plan_of()
     command = ["sweep", str(plan), "--out", str(tmp_path / "out"), "--device", "cpu", "--quiet"]
     with monkeypatch.context() as patch:
-        patch.setattr(work, "_do", failing)
+        patch.setattr(sweep_module, "_do", failing)
         assert run([*command, "--json"]) == 1
     result = json.loads(capsys.readouterr().out)
     assert calls.count(1) == 3
@@ -137,7 +157,10 @@ def test_what_fails_is_tried_again_then_listed_and_the_rest_is_done(done, tmp_pa
 
 
 def test_a_second_sweep_in_a_folder_leaves_with_one_line(tmp_path):
-    with owned(tmp_path / work.LOCK, tmp_path), pytest.raises(ValueError, match="must have one writer, but process"):
+    with (
+        owned(tmp_path / sweep_module.LOCK, tmp_path),
+        pytest.raises(ValueError, match="must have one writer, but process"),
+    ):
         sweep(plan_of(), tmp_path)
 
 

@@ -28,6 +28,7 @@ CONFIG = TrainConfig(
 )
 
 
+@pytest.mark.slow
 def test_two_processes_give_the_losses_of_one(tmp_path):
     alone = train(CONFIG, tmp_path / "one", device=torch.device("cpu"), progress=no_progress)
     method = ["--method.sigma", "0.25", "--method.gamma", "2.0", "--method.steps", "2", "--method.draws", "2"]

@@ -416,6 +416,8 @@ def test_a_method_with_noise_is_measured_under_noise(half_space, grey_images):
         ({"average": -0.1}, r"average must be in \[0, 1\)"),
         ({"weight_perturbation": -0.1}, r"weight_perturbation must be in \[0, 1\)"),
         ({"cutmix": 1.5}, r"cutmix must be in \[0, 1\]"),
+        ({"teacher_weight": 1.5}, r"teacher_weight must be in \[0, 1\]"),
+        ({"attack_after": -1}, "attack_after must be >= 0"),
     ],
 )
 def test_bad_options_are_refused(change, message):

@@ -12,8 +12,7 @@ from rhobust.noise import BatchNoise, stream
 from rhobust.progress import no_progress
 from rhobust.training import TrainConfig, train
 from rhobust.training.distributed import ProcessGroup
-from rhobust.training.perturbation import perturbed
-from rhobust.training.step import TrainingStep
+from rhobust.training.step import TrainingStep, perturbed
 
 CPU, SHARE, SIZE, RATE = torch.device("cpu"), torch.ones(()), 0.3, 0.1
 

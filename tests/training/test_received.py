@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from rhobust.training.received import check_received
+from rhobust.training.config import check_received
 from rhobust.training.run import load_checkpoint
 
 

@@ -87,6 +87,23 @@ def test_a_perturbed_step_is_captured_and_its_running_statistics_are_those_of_th
     assert tracked == {6}
 
 
+def test_an_attack_that_begins_later_is_captured_too():
+    data, method = batches(6), NAL(agreement=4.0)
+    fast, slow = make(replace(method, steps=0), fast=True), make(replace(method, steps=0), fast=False)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="the training step could not be")
+        found = [losses(fast, data[:3])]
+        fast.use(method, 0.0)
+        assert fast.graph is None
+        found.append(losses(fast, data[3:]))
+    assert fast.graph is not None
+    expected = [losses(slow, data[:3])]
+    slow.use(method, 0.0)
+    expected.append(losses(slow, data[3:]))
+    assert torch.allclose(torch.cat(found), torch.cat(expected), rtol=0.1)
+    assert (fast(*data[0]).squared_distance > 0).all()
+
+
 def test_odd_batches_train_too():
     step = make(ERM(), fast=True)
     (x, y, share), *_ = batches(1)

@@ -306,9 +306,12 @@ add("own_call", Own)
 add("traced", lambda: torch.jit.trace(Plain(), torch.zeros(2, 1, 4, 4)), "either")
 add("compiled_by_the_user", lambda: torch.compile(Plain(), backend="eager"), "either")
 add("in_parallel", lambda: nn.DataParallel(Plain()), "either")
-add(
-    "a_spectral_norm",
-    lambda: made_of(nn.utils.parametrizations.spectral_norm(nn.Conv2d(1, 1, 1))),
-    "either",
-    truth="unknown",
-)
+
+
+def spectral_norm() -> nn.Module:
+    """With a layer that is divided by its spectral norm, which is built from random vectors."""
+    with torch.random.fork_rng(devices=[]):
+        return made_of(nn.utils.parametrizations.spectral_norm(nn.Conv2d(1, 1, 1)))
+
+
+add("a_spectral_norm", spectral_norm, "either", truth="unknown")

@@ -21,8 +21,8 @@ from safetensors.torch import save_file
 from rhobust import cli
 from rhobust.attacks import EOT, PGD
 from rhobust.certificates import SmoothedClassifier
+from rhobust.process import INTERNAL
 from rhobust.records import finished_records
-from rhobust.terminal import INTERNAL
 from tests.zoo.cases import BOUNDARY, CERTIFYING, CLASSES, COMMANDS, SIDE, Case, Plain
 
 SIGMA, ALPHA = 0.25, 1e-6

@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rhobust.assessment.diagnosis import Finding
-from rhobust.formatting import format_distance, format_number
+from rhobust.formatting import format_distance, format_number, format_percent
 from rhobust.measurements import (
     AVERAGE_RADIUS,
     BASE,
     CERTIFIED,
     ROBUST,
     SHIFT,
+    SHIFT_ATTACK,
+    SUBPOPULATION,
     UNDER_NOISE,
     Measurement,
     measurements,
@@ -114,8 +116,12 @@ class Assessment:
         axes.legend()
         return figure
 
-    def headline(self) -> list[tuple[str, str, str]]:
-        """The main numbers, each with the classifier it is about and its status: base network and smoothed apart."""
+    def headline(self) -> list[tuple[str, str, str, str]]:
+        """The main numbers, each with its classifier, the images it is from, and its status.
+
+        Numbers from different images differ by chance too: an attack may leave more of its few images than are right
+        among all.
+        """
         radius = self.sigma
         wanted = [
             ("base network, clean", "accuracy", BASE, None),
@@ -131,33 +137,61 @@ class Assessment:
                 SHIFT,
                 radius * 0.25,
             ),
+            (
+                f"W2 attack on the distribution, {format_distance(radius * 0.25)}",
+                "attack-shift",
+                SHIFT_ATTACK,
+                radius * 0.25,
+            ),
         ]
         found = []
         for label, kind, quantity, at in wanted:
             for one in self._of(kind):
                 if one.quantity == quantity and (at is None or one.at == at):
-                    found.append((label, format_number(one.value, 3, one.direction), one.status))
+                    named = f"{label}, {_voting(one)}" if quantity == SHIFT else label
+                    found.append(_line(named, one))
                     break
+        for one in self._of("certify-shift"):
+            if one.quantity == SUBPOPULATION and one.at == radius * 0.25 and one.detail["gamma"] > 1:
+                share = format_percent(1 / one.detail["gamma"], "up")
+                label = f"the same for every {share}% of the data"
+                found.append(_line(label, one))
         return found
 
     def _of(self, kind: str) -> list[Measurement]:
         return [one for name, found in self._found.items() if name.rsplit("-", 1)[0].startswith(kind) for one in found]
 
     def __str__(self) -> str:
-        width = max(len(label) for label, _, _ in self.headline())
+        rows = self.headline()
+        width, wide = (max((len(row[place]) for row in rows), default=0) for place in (0, 2))
         lines = [f"{self.name}, sigma {self.sigma:g}"]
-        lines += [f"  {label:<{width}}  {value:>6}  {status}" for label, value, status in self.headline()]
+        lines += [
+            f"  {label:<{width}}  {value:>6}  {images:>{wide}}  {status}" for label, value, images, status in rows
+        ]
         lines += [f"Diagnosis: {finding}" for finding in self.findings]
         return "\n".join([*lines, str(self.page or self.folder)])
 
     def _repr_html_(self) -> str:
         cells = "".join(
-            f"<tr><td>{html.escape(label)}</td><td style='text-align:right'>{value}</td><td>{status}</td></tr>"
-            for label, value, status in self.headline()
+            f"<tr><td>{html.escape(label)}</td><td style='text-align:right'>{value}</td>"
+            f"<td style='text-align:right'>{images}</td><td>{status}</td></tr>"
+            for label, value, images, status in self.headline()
         )
         notes = "".join(f"<p><b>Diagnosis.</b> {html.escape(str(finding))}</p>" for finding in self.findings)
         where = "" if self.page is None else f"<p>Report: {html.escape(str(self.page))}</p>"
         return (
             f"<h4>{html.escape(self.name)}, &sigma; {self.sigma:g}</h4><table><tr><th>what</th><th>accuracy</th>"
-            f"<th>status</th></tr>{cells}</table>{notes}{where}"
+            f"<th>from</th><th>status</th></tr>{cells}</table>{notes}{where}"
         )
+
+
+def _line(label: str, one: Measurement) -> tuple[str, str, str, str]:
+    """What a number is, the number, the images it is from, and its status."""
+    images = f"{one.n:,} image{'s' * (one.n != 1)}"
+    return label, format_number(one.value, 3, one.direction), images, one.status
+
+
+def _voting(one: Measurement) -> str:
+    """The classifier of a certificate for distributions, in a few words."""
+    words = {"randomised": "one noisy vote", "k-vote": f"majority of {one.detail.get('votes')} noisy votes"}
+    return words.get(one.detail["classifier"], "most probable class under noise")

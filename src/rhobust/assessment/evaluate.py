@@ -11,25 +11,25 @@ from torch import nn
 from rhobust.assessment.assessment import Assessment
 from rhobust.assessment.diagnosis import diagnose_accuracy, diagnose_certificates
 from rhobust.assessment.plan import Effort, plan, seconds_per_sample
+from rhobust.certificates import ShiftClaim
 from rhobust.data import Dataset, as_dataset, to_unit
-from rhobust.data.classes import fit_classes
 from rhobust.data.hugging_face import is_live
+from rhobust.data.labels import fit_classes
 from rhobust.data.sizing import Sizing
 from rhobust.evaluation import Accuracy, Target, run
-from rhobust.evaluation.own import IN_MEMORY, OwnNetwork
-from rhobust.evaluation.seen import check_unseen
+from rhobust.evaluation.engine import check_unseen
+from rhobust.evaluation.own_network import IN_MEMORY, OwnNetwork
 from rhobust.executors import Executor
 from rhobust.files import read_json, write_json
 from rhobust.measurements import BASE, UNDER_NOISE, measurements
 from rhobust.models import Normalised, load_model
-from rhobust.models.guarded import move_to
-from rhobust.models.inference import output_width
+from rhobust.models.inference import move_to, output_width
 from rhobust.models.sources import take_logits
 from rhobust.noise import stream
 from rhobust.progress import ProgressCallback, progress_or_default
 from rhobust.records import Record
-from rhobust.runtime import describe_environment, resolve_device
-from rhobust.training.run import CONFIG, ENVIRONMENT
+from rhobust.training.distributed import resolve_device
+from rhobust.training.run import CONFIG, ENVIRONMENT, describe_environment
 
 DIAGNOSIS = "diagnosis.json"
 """File of what explains the numbers, in words."""
@@ -60,6 +60,8 @@ def evaluate(
     unseen: bool = False,
     resize: int | None = None,
     crop: int | None = None,
+    claim: ShiftClaim | None = None,
+    gamma: Sequence[float] | None = None,
 ) -> Assessment:
     """Evaluate a network in one call: accuracy, attacks, certificates, shift, corruptions, diagnosis and page.
 
@@ -90,6 +92,10 @@ def evaluate(
         resize: Pixels of the shorter side that images are resized to, as in `load`; default: as a run folder was
             trained, else as they are.
         crop: Side of the central square that is kept, after resizing; default: likewise.
+        claim: The classifier that you deploy, whose accuracy under shift is certified, e.g.
+            `ShiftClaim(classifier="k-vote", votes=5)`; default: one noisy vote.
+        gamma: Certify every subpopulation under shift: largest factors of reweighting, e.g. 1, 2, 5; default: none of a
+            quick effort, else 1, 2, 5, 10.
     """
     if effort not in get_args(Effort):
         raise ValueError(f"effort must be one of {', '.join(get_args(Effort))}, got {effort!r}")
@@ -135,6 +141,8 @@ def evaluate(
         weights_named=named,
         wait=wait,
         executor=executor,
+        claim=claim,
+        gamma=gamma,
     )
 
 
@@ -215,6 +223,8 @@ def assess(
     weights_named: bool = True,
     wait: bool = False,
     executor: Executor | None = None,
+    claim: ShiftClaim | None = None,
+    gamma: Sequence[float] | None = None,
 ) -> Assessment:
     """Evaluate a target and write its page: what `evaluate` does once the network and the data are there."""
     if not (target.folder / CONFIG).exists():
@@ -229,7 +239,7 @@ def assess(
         )
         for finding in findings:
             notify(f"diagnosis: {finding}")
-        evaluations = plan(target, effort, seconds_per_sample(target), seed)
+        evaluations = plan(target, effort, seconds_per_sample(target), seed, claim, gamma)
         for evaluation in evaluations:
             check_unseen(evaluation.resolve(target), target)  # before the long ones begin
         for number, evaluation in enumerate(evaluations, start=1):

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from rhobust.attacks.base import AttackMethod, Gradient, Norm, projected_step, random_point
 from rhobust.foreign import Foreign
-from rhobust.models.inference import CompiledCopy, StepRule, frozen
+from rhobust.models.inference import CompiledCopy, StepRule, autotuned, frozen
 from rhobust.noise import Noise, noisy_copies
 from rhobust.settings import OMIT_IF_DEFAULT, check_at_least, check_declared, check_positive
 
@@ -21,6 +21,8 @@ Objective = Callable[[Tensor], Tensor]
 LossKind = Literal["cross-entropy", "margin"]
 """Minus the label's log-probability, or the log-probability of the runner-up class minus the label's."""
 OTHER: dict[LossKind, LossKind] = {"cross-entropy": "margin", "margin": "cross-entropy"}
+FEW = 4
+"""Algorithms of cuDNN that are tried for each convolution of a compiled attack: all would take half a minute."""
 Schedule = Literal["falling", "constant"]
 """Step sizes: decreasing with the square of the remaining steps, or constant."""
 _LANES = 32
@@ -185,7 +187,7 @@ class GradientAttack(AttackMethod):
     ) -> Tensor:
         """One ascent from a start in the ball around x, targeted if it has a rank; arguments are not checked."""
         sizes = [self.size(eps, number) for number in range(self.steps)]
-        with frozen(model) as network:
+        with frozen(model) as network, autotuned(isinstance(network, CompiledCopy), most=FEW):
             rules = [compile_step(network, projected_step(self.norm, self.gradient, x, eps, size)) for size in sizes]
             objective = (
                 self.targeted(network, x, y, rank, sigma=sigma, rng=rng)

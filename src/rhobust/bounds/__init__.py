@@ -3,7 +3,7 @@
 Modules: `confidence` (binomial and mean bounds), `radius` and `sequential` (certified radius, anytime-valid test),
 `smoothness` (Hessian bounds, concavity threshold), `surrogate` and `transport` (worst case over a Wasserstein ball),
 `majorant` and `population` (the same around the population, from counts), `subpopulation` (and over subpopulations
-and mixtures), `conformal` (prediction sets), `measured_shift`, `baselines`.
+and mixtures), `conformal` (prediction sets), `measured_shift`, `allocation` (an attack's budget), `baselines`.
 
 Some functions are offered though no command calls them. They state results that docs/theory.md proves or docs/paper.md
 uses: `gradient_bound`, `curvature_upper`, `curvature_lower` (sharp constants), `psi1`, `psi_slope` (W1 surrogate and
@@ -14,7 +14,6 @@ envelope derivative), `k_vote_worst_case`, `majority_worst_case` (other classifi
 from rhobust.bounds.baselines import kumar_loss as kumar_loss
 from rhobust.bounds.baselines import lecuyer_radius as lecuyer_radius
 from rhobust.bounds.baselines import li_radius as li_radius
-from rhobust.bounds.boundary import BoundaryTest as BoundaryTest
 from rhobust.bounds.confidence import betting_upper as betting_upper
 from rhobust.bounds.confidence import clopper_pearson as clopper_pearson
 from rhobust.bounds.confidence import contradictions_by_chance as contradictions_by_chance
@@ -27,6 +26,7 @@ from rhobust.bounds.confidence import smallest_found as smallest_found
 from rhobust.bounds.confidence import survival_upper as survival_upper
 from rhobust.bounds.conformal import CertifiedThreshold as CertifiedThreshold
 from rhobust.bounds.conformal import certified_threshold as certified_threshold
+from rhobust.bounds.majorant import SecondStage as SecondStage
 from rhobust.bounds.measured_shift import EpsUpper as EpsUpper
 from rhobust.bounds.measured_shift import MeasuredLoss as MeasuredLoss
 from rhobust.bounds.measured_shift import RecentredLoss as RecentredLoss
@@ -41,6 +41,7 @@ from rhobust.bounds.population import randomized_counts as randomized_counts
 from rhobust.bounds.population import sample_loss as sample_loss
 from rhobust.bounds.radius import certified_radius as certified_radius
 from rhobust.bounds.radius import log_e_value as log_e_value
+from rhobust.bounds.sequential import BoundaryTest as BoundaryTest
 from rhobust.bounds.sequential import RadiusTest as RadiusTest
 from rhobust.bounds.sequential import chance_left as chance_left
 from rhobust.bounds.sequential import draws_for_tolerance as draws_for_tolerance
@@ -65,5 +66,6 @@ from rhobust.bounds.transport import k_vote_worst_case as k_vote_worst_case
 from rhobust.bounds.transport import majority_worst_case as majority_worst_case
 from rhobust.bounds.transport import noisy_rho as noisy_rho
 from rhobust.bounds.transport import shift_lower_bound as shift_lower_bound
+from rhobust.bounds.transport import spend_budget as spend_budget
 from rhobust.bounds.transport import worst_case_loss as worst_case_loss
 from rhobust.bounds.transport import worst_case_lower_bound as worst_case_lower_bound

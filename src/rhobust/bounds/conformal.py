@@ -93,12 +93,8 @@ class _Test:
         known: dict[float, float] = {}
 
         def evaluate(penalties: Array) -> tuple[Array, Array]:
-            values, slopes = np.empty(penalties.size), np.empty(penalties.size)
-            for i, penalty in enumerate(penalties):
-                upper, spent = surrogate.penalised(problem.u, penalty)
-                majorant, weights = problem.solve(upper, bounds)
-                values[i], slopes[i] = majorant.mean_upper(bounds), -(weights @ spent)
-                known[float(penalty)] = penalty * budget + values[i]
+            values, slopes = problem.penalised(surrogate, bounds, penalties)
+            known.update(zip(penalties.tolist(), (penalties * budget + values).tolist(), strict=True))
             return values, slopes
 
         if self.penalty:

@@ -1,11 +1,13 @@
 """Worst-case loss around the population or the test sample, from error counts at sampled points."""
 
+from functools import partial
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from rhobust.bounds.confidence import clopper_pearson, failure_quantile, survival_upper
-from rhobust.bounds.majorant import MajorantProblem, count_bounds
+from rhobust.bounds.majorant import MajorantProblem, SecondStage, count_bounds
 from rhobust.bounds.surrogate import EDGE, Cost, Surrogate
 from rhobust.bounds.transport import distances, minimise_dual, weighted_worst_case, worst_case
 from rhobust.bounds.validation import (
@@ -36,6 +38,7 @@ def population_loss(
     cost: Cost = "w2",
     votes: int | None = 1,
     agree: int | None = None,
+    second: SecondStage | None = None,
 ) -> FloatOrArray:
     """Return the worst-case error around the population, from a few noise samples per test point.
 
@@ -61,24 +64,18 @@ def population_loss(
             most probable class under noise.
         agree: Bound the probability that at least so many of the votes are wrong, as a wrong answer needs of a
             classifier that answers only where so many agree; default: half of them, a tie included.
+        second: Further noise samples at some of the points; from eps = 1.5 sigma on they are worth more than more
+            samples at all points. Default: none.
     """
     found, draws = error_counts(errors, draws)
     surrogate = Surrogate(cost, votes, agree)
     distance = distances(rho, sigma)
-    bounds = count_bounds(found, draws, alpha)
-    problem = MajorantProblem(draws, surrogate.curvature)
+    bounds = count_bounds(found, draws, alpha, second)
+    problem = MajorantProblem(draws, surrogate.curvature, 0 if second is None else second.draws)
 
     def at_distance(t: float) -> float:
         majorant, _ = problem.solve(surrogate.shifted(problem.u, t), bounds)
         return majorant.mean_upper(bounds)
-
-    def at_penalties(penalties: Array) -> tuple[Array, Array]:
-        values, slopes = np.empty(penalties.size), np.empty(penalties.size)
-        for i, penalty in enumerate(penalties):
-            upper, spent = surrogate.penalised(problem.u, penalty)
-            majorant, weights = problem.solve(upper, bounds)
-            values[i], slopes[i] = majorant.mean_upper(bounds), -(weights @ spent)
-        return values, slopes
 
     flat = distance.reshape(-1)
     moving = flat > 0
@@ -94,7 +91,9 @@ def population_loss(
     elif far.size:
         budgets = surrogate.budgets(far)
         penalties = surrogate.penalties(far)
-        totals[moving] = minimise_dual(at_penalties, budgets, penalties, ceiling=1.0, tolerance=TOLERANCE)
+        totals[moving] = minimise_dual(
+            partial(problem.penalised, surrogate, bounds), budgets, penalties, ceiling=1.0, tolerance=TOLERANCE
+        )
     return result(np.minimum(totals, 1.0).reshape(distance.shape))
 
 

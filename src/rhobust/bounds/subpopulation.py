@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import optimize
 
-from rhobust.bounds.majorant import CountBounds, MajorantProblem, count_bounds
+from rhobust.bounds.majorant import CountBounds, MajorantProblem, SecondStage, count_bounds
 from rhobust.bounds.population import TOLERANCE, population_loss
 from rhobust.bounds.surrogate import Cost, Surrogate
 from rhobust.bounds.transport import distances, minimise_dual
@@ -41,6 +41,7 @@ def subpopulation_loss(
     outliers: float = 0.0,
     cost: Cost = "w2",
     votes: int | None = 1,
+    second: SecondStage | None = None,
 ) -> Array:
     """Return the worst-case error over all subpopulations after transport, from a few noise samples per point.
 
@@ -64,6 +65,7 @@ def subpopulation_loss(
         outliers: q, the share of inputs that may be anything.
         cost: "w1", "w2" or "winf".
         votes: Noisy votes per prediction; None for the most probable class under noise.
+        second: Further noise samples at some of the points, as in `population_loss`.
 
     Returns:
         One row per gamma, one column per rho.
@@ -78,8 +80,8 @@ def subpopulation_loss(
         return np.ones((factors.size, apart.size))
     # Rounded outward: a larger factor.
     factors = factors / (1 - share) * (1 + MARGIN * (share > 0))
-    bounds = count_bounds(found, draws, level("alpha", alpha))
-    problem = MajorantProblem(draws, surrogate.curvature)
+    bounds = count_bounds(found, draws, level("alpha", alpha), second)
+    problem = MajorantProblem(draws, surrogate.curvature, 0 if second is None else second.draws)
     table = np.ones((factors.size, apart.size))
     still = (apart == 0) | (cost == "winf")
     for place in np.flatnonzero(still):
@@ -89,9 +91,8 @@ def subpopulation_loss(
     if np.any(~still):
         table[:, ~still] = _moving(problem, bounds, surrogate, apart[~still], factors)
     if np.any(factors == 1):
-        table[factors == 1] = np.minimum(
-            table[factors == 1], population_loss(found, draws, np.ravel(rho), sigma, alpha, cost=cost, votes=votes)
-        )
+        plain = population_loss(found, draws, np.ravel(rho), sigma, alpha, cost=cost, votes=votes, second=second)
+        table[factors == 1] = np.minimum(table[factors == 1], plain)
     return np.minimum(share + (1 - share) * table + MARGIN * (share > 0), 1.0)
 
 
@@ -279,13 +280,9 @@ def _promising(problem: MajorantProblem, bounds: CountBounds, surrogate: Surroga
     known: dict[float, float] = {}
 
     def evaluate(penalties: Array) -> tuple[Array, Array]:
-        slopes = []
-        for penalty in penalties:
-            upper, spent = surrogate.penalised(problem.u, penalty)
-            majorant, weights = problem.solve(upper, bounds)
-            known[float(penalty)] = majorant.mean_upper(bounds)
-            slopes.append(-(weights @ spent))
-        return np.array([known[float(penalty)] for penalty in penalties]), np.array(slopes)
+        values, slopes = problem.penalised(surrogate, bounds, penalties)
+        known.update(zip(penalties.tolist(), values.tolist(), strict=True))
+        return values, slopes
 
     budgets = surrogate.budgets(apart)
     minimise_dual(evaluate, budgets, surrogate.penalties(apart), ceiling=1.0, tolerance=10 * TOLERANCE)

@@ -1,5 +1,6 @@
-"""Worst-case mean loss over a Wasserstein ball: dual upper bound, primal lower bound, clean and noisy budgets."""
+"""Worst-case mean loss over a Wasserstein ball: dual upper bound, primal lower bound, attack, clean and noisy rho."""
 
+import itertools
 from collections.abc import Callable
 
 import numpy as np
@@ -299,3 +300,66 @@ def clean_rho(rho_noisy: ArrayLike, dimension: int, sigma: float) -> FloatOrArra
 
 def _noise_cost(dimension: int, sigma: float) -> float:
     return one_count("dimension", dimension, least=1) * one_positive("sigma", sigma) ** 2
+
+
+def spend_budget(costs: ArrayLike, losses: ArrayLike, rho: ArrayLike) -> Array:
+    """Return the shares of each point's mass at its places that maximise the mean loss within a mean cost of rho.
+
+    Guarantee: the shares of a point are nonnegative and sum to 1, and the mean cost is at most rho. So moving the mass
+    there is a distribution within the transport budget rho of the points, and its loss is reached: an attack. It is
+    the best one that uses these places only: max sum_ij w_ij losses_ij / n over such shares, a linear programme. A
+    point that pays lambda per cost sits on the upper concave envelope of its (cost, loss); so all steps along the
+    envelopes are taken in the order of their gain per cost until the budget is spent, the last one in part: there
+    one point splits its mass over two places.
+
+    Args:
+        costs: Cost of each place, one row per point; the first place is the point itself, at cost 0.
+        losses: Loss there, of the same shape; estimates will do.
+        rho: Mean budgets.
+
+    Returns:
+        One table of shares per budget, `(budgets, points, places)`.
+    """
+    cost, loss = nonnegative("costs", costs), np.asarray(losses, dtype=np.float64)
+    if cost.ndim != 2 or cost.shape != loss.shape or cost.size == 0 or np.any(cost[:, 0] > 0):
+        raise ValueError(
+            f"costs must be one row per point with 0 first, of the shape of losses, got {cost.shape} for {loss.shape}"
+        )
+    if not np.all(np.isfinite(loss)):
+        raise ValueError("losses must be numbers, got others")
+    budgets = np.atleast_1d(nonnegative("rho", rho)).reshape(-1)
+    steps = [(*step, point) for point in range(len(cost)) for step in _envelope(cost[point], loss[point])]
+    steps.sort(key=lambda step: -step[0])
+    shares = np.zeros((budgets.size, *cost.shape))
+    for number, budget in enumerate(budgets):
+        table, left = shares[number], float(budget) * len(cost)
+        table[:, 0] = 1.0
+        for _, price, start, end, point in steps:
+            taken = 1.0 if price <= left else left / price
+            table[point, start], table[point, end] = 1 - taken, taken
+            left -= taken * price
+            if taken < 1:
+                break
+    return shares
+
+
+def _envelope(cost: Array, loss: Array) -> list[tuple[float, float, int, int]]:
+    """Steps along the upper concave envelope from the first place on: gain per cost, cost, from where, to where."""
+    corners = [0]
+    for place in np.lexsort((-loss, cost)).tolist():
+        if loss[place] <= loss[corners[-1]]:
+            continue  # dominated: as costly, and no better
+        while len(corners) > 1:
+            first, last = corners[-2:]
+            if (loss[last] - loss[first]) * (cost[place] - cost[first]) > (loss[place] - loss[first]) * (
+                cost[last] - cost[first]
+            ):
+                break
+            corners.pop()
+        corners.append(place)
+    found = []
+    for start, end in itertools.pairwise(corners):
+        price = float(cost[end] - cost[start])
+        gain = float(loss[end] - loss[start])
+        found.append((gain / price if price > 0 else np.inf, price, start, end))
+    return found

@@ -1,24 +1,24 @@
 """Certificates: what is proved of a smoothed classifier, at an input and over a distribution."""
 
-from rhobust.bounds.sampler import NoiseKind as NoiseKind
-from rhobust.bounds.sampler import corrected_alpha as corrected_alpha
-from rhobust.certificates.claim import BoundedLoss as BoundedLoss
-from rhobust.certificates.claim import ClippedCrossEntropy as ClippedCrossEntropy
-from rhobust.certificates.claim import ZeroOne as ZeroOne
-from rhobust.certificates.claim import sample_losses as sample_losses
-from rhobust.certificates.claim import sample_votes as sample_votes
+from rhobust.bounds.confidence import NoiseKind as NoiseKind
+from rhobust.bounds.confidence import corrected_alpha as corrected_alpha
 from rhobust.certificates.conformal import ConformalClassifier as ConformalClassifier
 from rhobust.certificates.conformal import conformalize as conformalize
 from rhobust.certificates.conformal import nonconformity as nonconformity
 from rhobust.certificates.conformal import sample_sets as sample_sets
+from rhobust.certificates.independence import BatchDependenceError as BatchDependenceError
+from rhobust.certificates.independence import Repeats as Repeats
 from rhobust.certificates.independence import check_batch_independence as check_batch_independence
+from rhobust.certificates.losses import BoundedLoss as BoundedLoss
+from rhobust.certificates.losses import ClippedCrossEntropy as ClippedCrossEntropy
+from rhobust.certificates.losses import ZeroOne as ZeroOne
+from rhobust.certificates.losses import sample_losses as sample_losses
+from rhobust.certificates.losses import sample_votes as sample_votes
 from rhobust.certificates.measured_shift import ReferenceVotes as ReferenceVotes
 from rhobust.certificates.measured_shift import certify_measured_shift as certify_measured_shift
 from rhobust.certificates.measured_shift import certify_recentred as certify_recentred
 from rhobust.certificates.measured_shift import measure_shift as measure_shift
 from rhobust.certificates.passes import batch_size as batch_size
-from rhobust.certificates.repeats import BatchDependenceError as BatchDependenceError
-from rhobust.certificates.repeats import Repeats as Repeats
 from rhobust.certificates.sampling import VoteCounter as VoteCounter
 from rhobust.certificates.schedule import count_votes as count_votes
 from rhobust.certificates.shift import ShiftProcedure as ShiftProcedure
@@ -41,9 +41,9 @@ from rhobust.certificates.spec import noise_kind as noise_kind
 from rhobust.certificates.spec import vote_dtype as vote_dtype
 from rhobust.certificates.surrogate import RobustSurrogate as RobustSurrogate
 from rhobust.certificates.surrogate import certified_surrogate as certified_surrogate
+from rhobust.certificates.surrogate import loss_smoothness as loss_smoothness
 from rhobust.certificates.surrogate import robust_surrogate as robust_surrogate
-from rhobust.certificates.wrm import loss_smoothness as loss_smoothness
-from rhobust.certificates.wrm import wrm_surrogate as wrm_surrogate
+from rhobust.certificates.surrogate import wrm_surrogate as wrm_surrogate
 from rhobust.proofs.claim import ShiftClaim as ShiftClaim
 from rhobust.proofs.claim import scope_of_validity as scope_of_validity
 from rhobust.proofs.conformal import ConformalCertificate as ConformalCertificate

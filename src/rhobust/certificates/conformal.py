@@ -8,12 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rhobust.certificates.claim import sample_logits
-from rhobust.certificates.independence import PROBES, check_batch_independence
-from rhobust.certificates.inputs import labelled_inputs, network_inputs
-from rhobust.certificates.repeats import Repeats
-from rhobust.certificates.sampling import VoteCounter
-from rhobust.certificates.shift import infer_num_classes
+from rhobust.certificates.independence import Repeats
+from rhobust.certificates.losses import sample_logits
+from rhobust.certificates.shift import checked_smoothing
+from rhobust.certificates.smoothed import labelled_points, network_inputs
 from rhobust.certificates.spec import Dtype, Smoothing
 from rhobust.proofs.conformal import FREE_RANKS, PENALTY, SCORES, ConformalCertificate, Score, SetCounts, threshold_grid
 
@@ -173,15 +171,11 @@ def conformalize(
         votes: Noisy inputs per set; a class is in it if it is in the sets of more than half of them.
         draws: Noise samples per calibration point.
         alpha: Probability that the statement is false.
-        dtype: Arithmetic of the network; default: the device's own.
+        dtype: Arithmetic of the network; default: bfloat16 on a GPU, float32 on a CPU.
         seed: Random seed.
     """
-    x, y = labelled_inputs(model, x, y)
-    if y is None:
-        raise ValueError(f"y must be given, one class number per input ({len(x)}), or inputs that come with labels")
-    smoothing = Smoothing.for_images(x, sigma, infer_num_classes(model, x), seed=seed, dtype=dtype)
-    repeats = Repeats()
-    check_batch_independence(VoteCounter(model, x[:PROBES], smoothing, repeats))
+    x, y = labelled_points(model, x, y)
+    smoothing, repeats = checked_smoothing(model, x, sigma, seed=seed, dtype=dtype)
     counts = sample_sets(
         model,
         x,
@@ -196,16 +190,11 @@ def conformalize(
     certificate = ConformalCertificate.from_counts(
         counts,
         y.cpu().numpy(),
+        smoothing.samples(x, draws=draws, alpha=alpha),
         num_classes=smoothing.num_classes,
         coverage=coverage,
         eps=eps,
         conditional=conditional,
-        draws=draws,
-        sigma=sigma,
-        dimension=x[0].numel(),
-        alpha=alpha,
-        seed=seed,
-        noise=smoothing.noise,
         votes=votes,
     )
     return ConformalClassifier(model, smoothing, certificate)

@@ -6,12 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor, nn
 
-from rhobust.certificates.claim import sample_votes
-from rhobust.certificates.independence import PROBES, check_batch_independence
-from rhobust.certificates.repeats import Repeats
-from rhobust.certificates.sampling import VoteCounter
+from rhobust.certificates.independence import Repeats
+from rhobust.certificates.losses import sample_votes
 from rhobust.certificates.schedule import count_votes
-from rhobust.certificates.shift import PURPOSE, count_errors, infer_num_classes
+from rhobust.certificates.shift import PURPOSE, checked_smoothing, count_errors
 from rhobust.certificates.spec import Dtype, Smoothing, noise_kind
 from rhobust.data import check_images, class_numbers, pair_distances
 from rhobust.proofs.measured_shift import ChangeCounts, MeasuredCertificate, MeasuredShift, RecentredCertificate
@@ -66,18 +64,11 @@ def certify_measured_shift(
         votes: Noisy votes per answer; None for the class most probable under noise.
     """
     y = _checked(x, y, before, after)
-    smoothing = Smoothing.for_images(x, sigma, infer_num_classes(model, x), seed=seed, dtype=dtype)
-    repeats = Repeats()
-    check_batch_independence(VoteCounter(model, x[:PROBES], smoothing, repeats))
+    smoothing, repeats = checked_smoothing(model, x, sigma, seed=seed, dtype=dtype)
     return MeasuredCertificate.from_counts(
         count_errors(model, x, y, smoothing, indices=range(len(x)), draws=draws, repeats=repeats),
         pair_distances(before, after),
-        draws=draws,
-        sigma=sigma,
-        dimension=x[0].numel(),
-        alpha=alpha,
-        seed=seed,
-        noise=smoothing.noise,
+        smoothing.samples(x, draws=draws, alpha=alpha),
         votes=votes,
     )
 
@@ -168,9 +159,7 @@ def certify_recentred(
         seed: Random seed.
     """
     y = _checked(x, y, before, after)
-    smoothing = Smoothing.for_images(x, sigma, infer_num_classes(model, x), seed=seed, dtype=dtype)
-    repeats = Repeats()
-    check_batch_independence(VoteCounter(model, x[:PROBES], smoothing, repeats))
+    smoothing, repeats = checked_smoothing(model, x, sigma, seed=seed, dtype=dtype)
 
     def sample(images: Tensor) -> ReferenceVotes:
         names = range(len(images))
@@ -189,14 +178,5 @@ def certify_recentred(
         (points.votes != labels[:, None]).sum(1), points.pseudo_labels != labels, disagreements, differing
     )
     return RecentredCertificate.from_counts(
-        counts,
-        eps,
-        draws=draws,
-        label_draws=label_draws,
-        sigma=sigma,
-        dimension=x[0].numel(),
-        alpha=alpha,
-        seed=seed,
-        noise=smoothing.noise,
-        votes=votes,
+        counts, eps, smoothing.samples(x, draws=draws, alpha=alpha), label_draws=label_draws, votes=votes
     )

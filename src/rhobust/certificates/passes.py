@@ -20,8 +20,7 @@ from rhobust.certificates.blocks import ForwardPass
 from rhobust.certificates.spec import Dtype, Smoothing, arithmetic
 from rhobust.foreign import DeviceMemoryError
 from rhobust.models.folding import EvalCopy
-from rhobust.models.guarded import Guarded, guard
-from rhobust.models.inference import frozen
+from rhobust.models.inference import Guarded, frozen, guard
 from rhobust.proofs.procedures import CHUNK
 from rhobust.settings import check_count
 
@@ -71,6 +70,11 @@ def batch_size(rows: int | None) -> Iterator[None]:
         _ASKED.reset(token)
 
 
+def asked_batch_size() -> int | None:
+    """The number that `batch_size` set here; None: none."""
+    return _ASKED.get()
+
+
 class NetworkPass:
     """Passes of a network in one shape and one arithmetic.
 
@@ -89,10 +93,14 @@ class NetworkPass:
         self.dtype, self.width, self.compiled = smoothing.dtype, smoothing.num_classes, smoothing.compiled
         self.copied: EvalCopy | None = None
         self.graph: torch.cuda.CUDAGraph | None = None
+        self.output: ForwardPass | None = None
+        """What the graph computes."""
         self.signature: Any = None
         """What the network was made of when it was copied."""
         self.seconds = 0.0
         """Time that compiling and capturing took."""
+        self.release: Callable[[], None] = lambda: None
+        """Frees memory that others can do without."""
         self._allocate()
 
     @property
@@ -115,18 +123,21 @@ class NetworkPass:
         start = time.perf_counter()
         if self.device.type == "cuda":
             self._fit(model, example)
-        if self.compiled:
-            while True:
-                try:
-                    self._compile(model, example)
-                    break
-                except FULL as error:
-                    self.halve(error)
+        while self.compiled:
+            full: str | None = None
+            try:
+                self._compile(model, example)
+            except FULL as error:
+                full = str(error)
+            if full is None:
+                break
+            self.copied = None
+            self.halve(full)
         self.seconds = time.perf_counter() - start
 
     def run(self, model: nn.Module) -> ForwardPass:
         """The predictions and logits of `inputs`."""
-        if self.graph is not None:
+        if self.graph is not None and self.output is not None:
             self.graph.replay()
             return self.output
         if self.copied is not None:
@@ -135,15 +146,24 @@ class NetworkPass:
         with torch.no_grad(), frozen(model), arithmetic(self.dtype, self.device):
             return _answers(guard(model), self.inputs, self.width)
 
-    def halve(self, error: BaseException) -> None:
-        """Take half the rows from now on; raises if there are few."""
+    def halve(self, reason: str) -> None:
+        """Take half the rows from now on; raises if there are few.
+
+        To be called when the error is no longer handled: its frames hold the memory that ran out.
+
+        Args:
+            reason: What the error said.
+        """
         if self.rows // 2 < LEAST:
-            raise ValueError(f"a batch of {self.rows} must fit into memory, but it does not") from error
+            raise ValueError(f"a batch of {self.rows} must fit into memory, but it does not: {first_words(reason)}")
         warnings.warn(f"out of memory with {self.rows} inputs per pass: {self.rows // 2} from now on", stacklevel=5)
         self.rows //= 2
-        self._allocate()
+        self.graph = self.output = None
+        self.inputs = self.inputs[:0].clone()  # freed before the smaller one is allocated
+        self.release()
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
+        self._allocate()
 
     def refresh(self, model: nn.Module, example: Tensor) -> bool:
         """Give the compiled copy the network's present weights; returns whether it is still a copy of it."""
@@ -160,8 +180,13 @@ class NetworkPass:
         torch.cuda.reset_peak_memory_stats(self.device)
         self.plain_logits(model, few)
         taken = torch.cuda.max_memory_allocated(self.device) - before
-        free, _ = torch.cuda.mem_get_info(self.device)
-        free += torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
+        free, total = torch.cuda.mem_get_info(self.device)
+        reserved = torch.cuda.memory_reserved(self.device)
+        # The user may have given this process a part of the card.
+        with torch.cuda.device(self.device):  # whose index the device may lack
+            allowed = int(torch.cuda.get_per_process_memory_fraction() * total)
+        free = min(free, allowed - reserved)
+        free += reserved - torch.cuda.memory_allocated(self.device)
         rows = self.rows
         while rows > LEAST and taken / MEASURED * rows > PART * free:
             rows //= 2
@@ -269,6 +294,7 @@ def prepared_pass(
         while len(kept) >= KEPT:
             kept.pop(next(iter(kept)))
         found = NetworkPass(shape, smoothing, device, wanted)
+        found.release = kept.clear  # passes of other shapes
         found.prepare(model, example)
     if found.copied is not None:
         kept[key] = found
@@ -345,6 +371,10 @@ def _own_code(function: Any) -> Callable[[Tensor], ForwardPass]:
 _NUMBERS = iter(range(2**62))
 
 
+def first_words(text: str) -> str:
+    """The beginning of a long message, in one line."""
+    return " ".join(text.split()[:30])
+
+
 def _warn(what: str, error: Exception) -> None:
-    reason = " ".join(str(error).split()[:30]) or type(error).__name__
-    warnings.warn(f"{what}: {reason}", stacklevel=5)
+    warnings.warn(f"{what}: {first_words(str(error)) or type(error).__name__}", stacklevel=5)

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from rhobust.certificates.blocks import ForwardPass, JoinedVotes, PendingVotes, SampleBlock, cut_blocks
-from rhobust.certificates.passes import FULL, MEASURED, prepared_pass
-from rhobust.certificates.repeats import EVERY, Repeats
+from rhobust.certificates.independence import EVERY, Repeats
+from rhobust.certificates.passes import FULL, MEASURED, first_words, prepared_pass
 from rhobust.certificates.spec import Smoothing, check_dtype, noise_kind
 from rhobust.data import to_unit
-from rhobust.models.guarded import guard
+from rhobust.models.inference import guard
 from rhobust.noise import LEVELS, GridTables, grid_block, key_words, normal_block, stream_key
 from rhobust.proofs.procedures import CHUNK
 
@@ -92,10 +92,8 @@ class VoteCounter:
 
     def count(self, blocks: Sequence[SampleBlock]) -> PendingVotes | JoinedVotes:
         """Generate the noise, evaluate the network and count; together the blocks may have at most `room` samples."""
-        try:
-            done, seen, compare = self._forward(blocks)
-        except FULL as error:
-            self._halve(error)
+        done, seen, compare = self._forward_or_halve(blocks)
+        if done is None:
             # One part after the other: each may find the memory full, and halve the rows again.
             return JoinedVotes([(owners, self.count(part)) for owners, part in self._parts(blocks)], len(blocks))
         owner = np.repeat(np.arange(len(blocks)), [len(block) for block in blocks])
@@ -112,10 +110,8 @@ class VoteCounter:
 
     def logits(self, blocks: Sequence[SampleBlock]) -> Tensor:
         """The network's logits for the samples of the blocks, row by row."""
-        try:
-            done, seen, compare = self._forward(blocks)
-        except FULL as error:
-            self._halve(error)
+        done, seen, compare = self._forward_or_halve(blocks)
+        if done is None:
             return torch.cat([self.logits(part) for _, part in self._parts(blocks)])
         compare(seen.cpu())
         return done.logits[: sum(map(len, blocks))].clone()
@@ -124,10 +120,18 @@ class VoteCounter:
     def _reserved(self) -> int:
         return 0 if self.repeats is None else self.repeated_rows
 
-    def _halve(self, error: BaseException) -> None:
-        self.passes.halve(error)
+    def _forward_or_halve(
+        self, blocks: Sequence[SampleBlock]
+    ) -> tuple[ForwardPass | None, Tensor, Callable[[Tensor], None]]:
+        """One pass; None, and half the rows from now on, where memory runs out."""
+        try:
+            return self._forward(blocks)
+        except FULL as error:
+            full = str(error)
+        self.passes.halve(full)
         if self.rows <= self._reserved:
-            raise ValueError(f"a batch of {2 * self.rows} must fit into memory, but it does not") from error
+            raise ValueError(f"a batch of {2 * self.rows} must fit into memory, but it does not: {first_words(full)}")
+        return None, self._again, _ignore
 
     def _parts(self, blocks: Sequence[SampleBlock]) -> Iterator[tuple[list[int], list[SampleBlock]]]:
         """The samples of the blocks in parts for the rows that there are when each part is asked for."""

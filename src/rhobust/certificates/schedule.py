@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from rhobust.certificates.blocks import JoinedVotes, PendingVotes, SampleBlock, next_block
-from rhobust.certificates.repeats import Repeats
+from rhobust.certificates.independence import Repeats
 from rhobust.certificates.sampling import VoteCounter
 from rhobust.certificates.spec import Smoothing
 from rhobust.proofs.procedures import CHUNK, Plan

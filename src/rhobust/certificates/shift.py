@@ -2,28 +2,29 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Required, TypedDict, Unpack
 
 import numpy as np
 from torch import Tensor, nn
 
-from rhobust.bounds import betting_upper, randomized_counts
-from rhobust.certificates.claim import ClippedCrossEntropy, rounding_noise, sample_losses
-from rhobust.certificates.independence import PROBES, check_batch_independence
-from rhobust.certificates.inputs import labelled_inputs
-from rhobust.certificates.repeats import Repeats
+from rhobust.bounds import SecondStage, betting_upper, randomized_counts
+from rhobust.certificates.independence import PROBES, Repeats, check_batch_independence
+from rhobust.certificates.losses import ClippedCrossEntropy, rounding_noise, sample_losses
 from rhobust.certificates.sampling import VoteCounter
 from rhobust.certificates.schedule import count_votes
+from rhobust.certificates.smoothed import labelled_points
 from rhobust.certificates.spec import Dtype, Smoothing
 from rhobust.data import check_labels
 from rhobust.models.inference import output_width
 from rhobust.proofs.claim import ShiftClaim
 from rhobust.proofs.shift import INTERVAL_ALPHA, ShiftCertificate, ShiftProof, VoteCounts
 from rhobust.proofs.subpopulation import GroupCertificate, SubpopulationCertificate
-from rhobust.settings import check_declared, check_level, sizes
+from rhobust.settings import check_at_least, check_declared, check_level, sizes
 
-PURPOSE = "shift"
-"""Purpose of the noise streams of this certificate."""
+PURPOSE, SECOND_PURPOSE = "shift", "shift:second"
+"""Purposes of the noise streams of this certificate and of its second stage."""
+SECOND_SHARE = 0.1
+"""Share of the points that are in a second stage; default."""
 
 
 @dataclass(frozen=True)
@@ -45,24 +46,34 @@ class ShiftProcedure:
     """Noise samples per point."""
     alpha: float = 1e-3
     """Probability that the whole statement is false."""
+    second_draws: int | None = None
+    """Further noise samples at a random share of the points, where the first ones gave no error; default: none."""
+    second_share: float = SECOND_SHARE
+    """That share."""
 
     def __post_init__(self) -> None:
         check_declared(self)
         check_level(self.alpha)
+        if self.second_draws is not None:
+            check_at_least(1, self, "second_draws")
+            check_level(self.second_share, "second_share")
+            if self.claim.loss != "0-1" or self.claim.estimator != "majorant":
+                raise ValueError("second_draws must come with the loss 0-1 and the estimator majorant")
 
     @property
     def proof(self) -> ShiftProof:
         """What the counts prove."""
         smoothing = self.smoothing
         return ShiftProof(
-            self.claim,
-            smoothing.sigma,
-            smoothing.noise,
+            claim=self.claim,
+            sigma=smoothing.sigma,
+            noise=smoothing.noise,
             points=self.points,
             dimension=self.dimension,
             draws=self.draws,
             alpha=self.alpha,
             seed=smoothing.seed,
+            second_draws=self.second_draws or 0,
         )
 
     def level(self, rounds: int = 1) -> float:
@@ -84,7 +95,8 @@ class ShiftProcedure:
         repeats = repeats or Repeats()
         claim, smoothing, draws = self.claim, self.smoothing, self.draws
         if claim.loss == "0-1":
-            return VoteCounts(count_errors(model, x, y, smoothing, indices=indices, draws=draws, repeats=repeats))
+            errors = count_errors(model, x, y, smoothing, indices=indices, draws=draws, repeats=repeats)
+            return VoteCounts(errors, second=self._second_stage(model, x, y, errors, indices, repeats))
         check_labels(y, smoothing.num_classes)
         loss = ClippedCrossEntropy(claim.loss_bound)
         drawn = sample_losses(
@@ -100,9 +112,45 @@ class ShiftProcedure:
         uppers = np.atleast_1d(betting_upper(drawn.values / claim.loss_bound, each))
         return VoteCounts(drawn.errors, losses=mean, uppers=uppers)
 
+    def _second_stage(
+        self, model: nn.Module, x: Tensor, y: Tensor, errors: np.ndarray, indices: Sequence[int], repeats: Repeats
+    ) -> SecondStage | None:
+        """Further votes at some of the points; a point is chosen by a number that only its name and the seed decide."""
+        if self.second_draws is None:
+            return None
+        names = np.asarray(list(indices))
+        chosen = rounding_noise(self.smoothing.seed, SECOND_PURPOSE, names.tolist(), 1)[:, 0] < self.second_share
+        further = np.zeros(len(names), dtype=np.int64)
+        again = np.flatnonzero(chosen & (errors == 0))
+        if again.size:
+            further[again] = count_errors(
+                model,
+                x[again],
+                y[again],
+                self.smoothing,
+                indices=names[again].tolist(),
+                draws=self.second_draws,
+                purpose=SECOND_PURPOSE,
+                repeats=repeats,
+            )
+        return SecondStage(self.second_draws, chosen, further)
+
     def certify(self, counts: VoteCounts, eps: Sequence[float]) -> ShiftCertificate:
         """The certificate from the counts at all points, for these sizes of the shift."""
         return self.proof.certify(counts, eps)
+
+
+class ShiftOptions(TypedDict, total=False):
+    """Arguments that `certify_shift` and its relatives share; they are explained there."""
+
+    sigma: Required[float]
+    draws: int
+    alpha: float
+    claim: ShiftClaim | None
+    dtype: Dtype | None
+    seed: int
+    second_draws: int | None
+    second_share: float
 
 
 def certify_shift(
@@ -117,6 +165,8 @@ def certify_shift(
     claim: ShiftClaim | None = None,
     dtype: Dtype | None = None,
     seed: int = 0,
+    second_draws: int | None = None,
+    second_share: float = SECOND_SHARE,
 ) -> ShiftCertificate:
     """Certify the accuracy of the smoothed classifier under every distribution shift of size eps.
 
@@ -135,10 +185,13 @@ def certify_shift(
         claim: Classifier, loss, distance and estimator; default: accuracy of the randomised classifier under W2.
         dtype: Arithmetic of the network; default: bfloat16 on a GPU, float32 on a CPU.
         seed: Random seed.
+        second_draws: Further noise samples at a random share of the points, where the first ones gave no error: for
+            eps beyond 1.5 sigma; default: none.
+        second_share: That share.
     """
     eps = sizes("eps", eps)
-    options = {"sigma": sigma, "draws": draws, "alpha": alpha, "claim": claim, "dtype": dtype, "seed": seed}
-    procedure, counts, _ = _sampled(model, x, y, **options)
+    counting = {"draws": draws, "alpha": alpha, "second_draws": second_draws, "second_share": second_share}
+    procedure, counts, _ = _sampled(model, x, y, sigma=sigma, claim=claim, dtype=dtype, seed=seed, **counting)
     return procedure.certify(counts, eps)
 
 
@@ -148,27 +201,24 @@ def _sampled(
     y: Any,
     *,
     sigma: float,
-    draws: int,
-    alpha: float,
-    claim: ShiftClaim | None,
-    dtype: Dtype | None,
-    seed: int,
+    claim: ShiftClaim | None = None,
+    dtype: Dtype | None = None,
+    seed: int = 0,
+    **counting: Any,
 ) -> tuple[ShiftProcedure, VoteCounts, Tensor]:
-    """The procedure, the counts at all points and their labels; refuses a model that is batch-dependent."""
-    x, y = labelled_inputs(model, x, y)
-    if y is None:
-        raise ValueError(f"y must be given, one class number per input ({len(x)}), or inputs that come with labels")
-    classes = infer_num_classes(model, x)
+    """The procedure, the counts at all points and their labels; refuses a model that is batch-dependent.
+
+    `counting` holds the other arguments of `ShiftProcedure`: draws, alpha, second_draws, second_share.
+    """
+    x, y = labelled_points(model, x, y)
+    smoothing, repeats = checked_smoothing(model, x, sigma, seed=seed, dtype=dtype)
     procedure = ShiftProcedure(
-        (claim or ShiftClaim()).resolve(classes),
-        Smoothing.for_images(x, sigma, classes, seed=seed, dtype=dtype),
+        (claim or ShiftClaim()).resolve(smoothing.num_classes),
+        smoothing,
         points=len(x),
         dimension=x[0].numel(),
-        draws=draws,
-        alpha=alpha,
+        **counting,
     )
-    repeats = Repeats()
-    check_batch_independence(VoteCounter(model, x[:PROBES], procedure.smoothing, repeats))
     return procedure, procedure.sample(model, x, y, indices=range(len(x)), repeats=repeats), y
 
 
@@ -177,37 +227,26 @@ def certify_subpopulations(
     x: Any,
     y: Any = None,
     *,
-    sigma: float,
     eps: Sequence[float] = (0.0,),
     gamma: Sequence[float] = (1.0, 2.0, 5.0, 10.0),
     outliers: float = 0.0,
-    draws: int = 20,
-    alpha: float = 1e-3,
-    claim: ShiftClaim | None = None,
-    dtype: Dtype | None = None,
-    seed: int = 0,
+    **options: Unpack[ShiftOptions],
 ) -> SubpopulationCertificate:
     """Certify the accuracy of every subpopulation under every shift of size eps: one alpha for the whole surface.
 
-    Guarantee: `SubpopulationCertificate`. Arguments and assumptions are those of `certify_shift`, and:
+    Guarantee: `SubpopulationCertificate`. Assumptions are those of `certify_shift`.
 
     Args:
         model: The base network.
         x: Test inputs.
         y: Their labels.
-        sigma: Standard deviation of the smoothing noise.
         eps: Sizes of the shift; 0 for none.
         gamma: Largest factors of reweighting; 5 covers every subgroup with a share of 20% or more.
         outliers: Share of inputs that may be replaced by anything.
-        draws: Noise samples per point.
-        alpha: Probability that the statement is false.
-        claim: Classifier and distance; default: one noisy vote, W2.
-        dtype: Arithmetic of the network; default: the device's own.
-        seed: Random seed.
+        options: sigma, and draws, alpha, claim, dtype, seed, second_draws, second_share, as in `certify_shift`.
     """
-    options = {"sigma": sigma, "draws": draws, "alpha": alpha, "claim": claim, "dtype": dtype, "seed": seed}
     procedure, counts, _ = _sampled(model, x, y, **options)
-    return SubpopulationCertificate.from_counts(counts.errors, procedure.proof, gamma=gamma, eps=eps, outliers=outliers)
+    return SubpopulationCertificate.from_counts(counts, procedure.proof, gamma=gamma, eps=eps, outliers=outliers)
 
 
 def certify_groups(
@@ -215,35 +254,24 @@ def certify_groups(
     x: Any,
     y: Any = None,
     *,
-    sigma: float,
     groups: Sequence[str] | None = None,
     tv: Sequence[float] = (0.1, 1.0),
     eps: Sequence[float] = (0.0,),
-    draws: int = 20,
-    alpha: float = 1e-3,
-    claim: ShiftClaim | None = None,
-    dtype: Dtype | None = None,
-    seed: int = 0,
+    **options: Unpack[ShiftOptions],
 ) -> GroupCertificate:
     """Certify the accuracy of every named group, and under every change of their shares: label shift for classes.
 
-    Guarantee: `GroupCertificate`. Arguments and assumptions are those of `certify_shift`, and:
+    Guarantee: `GroupCertificate`. Assumptions are those of `certify_shift`. A second stage is not used.
 
     Args:
         model: The base network.
         x: Test inputs.
         y: Their labels.
-        sigma: Standard deviation of the smoothing noise.
         groups: Name of each input's group; default: its class.
         tv: By how much the groups' shares may differ from the data's, in total variation; 1 for any mixture.
         eps: Sizes of the shift; 0 for none.
-        draws: Noise samples per point.
-        alpha: Probability that the statement is false.
-        claim: Classifier and distance; default: one noisy vote, W2.
-        dtype: Arithmetic of the network; default: the device's own.
-        seed: Random seed.
+        options: sigma, and draws, alpha, claim, dtype and seed, as in `certify_shift`.
     """
-    options = {"sigma": sigma, "draws": draws, "alpha": alpha, "claim": claim, "dtype": dtype, "seed": seed}
     procedure, counts, labels = _sampled(model, x, y, **options)
     names = [str(label) for label in labels.tolist()] if groups is None else [str(name) for name in groups]
     if len(names) != len(counts.errors):
@@ -260,13 +288,26 @@ def count_errors(
     *,
     indices: Sequence[int],
     draws: int,
+    purpose: str = PURPOSE,
     repeats: Repeats | None = None,
 ) -> np.ndarray:
-    """Wrong votes of each point out of `draws` noise samples; `repeats` as in `count_votes`."""
+    """Wrong votes of each point out of `draws` noise samples; the other arguments as in `count_votes`."""
     check_labels(y, smoothing.num_classes)
-    votes = count_votes(model, x, smoothing, indices=indices, draws=draws, purpose=PURPOSE, repeats=repeats)
+    votes = count_votes(model, x, smoothing, indices=indices, draws=draws, purpose=purpose, repeats=repeats)
     right = votes.gather(1, y[:, None]).squeeze(1)
     return (draws - right).cpu().numpy()
+
+
+def checked_smoothing(
+    model: nn.Module, x: Tensor, sigma: float, *, seed: int, dtype: Dtype | None
+) -> tuple[Smoothing, Repeats]:
+    """The smoothing of a network for such inputs, and what its votes are compared with.
+
+    Raises if the model is batch-dependent (e.g. BatchNorm in training mode), keeps state or draws its own noise.
+    """
+    smoothing, repeats = Smoothing.for_images(x, sigma, infer_num_classes(model, x), seed=seed, dtype=dtype), Repeats()
+    check_batch_independence(VoteCounter(model, x[:PROBES], smoothing, repeats))
+    return smoothing, repeats
 
 
 def infer_num_classes(model: nn.Module, x: Tensor) -> int:

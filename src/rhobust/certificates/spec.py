@@ -8,7 +8,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from rhobust.bounds.sampler import LEVELS, NoiseKind
+from rhobust.bounds.confidence import LEVELS, NoiseKind
+from rhobust.proofs.claim import NoiseSamples
 from rhobust.settings import check_at_least, check_declared, check_positive_number
 
 Dtype = Literal["float32", "tf32", "bfloat16", "float16"]
@@ -39,6 +40,17 @@ class Smoothing:
         check_declared(self)
         check_positive_number("sigma", self.sigma)
         check_at_least(2, self, "num_classes")
+
+    def samples(self, images: Tensor, *, draws: int, alpha: float) -> NoiseSamples:
+        """How so many noise samples at such images are taken, for a statement that is false with probability alpha."""
+        return NoiseSamples(
+            sigma=self.sigma,
+            noise=self.noise,
+            dimension=images[0].numel(),
+            draws=draws,
+            alpha=alpha,
+            seed=self.seed,
+        )
 
     @classmethod
     def for_images(

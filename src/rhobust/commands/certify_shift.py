@@ -2,14 +2,11 @@
 
 from typing import Any
 
-import numpy as np
-
-from rhobust.certificates import VoteCounts
 from rhobust.commands.options import print_table
 from rhobust.commands.target import TargetOptions, evaluation_command
 from rhobust.evaluation import CertifyShift
 from rhobust.formatting import format_distance, format_number
-from rhobust.measurements.proved import shift_proof
+from rhobust.measurements.proved import shift_counts, shift_proof
 from rhobust.records import Record
 
 
@@ -78,8 +75,7 @@ def with_one_vote(record: Record, _: TargetOptions) -> dict[str, Any]:
     if summary is None or settings.get("classifier", "randomised") == "randomised" or settings.get("way") != "majorant":
         return {}
     proof = shift_proof({**settings, "classifier": "randomised"}, len(record.rows), summary["dimension"])
-    errors = np.array([row["errors"] for row in record.rows])
-    return {"one_vote": list(proof.certify(VoteCounts(errors), settings["eps"]).certified_accuracy)}
+    return {"one_vote": list(proof.certify(shift_counts(record.rows, settings), settings["eps"]).certified_accuracy)}
 
 
 COMMAND = evaluation_command(CertifyShift, show, after=with_one_vote, diagnosed=True)

@@ -16,9 +16,9 @@ from rhobust.data.registry import KNOWN
 from rhobust.data.sizing import Sizing
 from rhobust.demo import DemoClassifier, NamedNetwork, build_app, serve, write_space
 from rhobust.demo.app import import_gradio
-from rhobust.evaluation.own import OwnNetwork
+from rhobust.evaluation.own_network import OwnNetwork
+from rhobust.process import say
 from rhobust.settings import check_at_least, check_declared, check_level, check_positive_number, sizes
-from rhobust.terminal import say
 from rhobust.training import open_run
 
 EXAMPLES = 8

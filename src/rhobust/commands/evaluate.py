@@ -9,6 +9,8 @@ import tyro
 from rhobust.assessment import Effort, evaluate
 from rhobust.commands.options import Counting, CountingOptions, record_document
 from rhobust.files import check_folder
+from rhobust.proofs.claim import Classifier, ShiftClaim
+from rhobust.proofs.subpopulation import factors
 from rhobust.settings import check_declared, check_positive_number, sizes
 
 
@@ -40,6 +42,14 @@ class Evaluate:
     """Deviation per channel that it expects to be divided by."""
     effort: Effort = "quick"
     """quick: a minute or two; standard: a quarter of an hour; full: all images, 100,000 noise samples."""
+    classifier: Classifier = "randomised"
+    """The classifier whose accuracy under shift is certified: one noisy vote (randomised), the majority of a few
+    (k-vote), or the class most probable under noise (majority)."""
+    votes: int | None = None
+    """Votes of the k-vote classifier; default: 3."""
+    gamma: tuple[float, ...] | None = None
+    """Certify every subpopulation under shift: largest factors of reweighting, e.g. 1 2 5; default: none of a quick
+    effort, else 1 2 5 10."""
     out: Path | None = None
     """Folder for records and page; default: rhobust- and the network's name."""
     name: str | None = None
@@ -61,6 +71,9 @@ class Evaluate:
         for name, values in (("mean", self.mean), ("std", self.std)):
             if values is not None:
                 sizes(name, values)
+        ShiftClaim(classifier=self.classifier, votes=self.votes)
+        if self.gamma is not None:
+            factors(self.gamma)
 
     def run(self) -> dict[str, Any]:
         if self.out is not None:
@@ -93,6 +106,8 @@ class Evaluate:
             unseen=self.unseen,
             resize=self.resize,
             crop=self.crop,
+            claim=ShiftClaim(classifier=self.classifier, votes=self.votes),
+            gamma=self.gamma,
         )
         return {
             "report": str(result.page),

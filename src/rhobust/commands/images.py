@@ -12,16 +12,15 @@ from rhobust.certificates import Dtype, NoiseKind, Smoothing
 from rhobust.commands.options import Common
 from rhobust.commands.target import check_named
 from rhobust.data import load, read_image, to_unit
-from rhobust.data.classes import fit_classes
+from rhobust.data.labels import fit_classes
 from rhobust.data.sizing import Sizing
 from rhobust.evaluation import Target
-from rhobust.evaluation.own import OwnNetwork
+from rhobust.evaluation.own_network import OwnNetwork
 from rhobust.models import load_model
-from rhobust.models.guarded import for_evaluation
-from rhobust.models.inference import output_width
+from rhobust.models.inference import for_evaluation, output_width
 from rhobust.models.sources import SOURCES, label_names, take_logits
-from rhobust.runtime import resolve_device
 from rhobust.training import open_run
+from rhobust.training.distributed import resolve_device
 
 
 @dataclass(frozen=True)

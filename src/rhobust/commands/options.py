@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from rhobust.formatting import format_percent, printable
-from rhobust.launch import ExecutorName
+from rhobust.process import ExecutorName
 from rhobust.progress import ProgressCallback, no_progress
 from rhobust.records import Record
 
@@ -43,7 +43,7 @@ class Common(Output):
     """auto (the GPU where there is one), cpu, cuda, cuda:1, ..."""
 
     def check(self) -> None:
-        from rhobust.runtime import resolve_device  # commands without a network need no torch
+        from rhobust.training.distributed import resolve_device  # commands without a network need no torch
 
         resolve_device(self.device)
 

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 import tyro
 
 from rhobust.commands.options import Output, OutputOptions, print_warnings
+from rhobust.process import say
 from rhobust.publish import publish_run, push_folder
 from rhobust.settings import check_declared
-from rhobust.terminal import say
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""rhobust quickstart: from data to a report, on real digits in three minutes."""
+"""rhobust quickstart: from data to a report, on real digits in a few minutes."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -9,8 +9,8 @@ import tyro
 from rhobust.archives import opened
 from rhobust.commands.options import Output, OutputOptions
 from rhobust.files import check_output
+from rhobust.process import say
 from rhobust.report import write_report
-from rhobust.terminal import say
 
 
 @dataclass(frozen=True)

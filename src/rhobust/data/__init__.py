@@ -1,6 +1,5 @@
 """Data sets: download, verification, loading, batches and augmentation."""
 
-from rhobust.data.content import ImageSet as ImageSet
 from rhobust.data.corruptions import CORRUPTIONS as CORRUPTIONS
 from rhobust.data.corruptions import SEVERITIES as SEVERITIES
 from rhobust.data.corruptions import Corruption as Corruption
@@ -15,6 +14,7 @@ from rhobust.data.dataset import channel_statistics as channel_statistics
 from rhobust.data.dataset import check_images as check_images
 from rhobust.data.dataset import check_labels as check_labels
 from rhobust.data.dataset import class_numbers as class_numbers
+from rhobust.data.dataset import cutmix as cutmix
 from rhobust.data.dataset import epoch_batches as epoch_batches
 from rhobust.data.dataset import to_unit as to_unit
 from rhobust.data.images import SUFFIXES as SUFFIXES
@@ -24,7 +24,6 @@ from rhobust.data.inputs import Layout as Layout
 from rhobust.data.inputs import as_dataset as as_dataset
 from rhobust.data.inputs import as_inputs as as_inputs
 from rhobust.data.inputs import check_range as check_range
-from rhobust.data.mixing import cutmix as cutmix
 from rhobust.data.pairs import Pairs as Pairs
 from rhobust.data.pairs import load_pairs as load_pairs
 from rhobust.data.pairs import pair_distances as pair_distances
@@ -35,4 +34,5 @@ from rhobust.data.registry import check as check
 from rhobust.data.registry import get as get
 from rhobust.data.registry import load as load
 from rhobust.data.source import DatasetCheck as DatasetCheck
+from rhobust.data.source import ImageSet as ImageSet
 from rhobust.data.source import data_root as data_root

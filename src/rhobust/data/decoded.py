@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from rhobust.data.arrays import check_memory
 from rhobust.data.dataset import Origin
-from rhobust.data.npy import check_memory
 from rhobust.data.sizing import Sizing
 from rhobust.files import open_regular, read_json, write_json
 from rhobust.progress import ProgressCallback

@@ -7,13 +7,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from rhobust.data.content import content_keys, hash_order
 from rhobust.data.dataset import Dataset, Split
 from rhobust.data.decoded import MappedImages, decode_split
-from rhobust.data.decoding import common_shape, decode_sized, in_order
 from rhobust.data.images import SUFFIXES, is_image, read_header
-from rhobust.data.sizing import AS_STORED, Sizing
-from rhobust.data.source import DatasetCheck, split_message, warn_missing
+from rhobust.data.sizing import AS_STORED, Sizing, common_shape, decode_sized, in_order
+from rhobust.data.source import DatasetCheck, content_keys, hash_order, split_message, warn_missing
 from rhobust.files import read_file
 from rhobust.progress import ProgressCallback, ProgressEvent
 

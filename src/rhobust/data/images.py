@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rhobust.data.npy import read_arrays
+from rhobust.data.arrays import read_arrays
 from rhobust.files import open_regular, read_file, read_json, write_json
 from rhobust.progress import ProgressCallback, ProgressEvent
 

@@ -9,10 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rhobust.data.arrays import channels_first, integer_labels
-from rhobust.data.classes import are_numbers, class_names
+from rhobust.data.arrays import channels_first, check_memory, integer_labels, read_arrays
 from rhobust.data.images import SUFFIXES, decode_image, is_image, read_header
-from rhobust.data.npy import check_memory, read_arrays
+from rhobust.data.labels import are_numbers, class_names
 from rhobust.files import read_file
 from rhobust.progress import ProgressCallback, ProgressEvent, progress_or_default
 

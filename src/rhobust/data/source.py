@@ -1,14 +1,107 @@
-"""Where data sets come from: what every source can do, and what it says about splits and files."""
+"""Where data sets come from: what every source can do, how data is split, and images by their content."""
 
+import hashlib
 import os
+import struct
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from rhobust.data.content import ImageSet
+import numpy as np
+from torch import Tensor
+
 from rhobust.data.dataset import Dataset, Split
+from rhobust.files import read_file
 from rhobust.progress import ProgressCallback
+
+_ONE_IN = 5
+_CHUNK = 4096
+_MAGIC = b"rho-img1"
+_HEADER = struct.Struct(">8sQQ32s")
+"""Magic, number of images, number of different ones, SHA-256 of both numbers and of the keys."""
+
+
+def content_keys(images: Tensor | np.ndarray) -> np.ndarray:
+    """The key of each image, uint64: the first eight bytes of the SHA-256 of its shape and its pixels.
+
+    Equal pixels, equal key, whatever the file's name, format or place. A grey image has the key of its colour version
+    with three equal channels, so that a colour image among grey ones changes no key. Two different images of a million
+    share a key with probability below 1e-7.
+
+    Args:
+        images: uint8, (n, channels, height, width).
+    """
+    keys = np.empty(len(images), np.uint64)
+    for start in range(0, len(images), _CHUNK):
+        chunk = images[start : start + _CHUNK]
+        pixels = np.ascontiguousarray(chunk.cpu().numpy() if isinstance(chunk, Tensor) else chunk)
+        grey = (pixels == pixels[:, :1]).all(axis=(1, 2, 3))
+        shape = f"{pixels.shape[2]}x{pixels.shape[3]} ".encode()
+        for place, image in enumerate(pixels):
+            digest = hashlib.sha256(shape)
+            digest.update(image[0].data if grey[place] else image.data)
+            keys[start + place] = int.from_bytes(digest.digest()[:8], "big")
+    return keys
+
+
+def hash_order(key: str) -> bytes:
+    """A sorting key that shuffles names in the same way on every machine."""
+    name = unicodedata.normalize("NFC", key).encode(errors="surrogateescape")
+    return hashlib.sha256(b"rhobust split 0\0" + name).digest()
+
+
+def in_test_part(keys: np.ndarray) -> np.ndarray:
+    """Which images of data without a test part form it: a fifth of all keys, whatever other images there are.
+
+    Guarantee: the answer for an image depends on its pixels alone. Adding, removing, renaming or reordering images
+    moves no other image between the parts, and equal images are in the same part.
+    """
+    return keys < np.uint64(2**64 // _ONE_IN)
+
+
+@dataclass(frozen=True, eq=False)
+class ImageSet:
+    """The images that a network was trained on, by their keys; the images themselves are not in it."""
+
+    keys: np.ndarray
+    """uint64, increasing, one per different image."""
+    count: int
+    """Number of images, repeated ones too."""
+
+    @classmethod
+    def of(cls, images: Tensor) -> "ImageSet":
+        """The set of some images, uint8 (n, channels, height, width)."""
+        keys = content_keys(images)
+        return cls(np.unique(keys), len(keys))
+
+    def contains(self, images: Tensor) -> np.ndarray:
+        """Which of these images, uint8 (n, channels, height, width), are in the set; changed copies are not."""
+        return np.isin(content_keys(images), self.keys)
+
+    def to_bytes(self) -> bytes:
+        """The content of its file."""
+        body = self.keys.astype(">u8").tobytes()
+        return _HEADER.pack(_MAGIC, self.count, len(self.keys), _digest(self.count, len(self.keys), body)) + body
+
+    @classmethod
+    def read(cls, path: Path) -> "ImageSet":
+        """Read its file; raises a one-line ValueError unless it is whole and as it was written."""
+        content = read_file(path, own=True)
+        magic, count, distinct, digest = (
+            _HEADER.unpack_from(content) if len(content) >= _HEADER.size else (b"", 0, 0, b"")
+        )
+        body = content[_HEADER.size :]
+        whole = magic == _MAGIC and 8 * distinct == len(body) and 1 <= distinct <= count
+        keys = np.frombuffer(body, ">u8").astype(np.uint64) if whole else np.empty(0, np.uint64)
+        if not whole or digest != _digest(count, distinct, body) or not (keys[1:] > keys[:-1]).all():
+            raise ValueError(f"{path} must list the training images as it was written, but it is damaged or changed")
+        return cls(keys, count)
+
+
+def _digest(count: int, distinct: int, body: bytes) -> bytes:
+    return hashlib.sha256(struct.pack(">QQ", count, distinct) + body).digest()
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from rhobust.data.content import hash_order
 from rhobust.data.dataset import Dataset, Split
 from rhobust.data.decoded import MappedImages, decode_split
-from rhobust.data.decoding import common_shape, decode_sized, in_order
 from rhobust.data.images import IMAGE_KEYS, header_of
 from rhobust.data.labels import LABEL_KEYS, numbered
-from rhobust.data.sizing import Sizing
-from rhobust.data.source import split_message
+from rhobust.data.sizing import Sizing, common_shape, decode_sized, in_order
+from rhobust.data.source import hash_order, split_message
 from rhobust.files import read_file
 from rhobust.foreign import Foreign
 from rhobust.progress import ProgressCallback, ProgressEvent

@@ -25,7 +25,7 @@ from rhobust.certificates import (
 from rhobust.certificates.schedule import AdaptiveSchedule, run_schedule
 from rhobust.data import CORRUPTIONS, corrupt, pair_distances, to_unit
 from rhobust.data.sizing import AS_STORED, Sizing
-from rhobust.models.guarded import device_of
+from rhobust.models.inference import device_of
 from rhobust.noise import ExampleNoise
 from rhobust.proofs.procedures import Plan, Sequential
 from rhobust.settings import check_count, check_level

@@ -24,7 +24,7 @@ from rhobust.data import Dataset
 from rhobust.evaluation.base import evaluation_of
 from rhobust.evaluation.certify import Certify, certificate_row
 from rhobust.evaluation.conform import Conform
-from rhobust.evaluation.seen import as_evaluated, check_trained
+from rhobust.evaluation.engine import as_evaluated, check_trained
 from rhobust.evaluation.shift import CertifyShift
 from rhobust.evaluation.target import Target
 from rhobust.measurements import READERS, measurements, same
@@ -41,7 +41,7 @@ from rhobust.records import (
     read_record,
     settings_hash,
 )
-from rhobust.runtime import resolve_device
+from rhobust.training.distributed import resolve_device
 from rhobust.training.run import FINGERPRINT, open_run
 
 AUDITED = ("certify", "certify-shift", "conform")

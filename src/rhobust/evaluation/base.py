@@ -37,7 +37,10 @@ _VALUES_ON_DISK: dict[str, dict[Any, Any]] = {
     "stopping": {"e-value": None, "boundary": "boundary", None: None},
 }
 """Values of settings that record files call otherwise."""
-_OMITTED_ON_DISK = ("climbed", "tolerance", "stopping", "gamma", "outliers", "label_shift", "groups", "agree")
+_OMITTED_ON_DISK = (
+    *("climbed", "tolerance", "stopping", "gamma", "outliers", "label_shift", "groups", "agree"),
+    *("second_draws", "second_share"),
+)
 """Names on disk that a header leaves out where they are None."""
 
 

@@ -40,7 +40,7 @@ class Certify(Evaluation):
     """Certify the L2 radius within which the smoothed classifier keeps its class, example by example.
 
     Guarantee: each row alone is false with probability at most alpha over the noise (Cohen et al., 2019, with the
-    sequential test of the theory page, section 7). Rows depend on nothing but the settings: not on batches, order,
+    sequential test of the theory page, section 8). Rows depend on nothing but the settings: not on batches, order,
     interruptions or the number of processes.
     """
 
@@ -141,8 +141,10 @@ class Certify(Evaluation):
 
     def rows(self, target: Target, examples: Sequence[int], progress: ProgressCallback) -> Iterator[Row]:
         start = time.perf_counter()
-        counter, chosen = target.counter(self.smoothing(target)), self.certification()
-        check_batch_independence(counter)
+        smoothing, chosen = self.smoothing(target), self.certification()
+        counter = target.counter(smoothing)
+        # Once per process, and again in the end: a worker gets many small blocks.
+        target.once(("independent", smoothing), lambda: check_batch_independence(counter))
         if chosen.name == "fixed":
             samples = chosen.n0 + chosen.n
             seconds = len(examples) * samples * counter.seconds_per_sample()

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Self
 
-from rhobust.certificates import Dtype, Score, Smoothing, native_dtype, noise_kind, sample_sets
+from rhobust.certificates import Dtype, Score, Smoothing, noise_kind, sample_sets, vote_dtype
 from rhobust.evaluation.base import Evaluation
 from rhobust.evaluation.shift import check_target
 from rhobust.evaluation.target import Target
@@ -42,7 +42,7 @@ class Conform(Evaluation):
     alpha: float = 1e-3
     """Probability that the statement is false."""
     dtype: Dtype | None = field(default=None, metadata=AUTO)
-    """Arithmetic of the network, part of what is certified; default: float32, with TF32 convolutions on a GPU."""
+    """Arithmetic of the network, part of what is certified; default: bfloat16 on a GPU, float32 on a CPU."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -58,7 +58,7 @@ class Conform(Evaluation):
 
     def resolve(self, target: Target) -> Self:
         target.smoothing_sigma()
-        return replace(super().resolve(target), dtype=self.dtype or native_dtype(target.device))
+        return replace(super().resolve(target), dtype=self.dtype or vote_dtype(target.device))
 
     def derived(self, target: Target) -> Row:
         return {
@@ -72,12 +72,13 @@ class Conform(Evaluation):
     def rows(self, target: Target, examples: Sequence[int], progress: ProgressCallback) -> Iterator[Row]:
         examples, data = list(examples), target.data
         images, labels = data.images[examples].to(target.device), data.labels[examples]
-        smoothing = Smoothing(
+        smoothing = Smoothing.on(
+            target.device,
             target.smoothing_sigma(),
             data.num_classes,
             noise=noise_kind(data.images),
             seed=self.seed,
-            dtype=self.dtype or native_dtype(target.device),
+            dtype=self.dtype,
         )
         found = sample_sets(
             target.model,

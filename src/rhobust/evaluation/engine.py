@@ -1,17 +1,21 @@
-"""The one engine: opens or continues a record, has missing examples computed, writes, sums up and finishes it."""
+"""The one engine: opens or continues a record, has missing examples computed, writes, sums up and finishes it.
+
+Test images that a network was trained on are counted, and no statement about other images rests on them.
+"""
 
 import math
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from rhobust.certificates import BatchDependenceError
+from rhobust.certificates import BatchDependenceError, batch_size
+from rhobust.certificates.passes import asked_batch_size
 from rhobust.evaluation.base import Evaluation
-from rhobust.evaluation.pace import Pace
-from rhobust.evaluation.seen import check_unseen, describe_trained
 from rhobust.evaluation.target import Target, Untargeted
 from rhobust.executors import Executor, Local, Ranks, Task
+from rhobust.formatting import format_duration, format_workers
 from rhobust.lock import tidy
 from rhobust.progress import ProgressCallback, ProgressEvent, progress_or_default
 from rhobust.records import Record, RecordWriter, Row, plain_settings, settings_hash
@@ -20,6 +24,9 @@ SOON = 1.0
 """Seconds between two writes of what other processes computed: what a killed driver can cost."""
 SMALL = 32
 """Examples that one worker gets at once at most, where blocks can be cut anywhere: what a dead worker can cost."""
+WINDOW = 60.0
+"""Seconds over which the speed is measured."""
+UNKNOWN = "it is not known whether test images were trained on: the statement holds only if none were"
 
 
 def run(
@@ -58,7 +65,7 @@ def run(
     target.check_unchanged()
     writer = RecordWriter(target.folder, evaluation.kind, evaluation.label, evaluation.settings(subject))
     device = target.device.type if isinstance(target, Target) else "cpu"
-    task = Task(compute_rows, subject, (evaluation, settings_hash(writer.settings)), device)
+    task = Task(compute_rows, subject, (evaluation, settings_hash(writer.settings), asked_batch_size()), device)
     ranks = Ranks.join()
     if ranks is None:
         _write(evaluation, subject, task, writer, executor or Local(), progress, wait, start)
@@ -72,10 +79,10 @@ def run(
 
 
 def compute_rows(
-    target: Any, settings: tuple[Evaluation, str], examples: Sequence[int], progress: ProgressCallback
+    target: Any, settings: tuple[Evaluation, str, int | None], examples: Sequence[int], progress: ProgressCallback
 ) -> Iterator[Row]:
     """The rows of some examples; a worker whose network or data is not that of the record is refused."""
-    evaluation, wanted = settings
+    evaluation, wanted, rows = settings
 
     def check() -> None:
         if settings_hash(plain_settings(evaluation.settings(target))) != wanted:
@@ -83,7 +90,11 @@ def compute_rows(
 
     if isinstance(target, Target):
         target.once(("record", wanted), check)
-    yield from evaluation.rows(target, examples, progress)
+    if rows == asked_batch_size():
+        yield from evaluation.rows(target, examples, progress)
+        return
+    with batch_size(rows):  # a worker in another process has not been asked
+        yield from evaluation.rows(target, examples, progress)
 
 
 def _write(
@@ -197,3 +208,104 @@ def _order(writer: RecordWriter, examples: Sequence[int], rows_each: int) -> Non
     rows = [row for index in examples for row in found.get(index, []) if len(found[index]) == rows_each]
     if rows != writer.rows:
         writer.rewrite(rows)
+
+
+class Pace:
+    """Counts what was computed, and says how fast; arguments: the evaluation, all its examples, those done before."""
+
+    def __init__(self, evaluation: Evaluation, total: int, done: int) -> None:
+        self.evaluation, self.total, self.done, self.note = evaluation, total, done, ""
+        self.recent = deque([(time.monotonic(), 0, done)])
+        self.samples = 0
+
+    def add(self, rows: Sequence[Row], examples: int, workers: int | None) -> None:
+        """Count rows that were written.
+
+        Args:
+            rows: The rows.
+            examples: How many examples they are of.
+            workers: Workers that are ready; None where this process computes.
+        """
+        now = time.monotonic()
+        self.done += examples
+        self.samples += sum(map(self.evaluation.samples, rows))
+        self.recent.append((now, self.samples, self.done))
+        # What workers took to start is no measure of what is left.
+        while len(self.recent) > 2 and (self.recent[0][1] == 0 or now - self.recent[1][0] > WINDOW):
+            self.recent.popleft()
+        if workers is None:
+            return
+        before, samples, done = self.recent[0]
+        seconds = max(now - before, 1e-6)
+        speed = (self.samples - samples) / seconds
+        left = (self.total - self.done) * seconds / max(self.done - done, 1)
+        self.note = f"{format_workers(workers)}, {speed:,.0f} samples/s, {format_duration(left)} left"
+
+
+def count_trained(evaluation: Evaluation, target: Any) -> tuple[int, int] | None:
+    """How many test images of an evaluation the network was trained on, and of how many; None if that is not known.
+
+    Images are compared pixel by pixel (`ImageSet`): flipped, cropped or encoded copies are not found.
+    """
+    if not isinstance(target, Target) or target.trained_on is None:
+        return None
+    found = target.trained_on.contains(evaluation.test_images(target))
+    return int(found.sum()), len(found)
+
+
+def check_unseen(evaluation: Evaluation, target: Any) -> None:
+    """Refuse a statement about other images than the test images if the network was trained on one of these."""
+    found = count_trained(evaluation, target)
+    if found is not None and found[0] and evaluation.population(target):
+        name, remedy = target.data.name, "pass unseen to leave them out"
+        if target.pairs is not None and evaluation.kind == "measure-shift":
+            known = target.pairs.places(target.data.classes)
+            alone = known is not None and bool((known >= 0).all())
+            name = target.pairs.name if alone else f"{name}, {target.pairs.name}"
+            remedy = "take these pairs out" if alone else "pass unseen, and take such pairs out"
+        if evaluation.kind == "certify-shift":
+            remedy += ", the estimator sample for a statement about these images alone"
+        raise ValueError(
+            f"test images must be new to the network for a statement about other images, but {found[0]:,} of"
+            f" {found[1]:,} of {name} were trained on: {remedy}, or take other test data"
+        )
+
+
+def describe_trained(evaluation: Evaluation, target: Any, warnings: list[str]) -> Row:
+    """What the summary of a record says of test images that were trained on.
+
+    Args:
+        evaluation: The evaluation.
+        target: The network and its data.
+        warnings: Warnings of the summary so far.
+    """
+    found, lines = count_trained(evaluation, target), list[str]()
+    if found is not None and found[0] and target.data.split == "test":
+        lines = [
+            f"{found[0]:,} of the {found[1]:,} test images were trained on: the numbers say little of other images"
+        ]
+    if isinstance(target, Target) and evaluation.population(target):
+        unknown = not target.published_split if found is None else target.fine_tuned
+        lines += [UNKNOWN] if unknown else []
+    return ({} if found is None else {"trained_on": found[0]}) | ({"warnings": [*warnings, *lines]} if lines else {})
+
+
+def as_evaluated(target: Target, fingerprint: object) -> Target:
+    """The target of a record with this fingerprint of its data: with all test images, or with the unseen ones."""
+    if target.trained_on is None or target.identity()["data_fingerprint"] == fingerprint:
+        return target
+    if target.trained_on.contains(target.data.images).all():
+        return target
+    unseen = target.unseen()
+    return unseen if unseen.identity()["data_fingerprint"] == fingerprint else target
+
+
+def check_trained(evaluation: Evaluation, target: Target, summary: Row | None) -> Iterator[str]:
+    """What a record does not say, or says wrongly, of test images that were trained on."""
+    found = count_trained(evaluation, target)
+    if found is None:
+        return
+    if found[0] and evaluation.population(target):
+        yield f"{found[0]:,} of the {found[1]:,} test images were trained on: it proves nothing about other images"
+    elif summary is not None and summary.get("trained_on", found[0]) != found[0]:
+        yield f"{found[0]:,} of the {found[1]:,} test images were trained on, the record says {summary['trained_on']}"

@@ -1,4 +1,7 @@
-"""Certify the accuracy, or the loss, for every distribution within a transport distance of the data's."""
+"""Accuracy under distribution shift: certified for every distribution within a transport distance, and attacked.
+
+The attack moves test images within one transport budget, most where it breaks most.
+"""
 
 import hashlib
 import math
@@ -7,8 +10,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Self
 
+import numpy as np
+from torch import Tensor
 from tyro.conf import arg
 
+from rhobust.attacks import EOT, AnyAttack
 from rhobust.certificates import (
     Dtype,
     Repeats,
@@ -21,11 +27,16 @@ from rhobust.certificates import (
     vote_dtype,
 )
 from rhobust.certificates.independence import PROBES
-from rhobust.evaluation.attack import check_increasing
+from rhobust.certificates.shift import SECOND_SHARE, count_errors
+from rhobust.data import to_unit
+from rhobust.evaluation.attack import check_increasing, check_networks
 from rhobust.evaluation.base import Evaluation
+from rhobust.evaluation.sweep import BLOCKS, norm_of
 from rhobust.evaluation.target import Target
 from rhobust.files import read_file
 from rhobust.measurements.proved import COLUMNS, shift_summary
+from rhobust.measurements.shift_attack import shift_attack_summary
+from rhobust.noise import LEVELS, ExampleNoise
 from rhobust.progress import ProgressCallback
 from rhobust.proofs.subpopulation import factors
 from rhobust.records import Row
@@ -33,6 +44,9 @@ from rhobust.settings import AUTO, check_at_least, check_level
 
 if TYPE_CHECKING:
     from rhobust.evaluation.worst_case import WorstCaseCurves
+
+RADII = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0)
+"""Default radii of the attack in units of sigma: far beyond eps, since few images take most of the budget."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +65,11 @@ class CertifyShift(Evaluation):
     """Increasing sizes of the shift; the statement holds for all of them at once."""
     draws: int = 20
     """Noise samples per test point; more are needed as eps / sigma grows, and hundreds for the majority vote."""
+    second_draws: int | None = None
+    """Further noise samples at a random share of the test points, where the first ones gave no error: for eps beyond
+    1.5 sigma, e.g. 100 with --draws 10, which takes no more samples than --draws 20; default: none."""
+    second_share: float | None = None
+    """That share; default: 0.1."""
     alpha: float = 1e-3
     """Probability that the statement is false."""
     gamma: tuple[float, ...] | None = None
@@ -77,6 +96,10 @@ class CertifyShift(Evaluation):
         check_level(self.alpha)
         if self.baselines and self.claim.loss != "0-1":
             raise ValueError("baselines must be left out for a loss that is not 0-1: they certify accuracy")
+        if self.second_draws is None and self.second_share is not None:
+            raise ValueError(f"second_share must come with second_draws, got {self.second_share} alone")
+        if self.second_draws is not None and self.second_share is None:
+            object.__setattr__(self, "second_share", SECOND_SHARE)
         if self.gamma is not None:
             object.__setattr__(self, "gamma", factors(self.gamma))
         if self.label_shift is not None:
@@ -151,6 +174,10 @@ class CertifyShift(Evaluation):
         groups = self.group_names(target)
         for position, (index, label) in enumerate(zip(examples, labels, strict=True)):
             columns = {name: column[position].item() for name, column in found.items()}
+            if counts.second is not None and np.asarray(counts.second.chosen)[position]:
+                # None: it was chosen, and its first samples have an error, so that no further ones were taken.
+                further = int(np.asarray(counts.second.errors)[position])
+                columns["second"] = None if columns["errors"] else further
             if groups is not None:
                 columns["group"] = groups[index]
             yield {"index": index, "label": int(label), "draws": self.draws, **columns}
@@ -163,6 +190,7 @@ class CertifyShift(Evaluation):
 def shift_procedure(evaluation: "CertifyShift | WorstCaseCurves", claim: ShiftClaim, target: Target) -> ShiftProcedure:
     """How a target's test data is sampled for a shift certificate."""
     data = target.data
+    staged = evaluation if isinstance(evaluation, CertifyShift) else None
     smoothing = Smoothing.on(
         target.device,
         target.smoothing_sigma(),
@@ -178,6 +206,8 @@ def shift_procedure(evaluation: "CertifyShift | WorstCaseCurves", claim: ShiftCl
         dimension=math.prod(data.shape),
         draws=evaluation.draws,
         alpha=evaluation.alpha,
+        second_draws=None if staged is None else staged.second_draws,
+        second_share=SECOND_SHARE if staged is None or staged.second_share is None else staged.second_share,
     )
 
 
@@ -191,3 +221,108 @@ def check_target(target: Target, smoothing: Smoothing) -> Repeats:
         return repeats
 
     return target.once(("batch independence", smoothing), check)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttackShift(Evaluation):
+    """Attack the accuracy under distribution shift: the empirical ceiling over the certified floor of certify-shift.
+
+    Every image is attacked at several radii; then one budget, a mean squared distance of eps^2, is spent over all
+    images where it breaks most, and an image may split its mass. What is left is the accuracy under one distribution
+    within W2 distance eps of the test images: no certificate about them can be above it. It is an estimate, and a
+    stronger attack may leave less.
+    """
+
+    kind: ClassVar[str] = "attack-shift"
+
+    attack: AnyAttack = EOT()
+    """The attack at each radius and its hyper-parameters."""
+    radii: tuple[float, ...] | None = field(default=None, metadata=AUTO)
+    """Increasing L2 radii at which every image is attacked; default: 1, 2, 3, 4, 6, 8 and 12 sigma."""
+    eps: tuple[float, ...] = (0.0, 0.05, 0.1, 0.25, 0.5)
+    """Increasing sizes of the shift, W2 distances."""
+    draws: int = 50
+    """Noise samples that choose among the points found, and as many that count the errors there."""
+    votes: int = 1
+    """Noisy votes per answer; a tie is an error."""
+    dtype: Dtype | None = field(default=None, metadata=AUTO)
+    """Arithmetic of the network under noise; default: bfloat16 on a GPU, float32 on a CPU."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "eps", check_increasing("eps", self.eps))
+        if self.radii is not None:
+            object.__setattr__(self, "radii", check_increasing("radii", self.radii))
+            if self.radii[0] <= 0:
+                raise ValueError(f"radii must be > 0: the image itself is always included, got {self.radii[0]:g}")
+        check_at_least(1, self, "draws", "votes")
+        if self.votes > self.draws:
+            raise ValueError(f"votes must be <= draws ({self.draws}), got {self.votes}")
+        if norm_of(self.attack) != "l2":
+            raise ValueError(f"attack must be an L2 attack, got {norm_of(self.attack)}")
+
+    def resolve(self, target: Target) -> Self:
+        sigma = target.smoothing_sigma()
+        check_networks(target, target)
+        radii = self.radii or tuple(sigma * step for step in RADII)
+        return replace(super().resolve(target), radii=radii, dtype=self.dtype or vote_dtype(target.device))
+
+    def derived(self, target: Target) -> Row:
+        return {"noise": noise_kind(target.data.images), "sigma": target.smoothing_sigma(), "dtype": self.dtype}
+
+    def block(self, target: Target) -> int:
+        return BLOCKS[target.device.type]
+
+    def rows(self, target: Target, examples: Sequence[int], progress: ProgressCallback) -> Iterator[Row]:
+        examples, data, device = list(examples), target.data, target.device
+        images, labels = data.images[examples].to(device), data.labels[examples].to(device)
+        smoothing = Smoothing.on(
+            device,
+            target.smoothing_sigma(),
+            data.num_classes,
+            noise=noise_kind(data.images),
+            seed=self.seed,
+            dtype=self.dtype,
+        )
+        repeats, x = check_target(target, smoothing), to_unit(images)
+        columns: list[tuple[float, list[float], list[int], list[int]]] = []
+        for radius in (0.0, *(self.radii or ())):
+            point = images
+            if radius:
+                noise = ExampleNoise(self.seed, f"attack-shift:{radius!r}", examples)
+                found = self.attack(target.model, x, labels, eps=radius, sigma=smoothing.sigma, rng=noise)
+                point = _like(found, images)
+            counted = [
+                count_errors(
+                    target.model,
+                    point,
+                    labels,
+                    smoothing,
+                    indices=examples,
+                    draws=self.draws,
+                    purpose=f"attack-shift:{part}:{radius!r}",
+                    repeats=repeats,
+                ).tolist()
+                for part in ("choose", "count")
+            ]
+            moved = (to_unit(point).double() - x.double()).flatten(1).square().sum(1).tolist()
+            columns.append((radius, moved, *counted))
+        for i, (index, label) in enumerate(zip(examples, labels.tolist(), strict=True)):
+            places = [
+                {"radius": radius, "squared_distance": moved[i], "errors": first[i], "fresh_errors": second[i]}
+                for radius, moved, first, second in columns
+            ]
+            yield {"index": index, "label": label, "draws": self.draws, "places": places}
+
+    def summarise(self, target: Target, rows: list[Row]) -> Row:
+        found = shift_attack_summary(rows, self.settings(target))
+        return {
+            **found,
+            "dimension": math.prod(target.data.shape),
+            "warnings": found["warnings"] + target.sigma_warnings(),
+        }
+
+
+def _like(found: Tensor, images: Tensor) -> Tensor:
+    """Adversarial examples on the grid of the images, where these have one: they take the same noise as images do."""
+    return found if images.is_floating_point() else (found * LEVELS).round().clamp(0, LEVELS).to(images.dtype)

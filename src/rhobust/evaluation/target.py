@@ -17,24 +17,30 @@ from torch import nn
 from rhobust.attacks.gradient import label_losses
 from rhobust.certificates import Repeats, Smoothing, VoteCounter, native_dtype
 from rhobust.data import Dataset, ImageSet, Pairs, load, to_unit
-from rhobust.data.classes import fit_classes, match_classes
+from rhobust.data.labels import fit_classes, match_classes
 from rhobust.data.registry import KNOWN
 from rhobust.data.sizing import Sizing
-from rhobust.evaluation.answers import ANSWERS, check_answers, check_stateless, fixed_logits
-from rhobust.evaluation.own import IN_MEMORY, OwnNetwork
+from rhobust.evaluation.own_network import ANSWERS, IN_MEMORY, OwnNetwork, check_answers, check_stateless, fixed_logits
 from rhobust.files import write_json
 from rhobust.foreign import Foreign
 from rhobust.lock import owned
 from rhobust.models.folding import CompiledFastCopy, FastCopy
-from rhobust.models.guarded import device_of, for_evaluation, move_to
-from rhobust.models.inference import CompiledCopy, check_module, output_width
+from rhobust.models.inference import CompiledCopy, check_module, device_of, for_evaluation, move_to, output_width
 from rhobust.models.sources import take_logits
 from rhobust.progress import ProgressCallback
 from rhobust.records import Row
-from rhobust.runtime import describe_environment, resolve_device
 from rhobust.settings import check_positive_number, sizes
-from rhobust.training.received import check_received
-from rhobust.training.run import CONFIG, ENVIRONMENT, Run, file_hash, open_run, weights_fingerprint
+from rhobust.training.config import check_received
+from rhobust.training.distributed import resolve_device
+from rhobust.training.run import (
+    CONFIG,
+    ENVIRONMENT,
+    Run,
+    describe_environment,
+    file_hash,
+    open_run,
+    weights_fingerprint,
+)
 
 T = TypeVar("T")
 

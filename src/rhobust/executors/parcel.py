@@ -9,7 +9,7 @@ import io
 import pickle
 import sys
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +26,29 @@ WORTH = 1 << 20
 
 
 @dataclass(frozen=True)
+class Mapped:
+    """Bytes that are in a file already: they travel as its path."""
+
+    path: Path
+    first: int
+    size: int
+
+    def open(self) -> np.ndarray:
+        """Map them into memory; an `OSError` where there is no such file, or a shorter one."""
+        try:
+            return np.memmap(self.path, np.uint8, "r", self.first, (self.size,))
+        except ValueError as error:
+            raise OSError(
+                f"{self.path} must hold the images of the process that started this worker: {error}"
+            ) from None
+
+
+@dataclass(frozen=True)
 class Parcel:
     """An object as a pickle, with the bytes of its tensors apart: they are neither copied nor held twice."""
 
     content: bytes
-    buffers: list[np.ndarray]
+    buffers: "list[np.ndarray | Mapped]"
     path: list[str] = field(default_factory=lambda: list(sys.path))
     """Where the classes are looked for."""
 
@@ -60,11 +78,20 @@ class Parcel:
             ) from None
         return cls(stream.getvalue(), [np.frombuffer(one.raw(), np.uint8) for one in buffers])
 
+    def by_path(self) -> "Parcel":
+        """The same with every buffer that is a map of a file replaced by the file's path.
+
+        Images of a decoded cache are such maps. They are private: where this process changed some of them, a worker
+        finds another fingerprint than the record's and refuses.
+        """
+        return replace(self, buffers=[_mapped(one) or one for one in self.buffers])
+
     def unpack(self) -> Any:
         """The object; its images share memory with the buffers, its weights are copies."""
         sys.path += [place for place in self.path if place not in sys.path]
+        buffers = [one.open() if isinstance(one, Mapped) else one for one in self.buffers]
         try:
-            return pickle.loads(self.content, buffers=self.buffers)  # noqa: S301  # of the process that started this
+            return pickle.loads(self.content, buffers=buffers)  # noqa: S301  # of the process that started this
         except (pickle.UnpicklingError, AttributeError, ImportError) as error:
             raise WorkerError(
                 f"the network must be one that a worker can build, but there {_reason(error)}: define its class in a"
@@ -72,17 +99,13 @@ class Parcel:
             ) from None
 
     def write(self, path: Path) -> None:
-        """Write it to a file that all workers of this machine map into memory; what is in a file already stays there.
-
-        Images of a decoded cache are such maps. They are private: where this process changed some of them, a worker
-        finds another fingerprint than the record's and refuses.
-        """
-        mapped = [_mapped(one) for one in self.buffers]
+        """Write it to a file that all workers of this machine map into memory; what has a file already stays there."""
+        light = self.by_path()
         with path.open("wb") as file:
-            sizes = [len(one) for one in self.buffers]
-            pickle.dump((self.content, list(zip(sizes, mapped, strict=True)), self.path), file)
-            for buffer, elsewhere in zip(self.buffers, mapped, strict=True):
-                if elsewhere is None:
+            sizes = [one if isinstance(one, Mapped) else len(one) for one in light.buffers]
+            pickle.dump((self.content, sizes, self.path), file)
+            for buffer in light.buffers:
+                if not isinstance(buffer, Mapped):
                     file.write(bytes(-file.tell() % ALIGNED))
                     file.write(buffer.data)
 
@@ -90,20 +113,21 @@ class Parcel:
     def read(cls, path: Path) -> "Parcel":
         """Map a file that `write` wrote."""
         with path.open("rb") as file:
-            content, described, places = pickle.load(file)  # noqa: S301  # of the process that started this one
-            place, buffers = file.tell(), []
-        for size, elsewhere in described:
-            if elsewhere is None:
+            content, sizes, places = pickle.load(file)  # noqa: S301  # of the process that started this one
+            place, buffers = file.tell(), list[np.ndarray | Mapped]()
+        for size in sizes:
+            if isinstance(size, int):
                 place += -place % ALIGNED
-                elsewhere, place = (path, place), place + size
-            empty = np.empty(0, np.uint8)
-            buffers.append(np.memmap(elsewhere[0], np.uint8, "r", elsewhere[1], (size,)) if size else empty)
+                buffers.append(Mapped(path, place, size).open() if size else np.empty(0, np.uint8))
+                place += size
+            else:
+                buffers.append(size)
         return cls(content, buffers, places)
 
 
-def _mapped(buffer: np.ndarray) -> tuple[Path, int] | None:
-    """The file that a buffer is a map of, and where it begins there; None for memory, and where nobody says."""
-    if len(buffer) < WORTH:
+def _mapped(buffer: np.ndarray | Mapped) -> Mapped | None:
+    """The file that a buffer is a map of; None for memory, and where nobody says."""
+    if isinstance(buffer, Mapped) or len(buffer) < WORTH:
         return None
     first = buffer.__array_interface__["data"][0]
     try:
@@ -115,7 +139,8 @@ def _mapped(buffer: np.ndarray) -> tuple[Path, int] | None:
         start, end = (int(one, 16) for one in span.split("-"))
         if start <= first < end:
             known = named and named[0].startswith("/") and Path(named[0]).is_file()
-            return (Path(named[0]), int(offset, 16) + first - start) if known and first + len(buffer) <= end else None
+            whole = first + len(buffer) <= end
+            return Mapped(Path(named[0]), int(offset, 16) + first - start, len(buffer)) if known and whole else None
     return None
 
 

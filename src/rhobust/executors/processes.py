@@ -1,26 +1,29 @@
-"""Workers on this machine: one spawned process per GPU, or as many as there are cores."""
+"""Processes as workers: spawned on this machine, one per GPU or core; or those that torchrun or srun started."""
 
 import multiprocessing
 import os
+import secrets
+import signal
 import tempfile
+import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from multiprocessing.connection import Connection
+from multiprocessing import Pipe
+from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from rhobust.executors.base import Block, Executor, Task, WorkerError
-from rhobust.executors.connected import Connected
-from rhobust.executors.gpus import gpus_of, seeing_gpus, share_of_gpu, visible_gpus
-from rhobust.executors.hand_out import ATTEMPTS, hand_out
 from rhobust.executors.parcel import Parcel
-from rhobust.executors.worker import work
+from rhobust.executors.workers import ATTEMPTS, Connected, Worker, hand_out, serve, work
 from rhobust.progress import ProgressCallback, no_progress
 from rhobust.records import Row
 from rhobust.settings import check_at_least, check_declared
+from rhobust.training.distributed import ProcessGroup, join_processes
 
 
 @dataclass(frozen=True)
@@ -105,9 +108,9 @@ class _Crew(Connected):
     def _start(self, place: int) -> Connection:
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
-        threads = max(1, torch.get_num_threads() // self.count) if self.device == "cpu" else torch.get_num_threads()
+        threads = max(1, torch.get_num_threads() // self.count)
         process = context.Process(target=work, args=(theirs, threads), daemon=True, name=f"rhobust worker {place}")
-        with seeing_gpus(gpus_of(place, self.gpus) if self.device == "cuda" else None):
+        with seeing_gpus(gpus_of(place, self.gpus) if self.device == "cuda" else None), _without_ctrl_c():
             process.start()
         theirs.close()
         self.connections.append(ours)
@@ -123,11 +126,23 @@ class _Crew(Connected):
         """Start another worker in the place of a dead one."""
         super().lost(connection)
         process, place = self.processes.pop(connection)
+        process.kill()  # it may be alive behind a closed pipe
         process.join()
         self.failures = 0 if connection in self.ready else self.failures + 1
         if self.failures == ATTEMPTS:
             raise WorkerError(f"workers must start, but {ATTEMPTS} in a row ended with exit code {process.exitcode}")
         self._prepare(self._start(place))
+
+
+@contextmanager
+def _without_ctrl_c() -> Iterator[None]:
+    """Let processes that are started meanwhile never see Ctrl-C, which this process answers for all of them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}) if hasattr(signal, "pthread_sigmask") else None
+    try:
+        yield
+    finally:
+        if before is not None:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _end(processes: dict[Connection, tuple[Any, int]], folder: Any) -> None:
@@ -137,3 +152,102 @@ def _end(processes: dict[Connection, tuple[Any, int]], folder: Any) -> None:
         connection.close()
     processes.clear()
     folder.cleanup()
+
+
+def share_of_gpu(gpus: float) -> float:
+    """Workers per GPU; refuses a share that fits no whole number of times."""
+    if not gpus > 0 or (gpus > 1 and gpus != int(gpus)):
+        raise ValueError(f"gpus must be a whole number, or a share in (0, 1], got {gpus:g}")
+    return int(1 / gpus + 1e-9) if gpus <= 1 else 1 / gpus
+
+
+def visible_gpus() -> list[str]:
+    """Names of the GPUs that this process may use."""
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return named.split(",") if named else [str(number) for number in range(torch.cuda.device_count())]
+
+
+def gpus_of(place: int, gpus: float) -> str:
+    """The GPUs of a worker, as CUDA_VISIBLE_DEVICES names them: consecutive workers get different ones."""
+    known, width = visible_gpus(), max(1, int(gpus))
+    first = place * width
+    return ",".join(known[(first + offset) % len(known)] for offset in range(width))
+
+
+@contextmanager
+def seeing_gpus(names: str | None) -> Iterator[None]:
+    """Let processes that are started meanwhile see these GPUs only; None changes nothing."""
+    before = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if names is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = names
+    try:
+        yield
+    finally:
+        if before is not None:
+            os.environ["CUDA_VISIBLE_DEVICES"] = before
+        elif names is not None:
+            del os.environ["CUDA_VISIBLE_DEVICES"]
+
+
+@dataclass(frozen=True)
+class Ranks(Executor):
+    """Several processes of one command; each has made the task itself, so only blocks and rows travel."""
+
+    group: ProcessGroup
+    _crew: list[Connected] = field(default_factory=list, init=False, repr=False, compare=False)
+
+    @classmethod
+    def join(cls) -> "Ranks | None":
+        """The processes of this command; None for a single one."""
+        group = join_processes(torch.device("cpu"))  # they only wait for each other
+        return cls(group) if group.world > 1 else None
+
+    def size(self, device: str) -> int:
+        return self.group.world
+
+    @property
+    def active(self) -> int:
+        return sum(len(crew.ready) for crew in self._crew)
+
+    def together(self, task: Task, action: Callable[[], Any]) -> None:
+        """Let the first process act while the others compute the blocks that it maps; where it fails, all fail."""
+        if self.group.first:
+            failure: Exception | None = None
+            try:
+                action()
+            except Exception as error:  # raised again below
+                failure = error
+            self.group.tell(("end", None if failure is None else str(failure)))
+            if failure is not None:
+                raise failure
+            return
+        while True:
+            what, *said = self.group.tell(None)
+            if what == "end":
+                if said[0] is not None:
+                    raise ValueError(said[0])
+                return
+            address, key = said
+            with Client(tuple(address), authkey=key) as connection:
+                serve(connection, Worker(task))
+
+    def map(
+        self, task: Task, blocks: Sequence[Block], notify: ProgressCallback = no_progress
+    ) -> Iterator[tuple[Block, list[Row]]]:
+        key = secrets.token_bytes(32)
+        host = os.environ["MASTER_ADDR"] if self.group.apart() else "127.0.0.1"
+        with Listener(("" if self.group.apart() else host, 0), authkey=key, backlog=self.group.world) as listener:
+            self.group.tell(("map", (host, listener.address[1]), key))
+            others = [listener.accept() for _ in range(self.group.world - 1)]
+        ours, theirs = Pipe()
+        mine = threading.Thread(target=serve, args=(theirs, Worker(task)), daemon=True)
+        mine.start()
+        crew = Connected([*others, ours])
+        self._crew.append(crew)
+        try:
+            yield from hand_out(crew, blocks)
+        finally:
+            self._crew.clear()
+            for connection in crew.connections:
+                connection.close()
+            mine.join()

@@ -1,5 +1,7 @@
 """The one reader of records, without torch: measurements with intervals, paired comparisons, contradictions."""
 
+from rhobust.measurements.certified import read_tsv as read_tsv
+from rhobust.measurements.certified import write_tsv as write_tsv
 from rhobust.measurements.comparison import COMPARABLE as COMPARABLE
 from rhobust.measurements.comparison import SAME_IMAGES as SAME_IMAGES
 from rhobust.measurements.comparison import check_comparable as check_comparable
@@ -40,6 +42,7 @@ from rhobust.measurements.quantities import ROBUST as ROBUST
 from rhobust.measurements.quantities import SET_COVERAGE as SET_COVERAGE
 from rhobust.measurements.quantities import SET_SIZE as SET_SIZE
 from rhobust.measurements.quantities import SHIFT as SHIFT
+from rhobust.measurements.quantities import SHIFT_ATTACK as SHIFT_ATTACK
 from rhobust.measurements.quantities import SHIFT_LOSS as SHIFT_LOSS
 from rhobust.measurements.quantities import SUBPOPULATION as SUBPOPULATION
 from rhobust.measurements.quantities import UNDER_NOISE as UNDER_NOISE
@@ -61,5 +64,3 @@ from rhobust.measurements.soundness import contradictions as contradictions
 from rhobust.measurements.soundness import most_missed as most_missed
 from rhobust.measurements.soundness import stronger_attacks as stronger_attacks
 from rhobust.measurements.soundness import unresolved as unresolved
-from rhobust.measurements.tsv import read_tsv as read_tsv
-from rhobust.measurements.tsv import write_tsv as write_tsv

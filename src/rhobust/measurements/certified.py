@@ -1,23 +1,29 @@
-"""What the rows of a certificate for inputs prove: radii from counts, and the curve, without torch."""
+"""What the rows of a certificate for inputs prove: radii from counts, and the curve; the table of Cohen et al."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from rhobust.bounds import certified_radius, failure_quantile, lecuyer_radius, li_radius
-from rhobust.formatting import format_confidence, format_distance, format_percent
+from rhobust.files import read_file, write_whole
+from rhobust.formatting import format_confidence, format_distance, format_number, format_percent
 from rhobust.measurements.counting import certified_at_least, certified_curve, right_class, same
 from rhobust.proofs.claim import scope_of_validity
 from rhobust.proofs.procedures import PROCEDURE_ON_DISK, choose_procedure, corrected_plan
-from rhobust.records import Row
+from rhobust.records import Record, Row
 
 OTHERS: dict[str, Callable[..., object]] = {"cohen": certified_radius, "lecuyer": lecuyer_radius, "li": li_radius}
 """Theorems that turn the same lower bound of a probability into a radius."""
-
 RUNNER_UP = ("runner_up", "runner_up_votes")
 """Keys that rows of older versions lack: the class with the most votes besides the selected one, and its votes."""
+COLUMNS = ("idx", "label", "predict", "radius", "correct", "time")
+"""Of a table of Cohen et al.: one line per example, tab-separated, as their code and many others' write it."""
+DIGITS = 6
+"""Digits of a radius in a table; it is rounded down."""
 
 
 def unproved_rows(rows: Sequence[Row], settings: Mapping[str, Any]) -> Iterator[str]:
@@ -114,3 +120,51 @@ def _theorem(name: str, rows: Sequence[Row], settings: Mapping[str, Any]) -> Row
     radius = np.where(right, np.asarray(OTHERS[name](lower, settings["sigma"])), 0.0)
     accuracy = [float(np.mean(right & (radius >= at))) for at in settings["radii"]]
     return {"name": name, "average_certified_radius": float(radius.mean()), "certified_accuracy": accuracy}
+
+
+def write_tsv(record: Record, path: Path | str) -> None:
+    """Write the rows of a finished `certify` record as a table of Cohen et al.
+
+    An abstention is -1 there. The time of an example is its share, by noise samples, of the time of all.
+    """
+    if record.kind != "certify" or record.summary is None:
+        raise ValueError(f"{record.path} must be a finished record of certify, got one of {record.kind}")
+    seconds = (record.summary.get("seconds") or 0.0) / sum(row["n"] for row in record.rows)
+    lines: list[str] = ["\t".join(COLUMNS)]
+    for row in record.rows:
+        predict = -1 if row["prediction"] is None else row["prediction"]
+        took = timedelta(seconds=seconds * row["n"])
+        cells = (row["index"], row["label"], predict, format_number(row["radius"], DIGITS, "down"))
+        lines.append("\t".join(map(str, (*cells, int(predict == row["label"]), took))))
+    write_whole(Path(path), "\n".join(lines) + "\n")
+
+
+def read_tsv(path: Path | str) -> list[Row]:
+    """Read a table of Cohen et al. into rows with index, label, prediction and radius.
+
+    The column `correct` is not believed: some programs write a running total there.
+    """
+    try:
+        lines = read_file(Path(path)).decode("utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} must be a table in UTF-8, but it is not: {error}") from None
+    if not lines or tuple(lines[0].split("\t")[:4]) != COLUMNS[:4]:
+        raise ValueError(f"{path} must start with the columns {' '.join(COLUMNS)}, but it does not")
+    rows: list[Row] = []
+    for number, line in enumerate(lines[1:], start=2):
+        if not line.strip():
+            continue
+        try:
+            index, label, predict = (int(cell) for cell in line.split("\t")[:3])
+            radius = float(line.split("\t")[3])
+        except (ValueError, IndexError):
+            raise ValueError(
+                f"{path}, line {number} must hold three whole numbers and a radius, got {line!r}"
+            ) from None
+        if not 0 <= radius < float("inf"):
+            raise ValueError(f"{path}, line {number}: a radius must be >= 0 and finite, got {radius}")
+        prediction = None if predict == -1 else predict
+        rows.append({"index": index, "label": label, "prediction": prediction, "radius": radius})
+    if not rows:
+        raise ValueError(f"{path} must hold at least one example, got none")
+    return rows

@@ -7,10 +7,10 @@ from statistics import mean, stdev
 from typing import Any
 
 from rhobust.files import read_json
+from rhobust.measurements.certified import read_tsv
 from rhobust.measurements.counting import outcomes
 from rhobust.measurements.quantities import AVERAGE_RADIUS, CERTIFIED, ROBUST, Measurement
 from rhobust.measurements.reader import check_written, measurements
-from rhobust.measurements.tsv import read_tsv
 from rhobust.records import COMPRESSED, PLAIN, Record, Row, is_own, read_record, record_paths
 from rhobust.stats import Difference, mean_difference, share_difference
 

@@ -6,17 +6,20 @@ from typing import Any
 
 import numpy as np
 
-from rhobust.measurements.checks import integer, numbered_rows
+from rhobust.measurements.counting import integer, numbered_rows
+from rhobust.measurements.proved import SAMPLES, once
 from rhobust.measurements.quantities import COVERAGE, SET_COVERAGE, SET_SIZE, Measurement
 from rhobust.measurements.shifts import SUMMARIES, prove
+from rhobust.proofs.claim import NoiseSamples
 from rhobust.proofs.conformal import ConformalCertificate, SetCounts, threshold_grid
 from rhobust.records import Record, Row
 from rhobust.stats import mean, share
 
-PASSED = ("coverage", "eps", "conditional", "draws", "sigma", "alpha", "seed", "noise", "votes", "num_classes")
+PASSED = ("coverage", "eps", "conditional", "votes", "num_classes")
 """Settings that are arguments of the certificate."""
 
 
+@once
 def conform_summary(rows: Sequence[Row], settings: Mapping[str, Any], dimension: int) -> Row:
     """What the rows of conform prove: the thresholds of the sets, and a sentence about their coverage.
 
@@ -27,9 +30,8 @@ def conform_summary(rows: Sequence[Row], settings: Mapping[str, Any], dimension:
     """
     labels = np.array([row["label"] for row in rows])
     counts = {score: _counts(rows, score, settings) for score in settings["scores"]}
-    certificate = ConformalCertificate.from_counts(
-        counts, labels, dimension=dimension, **{key: settings[key] for key in PASSED}
-    )
+    samples = NoiseSamples(dimension=dimension, **{key: settings[key] for key in SAMPLES})
+    certificate = ConformalCertificate.from_counts(counts, labels, samples, **{key: settings[key] for key in PASSED})
     stated = {**asdict(certificate), "thresholds": list(certificate.thresholds)}
     return {"dimension": dimension, "certificate": {**stated, "statement": certificate.statement()}}
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from rhobust.measurements.checks import integer, nonnegative, numbered_rows, summary_points
-from rhobust.measurements.proved import recentred
+from rhobust.measurements.counting import integer, nonnegative, numbered_rows, summary_points
+from rhobust.measurements.proved import SAMPLES, once, recentred
 from rhobust.measurements.quantities import (
     AFTER,
     BASE_AFTER,
@@ -18,6 +18,7 @@ from rhobust.measurements.quantities import (
     Measurement,
 )
 from rhobust.measurements.shifts import SUMMARIES, prove
+from rhobust.proofs.claim import NoiseSamples
 from rhobust.proofs.measured_shift import MeasuredCertificate, MeasuredShift, accuracy_under_noise
 from rhobust.records import Record, Row
 from rhobust.stats import share
@@ -29,6 +30,7 @@ REACH = 6.0
 _SHIFT = ("eps", "mean_distance", "largest_distance", "eps_capped", "eps_upper")
 
 
+@once
 def corruption_summary(rows: Sequence[Row], settings: Mapping[str, Any], dimension: int) -> Row:
     """What the rows of corruptions prove: of each corruption and severity the shift, accuracies, and a certificate.
 
@@ -56,20 +58,20 @@ def corruption_summary(rows: Sequence[Row], settings: Mapping[str, Any], dimensi
             known = [one for one in table if one["corruption"] == name and one["eps"] <= point["eps"]]
             hopeless = any(one["certified_accuracy"] == 0 for one in known)
             hopeless |= bool(np.quantile(distances, 0.01) > REACH * sigma)
-            common = {key: settings[key] for key in ("draws", "sigma", "seed", "noise")}
-            common |= {"dimension": dimension, "alpha": each}
-            point["certified_accuracy"] = 0.0 if hopeless else _certified(errors, distances, common)
+            taken = {key: settings[key] for key in SAMPLES}
+            samples = NoiseSamples(dimension=dimension, **{**taken, "alpha": each})
+            point["certified_accuracy"] = 0.0 if hopeless else _certified(errors, distances, samples)
             if "label_draws" in settings:
                 # The labels of changed images are known here, and left out: what is certified needs none of them.
                 left_out = [{key: value for key, value in row.items() if key != "errors"} for row in here]
-                alone = recentred([*cells[CLEAN], *left_out], {**settings, "eps": (0.0,)}, common)
+                alone = recentred([*cells[CLEAN], *left_out], {**settings, "eps": (0.0,)}, samples)
                 point["certified_without_labels"] = alone.certified_accuracy[0]
         table.append({**point, **_accuracies(here)})
     return {"dimension": dimension, "clean": _accuracies(cells[CLEAN]), "table": table}
 
 
-def _certified(errors: np.ndarray, distances: np.ndarray, common: Mapping[str, Any]) -> float:
-    return MeasuredCertificate.from_counts(errors, distances, **common).certified_accuracy
+def _certified(errors: np.ndarray, distances: np.ndarray, samples: NoiseSamples) -> float:
+    return MeasuredCertificate.from_counts(errors, distances, samples).certified_accuracy
 
 
 def _cells(rows: Sequence[Row]) -> dict[tuple[str, int], list[Row]]:

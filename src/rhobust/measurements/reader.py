@@ -6,7 +6,6 @@ from pathlib import Path
 
 from rhobust.formatting import format_distance
 from rhobust.measurements.certified import unproved_rows
-from rhobust.measurements.checks import check_curve, check_number, integer, nonnegative, numbered_rows, summary_points
 from rhobust.measurements.conformal import read_conform
 from rhobust.measurements.corruptions import read_corruptions
 from rhobust.measurements.counting import (
@@ -14,9 +13,15 @@ from rhobust.measurements.counting import (
     by_radius,
     certified_at_least,
     certified_curve,
+    check_curve,
+    check_number,
+    integer,
     is_number,
+    nonnegative,
+    numbered_rows,
     outcomes,
     robust_curve,
+    summary_points,
     whole_examples,
 )
 from rhobust.measurements.quantities import (
@@ -28,6 +33,7 @@ from rhobust.measurements.quantities import (
     UNDER_NOISE,
     Measurement,
 )
+from rhobust.measurements.shift_attack import read_shift_attack
 from rhobust.measurements.shifts import read_losses, read_measured, read_shift, under_noise
 from rhobust.records import COMPRESSED, PLAIN, Record, read_record
 from rhobust.stats import mean
@@ -218,6 +224,7 @@ def _accuracy(record: Record, _: Sequence[float] | None) -> Iterator[Measurement
 READERS: dict[str, Callable[[Record, Sequence[float] | None], Iterator[Measurement]]] = {
     "accuracy": _accuracy,
     "attack": _attack,
+    "attack-shift": read_shift_attack,
     "certify": _certify,
     "certify-shift": read_shift,
     "conform": read_conform,

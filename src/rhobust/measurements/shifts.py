@@ -4,22 +4,29 @@ The summary only has to agree. Where it is weaker than what the rows prove, the 
 took larger margins, and other versions of scipy end the minimisation elsewhere, up to `SLACK`.
 """
 
+import json
 import math
+import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from rhobust.files import open_regular, read_json
 from rhobust.formatting import format_distance
-from rhobust.measurements.checks import (
+from rhobust.measurements.counting import (
+    accuracy_under_noise,
     check_number,
     integer,
+    is_number,
     nonnegative,
     numbered_rows,
     other_summary,
+    outcomes,
+    same,
     summary_points,
 )
-from rhobust.measurements.counting import accuracy_under_noise, is_number, outcomes, same
-from rhobust.measurements.dimension import image_dimension
 from rhobust.measurements.proved import (
+    Summary,
     measured_summary,
     shift_claim,
     shift_proof,
@@ -45,7 +52,7 @@ from rhobust.measurements.quantities import (
 from rhobust.measurements.subpopulations import read_beyond, stated_sentences
 from rhobust.proofs.claim import scope_of_validity
 from rhobust.proofs.measured_shift import MeasuredCertificate, RecentredCertificate
-from rhobust.records import Record, Row
+from rhobust.records import Record, Row, network_folder
 from rhobust.stats import Mean, mean
 
 SLACK, RISE = 1e-4, 1e-5
@@ -61,6 +68,10 @@ _SIDES = {
 """Parts of a summary that are bounds, 1 from below and -1 from above: other numbers must be those of the rows."""
 _FREE = {"statement", "free", "scale", "excess", "cap", "source"}
 """Parts that are not compared as numbers: sentences, and the solver's own choices."""
+WEIGHTS, FINGERPRINT, ANSWERS = "model.safetensors", "weights.json", "answers.json"
+"""Files of a run folder that say the shape of its images."""
+_HEADER = 1 << 24
+"""Bytes of a weights file's header that are read at most."""
 
 
 def prove(record: Record, dimension: int | None = None) -> Row:
@@ -78,6 +89,8 @@ def prove(record: Record, dimension: int | None = None) -> Row:
         for key in ("errors", "errors_after", "counted", "dithered", "disagreements", "differing"):
             if key in row and not 0 <= integer(row, key, number) <= integer(row, "draws", number):
                 raise ValueError(f"line {number}: {key} must be in 0..draws, got {row[key]} of {row['draws']}")
+        if row.get("second") is not None and not 0 <= integer(row, "second", number) <= settings.get("second_draws", 0):
+            raise ValueError(f"line {number}: second must be in 0..second_draws, got {row['second']}")
         if "draws" in row and (row["draws"] != settings.get("draws") or row["draws"] > DRAWS):
             raise ValueError(f"line {number}: draws must be those of the settings, at most {DRAWS}, got {row['draws']}")
     try:
@@ -97,7 +110,7 @@ def prove(record: Record, dimension: int | None = None) -> Row:
     return found
 
 
-SUMMARIES: dict[str, Callable[[Sequence[Row], Mapping[str, Any], int], Row]] = {
+SUMMARIES: dict[str, Summary] = {
     "certify-shift": shift_summary,
     "curves": worst_case_summary,
     "measure-shift": measured_summary,
@@ -289,3 +302,54 @@ def _around(certificate: Row, accuracy: float, eps: float) -> str:
 def _root(squared: Mean) -> tuple[float, float, float]:
     low, high = math.sqrt(max(0.0, squared.low)), math.sqrt(squared.high)
     return math.sqrt(squared.value), low, high
+
+
+def image_dimension(record: Record) -> int:
+    """Numbers per image, as the record says, or for older records as its folder does.
+
+    Raises:
+        ValueError: Neither says it, or both do and differ.
+    """
+    stated = record.settings.get("dimension", (record.summary or {}).get("dimension"))
+    folder = _folder_dimension(network_folder(record.path))
+    if stated is None and folder is None:
+        raise ValueError(
+            f"{record.path} must say how many numbers an image has, or be in the folder of its network, to be proved"
+            " from its rows: delete it to evaluate it again"
+        )
+    if stated is not None and (not isinstance(stated, int) or isinstance(stated, bool) or stated < 1):
+        raise ValueError(f"{record.path} must have a whole number >= 1 as dimension, got {stated!r}")
+    if stated is not None and folder is not None and stated != folder:
+        raise ValueError(f"{record.path} must be of images of {folder} numbers, as its folder is, got {stated}")
+    found = folder if stated is None else stated
+    assert found is not None  # one of both
+    return found
+
+
+def _folder_dimension(folder: Path) -> int | None:
+    """Numbers per image of a run folder's network, by its weights or by what is published in their place."""
+    for name, shape in ((WEIGHTS, _weights_shape), (FINGERPRINT, _document_shape), (ANSWERS, _answers_shape)):
+        path = folder / name
+        try:
+            found = shape(path) if path.is_file() else None
+            if found is not None:
+                return math.prod(int(side) for side in found)
+        except (ValueError, OSError, KeyError, TypeError, AttributeError, RecursionError):
+            continue  # what is damaged says nothing
+    return None
+
+
+def _weights_shape(path: Path) -> Any:
+    with open_regular(path, own=True) as file:
+        (size,) = struct.unpack("<Q", file.read(8).ljust(8, b"\0"))
+        header = json.loads(file.read(size)) if size <= _HEADER else {}
+    return json.loads(header["__metadata__"]["rhobust"])["shape"]
+
+
+def _document_shape(path: Path) -> Any:
+    return read_json(path)["shape"]
+
+
+def _answers_shape(path: Path) -> Any:
+    shapes = list(read_json(path)["logits"])
+    return shapes[0].split("x") if len(shapes) == 1 else None

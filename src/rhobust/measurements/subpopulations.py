@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from rhobust.measurements.quantities import GROUP, MIXTURE, SUBPOPULATION, WRONG_ANSWERS, Measurement
-from rhobust.proofs.shift import AbstainingCertificate, ShiftProof
+from rhobust.proofs.shift import AbstainingCertificate, ShiftProof, VoteCounts
 from rhobust.proofs.subpopulation import GroupCertificate, SubpopulationCertificate
 from rhobust.records import Row
 
@@ -18,7 +18,7 @@ MOST_GROUPS = 200
 """Groups up to which bounds are computed: each takes a share of alpha, and some seconds."""
 
 
-def beyond_curve(rows: Sequence[Row], settings: Mapping[str, Any], proof: ShiftProof) -> Row:
+def beyond_curve(rows: Sequence[Row], settings: Mapping[str, Any], proof: ShiftProof, counts: VoteCounts) -> Row:
     """The parts of a summary of certify-shift that its settings ask for; empty for most records.
 
     Guarantee: the surface and the wrong answers hold together with the curve, with probability 1 - alpha: one event
@@ -28,12 +28,13 @@ def beyond_curve(rows: Sequence[Row], settings: Mapping[str, Any], proof: ShiftP
         rows: Those of the record.
         settings: Those of the record.
         proof: What its counts prove.
+        counts: The counts in the rows.
     """
-    errors, eps, found = np.array([row["errors"] for row in rows]), settings["eps"], dict[str, Any]()
+    eps, found = settings["eps"], dict[str, Any]()
     outliers = settings.get("outliers") or 0.0
     if settings.get("gamma") or outliers:
         certificate = SubpopulationCertificate.from_counts(
-            errors, proof, gamma=settings.get("gamma") or (1.0,), eps=eps, outliers=outliers
+            counts, proof, gamma=settings.get("gamma") or (1.0,), eps=eps, outliers=outliers
         )
         found["surface"] = [
             _point(certificate, value, gamma=gamma, eps=at)
@@ -42,7 +43,7 @@ def beyond_curve(rows: Sequence[Row], settings: Mapping[str, Any], proof: ShiftP
         ]
     if settings.get("groups") or settings.get("label_shift"):
         groups = GroupCertificate.from_counts(
-            _by_group(rows, errors, bool(settings.get("groups"))),
+            _by_group(rows, counts.errors, bool(settings.get("groups"))),
             proof,
             tv=(*(settings.get("label_shift") or ()), 1.0),
             eps=eps,
@@ -58,7 +59,7 @@ def beyond_curve(rows: Sequence[Row], settings: Mapping[str, Any], proof: ShiftP
             for at, value in zip(groups.eps, row, strict=True)
         ]
     if settings.get("agree"):
-        abstaining = AbstainingCertificate.from_counts(errors, proof, agree=settings["agree"], eps=eps)
+        abstaining = AbstainingCertificate.from_counts(counts, proof, agree=settings["agree"], eps=eps)
         found["abstaining"] = [
             {
                 "eps": at,

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
 from rhobust.methods.base import Loss
-from rhobust.models.denoised import Denoised
+from rhobust.models.networks import Denoised
 from rhobust.noise import Noise
 from rhobust.settings import check_at_least, check_declared, check_positive
 

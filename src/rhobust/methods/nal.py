@@ -23,7 +23,7 @@ class NAL:
     gamma: float = 0.5
     """Penalty per unit of squared distance; smaller is more robust."""
     steps: int = 4
-    """Inner steps, the paper's K."""
+    """Inner steps, the paper's K; 0: no attack."""
     draws: int = 4
     """Noise samples per input, the paper's r."""
     inner: Literal["damped", "paper", "search"] = "damped"
@@ -40,17 +40,19 @@ class NAL:
     def __post_init__(self) -> None:
         check_declared(self)
         check_positive(self, "sigma", "gamma", "step_size")
-        check_at_least(1, self, "steps", "draws")
+        check_at_least(1, self, "draws")
         if self.step_size is not None and self.inner == "search":
             raise ValueError(f"step_size must be None for the inner solver search, got {self.step_size}")
-        check_at_least(0, self, "agreement")
+        check_at_least(0, self, "steps", "agreement")
         if self.agreement and self.draws < 2:
             raise ValueError(f"draws must be >= 2 for consistency regularization, got {self.draws}")
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> Loss:
         shared = self.sigma * rng.normal(x, self.draws) if self.noise == "shared" else None
-        with frozen(model) as network:
-            worst = self.maximise(network, x, y, rng, shared)
+        worst = x
+        if self.steps:
+            with frozen(model) as network:
+                worst = self.maximise(network, x, y, rng, shared)
         noise = self.sigma * rng.normal(x, self.draws) if shared is None else shared
         copies = (worst + noise).flatten(0, 1)
         return noisy_loss(model, copies, y, draws=self.draws, agreement=self.agreement, worst=worst, x=x)

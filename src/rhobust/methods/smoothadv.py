@@ -26,7 +26,7 @@ class SmoothAdv:
     eps: float = 0.92
     """Radius of the L2 ball; 0.92 matches gamma 1.5 on CIFAR-10 with ResNet-18 in the paper."""
     steps: int = 4
-    """Attack steps."""
+    """Attack steps; 0: no attack."""
     draws: int = 4
     """Noise samples per input."""
     relative_step: float = 2.0
@@ -37,15 +37,17 @@ class SmoothAdv:
     def __post_init__(self) -> None:
         check_declared(self)
         check_positive(self, "sigma", "eps", "relative_step")
-        check_at_least(1, self, "steps", "draws")
-        check_at_least(0, self, "agreement")
+        check_at_least(1, self, "draws")
+        check_at_least(0, self, "steps", "agreement")
         if self.agreement and self.draws < 2:
             raise ValueError(f"draws must be >= 2 for consistency regularization, got {self.draws}")
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise) -> Loss:
         drawn = DrawnNoise(rng.normal(x, self.draws))
-        with frozen(model) as network:
-            worst = self.maximise(network, x, y, drawn)
+        worst = x
+        if self.steps:
+            with frozen(model) as network:
+                worst = self.maximise(network, x, y, drawn)
         copies = noisy_copies(worst, self.sigma, self.draws, drawn)
         return noisy_loss(model, copies, y, draws=self.draws, agreement=self.agreement, worst=worst, x=x)
 

@@ -1,5 +1,8 @@
 """Faster equivalents of standard layers: fused convolutions, with batch norm folded where it is fixed."""
 
+from collections.abc import Callable
+from functools import lru_cache
+from importlib import import_module
 from typing import Any, Protocol
 
 import torch
@@ -10,6 +13,10 @@ _LANES = 16
 """Channel multiple of a GPU's fast convolution kernels; an image's three channels would select a slow one."""
 _PATCH = 32
 """Largest patch size for which a convolution is faster as a matrix product; smaller patches are padded to it."""
+
+
+_MANY = 256
+"""Channels from which a strided 1x1 convolution stays one: as matrix products, those of a ResNet-50 seemed slower."""
 
 
 class InputConv(nn.Conv2d):
@@ -151,6 +158,9 @@ class Folded(nn.Module):
 
     def forward(self, x: Tensor, shortcut: Tensor | None = None) -> Tensor:
         if not isinstance(self.activation, nn.ReLU):
+            single = self.weight.shape[2:] == (1, 1) and self.stride != (1, 1)
+            if single and self.padding == (0, 0) and self.groups == 1 and self.weight.shape[1] < _MANY:
+                return _finish(self._over_pixels(x), shortcut, self.activation)
             return _finish(_convolve(x, self.weight, self.bias, self), shortcut, self.activation)
         assert self.bias is not None
         x = x.to(self.weight.dtype)
@@ -166,38 +176,74 @@ class Folded(nn.Module):
 
     def _over_patches(self, x: Tensor) -> Tensor:
         """The first convolution as a matrix product over patches: a third of the time of one padded to 16 channels."""
-        patches = _Patches.apply(x, self.weight.shape[2:], self.padding)
+        found = patches(x, list(self.weight.shape[2:]), list(self.padding))
         weight = F.pad(self.weight.flatten(1), (0, _PATCH - self.weight[0].numel()))
-        y = product_relu(patches.flatten(0, 2), weight, self.bias)
-        return y.unflatten(0, patches.shape[:3]).permute(0, 3, 1, 2)
+        y = product_relu(found.flatten(0, 2), weight, self.bias)
+        return y.unflatten(0, found.shape[:3]).permute(0, 3, 1, 2)
+
+    def _over_pixels(self, x: Tensor) -> Tensor:
+        """A 1x1 convolution with a stride as a matrix product over the pixels that it reads.
+
+        The gradient writes nothing for the other pixels: a compiler adds it where it adds up gradients.
+        """
+        (down, right), dtype = self.stride, self.weight.dtype
+        pixels = x[:, :, ::down, ::right].permute(0, 2, 3, 1).to(dtype)
+        return F.linear(pixels, self.weight.flatten(1), self.bias).permute(0, 3, 1, 2)
 
 
-class _Patches(torch.autograd.Function):
-    """The image patches of a convolution with stride 1, `(n, rows, columns, _PATCH)`.
+@torch.library.custom_op("rhobust::patches", mutates_args=())
+def patches(x: Tensor, kernel: list[int], padding: list[int]) -> Tensor:
+    """The image patches of a convolution with stride 1, `(n, rows, columns, _PATCH)`, filled up with zeros."""
+    if x.is_cuda and (of_images := _patches_kernel()) is not None:
+        return of_images(x, kernel, padding, _PATCH)
+    return _plain_patches(x, kernel, padding)
 
-    Torch's gradient of unfold scatters numbers one at a time; here it is a sum of shifted images.
-    """
 
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, kernel: tuple[int, int], padding: tuple[int, int]) -> Tensor:
-        ctx.channels, ctx.kernel, ctx.padding = x.shape[1], tuple(kernel), tuple(padding)
-        (high, wide), (above, left) = ctx.kernel, ctx.padding
-        windows = F.pad(x, (left, left, above, above)).unfold(2, high, 1).unfold(3, wide, 1)
-        patches = windows.permute(0, 2, 3, 1, 4, 5).flatten(3)
-        return F.pad(patches, (0, _PATCH - patches.shape[3]))
+def _plain_patches(x: Tensor, kernel: list[int], padding: list[int]) -> Tensor:
+    (high, wide), (above, left) = kernel, padding
+    windows = F.pad(x, (left, left, above, above)).unfold(2, high, 1).unfold(3, wide, 1)
+    found = windows.permute(0, 2, 3, 1, 4, 5).flatten(3)
+    return F.pad(found, (0, _PATCH - found.shape[3]))
 
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        (gradient,), (high, wide), (above, left) = gradients, ctx.kernel, ctx.padding
-        parts = gradient[..., : ctx.channels * high * wide].unflatten(3, (ctx.channels, high, wide))
-        shifted = (
-            F.pad(parts[..., row, column], (0, 0, column, wide - 1 - column, row, high - 1 - row))
-            for row in range(high)
-            for column in range(wide)
-        )
-        whole = sum(shifted, start=torch.zeros((), dtype=gradient.dtype, device=gradient.device))
-        inner = whole[:, above : whole.shape[1] - above, left : whole.shape[2] - left]
-        return inner.permute(0, 3, 1, 2), None, None
+
+@lru_cache(maxsize=1)
+def _patches_kernel() -> Callable[..., Tensor] | None:
+    """The kernel, tried once; None where Triton cannot compile it."""
+    try:
+        of_images: Callable[..., Tensor] = import_module("rhobust.models.patches_kernel").image_patches
+        x = torch.arange(2 * 3 * 5 * 4, device="cuda").view(2, 3, 5, 4).to(torch.bfloat16)
+        found = of_images(x, [3, 3], [1, 1], _PATCH)
+    except Exception:  # whatever a compiler raises: then torch computes the same
+        return None
+    return of_images if torch.equal(found, _plain_patches(x, [3, 3], [1, 1])) else None
+
+
+@patches.register_fake
+def _patches_shape(x: Tensor, kernel: list[int], padding: list[int]) -> Tensor:
+    rows, columns = (side + 2 * zeros - of + 1 for side, zeros, of in zip(x.shape[2:], padding, kernel, strict=True))
+    return x.new_empty(x.shape[0], rows, columns, _PATCH)
+
+
+def _keep_patches(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    x, ctx.kernel, ctx.padding = inputs
+    ctx.channels = x.shape[1]
+
+
+def _patches_gradient(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+    """Torch's gradient of unfold scatters numbers one at a time; this is a sum of shifted images."""
+    (high, wide), (above, left) = ctx.kernel, ctx.padding
+    parts = gradient[..., : ctx.channels * high * wide].unflatten(3, (ctx.channels, high, wide))
+    shifted = (
+        F.pad(parts[..., row, column], (0, 0, column, wide - 1 - column, row, high - 1 - row))
+        for row in range(high)
+        for column in range(wide)
+    )
+    whole = sum(shifted, start=torch.zeros((), dtype=gradient.dtype, device=gradient.device))
+    inner = whole[:, above : whole.shape[1] - above, left : whole.shape[2] - left]
+    return inner.permute(0, 3, 1, 2), None, None
+
+
+patches.register_autograd(_patches_gradient, setup_context=_keep_patches)
 
 
 @torch.library.custom_op("rhobust::product_relu", mutates_args=())

@@ -1,18 +1,154 @@
-"""Inference: frozen networks, evaluation copies, checks of a network and its output width."""
+"""Inference: any network with every call of it checked, frozen networks, evaluation copies and output widths."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
+from weakref import ReferenceType, ref
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from rhobust.data import to_unit
-from rhobust.foreign import Foreign
-from rhobust.models.guarded import Guarded, guard
+from rhobust.foreign import Foreign, ForeignError, describe
 
+LOGITS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+"""Dtypes of logits."""
 StepRule = Callable[[Tensor, Tensor, int], Tensor]
 """From the iterate, its gradient and the step number to the next iterate."""
+
+
+class Guarded(nn.Module):
+    """A network whose every call is checked: errors are one line, inputs stay unchanged, outputs are logits.
+
+    The first call gets a copy of its inputs. A network that changes it works in place, and gets a copy at every call; a
+    network that does so at a later call only is refused. Nothing waits for the device, unless `compare` is set.
+
+    Args:
+        network: Any network, from inputs `(n, ...)` to logits `(n, classes)`.
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+        self.in_place: bool | None = None
+        """Whether the network changes its inputs; None before the first call."""
+        self.widths: dict[torch.Size, int] = {}
+        """How many logits it returned, by the shape of an input."""
+
+    def forward(self, x: Tensor, *, compare: bool = False) -> Tensor:
+        """The logits of inputs.
+
+        Args:
+            x: Inputs.
+            compare: Compare the inputs with a copy, which also shows changes that torch does not count.
+        """
+        if torch.compiler.is_compiling():
+            return self.network(x)
+        first = self.in_place is None
+        in_place = self.in_place or _is_in_place(self.network)
+        copied = x.clone() if compare or first or in_place or x.is_inference() else x
+        version = None if copied.is_inference() else copied._version
+        with Foreign("the network raised", x):
+            logits = self.network(copied)
+        changed = version is not None and copied._version != version
+        if changed and copied is x:
+            raise ForeignError("the network must not change its inputs in place at some calls only, but it does")
+        if changed or (compare and not torch.equal(copied, x)):
+            _remember_in_place(self.network)
+        self.in_place = _is_in_place(self.network)
+        check_logits(logits, x)
+        width = self.widths.setdefault(x.shape[1:], logits.shape[1])
+        if logits.shape[1] != width:
+            raise ForeignError(
+                f"the network must return {width} logits per input, as at its first call, got {logits.shape[1]}"
+            )
+        # A network may return the same memory at every call, and comparing two calls would compare it with itself.
+        return logits if logits.requires_grad else logits.clone()
+
+
+_IN_PLACE: dict[int, ReferenceType[nn.Module]] = {}
+"""Networks that changed their inputs, by their ids: a module may compare by value, and have no hash."""
+
+
+def _is_in_place(network: nn.Module) -> bool:
+    known = _IN_PLACE.get(id(network))
+    return known is not None and known() is network
+
+
+def _remember_in_place(network: nn.Module) -> None:
+    key = id(network)
+    _IN_PLACE[key] = ref(network, lambda _: _IN_PLACE.pop(key, None))
+
+
+def guard(network: nn.Module) -> nn.Module:
+    """The network with every call checked."""
+    return network if isinstance(network, Guarded) else Guarded(network)
+
+
+def device_of(network: nn.Module, default: torch.device) -> torch.device:
+    """The device of a network's tensors; the default for a network without any."""
+    with Foreign("the network must have tensors to read, but it raised"):
+        tensors = [*network.parameters(), *network.buffers()]
+    device = tensors[0].device if tensors else default
+    if device.type == "meta":
+        raise ForeignError("the network must have weights, but they are on the device meta, which holds none")
+    return device
+
+
+def state_of(network: nn.Module) -> dict[str, Tensor]:
+    """A network's parameters and buffers by name."""
+    with Foreign("the network must have weights to read, but it raised"):
+        return dict(network.state_dict())
+
+
+def load_state(network: nn.Module, state: dict[str, Tensor]) -> None:
+    """Fill a network's parameters and buffers."""
+    with Foreign("the network must take its weights, but it raised"):
+        network.load_state_dict(state)
+
+
+def move_to(device: torch.device, network: nn.Module) -> nn.Module:
+    """The network, moved to a device."""
+    with Foreign(f"the network must be movable to {device}, but it raised"):
+        network.to(device)
+    return network
+
+
+def for_evaluation(network: nn.Module, device: torch.device | None = None) -> nn.Module:
+    """The network in evaluation mode, moved to a device if one is given."""
+    if device is not None:
+        move_to(device, network)
+    with Foreign("the network must have an evaluation mode, but it raised"):
+        network.eval()
+    return network
+
+
+def own_inputs(network: nn.Module) -> None:
+    """Let a network that is known to work in place have copies of its inputs at every call from now on."""
+    if _is_in_place(network):
+        network.register_forward_pre_hook(_copy_inputs)
+
+
+def _copy_inputs(_: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(one.clone() if isinstance(one, Tensor) else one for one in inputs)
+
+
+def check_logits(logits: Any, x: Tensor) -> None:
+    """Raise unless a network's output for inputs is a dense floating-point tensor of one row per input."""
+    if not isinstance(logits, Tensor) or logits.is_nested:
+        given = "a nested tensor" if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
+    elif logits.dim() != 2 or len(logits) != len(x):
+        given = f"the shape {tuple(logits.shape)}"
+    elif logits.dtype not in LOGITS:
+        given = f"the dtype {str(logits.dtype).removeprefix('torch.')}"
+    elif logits.layout != torch.strided or logits.device != x.device:
+        given = "a sparse tensor" if logits.layout != torch.strided else f"logits on the device {logits.device}"
+    else:
+        return
+    raise ForeignError(
+        f"the network must return floating-point logits of shape (n, classes), got {given} for {describe(x)}"
+    )
 
 
 class WithEvalCopy(nn.Module):
@@ -37,6 +173,24 @@ class CompiledCopy(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.network(x)
+
+
+@contextmanager
+def autotuned(wanted: bool = True, *, most: int = 0) -> Iterator[None]:
+    """Let cuDNN try its algorithms at the first pass of each shape, and keep the fastest: for gradients.
+
+    Args:
+        wanted: Whether to do so at all.
+        most: Algorithms that it tries, the most promising first; 0: all.
+    """
+    cudnn = torch.backends.cudnn
+    before = cudnn.benchmark, cudnn.benchmark_limit
+    if wanted:
+        cudnn.benchmark, cudnn.benchmark_limit = True, most
+    try:
+        yield
+    finally:
+        cudnn.benchmark, cudnn.benchmark_limit = before
 
 
 @contextmanager

@@ -1,11 +1,15 @@
-"""Network architectures: the paper's CNN, ResNet-18 and VGG-16, WideResNet-28-10, and their normalisation."""
+"""Network architectures: the paper's CNN, ResNet-18, VGG-16, WideResNet-28-10; normalisation, mirror, denoiser."""
 
 from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
 
+from rhobust.foreign import ForeignError
 from rhobust.models.fused import ConvNorm, InputConv, Residual, WholeConv
+from rhobust.models.inference import check_module
+from rhobust.noise import stream_key
+from rhobust.settings import check_count
 
 _STAGES = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))
 
@@ -33,6 +37,22 @@ class Normalised(nn.Module):
     def constants(self) -> tuple[list[float], list[float]]:
         """Mean and deviation per channel."""
         return self.mean.flatten().tolist(), self.deviation.flatten().tolist()
+
+
+class Mirrored(nn.Module):
+    """The mean logits of an image and of its mirror image, at twice the cost; in training mode the network itself.
+
+    A function of the image alone, so a smoothed classifier of it is certified as that of any other network is.
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            return self.network(x)
+        return self.network(torch.cat([x, x.flip(-1)])).unflatten(0, (2, len(x))).mean(0)
 
 
 def cnn(channels: int, height: int, width: int, classes: int, activation: Callable[[], nn.Module]) -> nn.Module:
@@ -163,3 +183,73 @@ def own_network(name: str, shape: tuple[int, int, int], classes: int, activation
         if parameter.dim() == 4:
             parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
     return network
+
+
+class Denoised(nn.Module):
+    """A denoiser in front of a classifier: logits classifier(denoiser(x)).
+
+    Smoothed by noise, it is certified like any other network: every guarantee is about the composition. The classifier
+    stays unchanged: its weights get no gradients, and it is always in evaluation mode.
+
+    Args:
+        denoiser: From noisy images to images of the same shape; `dncnn` builds one.
+        classifier: Any network from inputs in [0, 1] to logits.
+        clamp: Whether to clip denoised images to [0, 1], the range that the classifier was trained on.
+    """
+
+    def __init__(self, denoiser: nn.Module, classifier: nn.Module, *, clamp: bool = False) -> None:
+        super().__init__()
+        check_module(denoiser)
+        check_module(classifier)
+        self.denoiser, self.classifier, self.clamp = denoiser, classifier.requires_grad_(False), clamp
+        self.classifier.eval()
+
+    def train(self, mode: bool = True) -> "Denoised":
+        """Set the mode of the denoiser; the classifier stays in evaluation mode."""
+        super().train(mode)
+        self.classifier.eval()
+        return self
+
+    def denoise(self, x: Tensor) -> Tensor:
+        """Denoised images."""
+        images = self.denoiser(x)
+        if not isinstance(images, Tensor) or images.shape != x.shape:
+            given = tuple(images.shape) if isinstance(images, Tensor) else f"a {type(images).__name__}"
+            raise ForeignError(f"the denoiser must return images of the shape {tuple(x.shape)}, got {given}")
+        return images.clamp(0, 1) if self.clamp else images
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.classifier(self.denoise(x))
+
+
+class Residual3x3(nn.Module):
+    """DnCNN without batch norm (Zhang et al., 2017): convolutions that predict the noise, which is subtracted."""
+
+    def __init__(self, channels: int, width: int, depth: int) -> None:
+        super().__init__()
+        layers: list[nn.Module] = [nn.Conv2d(channels, width, 3, padding=1), nn.ReLU()]
+        for _ in range(depth - 2):
+            layers += [nn.Conv2d(width, width, 3, padding=1), nn.ReLU()]
+        self.noise = nn.Sequential(*layers, nn.Conv2d(width, channels, 3, padding=1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x - self.noise(x)
+
+
+def dncnn(channels: int, *, width: int = 64, depth: int = 8, seed: int = 0) -> nn.Module:
+    """A convolutional denoiser for images of any size; the seed determines its weights.
+
+    Args:
+        channels: Channels of the images.
+        width: Channels of the inner layers.
+        depth: Number of 3x3 convolutions, at least 2.
+        seed: Random seed of the initial weights.
+    """
+    for name, value in (("channels", channels), ("width", width), ("depth", depth)):
+        check_count(name, value)
+    if depth < 2:
+        raise ValueError(f"depth must be >= 2, got {depth}")
+    # torch initialises weights from its global generator: seed it and restore its state afterwards.
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(stream_key(seed, "denoiser") % 2**63)
+        return Residual3x3(channels, width, depth)

@@ -1,8 +1,14 @@
-"""Weights files as people have them: safetensors, or what torch.save wrote, under whatever prefix.
+"""Weights files as people have them, and those of this project's pretrained networks by name, `rhobust:NAME`.
+
+A file is safetensors, or what torch.save wrote, under whatever prefix.
 
 Guarantee: no pickle is executed (`weights_only`), and a network is filled only if every one of its tensors was found.
+Pretrained weights are those that were published, to the last bit (SHA-256), or nothing is loaded.
 """
 
+import hashlib
+import json
+import os
 import re
 import zipfile
 from collections.abc import Iterable, Mapping
@@ -15,12 +21,25 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from rhobust.models.guarded import load_state, state_of
+from rhobust.models.inference import load_state, state_of
+from rhobust.models.networks import Normalised, own_network
 
 NESTED = ("state_dict", "model_state_dict", "model", "net", "network", "module", "params", "weights")
 """Keys under which checkpoints keep the weights, the usual ones first."""
 COUNTERS = "num_batches_tracked"
 """Buffers of batch normalisation that no evaluation reads; old checkpoints lack them."""
+SCHEME = "rhobust"
+"""Prefix of the names of pretrained networks."""
+PRETRAINED = {
+    "cifar10-nal-0.25": "aeb4c6075139d1abc43d0ca8f9f366c6c2ea5a38997f595b34d905a390dee8fd",
+    "cifar10-nal-taught-0.25": "eb7f75efe1a084db861b84c3f0147b8790b3c7baa4a84fd5adae6067c368036a",
+    "mnist-nal": "89c06cd340717a04e0e18da77f842011397d4601adeb8f5091c90f82d2a30be8",
+}
+"""SHA-256 of the weights file of each pretrained network; the folders hold cards that say how they were trained."""
+MIRRORED = frozenset({"cifar10-nal-taught-0.25"})
+"""Pretrained networks that answer with the mean of an image and its mirror image, as they were certified."""
+FOLDER = "RHOBUST_PRETRAINED"
+"""Environment variable that names the folder of pretrained networks."""
 
 
 def read_weights(path: Path | str) -> dict[str, Tensor]:
@@ -168,3 +187,59 @@ def _hint(missing: list[str]) -> str:
     if missing and all(re.search(r"(^|\.)(mean|std|deviation)$", name) for name in missing):
         return ": take the network without its normalisation, and pass mean and std"
     return ""
+
+
+def pretrained_weights(name: str) -> Path:
+    """The weights file of a pretrained network, after a check of its content.
+
+    It is looked for in $RHOBUST_PRETRAINED, else in `results/pretrained` of the checkout that rhobust runs from, else
+    in the platform's cache folder. Nothing is downloaded.
+
+    Args:
+        name: One of `PRETRAINED`.
+    """
+    if name not in PRETRAINED:
+        raise ValueError(f"{SCHEME}: models must be one of {', '.join(PRETRAINED)}, got {name}")
+    folders = _folders()
+    path = next((found for folder in folders if (found := folder / name / "model.safetensors").is_file()), None)
+    if path is None:
+        raise ValueError(
+            f"{SCHEME}:{name} must be in {' or '.join(map(str, folders))}, but it is not: copy the folder"
+            f" results/pretrained/{name} of the repository there, or set {FOLDER} to the folder that holds it"
+        )
+    with path.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != PRETRAINED[name]:
+        raise ValueError(
+            f"{path} must be the published file, but its SHA-256 begins with {found[:16]} and not with"
+            f" {PRETRAINED[name][:16]}: copy it again"
+        )
+    return path
+
+
+def _folders() -> list[Path]:
+    """Where pretrained networks may be."""
+    if named := os.environ.get(FOLDER):
+        return [Path(named)]
+    import platformdirs
+
+    checkout = Path(__file__).parents[3] / "results" / "pretrained"
+    return [*([checkout] if checkout.is_dir() else []), platformdirs.user_cache_path("rhobust") / "pretrained"]
+
+
+def build_pretrained(name: str, *, filled: bool = True) -> tuple[nn.Module, tuple[list[float], list[float]]]:
+    """A pretrained network without its normalisation, and the normalisation's mean and deviation per channel.
+
+    Args:
+        name: One of `PRETRAINED`.
+        filled: Whether it gets its weights.
+    """
+    path = pretrained_weights(name)
+    with safe_open(path, framework="pt") as file:
+        about = json.loads(file.metadata()["rhobust"])
+
+    channels, height, width = about["shape"]
+    described = about["model"], (channels, height, width), len(about["classes"]), about["activation"]
+    model = Normalised(own_network(*described), [0.0] * channels, [1.0] * channels)  # the saved buffers replace both
+    fill_weights(model, path)
+    return model.network if filled else own_network(*described), model.constants()

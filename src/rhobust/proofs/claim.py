@@ -2,12 +2,12 @@
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 from rhobust.bounds import Cost
-from rhobust.bounds.sampler import NoiseKind
+from rhobust.bounds.confidence import NoiseKind, corrected_alpha
 from rhobust.formatting import format_confidence, format_distance, format_number, format_percent, format_setting
-from rhobust.settings import AUTO, check_at_least, check_declared, check_positive_number
+from rhobust.settings import AUTO, check_at_least, check_declared, check_level, check_positive_number
 
 Classifier = Literal["randomised", "k-vote", "majority"]
 LossName = Literal["0-1", "cross-entropy"]
@@ -36,6 +36,65 @@ def name_classifier(votes: int | None) -> str:
 def scope_of_validity(noise: NoiseKind) -> str:
     """Last sentence of a statement: the inputs, or the idealised noise, for which it is proved."""
     return _HOLDS[noise]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoiseSamples:
+    """How the noise samples behind a certificate were taken, and how often its statement may be false."""
+
+    sigma: float
+    """Standard deviation of the noise."""
+    noise: NoiseKind
+    """Kind of noise."""
+    dimension: int
+    """Numbers per input, for the sampler's correction of alpha."""
+    draws: int = 20
+    """Noise samples per image."""
+    alpha: float = 1e-3
+    """Probability that the whole statement is false."""
+    seed: int = 0
+    """Random seed of the noise."""
+
+    def __post_init__(self) -> None:
+        check_declared(self)
+        check_level(self.alpha)
+
+    def corrected(self, samples: int) -> float:
+        """Alpha after the sampler's correction for so many noise samples in all."""
+        return corrected_alpha(self.alpha, sigma=self.sigma, dimension=self.dimension, draws=samples, noise=self.noise)
+
+    def described(self, points: int) -> dict[str, Any]:
+        """What a certificate about so many images says of its samples."""
+        names = ("draws", "alpha", "sigma", "noise", "seed")
+        return {"points": points, **{name: getattr(self, name) for name in names}}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoiseCertificate:
+    """What every certificate from noise samples at a number of images says about them."""
+
+    points: int
+    """Test points: images drawn independently, with labels."""
+    draws: int
+    """Noise samples per point."""
+    alpha: float
+    """Probability that the statement is false."""
+    sigma: float
+    """Standard deviation of the smoothing noise."""
+    noise: NoiseKind
+    """"grid": exact integer noise; "float": float32 noise, for ideal Gaussian noise only."""
+    seed: int
+    """Random seed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransportCertificate(NoiseCertificate):
+    """A certificate about votes, under every distribution within a transport distance."""
+
+    votes: int | None
+    """Noisy votes per answer; None for the class most probable under noise."""
+    cost: Cost
+    """Transport distance."""
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,8 @@ import numpy as np
 from scipy import special
 
 from rhobust.bounds import certified_threshold
-from rhobust.bounds.sampler import NoiseKind, corrected_alpha
 from rhobust.formatting import format_confidence, format_distance, format_number, format_percent, format_setting
-from rhobust.proofs.claim import scope_of_validity
+from rhobust.proofs.claim import NoiseCertificate, NoiseSamples, scope_of_validity
 from rhobust.settings import check_level
 
 Score = Literal["probability", "adaptive", "regularised"]
@@ -53,7 +52,7 @@ class SetCounts:
 
 
 @dataclass(frozen=True, slots=True)
-class ConformalCertificate:
+class ConformalCertificate(NoiseCertificate):
     """Prediction sets whose coverage is certified under every shift up to eps.
 
     Guarantee: with probability at least 1 - alpha over calibration points and noise, under every distribution within W2
@@ -78,35 +77,18 @@ class ConformalCertificate:
     """Share of sets that hold the label there, without a shift: an estimate, no bound."""
     votes: int
     """Noisy inputs per set: a class is in it if it is in the sets of more than half of them."""
-    points: int
-    """Calibration points."""
-    draws: int
-    """Noise samples per point."""
-    alpha: float
-    """Probability that the statement is false."""
-    sigma: float
-    """Standard deviation of the smoothing noise."""
-    noise: NoiseKind
-    """"grid": exact integer noise; "float": float32 noise, for ideal Gaussian noise only."""
-    seed: int
-    """Random seed."""
 
     @classmethod
     def from_counts(
         cls,
         counts: Mapping[Score, SetCounts],
         labels: np.ndarray,
+        samples: NoiseSamples,
         *,
         num_classes: int,
         coverage: float,
         eps: float,
         conditional: bool,
-        draws: int,
-        sigma: float,
-        dimension: int,
-        alpha: float,
-        seed: int,
-        noise: NoiseKind,
         votes: int = 1,
     ) -> "ConformalCertificate":
         """The certificate with the smallest sets among the scores, which share alpha; arguments as its fields.
@@ -114,21 +96,16 @@ class ConformalCertificate:
         Args:
             counts: Of each score.
             labels: Label of each point.
+            samples: How the noise samples were taken.
             num_classes: Classes.
             coverage: As the field.
             eps: As the field.
             conditional: As the field.
-            draws: As the field.
-            sigma: As the field.
-            dimension: Numbers per image.
-            alpha: As the field.
-            seed: As the field.
-            noise: As the field.
             votes: As the field.
         """
-        check_level(alpha)
         check_level(coverage, "coverage")
-        level = corrected_alpha(alpha, sigma=sigma, dimension=dimension, draws=draws * len(labels), noise=noise)
+        draws, sigma = samples.draws, samples.sigma
+        level = samples.corrected(draws * len(labels))
         parts = [np.flatnonzero(labels == label) for label in range(num_classes)] if conditional else [...]
         best: ConformalCertificate | None = None
         for score, found in counts.items():
@@ -151,12 +128,7 @@ class ConformalCertificate:
                 mean_size=float(held.sum(axis=1).mean()),
                 measured_coverage=float(held[np.arange(len(labels)), labels].mean()),
                 votes=votes,
-                points=len(labels),
-                draws=draws,
-                alpha=alpha,
-                sigma=sigma,
-                noise=noise,
-                seed=seed,
+                **samples.described(len(labels)),
             )
             if best is None or candidate.mean_size < best.mean_size:
                 best = candidate

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from rhobust.bounds import betting_upper, eps_upper, measured_loss, recentred_loss, shuffle
-from rhobust.bounds.sampler import LEVELS, NoiseKind, corrected_alpha
+from rhobust.bounds.confidence import LEVELS
 from rhobust.formatting import format_confidence, format_distance, format_number, format_percent, format_setting
-from rhobust.proofs.claim import name_classifier, scope_of_validity
+from rhobust.proofs.claim import NoiseCertificate, NoiseSamples, name_classifier, scope_of_validity
 from rhobust.settings import check_level, sizes
 
 
@@ -73,7 +73,7 @@ class MeasuredShift:
 
 
 @dataclass(frozen=True, slots=True)
-class MeasuredCertificate:
+class MeasuredCertificate(NoiseCertificate):
     """Certified accuracy of the smoothed classifier after a measured change, and every other one of its size.
 
     Guarantee: with probability at least 1 - alpha over image pairs, test points and noise, the classifier that takes
@@ -86,10 +86,6 @@ class MeasuredCertificate:
     """Lower bound of the accuracy after the change."""
     accuracy_under_noise: float
     """Share of correct votes at the test points before the change: an estimate, not a bound."""
-    points: int
-    """Test points."""
-    draws: int
-    """Noise samples per point."""
     pairs: int
     """Pairs whose distances were measured."""
     free: float
@@ -98,14 +94,6 @@ class MeasuredCertificate:
     """Beyond `free` the penalty of an image is (excess / scale)^2, at most 1; None if nothing could be certified."""
     excess: float
     """Upper bound of the mean penalty, part of the loss."""
-    alpha: float
-    """Probability that the statement is false."""
-    sigma: float
-    """Standard deviation of the smoothing noise."""
-    noise: NoiseKind
-    """"grid": exact integer noise; "float": float32 noise, for ideal Gaussian noise only."""
-    seed: int
-    """Random seed."""
     votes: int | None = 1
     """Noisy votes per answer; None for the class most probable under noise."""
 
@@ -114,46 +102,30 @@ class MeasuredCertificate:
         cls,
         errors: np.ndarray,
         distances: np.ndarray,
+        samples: NoiseSamples,
         *,
-        draws: int,
-        sigma: float,
-        dimension: int,
-        alpha: float,
-        seed: int,
-        noise: NoiseKind,
         votes: int | None = 1,
     ) -> "MeasuredCertificate":
         """The certificate from wrong votes at test points and distances of pairs.
 
         Args:
-            errors: Wrong votes at each test point, out of `draws`.
+            errors: Wrong votes at each test point.
             distances: L2 distance of each pair; the pairs may be of the test points or of other images.
-            draws: Votes per point.
-            sigma: Standard deviation of the smoothing noise.
-            dimension: Numbers per image.
-            alpha: Probability that the statement is false.
-            seed: Random seed of the votes.
-            noise: Kind of noise.
+            samples: How the votes were taken.
             votes: Noisy votes per answer; None for the class most probable under noise.
         """
-        check_level(alpha)
-        level = corrected_alpha(alpha, sigma=sigma, dimension=dimension, draws=draws * len(errors), noise=noise)
-        most = math.sqrt(dimension)
-        found = measured_loss(errors, draws, distances, sigma, level, least=1 / LEVELS, most=most, votes=votes)
+        draws, level = samples.draws, samples.corrected(samples.draws * len(errors))
+        reach = {"least": 1 / LEVELS, "most": math.sqrt(samples.dimension)}
+        found = measured_loss(errors, draws, distances, samples.sigma, level, **reach, votes=votes)
         return cls(
             certified_accuracy=max(0.0, 1 - found.loss),
             accuracy_under_noise=float(1 - errors.mean() / draws),
-            points=len(errors),
-            draws=draws,
             pairs=len(distances),
             free=found.free,
             scale=found.scale if math.isfinite(found.scale) else None,
             excess=found.excess,
-            alpha=alpha,
-            sigma=sigma,
-            noise=noise,
-            seed=seed,
             votes=votes,
+            **samples.described(len(errors)),
         )
 
     def statement(self) -> str:
@@ -187,7 +159,7 @@ class ChangeCounts:
 
 
 @dataclass(frozen=True, slots=True)
-class RecentredCertificate:
+class RecentredCertificate(NoiseCertificate):
     """Certified accuracy around the changed data, from pairs that need no labels.
 
     Guarantee: with probability at least 1 - alpha over image pairs, labelled reference images and noise, for every eps
@@ -201,55 +173,34 @@ class RecentredCertificate:
     """Lower bound of the accuracy at each eps."""
     source: tuple[str, ...]
     """What proved it: "pseudo-labels", "disagreement" (error plus disagreement) or "labels"."""
-    points: int
-    """Labelled reference images."""
     pairs: int
     """Pairs."""
     labelled_pairs: int
     """Pairs whose label was used."""
     votes: int | None
     """Noisy votes per answer; None for the class most probable under noise."""
-    draws: int
-    """Noise samples per image."""
     label_draws: int
     """Further noise samples at each reference image, whose majority is its pseudo-label."""
-    alpha: float
-    """Probability that the statement is false."""
-    sigma: float
-    """Standard deviation of the smoothing noise."""
-    noise: NoiseKind
-    """"grid": exact integer noise; "float": float32 noise, for ideal Gaussian noise only."""
-    seed: int
-    """Random seed."""
 
     @classmethod
     def from_counts(
         cls,
         counts: ChangeCounts,
         eps: Sequence[float],
+        samples: NoiseSamples,
         *,
-        draws: int,
         label_draws: int,
-        sigma: float,
-        dimension: int,
-        alpha: float,
-        seed: int,
-        noise: NoiseKind,
         votes: int | None = 1,
     ) -> "RecentredCertificate":
-        """The certificate from counts; arguments as its fields, and `dimension`, the numbers per image."""
-        check_level(alpha)
+        """The certificate from counts and how they were taken; other arguments as its fields."""
         eps = sizes("eps", eps)
         images = len(counts.errors) + len(counts.differing)
-        level = corrected_alpha(
-            alpha, sigma=sigma, dimension=dimension, draws=(draws + label_draws) * images, noise=noise
-        )
         found = recentred_loss(
             counts.disagreements,
-            draws,
+            samples.draws,
             np.square(eps),
-            sigma,
-            level,
+            samples.sigma,
+            samples.corrected((samples.draws + label_draws) * images),
             mislabelled=counts.mislabelled,
             errors=counts.errors,
             differing=counts.differing,
@@ -260,16 +211,11 @@ class RecentredCertificate:
             eps=eps,
             certified_accuracy=tuple(np.maximum(1 - found.loss, 0.0).tolist()),
             source=found.source,
-            points=len(counts.errors),
             pairs=len(counts.differing),
             labelled_pairs=0 if counts.errors_after is None else len(counts.errors_after),
             votes=votes,
-            draws=draws,
             label_draws=label_draws,
-            alpha=alpha,
-            sigma=sigma,
-            noise=noise,
-            seed=seed,
+            **samples.described(len(counts.errors)),
         )
 
     def statement(self, eps: float) -> str:

@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rhobust.bounds import certified_radius, clopper_pearson
-from rhobust.bounds.boundary import BoundaryTest
-from rhobust.bounds.sampler import NoiseKind, corrected_alpha
-from rhobust.bounds.sequential import RadiusTest, Whole, draws_for_tolerance, looks
+from rhobust.bounds.confidence import NoiseKind, corrected_alpha
+from rhobust.bounds.sequential import BoundaryTest, RadiusTest, Whole, draws_for_tolerance, looks
 from rhobust.bounds.validation import Array
 from rhobust.settings import check_declared, check_level, check_positive, sizes
 

@@ -9,6 +9,7 @@ from scipy import stats
 
 from rhobust.bounds import (
     Cost,
+    SecondStage,
     kumar_loss,
     population_loss,
     population_loss_intervals,
@@ -16,10 +17,17 @@ from rhobust.bounds import (
     sample_loss,
     worst_case_loss,
 )
-from rhobust.bounds.sampler import NoiseKind, corrected_alpha
 from rhobust.formatting import format_confidence, format_distance, format_percent, format_setting
-from rhobust.proofs.claim import DISTANCES, Classifier, ShiftClaim, scope_of_validity
-from rhobust.settings import check_declared, check_level, sizes
+from rhobust.proofs.claim import (
+    DISTANCES,
+    Classifier,
+    NoiseCertificate,
+    NoiseSamples,
+    ShiftClaim,
+    TransportCertificate,
+    scope_of_validity,
+)
+from rhobust.settings import sizes
 
 INTERVAL_ALPHA = 1e-3
 """Level of each point's interval for the estimator "intervals"; it is added to the bound, so it is fixed beforehand."""
@@ -37,10 +45,12 @@ class VoteCounts:
     """Mean soft loss per point."""
     uppers: np.ndarray | None = None
     """Upper confidence bound of soft loss / bound, per point."""
+    second: SecondStage | None = None
+    """Further wrong votes, at some of the points without one among the first."""
 
 
 @dataclass(frozen=True, slots=True)
-class ShiftCertificate:
+class ShiftCertificate(NoiseCertificate):
     """Certified accuracy, or loss, against the size of a shift.
 
     Guarantee: with probability at least 1 - alpha, for every eps at once,
@@ -58,18 +68,6 @@ class ShiftCertificate:
     """Measured share of correct votes: an estimate, not a bound."""
     loss_under_noise: float
     """Measured mean loss of one noisy prediction: an estimate, not a bound."""
-    points: int
-    """Test points."""
-    draws: int
-    """Noise samples per point."""
-    alpha: float
-    """Probability that the statement is false."""
-    sigma: float
-    """Standard deviation of the smoothing noise."""
-    noise: NoiseKind
-    """"grid": exact integer noise; "float": float32 noise, for ideal Gaussian noise only."""
-    seed: int
-    """Random seed."""
 
     @property
     def certified_accuracy(self) -> tuple[float, ...]:
@@ -88,40 +86,20 @@ class ShiftCertificate:
         )
 
 
-@dataclass(frozen=True)
-class ShiftProof:
+@dataclass(frozen=True, kw_only=True)
+class ShiftProof(NoiseSamples):
     """What the counts at all test points prove."""
 
     claim: ShiftClaim
     """What is claimed; its bound must be resolved."""
-    sigma: float
-    """Standard deviation of the noise."""
-    noise: NoiseKind
-    """Kind of noise."""
     points: int
     """Test points in all."""
-    dimension: int
-    """Numbers per input, for the sampler's correction of alpha."""
-    draws: int = 20
-    """Noise samples per point."""
-    alpha: float = 1e-3
-    """Probability that the whole statement is false."""
-    seed: int = 0
-    """Random seed of the noise."""
-
-    def __post_init__(self) -> None:
-        check_declared(self)
-        check_level(self.alpha)
+    second_draws: int = 0
+    """Further noise samples at a point of the second stage."""
 
     def level(self, rounds: int = 1) -> float:
-        """Alpha after the sampler's correction for this many rounds of `draws` samples at all points."""
-        return corrected_alpha(
-            self.alpha,
-            sigma=self.sigma,
-            dimension=self.dimension,
-            draws=rounds * self.draws * self.points,
-            noise=self.noise,
-        )
+        """Alpha after the sampler's correction for this many rounds of samples at all points."""
+        return self.corrected(rounds * (self.draws + self.second_draws) * self.points)
 
     def common(self) -> dict[str, Any]:
         """What certificates from the majorants of error counts have in common; refuses other claims."""
@@ -131,8 +109,7 @@ class ShiftProof:
                 "gamma, outliers, groups, label_shift and agree must come with the 0-1 loss and the estimator majorant,"
                 f" got {claim.loss} and {claim.estimator}"
             )
-        names = ("points", "draws", "alpha", "sigma", "noise", "seed")
-        return {"votes": claim.votes_per_answer, "cost": claim.cost, **{name: getattr(self, name) for name in names}}
+        return {"votes": claim.votes_per_answer, "cost": claim.cost, **self.described(self.points)}
 
     def certify(self, counts: VoteCounts, eps: Sequence[float]) -> ShiftCertificate:
         """The certificate from the counts at all points, for these sizes of the shift."""
@@ -150,12 +127,7 @@ class ShiftProof:
             certified_loss=tuple(worst.tolist()),
             accuracy_under_noise=float(1 - counts.errors.mean() / draws),
             loss_under_noise=float(mean),
-            points=self.points,
-            draws=draws,
-            alpha=self.alpha,
-            sigma=self.sigma,
-            noise=self.noise,
-            seed=self.seed,
+            **self.described(self.points),
         )
 
 
@@ -163,9 +135,10 @@ def _error(
     counts: VoteCounts, claim: ShiftClaim, draws: int, rho: np.ndarray, sigma: float, level: float
 ) -> np.ndarray:
     bounds = {"majorant": population_loss, "intervals": population_loss_intervals, "sample": sample_loss}
-    votes = claim.votes_per_answer
-    worst = bounds[claim.estimator](counts.errors, draws, rho, sigma, level, cost=claim.cost, votes=votes)
-    return np.atleast_1d(worst)
+    options: dict[str, Any] = {"cost": claim.cost, "votes": claim.votes_per_answer}
+    if counts.second is not None:
+        options["second"] = counts.second
+    return np.atleast_1d(bounds[claim.estimator](counts.errors, draws, rho, sigma, level, **options))
 
 
 def _soft_loss(
@@ -186,7 +159,7 @@ def _soft_loss(
 
 
 @dataclass(frozen=True, slots=True)
-class AbstainingCertificate:
+class AbstainingCertificate(TransportCertificate):
     """How often a classifier answers wrongly that takes a few noisy votes and answers only where enough agree.
 
     Guarantee: with probability at least 1 - alpha, for every eps at once: under every distribution within transport
@@ -202,31 +175,16 @@ class AbstainingCertificate:
     """Votes that must agree."""
     right_answers: float | None
     """Share of inputs with a right answer, without a shift: an unbiased estimate, no bound; None with too few draws."""
-    votes: int | None
-    """Noisy votes per answer."""
-    cost: Cost
-    """Transport distance."""
-    points: int
-    """Test points."""
-    draws: int
-    """Noise samples per point."""
-    alpha: float
-    """Probability that the statement is false."""
-    sigma: float
-    """Standard deviation of the smoothing noise."""
-    noise: NoiseKind
-    """"grid": exact integer noise; "float": float32 noise, for ideal Gaussian noise only."""
-    seed: int
-    """Random seed."""
 
     @classmethod
     def from_counts(
-        cls, errors: np.ndarray, proof: ShiftProof, *, agree: int, eps: Sequence[float]
+        cls, counts: VoteCounts, proof: ShiftProof, *, agree: int, eps: Sequence[float]
     ) -> "AbstainingCertificate":
         """The certificate from wrong votes at the test points; `proof` names the votes, the noise and alpha."""
         eps, common, votes = sizes("eps", eps), proof.common(), proof.claim.votes_per_answer
         if votes is None or not votes / 2 < agree <= votes:
             raise ValueError(f"agree must be more than half of the votes of the k-vote classifier, got {agree}")
+        errors = counts.errors
         worst = population_loss(
             errors,
             proof.draws,
@@ -236,6 +194,7 @@ class AbstainingCertificate:
             cost=proof.claim.cost,
             votes=votes,
             agree=agree,
+            second=counts.second,
         )
         right = None
         if votes <= proof.draws:

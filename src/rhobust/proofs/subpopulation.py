@@ -6,16 +6,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rhobust.bounds import Cost, mixture_loss, subpopulation_loss
-from rhobust.bounds.sampler import NoiseKind
+from rhobust.bounds import mixture_loss, subpopulation_loss
 from rhobust.formatting import format_confidence, format_distance, format_number, format_percent, format_setting
-from rhobust.proofs.claim import DISTANCES, name_classifier, scope_of_validity
-from rhobust.proofs.shift import ShiftProof
+from rhobust.proofs.claim import DISTANCES, TransportCertificate, name_classifier, scope_of_validity
+from rhobust.proofs.shift import ShiftProof, VoteCounts
 from rhobust.settings import sizes
 
 
 @dataclass(frozen=True, slots=True)
-class SubpopulationCertificate:
+class SubpopulationCertificate(TransportCertificate):
     """Certified accuracy against how much inputs are reweighted (gamma) and perturbed (eps).
 
     Guarantee: with probability at least 1 - alpha, for every gamma and eps at once: take any subpopulation with a share
@@ -32,31 +31,15 @@ class SubpopulationCertificate:
     """Lower bound of the accuracy, one row per gamma and one column per eps."""
     outliers: float
     """Share of inputs that may be anything."""
-    votes: int | None
-    """Noisy votes per answer; None for the class most probable under noise."""
-    cost: Cost
-    """Transport distance."""
-    points: int
-    """Test points."""
-    draws: int
-    """Noise samples per point."""
-    alpha: float
-    """Probability that the statement is false."""
-    sigma: float
-    """Standard deviation of the smoothing noise."""
-    noise: NoiseKind
-    """"grid": exact integer noise; "float": float32 noise, for ideal Gaussian noise only."""
-    seed: int
-    """Random seed."""
 
     @classmethod
     def from_counts(
-        cls, errors: np.ndarray, proof: ShiftProof, *, gamma: Sequence[float], eps: Sequence[float], outliers: float
+        cls, counts: VoteCounts, proof: ShiftProof, *, gamma: Sequence[float], eps: Sequence[float], outliers: float
     ) -> "SubpopulationCertificate":
         """The certificate from wrong votes at the test points; `proof` names the classifier, the noise and alpha."""
         gamma, eps = factors(gamma), sizes("eps", eps)
         worst = subpopulation_loss(
-            errors,
+            counts.errors,
             proof.draws,
             np.square(eps),
             proof.sigma,
@@ -65,6 +48,7 @@ class SubpopulationCertificate:
             outliers=outliers,
             cost=proof.claim.cost,
             votes=proof.claim.votes_per_answer,
+            second=counts.second,
         )
         accuracy = tuple(tuple(row) for row in np.maximum(1 - worst, 0.0).tolist())
         return cls(gamma, eps, accuracy, outliers, **proof.common())
@@ -89,7 +73,7 @@ class SubpopulationCertificate:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupCertificate:
+class GroupCertificate(TransportCertificate):
     """Certified accuracy of every group, and of every mixture of groups with shares near the data's.
 
     Guarantee: with probability at least 1 - alpha, for all groups, eps and `tv` at once: the classifier is
@@ -109,22 +93,6 @@ class GroupCertificate:
     """Lower bound of the accuracy, one row per group and one column per eps."""
     certified_accuracy: tuple[tuple[float, ...], ...]
     """Lower bound for mixtures, one row per `tv` and one column per eps."""
-    votes: int | None
-    """Noisy votes per answer; None for the class most probable under noise."""
-    cost: Cost
-    """Transport distance."""
-    points: int
-    """Test points."""
-    draws: int
-    """Noise samples per point."""
-    alpha: float
-    """Probability that the statement is false."""
-    sigma: float
-    """Standard deviation of the smoothing noise."""
-    noise: NoiseKind
-    """"grid": exact integer noise; "float": float32 noise, for ideal Gaussian noise only."""
-    seed: int
-    """Random seed."""
 
     @classmethod
     def from_counts(

@@ -24,7 +24,7 @@ from rhobust.measurements import (
 )
 from rhobust.proofs.claim import scope_of_validity
 from rhobust.records import Row
-from rhobust.report.labels import method_name
+from rhobust.report.gather import method_name
 from rhobust.report.runs import PageRecord, PageRun
 from rhobust.version import VERSION
 

@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from rhobust.data.registry import KNOWN
-from rhobust.evaluation.answers import ANSWERS
-from rhobust.evaluation.own import IN_MEMORY, OwnNetwork
+from rhobust.evaluation.own_network import ANSWERS, IN_MEMORY, OwnNetwork
 from rhobust.files import check_folder, check_regular, read_json, write_json, write_whole
 from rhobust.publish.card import model_card
 from rhobust.records import RECORDS
 from rhobust.report.gather import gather
-from rhobust.training.received import check_received
+from rhobust.training.config import check_received
 from rhobust.training.run import (
     CONFIG,
     ENVIRONMENT,

@@ -9,9 +9,8 @@ import numpy as np
 from rhobust.formatting import format_distance, format_number, format_percent, format_setting
 from rhobust.measurements import AFTER, BASE_AFTER, CERTIFIED_AFTER, CHANGE, Measurement
 from rhobust.report.overview import Headline
-from rhobust.report.pictures import shown_attack
+from rhobust.report.pictures import faithful, shown_attack
 from rhobust.report.runs import PageRecord, PageRun
-from rhobust.report.thumbnails import faithful
 
 BUDGET = 250_000
 """Characters that the pictures of corruptions may take; with more, fewer severities are shown."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rhobust.measurements import (
+    SHIFT_ATTACK,
     SHIFT_LOSS,
     UNDER_NOISE,
     WORST_CERTIFIED,
@@ -172,7 +173,9 @@ def _something_on(lines: Sequence[Series]) -> list[Series]:
 
 def _over_eps(runs: Sequence[PageRun]) -> ChartFigure | None:
     records = [(position, run, record) for position, run in enumerate(runs) for record in run.of("certify-shift")]
+    attacks = [(position, run, record) for position, run in enumerate(runs) for record in run.of("attack-shift")]
     sizes = [one.at or 0.0 for _, _, record in records for shift in record.shifts for one in shift.points]
+    sizes += [one.at or 0.0 for _, _, record in attacks for one in record.curve(SHIFT_ATTACK)]
     end = max(sizes, default=0.0)
     if end == 0.0:
         return None
@@ -182,12 +185,18 @@ def _over_eps(runs: Sequence[PageRun]) -> ChartFigure | None:
         description="The accuracy proved for every distribution within a transport distance eps of the data's.",
         x=Axis("transport distance eps of the shift", 0.0, end * 1.04),
         y=Axis("accuracy", 0.0, 1.0, percent=True),
-        lines=[line for position, run, record in records for line in _shift_lines(position, run, record)],
+        lines=[line for position, run, record in records for line in _shift_lines(position, run, record)]
+        + [_shift_attack_line(position, run, record) for position, run, record in attacks],
     )
     caption = (
         "Proved for all shifts up to eps at once; the open marker at 0 was measured under noise alone (an estimate)."
         " Between two computed points the line holds the value of the larger eps, which is proved there too."
     )
+    if attacks:
+        caption += (
+            " The attack spends one W2 budget over the test images: no certificate about these images can be above its"
+            " markers (an estimate, with 95% intervals; a stronger attack may leave less)."
+        )
     return _figure(chart, caption, nav="Shift", at="eps")
 
 
@@ -211,6 +220,14 @@ def _shift_lines(position: int, run: PageRun, record: PageRecord) -> Iterator[Se
     words = "One noisy prediction, no shift (estimate)"
     start = [Point(0.0, one.value) for one in record.curve(UNDER_NOISE)]
     yield Series(f"{run.label}, no shift", position, "noise", words, start, hollow=True, warnings=record.warnings)
+
+
+def _shift_attack_line(position: int, run: PageRun, record: PageRecord) -> Series:
+    votes = record.settings.get("votes")
+    words = f"W2 attack, {'one noisy vote' if votes == 1 else f'{votes} noisy votes'} (upper bound)"
+    points = [Point(one.at or 0.0, one.value, one.low, one.high) for one in record.curve(SHIFT_ATTACK)]
+    label = f"{run.label}, {words}"
+    return Series(label, position, f"shift-attack {votes}", words, points, "≤", hollow=True, warnings=record.warnings)
 
 
 def _points(curve: Sequence[Measurement]) -> list[Point]:

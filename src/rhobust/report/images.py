@@ -1,4 +1,4 @@
-"""Image by image: how radii and probabilities are distributed, and a gallery of certified images."""
+"""Image by image and class by class: histograms of radii and probabilities, certified images, the lowest classes."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -6,17 +6,100 @@ from itertools import pairwise
 
 import numpy as np
 
+from rhobust.bounds import clopper_pearson
 from rhobust.formatting import format_number, format_percent
 from rhobust.records import Row
-from rhobust.report.bars import ApartBar, Bin, histogram
-from rhobust.report.chart import round_above
-from rhobust.report.overview import subjects
+from rhobust.report.chart import colour, escape, round_above, ticks
+from rhobust.report.overview import Headline, subjects
+from rhobust.report.pictures import small, take_turns
 from rhobust.report.runs import PageRecord, PageRun
-from rhobust.report.thumbnails import small, take_turns
 
+_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 360, 200, 42, 8, 10, 38
+_APART = 34
+"""Width of a bar before the axis, with its gap."""
 BUDGET = 200_000
 """Characters that the galleries of a page may take together."""
 BINS = 20
+MOST = 12
+"""Classes that are shown."""
+
+
+@dataclass(frozen=True)
+class Bin:
+    """The share of images in a bin, and the share of all that belongs to its lighter part at the bottom."""
+
+    low: float
+    high: float
+    share: float
+    lighter: float = 0.0
+
+
+@dataclass(frozen=True)
+class ApartBar:
+    """A bar before the axis, for what has no place on it."""
+
+    name: str
+    share: float
+
+
+def histogram(bins: Sequence[Bin], *, run: int, title: str, x: str, top: float, apart: Sequence[ApartBar] = ()) -> str:
+    """A histogram as one `<svg>` element; its description has every number.
+
+    Args:
+        bins: Bins next to each other, ascending.
+        run: The run, which has a colour.
+        title: What is counted.
+        x: Title of the axis.
+        top: The share at the upper end; that of several histograms is the same, so that they can be compared.
+        apart: Bars before the first bin.
+    """
+    left, right, bottom = _LEFT + _APART * len(apart), _WIDTH - _RIGHT, _HEIGHT - _BOTTOM
+    low, high = bins[0].low, bins[-1].high
+    unit = (right - left) / (high - low)
+
+    def y(share: float) -> float:
+        return round(bottom - share / top * (bottom - _TOP), 1)
+
+    def bar(start: float, width: float, below: float, above: float, style: str) -> str:
+        if above <= below:
+            return ""
+        height = max(1.0, y(below) - y(above))
+        return f'<rect x="{start:.1f}" y="{y(below) - height:.1f}" width="{width:.1f}" height="{height:.1f}" {style}/>'
+
+    parts = ['<g style="stroke:var(--line,#dfe3e8);fill:var(--muted,#5b6470)">']
+    for value in ticks(0.0, top, 4):
+        parts.append(f'<path d="M{_LEFT} {y(value)}H{right}"/>')
+        parts.append(_text(_LEFT - 6, y(value), f"{value * 100:.6g}%", 'text-anchor="end" dy=".35em"'))
+    for value in ticks(low, high, 5):
+        at = left + (value - low) * unit
+        parts.append(f'<path d="M{at:.1f} {bottom}v4"/>')
+        parts.append(_text(at, bottom + 16, f"{value:.6g}", 'text-anchor="middle"'))
+    parts.append(_text((left + right) / 2, _HEIGHT - 5, x, 'text-anchor="middle" style="fill:var(--ink,#1c2127)"'))
+    for place, one in enumerate(apart):
+        parts.append(
+            _text(_LEFT + _APART * (place + 0.42), bottom + 16, one.name, 'text-anchor="middle" font-size="10"')
+        )
+    parts.append("</g>")
+    for place, one in enumerate(apart):
+        start = _LEFT + _APART * place + 4
+        parts.append(bar(start, _APART - 14, 0.0, one.share, 'style="fill:var(--muted,#5b6470)"'))
+    parts.append(f'<g style="fill:{colour(run)}">')
+    for one in bins:
+        start, width = left + (one.low - low) * unit + 0.7, (one.high - one.low) * unit - 1.4
+        parts.append(bar(start, width, 0.0, one.lighter, 'fill-opacity=".4"'))
+        parts.append(bar(start, width, one.lighter, one.share, ""))
+    parts.append("</g>")
+    said = [f"{one.name} {one.share:.1%}" for one in apart]
+    said += [f"{one.low:.3g} to {one.high:.3g}: {one.share:.1%}" for one in bins if one.share > 0]
+    return (
+        f'<svg class="histogram" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" font-size="12"'
+        ' font-family="system-ui,-apple-system,Segoe UI,Roboto,sans-serif"'
+        f' aria-label="{escape(f"{title}. {x}: " + ", ".join(said))}">{"".join(parts)}</svg>'
+    )
+
+
+def _text(x: float, y: float, text: str, more: str) -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" stroke="none" {more}>{escape(text)}</text>'
 
 
 @dataclass(frozen=True)
@@ -205,3 +288,69 @@ def _images(kept: Row | None, record: PageRecord) -> Iterator[CertifiedImage]:
 
 def _name(classes: Sequence[str], number: int) -> str:
     return classes[number] if 0 <= number < len(classes) else str(number)
+
+
+@dataclass(frozen=True)
+class ClassCell:
+    """The certified accuracy of one classifier on one class."""
+
+    value: float
+    high: float
+    """Upper end of the interval."""
+    shown: str
+    interval: str
+    n: int
+
+
+@dataclass(frozen=True)
+class ClassTable:
+    """Certified accuracy by class, the surely lowest first."""
+
+    columns: tuple[tuple[int, str], ...]
+    """The place of each run, and its classifier in words."""
+    rows: tuple[tuple[str, tuple[ClassCell | None, ...]], ...]
+    """The name of a class, and a cell per classifier."""
+    classes: int
+    """How many there are."""
+    radius: float
+
+
+def class_table(runs: Sequence[PageRun], at: Headline) -> ClassTable | None:
+    """The classes with the lowest certified accuracy of any model at the page's radius.
+
+    The intervals of a column are 95% Clopper-Pearson for all its classes at once (Bonferroni): the worst of many
+    classes looks worse than it is.
+    """
+    found = certified_runs(runs)
+    radius = at.radius or 0.0
+    names: dict[int, str] = {}
+    columns: list[dict[int, ClassCell]] = []
+    for _, run, _, record in found:
+        hits: dict[int, list[bool]] = {}
+        for row in record.record.rows:
+            hits.setdefault(row["label"], []).append(outcome(row) == "right" and row["radius"] >= radius)
+        for kept in (run.kept.get(record.file), *run.kept.values()):
+            if kept is not None:
+                for number, name in enumerate(kept["classes"].tolist()):
+                    names.setdefault(number, str(name))
+        columns.append({label: _cell(own, len(hits)) for label, own in hits.items()})
+    labels = sorted({label for column in columns for label in column})
+    if len(labels) < 2:
+        return None
+    # By the upper ends: one image of a class that fails says little about the class.
+    labels.sort(key=lambda label: min(column[label].high for column in columns if label in column))
+    return ClassTable(
+        columns=tuple((position, who) for position, _, who, _ in found),
+        rows=tuple(
+            (names.get(label, str(label)), tuple(column.get(label) for column in columns)) for label in labels[:MOST]
+        ),
+        classes=len(labels),
+        radius=radius,
+    )
+
+
+def _cell(hits: Sequence[bool], classes: int) -> ClassCell:
+    k, n = sum(hits), len(hits)
+    low, high = (float(clopper_pearson(k, n, 0.025 / classes, side)) for side in ("lower", "upper"))
+    interval = f"{format_percent(low, 'down')}–{format_percent(high, 'up')}%"
+    return ClassCell(k / n, high, f"{format_percent(k / n, 'down')}%", interval, n)

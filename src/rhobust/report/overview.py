@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from rhobust.formatting import format_confidence, format_setting
 from rhobust.measurements import BASE, UNDER_NOISE, Measurement, Status, certified_but_misclassified
 from rhobust.records import is_own
+from rhobust.report.gather import method_name
 from rhobust.report.guarantee import Guarantee, guarantee
-from rhobust.report.labels import method_name
 from rhobust.report.runs import ONE, PageRecord, PageRun, ShiftCurve
 from rhobust.report.tables import close_votes, shown_interval, shown_percent
 

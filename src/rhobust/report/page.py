@@ -15,20 +15,17 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from rhobust.files import write_whole
 from rhobust.records import Row
 from rhobust.report.answers import answers
-from rhobust.report.beyond import beyond_tables
 from rhobust.report.chart import COLOURS, colour, markers
-from rhobust.report.classes import class_table
+from rhobust.report.comparisons import peer_table, transfer_tables
 from rhobust.report.distances import distances
 from rhobust.report.figures import ChartFigure, LineKind, figures
-from rhobust.report.gather import Gathered, gather
-from rhobust.report.images import image_summaries
-from rhobust.report.labels import method_name, unbroken
+from rhobust.report.gather import Gathered, gather, method_name, unbroken
+from rhobust.report.guarantee import beyond_tables
+from rhobust.report.images import class_table, image_summaries
 from rhobust.report.overview import Headline, entries, headline, subjects
-from rhobust.report.peers import peer_table
 from rhobust.report.pictures import galleries
 from rhobust.report.runs import PageRun
 from rhobust.report.tables import DifferenceTable, difference_tables, table_rows
-from rhobust.report.transfer import transfer_tables
 from rhobust.version import VERSION
 
 

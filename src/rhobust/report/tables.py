@@ -14,6 +14,7 @@ from rhobust.measurements import (
     COMPARABLE,
     LOSS_UNDER_NOISE,
     ROBUST,
+    SHIFT_ATTACK,
     SHIFT_LOSS,
     UNDER_NOISE,
     WORST_CERTIFIED,
@@ -65,7 +66,7 @@ class TableRow:
 
     @property
     def _counted(self) -> bool:
-        return self.number.quantity in (ROBUST, CERTIFIED)
+        return self.number.quantity in (ROBUST, CERTIFIED, SHIFT_ATTACK)
 
 
 def table_rows(runs: Sequence[PageRun]) -> list[TableRow]:
@@ -82,7 +83,7 @@ def table_rows(runs: Sequence[PageRun]) -> list[TableRow]:
 
 def _row(position: int, run: PageRun, record: PageRecord, quantity: str, at: str, number: Measurement) -> TableRow:
     interval = "–"
-    if number.quantity in (ROBUST, CERTIFIED):
+    if number.quantity in (ROBUST, CERTIFIED, SHIFT_ATTACK):
         interval = "; ".join([shown_interval(number), *close_votes(number)])
     elif number.status == "proved" and number.at is not None and record.alpha is not None:
         interval = f"confidence {format_confidence(record.alpha)}"
@@ -158,6 +159,11 @@ def _of_shift(_: PageRun, record: PageRecord, __: Mapping[str, str]) -> Numbers:
             yield f"Certified accuracy under {cost} shift, {rest}", "eps", number
 
 
+def _of_shift_attack(_: PageRun, record: PageRecord, __: Mapping[str, str]) -> Numbers:
+    for number in record.curve(SHIFT_ATTACK):
+        yield "Accuracy left by a W2 attack on the distribution", "eps", number
+
+
 def _of_losses(_: PageRun, record: PageRecord, __: Mapping[str, str]) -> Numbers:
     names = {
         LOSS_UNDER_NOISE: f"Mean {record.loss}",
@@ -198,6 +204,7 @@ _NUMBERS: dict[str, Callable[[PageRun, PageRecord, Mapping[str, str]], Numbers]]
     "attack": _of_attack,
     "certify": _of_certificate,
     "certify-shift": _of_shift,
+    "attack-shift": _of_shift_attack,
     "losses": _of_losses,
     "measure-shift": _of_measured,
     "corruptions": _of_corruptions,

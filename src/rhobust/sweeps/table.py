@@ -12,10 +12,9 @@ from rhobust.files import write_json, write_whole
 from rhobust.formatting import format_distance, format_interval, format_number
 from rhobust.measurements import Measurement, measurements, read_finished
 from rhobust.stats import mean_difference
-from rhobust.sweeps.plan import SweepPlan
 
 if TYPE_CHECKING:
-    from rhobust.sweeps.work import Unit
+    from rhobust.sweeps.sweep import SweepPlan, Unit
 
 Where = tuple[tuple[str, Any], ...]
 """Values on the axes."""
@@ -82,7 +81,7 @@ class SweepTable:
         return f"# {self.title}\n\n{body}\n\n{note}{gaps}\n"
 
 
-def table_of(plan: SweepPlan, units: "Sequence[Unit]") -> SweepTable:
+def table_of(plan: "SweepPlan", units: "Sequence[Unit]") -> SweepTable:
     """The table of a plan from the records that are there.
 
     Args:
@@ -111,7 +110,7 @@ def _detail(one: Measurement) -> list[str]:
     return [str(one.detail[key]) for key in keys if one.detail.get(key)]
 
 
-def _first(key: tuple[Where, str, str, float | None], first: Any, plan: SweepPlan) -> Any:
+def _first(key: tuple[Where, str, str, float | None], first: Any, plan: "SweepPlan") -> Any:
     """The same number of the first method, at the same place of the axes that it has."""
     at, *rest = key
     if first is None or dict(at).get("method") == first:

@@ -1,20 +1,20 @@
 """Training runs: config, loop, run folder."""
 
-from rhobust.runtime import describe_environment as describe_environment
-from rhobust.runtime import resolve_device as resolve_device
-from rhobust.training.accuracy import clean_accuracy as clean_accuracy
-from rhobust.training.accuracy import robust_accuracy as robust_accuracy
 from rhobust.training.config import TrainConfig as TrainConfig
 from rhobust.training.config import config_from_json as config_from_json
 from rhobust.training.config import config_to_json as config_to_json
 from rhobust.training.config import train_command as train_command
 from rhobust.training.distributed import ProcessGroup as ProcessGroup
+from rhobust.training.distributed import resolve_device as resolve_device
 from rhobust.training.loop import train as train
+from rhobust.training.metrics import LogCallback as LogCallback
+from rhobust.training.metrics import clean_accuracy as clean_accuracy
+from rhobust.training.metrics import robust_accuracy as robust_accuracy
 from rhobust.training.run import ENVIRONMENT as ENVIRONMENT
 from rhobust.training.run import FINGERPRINT as FINGERPRINT
 from rhobust.training.run import WEIGHTS as WEIGHTS
 from rhobust.training.run import Run as Run
+from rhobust.training.run import describe_environment as describe_environment
 from rhobust.training.run import file_hash as file_hash
 from rhobust.training.run import open_run as open_run
 from rhobust.training.run import write_fingerprint as write_fingerprint
-from rhobust.training.trackers import LogCallback as LogCallback

@@ -1,10 +1,15 @@
-"""The configuration of a training run."""
+"""The configuration of a training run, and what the config of a folder that somebody sent may make this process do."""
 
+import os
 import shlex
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
-from typing import Any, Literal, get_args
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, cast, get_args
 
+from rhobust.data.registry import KNOWN
 from rhobust.data.sizing import Sizing
+from rhobust.formatting import printable
 from rhobust.methods import AnyMethod
 from rhobust.models import MODELS, Activation, check_model_name
 from rhobust.records import settings_hash
@@ -65,6 +70,17 @@ class TrainConfig:
     """Adversarial weight perturbation (Wu et al.): size relative to the norm of each weight tensor; 0: none."""
     cutmix: float = field(default=0.0, metadata=OMIT_IF_DEFAULT)
     """CutMix (Yun et al.): probability that an image gets a rectangle of another one, and part of its label."""
+    attack_after: int = field(default=0, metadata=OMIT_IF_DEFAULT)
+    """Epochs before the first attack, on inputs or on weights: nal and smoothadv train there on noisy copies of the
+    inputs themselves, at less than half of the cost."""
+    teacher: str | None = field(default=None, metadata=OMIT_IF_DEFAULT)
+    """Distillation: run folder of a trained network whose predictions, under the method's noise, become part of each
+    label."""
+    teacher_weight: float = field(default=0.5, metadata=OMIT_IF_DEFAULT)
+    """Fraction of each label that is the teacher's."""
+    mirror: bool = field(default=False, metadata=OMIT_IF_DEFAULT)
+    """True: the trained network answers with the mean logits of an image and of its mirror image, at twice the cost;
+    its training is not changed."""
     augment: bool = True
     """False: train on unchanged images, without the data set's random crops and flips."""
     resize: int | None = field(default=None, metadata=OMIT_IF_DEFAULT)
@@ -101,8 +117,10 @@ class TrainConfig:
         for name in ("label_smoothing", "average", "weight_perturbation"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must be in [0, 1), got {getattr(self, name)}")
-        if not 0 <= self.cutmix <= 1:
-            raise ValueError(f"cutmix must be in [0, 1], got {self.cutmix}")
+        for name in ("cutmix", "teacher_weight"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} must be in [0, 1], got {getattr(self, name)}")
+        self._check_attack_after()
         if self.keep != "last" and not self.validation:
             raise ValueError(f"validation must be > 0 to keep the {self.keep} epoch, got {self.validation}")
         if self.keep == "best-robust" and self.measure_eps is None:
@@ -122,6 +140,23 @@ class TrainConfig:
             raise ValueError(f"weights must be given to fine-tune {self.init}, got None")
         if (self.mean is None) != (self.std is None):
             raise ValueError("mean and std must be given together, got one of them")
+
+    def _check_attack_after(self) -> None:
+        check_at_least(0, self, "attack_after")
+        if self.attack_after:
+            try:
+                self.method_of(1)
+            except (TypeError, ValueError):
+                raise ValueError(
+                    "attack_after must be 0 for a method whose attack cannot be left out (it can for nal and"
+                    f" smoothadv), got {self.attack_after}"
+                ) from None
+
+    def method_of(self, epoch: int) -> AnyMethod:
+        """The method of an epoch, counted from 1: without its attack in the first ones if `attack_after` says so."""
+        if epoch > self.attack_after:
+            return self.method
+        return replace(cast(Any, self.method), steps=0)
 
     @property
     def normalisation(self) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
@@ -188,3 +223,58 @@ def train_command(config: TrainConfig) -> str | None:
 def config_from_json(document: Any, where: str) -> TrainConfig:
     """The config from the JSON values of `config.json`; errors name the file."""
     return from_json(TrainConfig, document, where, AnyMethod)
+
+
+class UntrustedError(ValueError):
+    """A folder names code that would run, or files that would be read, which the user neither named nor trusts."""
+
+    def __init__(self, folder: Path, named: dict[str, str]) -> None:
+        acts = [f"run {named['model']}"] if "model" in named else []
+        if paths := [path for name, path in named.items() if name != "model"]:
+            acts.append(f"read {' and '.join(paths)}")
+        self.refusal = f"{folder} would {' and '.join(acts)}, which its config names and you did not"
+        """What would happen, without the remedy."""
+        self.untrusted = named
+        """By argument what the user would have to name."""
+        arguments = ", ".join(f"{name}={value!r}" for name, value in named.items())
+        super().__init__(f"{self.refusal}: if you trust it, pass {arguments}, or trust=True")
+
+
+def check_received(
+    folder: Path,
+    *,
+    code: str | None = None,
+    files: Mapping[str, str] | None = None,
+    trust: bool = False,
+    model: str | None = None,
+) -> None:
+    """Raise `UntrustedError` if a folder's config names code or files that the user neither named nor trusts.
+
+    Guarantee: no module that a folder's config names is imported, and no file outside the folder that it names is read,
+    unless the user named the same code or file, or trusts the folder. Everything that opens a network or data of a
+    folder asks here first.
+
+    Args:
+        folder: The folder.
+        code: The network in its config; one of `MODELS` runs no code of others.
+        files: Paths in its config that would be read, by the option with which the user names them herself. Names of
+            published data sets and files inside the folder are allowed.
+        trust: Whether the user trusts the folder: everything is allowed.
+        model: The code that the user named.
+    """
+    if trust:
+        return
+    wanted = {} if code is None or code in MODELS or code == model else {"model": code}
+    known = {source.name for source in KNOWN}
+    wanted |= {name: path for name, path in (files or {}).items() if path not in known and _outside(path, folder)}
+    if not wanted:
+        return
+    raise UntrustedError(folder, {name: printable(value) for name, value in wanted.items()})
+
+
+def _outside(path: str, folder: Path) -> bool:
+    """Whether a path leads out of the folder; nothing outside is touched to find out."""
+    named, inside = (Path(os.path.normpath(Path(name).absolute())) for name in (path, folder))
+    if path.startswith("~") or not named.is_relative_to(inside):
+        return True
+    return not Path(path).resolve().is_relative_to(folder.resolve())

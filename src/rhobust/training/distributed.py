@@ -1,4 +1,4 @@
-"""Data-parallel training: each process takes its rows of every batch, and gradients are summed."""
+"""The device of a process, and data-parallel training: each process takes its rows of every batch."""
 
 import os
 from collections.abc import Callable
@@ -11,11 +11,33 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from rhobust.launch import launched
 from rhobust.noise import BatchNoise
+from rhobust.process import launched
 
 PATIENCE = timedelta(days=7)
 """How long a process waits for the others; torchrun ends them all when one fails."""
+
+
+def resolve_device(device: torch.device | str) -> torch.device:
+    """The torch device of a name: "auto" is the GPU if there is one, else the CPU.
+
+    With torchrun each process gets its own GPU.
+    """
+    if device == "auto":
+        if not torch.cuda.is_available():
+            return torch.device("cpu")
+        if launched() and os.environ.get("LOCAL_RANK", "").isdecimal():
+            torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
+            return torch.device("cuda", torch.cuda.current_device())
+        return torch.device("cuda")
+    try:
+        resolved = torch.device(device)
+        torch.empty(1, device=resolved)
+    except (RuntimeError, AssertionError):
+        resolved = None
+    if resolved is None or resolved.type not in ("cpu", "cuda") or (resolved.type == "cpu" and resolved.index):
+        raise ValueError(f"device must be auto, cpu, or a CUDA device that torch can use here, got {device}")
+    return resolved
 
 
 @dataclass(frozen=True)

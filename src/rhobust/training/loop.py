@@ -17,16 +17,22 @@ from rhobust.data import Dataset, ImageSet, augment, channel_statistics, cutmix,
 from rhobust.foreign import Foreign
 from rhobust.lock import Ownership, owned, tidy
 from rhobust.methods import WRM
-from rhobust.models import build_model, start_from
-from rhobust.models.guarded import load_state, move_to, own_inputs, state_of
-from rhobust.models.inference import output_width
+from rhobust.models import Mirrored, build_model, start_from
+from rhobust.models.inference import load_state, move_to, output_width, own_inputs, state_of
 from rhobust.noise import BatchNoise, stream, stream_key
 from rhobust.progress import ProgressCallback, ProgressEvent, no_progress, progress_or_default
 from rhobust.records import settings_hash
-from rhobust.runtime import describe_environment, resolve_device
-from rhobust.training.accuracy import accuracy_under_noise, clean_accuracy, robust_accuracy
 from rhobust.training.config import TrainConfig, config_to_json, train_command
-from rhobust.training.distributed import ProcessGroup, ShardNoise, join_processes
+from rhobust.training.distributed import ProcessGroup, ShardNoise, join_processes, resolve_device
+from rhobust.training.metrics import (
+    LogCallback,
+    accuracy_under_noise,
+    check_tracker,
+    clean_accuracy,
+    numbers_of,
+    robust_accuracy,
+    tracker,
+)
 from rhobust.training.run import (
     CONFIG,
     LOCK,
@@ -34,13 +40,14 @@ from rhobust.training.run import (
     Run,
     check_folder,
     create_run_folder,
+    describe_environment,
     load_checkpoint,
     save_checkpoint,
     save_metrics,
     save_weights,
 )
 from rhobust.training.step import CompiledStep, TrainingStep, learning_rate, make_optimizer, set_learning_rate
-from rhobust.training.trackers import LogCallback, check_tracker, numbers_of, tracker
+from rhobust.training.teacher import Teacher
 
 CHECKPOINT_SHARE = 0.01
 """Largest fraction of the time spent on checkpoints; an epoch that was not saved is repeated after a kill."""
@@ -183,6 +190,8 @@ class Trainer:
     """Exponential moving average of the weights; empty without one."""
     kept: dict[str, Tensor]
     """The weights of the best epoch so far; empty if the last epoch is kept."""
+    teacher: Teacher | None = None
+    """Gives a part of each label; None without one."""
     saved_at: float = -math.inf
     saving_seconds: float = 0.0
 
@@ -229,6 +238,8 @@ class Trainer:
         trainer = cls(run, fitting, measured, model, optimizer, step, noise, processes, owner, [], {}, {})
         if config.average:
             trainer.average = _copy(model)
+        if config.teacher is not None:
+            trainer.teacher = Teacher.load(config.teacher, fitting, config.sigma, device, fast=config.fast)
         saved = load_checkpoint(run.folder / RESUME, device)
         if saved is not None:
             load_state(model, saved["model"])
@@ -244,6 +255,7 @@ class Trainer:
         losses, squares = [], []
         with Foreign("the network must have a training mode, but it raised"):
             self.model.train()
+        self.step.use(config.method_of(number), config.weight_perturbation if number > config.attack_after else 0.0)
         for index, (x, y, share) in enumerate(self.batches(number)):
             set_learning_rate(
                 self.optimizer, learning_rate(config, (number - 1) * steps + index, config.epochs * steps)
@@ -287,6 +299,7 @@ class Trainer:
         order = stream(config.seed, "order", *purpose, epoch)
         crops = stream(config.seed, "augment", *purpose, epoch, device=device)
         mixing = stream(config.seed, "cutmix", *purpose, epoch, device=device)
+        teaching = stream(config.seed, "teacher", *purpose, epoch, device=device)
         self.noise.whole.generator.manual_seed(stream_key(config.seed, "noise", *purpose, epoch) % 2**63)
         for indices in epoch_batches(len(self.fitting), config.batch_size, rng=order, device=device):
             images = self.fitting.images[indices]
@@ -295,9 +308,13 @@ class Trainer:
             y, classes = self.fitting.labels[indices], self.fitting.num_classes
             if config.cutmix:
                 images, y = cutmix(images, y, classes=classes, probability=config.cutmix, rng=mixing)
+            if y.dim() == 1 and (config.label_smoothing or self.teacher is not None):
+                y = F.one_hot(y, classes)
             if config.label_smoothing:
-                y = y if config.cutmix else F.one_hot(y, classes)
                 y = y * (1 - config.label_smoothing) + config.label_smoothing / classes
+            if self.teacher is not None:
+                taught = self.teacher(to_unit(images), BatchNoise(teaching))
+                y = y * (1 - config.teacher_weight) + config.teacher_weight * taught
             rows = self.processes.rows(torch.arange(len(indices), device=device))
             self.noise.batch = len(indices)
             yield to_unit(images[rows]), y[rows], torch.tensor(len(rows) / len(indices), device=device)
@@ -313,15 +330,16 @@ class Trainer:
         if training:
             load_state(self.model, self.average)
             self._renew_statistics(epoch)
+        network = Mirrored(self.model) if config.mirror else self.model
         row: dict[str, Any] = {
-            "accuracy": clean_accuracy(self.model, self.measured),
+            "accuracy": clean_accuracy(network, self.measured),
             "accuracy_on": "validation" if config.validation else "training",
         }
         if config.sigma is not None:
-            row["accuracy_under_noise"] = accuracy_under_noise(self.model, self.measured, config.sigma, config.seed)
+            row["accuracy_under_noise"] = accuracy_under_noise(network, self.measured, config.sigma, config.seed)
         if config.measure_eps is not None:
             row["robust_accuracy"] = robust_accuracy(
-                self.model, self.measured, config.measure_eps, config.sigma, config.seed
+                network, self.measured, config.measure_eps, config.sigma, config.seed
             )
         if training:
             self.step.restore(training)

@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import platform
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,12 +22,12 @@ from rhobust.data import Dataset, ImageSet
 from rhobust.files import check_regular, format_json, open_regular, parse_json, read_json, write_json
 from rhobust.foreign import Foreign
 from rhobust.lock import LostError, Ownership
-from rhobust.models import build_model, fill_weights
-from rhobust.models.guarded import for_evaluation, state_of
+from rhobust.models import Mirrored, build_model, fill_weights
+from rhobust.models.inference import for_evaluation, state_of
 from rhobust.records import is_own, read_rows
-from rhobust.runtime import resolve_device
-from rhobust.training.config import TrainConfig, config_from_json, config_to_json
-from rhobust.training.received import check_received
+from rhobust.training.config import TrainConfig, check_received, config_from_json, config_to_json
+from rhobust.training.distributed import resolve_device
+from rhobust.version import VERSION
 
 CONFIG, METRICS, RESUME = "config.json", "metrics.jsonl", "resume.pt"
 LOCK = "train.lock"
@@ -97,7 +98,9 @@ class Run:
             seed=self.config.seed,
             normalisation=self.config.normalisation,
         )
-        return for_evaluation(fill_weights(network, self.folder / WEIGHTS), resolve_device(device))
+        network = fill_weights(network, self.folder / WEIGHTS)
+        network = Mirrored(network) if self.config.mirror else network
+        return for_evaluation(network, resolve_device(device))
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -322,6 +325,19 @@ def load_checkpoint(path: Path, device: torch.device) -> dict[str, Any] | None:
         return torch.load(path, map_location=device, weights_only=True)
     except Exception as error:
         raise ValueError(f"{path} must be a checkpoint of this run, but {_first_line(error)}") from None
+
+
+def describe_environment(device: torch.device) -> dict[str, Any]:
+    """Versions and hardware, as written to `environment.json`."""
+    return {
+        "rhobust": VERSION,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "platform": platform.platform(),
+        "device": device.type,
+        "device_name": torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine(),
+        "cpu_threads": torch.get_num_threads(),
+    }
 
 
 def _first_line(error: Exception) -> str:

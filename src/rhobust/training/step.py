@@ -1,9 +1,9 @@
-"""One weight update: the reference step, the compiled bf16 step in one CUDA graph, optimizer and learning rate."""
+"""One weight update: the reference step, the compiled bf16 step in one CUDA graph, weight perturbation, optimizer."""
 
 import math
 import warnings
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, cast
@@ -16,11 +16,10 @@ from rhobust.attacks.gradient import label_losses
 from rhobust.foreign import Foreign
 from rhobust.methods import Loss, Method, RepeatableLoss
 from rhobust.models.folding import EvalCopy
-from rhobust.models.inference import CompiledCopy, WithEvalCopy
+from rhobust.models.inference import CompiledCopy, WithEvalCopy, autotuned
 from rhobust.noise import BatchNoise, Noise
 from rhobust.training.config import TrainConfig
 from rhobust.training.distributed import ProcessGroup, ShardNoise
-from rhobust.training.perturbation import perturbed
 
 WARM_UP = 3
 """Steps before the capture, for compilation, choice of algorithms and allocation; their updates are undone."""
@@ -70,6 +69,10 @@ class TrainingStep:
             clip_grad_norm_(self.model.parameters(), self.clip)
         self.optimizer.step()
         return Loss(loss.value.detach(), loss.squared_distance.detach())
+
+    def use(self, method: Method, perturbation: float) -> None:
+        """Change the method and the weight perturbation of the following steps."""
+        self.method, self.perturbation = method, perturbation
 
     def _differentiate(self, loss: Loss, share: torch.Tensor) -> None:
         """The gradients of the whole batch's loss."""
@@ -191,6 +194,11 @@ class CompiledStep(TrainingStep):
         self.graph.replay()
         return Loss(self.outputs.value.clone(), self.outputs.squared_distance.clone())
 
+    def use(self, method: Method, perturbation: float) -> None:
+        if (method, perturbation) != (self.method, self.perturbation):
+            self.graph = None  # captured with the old ones; its compiled parts are used again
+        super().use(method, perturbation)
+
     def network(self, x: Tensor) -> nn.Module:
         # Batches of another size run uncompiled: a second shape would cost a second compilation for one step per epoch.
         return self.compiled if len(x) == self.size else self.model
@@ -201,14 +209,9 @@ class CompiledStep(TrainingStep):
 
     def _prepare(self, x: Tensor, y: Tensor, share: Tensor) -> None:
         """Compile, let cuDNN try all its algorithms on these shapes, and capture what it chose."""
-        cudnn = torch.backends.cudnn
-        before = cudnn.benchmark, cudnn.benchmark_limit
         # Torch's limit of ten algorithms misses the best ones for small batches: 2 to 3% of a step.
-        cudnn.benchmark, cudnn.benchmark_limit = True, 0
-        try:
+        with autotuned():
             self._compile_and_capture(x, y, share)
-        finally:
-            cudnn.benchmark, cudnn.benchmark_limit = before
 
     def _compile_and_capture(self, x: Tensor, y: Tensor, share: Tensor) -> None:
         self.inputs = tuple(value.clone() for value in (x, y, share))
@@ -305,3 +308,29 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
             group["lr"].fill_(rate)
         else:
             group["lr"] = rate
+
+
+@contextmanager
+def perturbed(model: nn.Module, size: float) -> Iterator[None]:
+    """The network with each weight tensor w moved to w + size ||w|| g / ||g||, for its gradient g; then as before.
+
+    Vectors (biases, scales of norms) keep their values. On exit all weights are the old ones to the last bit, and so
+    are the buffers: running statistics stay those of the weights that are evaluated.
+
+    Args:
+        model: The network, with the gradients of the loss that the perturbation is to increase.
+        size: Size of the perturbation relative to the norm of the tensor.
+    """
+    moved = [(weight, weight.grad) for weight in model.parameters() if weight.dim() > 1 and weight.grad is not None]
+    changed = [*(weight for weight, _ in moved), *model.buffers()]
+    with torch.no_grad():
+        before = [tensor.clone() for tensor in changed]
+        for weight, gradient in moved:
+            length = gradient.norm().clamp_min(torch.finfo(gradient.dtype).tiny)
+            weight.add_(gradient * (size * weight.norm() / length))
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for tensor, old in zip(changed, before, strict=True):
+                tensor.copy_(old)

@@ -1,0 +1,169 @@
+"""Real workers: how long one takes until it computes, and noise samples per second of one to eight of them."""
+
+import math
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+
+from benchmarks.benchmark import Setting
+from rhobust.data import Dataset
+from rhobust.evaluation import Certify, Target
+from rhobust.evaluation.engine import small_blocks
+from rhobust.executors import Executor, Processes, Task
+from rhobust.executors.processes import seeing_gpus, visible_gpus
+from rhobust.models import build_model
+from rhobust.progress import ProgressCallback, no_progress
+from rhobust.proofs.procedures import CHUNK
+from rhobust.records import Row
+
+COUNTS = (1, 2, 4, 8)
+"""Workers on one GPU, or on as many cores."""
+SECONDS = 4.0
+"""About how long one worker computes."""
+SAMPLES = 10_000
+"""Noise samples per image: the same for all, so that all images take equally long."""
+SIGMA = 0.25
+Network = tuple[str, tuple[int, int, int], int]
+"""Name, shape of an image and number of classes."""
+NETWORKS: dict[str, tuple[Network, ...]] = {
+    "cuda": (("cnn", (1, 28, 28), 10), ("resnet18", (3, 32, 32), 10)),
+    "cpu": (("cnn-small", (1, 8, 8), 10),),
+}
+"""Networks by device: a small one, of which one worker leaves a GPU idle, and one that fills it."""
+LARGE: Network = ("torchvision:resnet50", (3, 224, 224), 1000)
+"""The network whose start-up is measured on a GPU, where torchvision is installed."""
+IMAGES = 2048
+"""Random images, at most."""
+REPEATS = 3
+"""Measurements of each number of workers, of which the fastest counts: other programs only slow down."""
+
+
+def measure_workers(setting: Setting, notify: ProgressCallback) -> list[dict[str, Any]]:
+    """Noise samples per second of one to eight workers on one GPU, or on one to all cores, one thread each.
+
+    Blocks are handed out and come back as in every evaluation; what loads and compiles is not timed. On a GPU, which
+    the workers share, `gain` is what all of them give together in relation to one. On a CPU `efficiency` is what a
+    second of CPU time gives in relation to one worker, that of the driver included: other programs that run at the same
+    time change it little, while they make wall time useless.
+    """
+    cuda = setting.device.type == "cuda"
+    most = max(COUNTS) if cuda else len(os.sched_getaffinity(0))
+    lines: list[dict[str, Any]] = []
+    for target in _targets(setting):
+        task, images = _certify(target, setting.draws or SAMPLES), setting.limit
+        first: dict[str, float] = {}
+        for count in (count for count in COUNTS if count <= most):
+            with _workers(setting, count) as executor:
+                while executor.active < count:  # the first one may do everything before the others are ready
+                    _timed(executor, task, 4 * count)
+                    time.sleep(1.0)
+                seconds, _ = _timed(executor, task, 16 * count)  # now each of them has a share
+                if images is None:  # as many as one worker computes in about that time
+                    images = min(len(target.data), max(64, int(16 * SECONDS / seconds)))
+                times = [_timed(executor, task, images) for _ in range(REPEATS)]
+            samples = images * task.settings.samples({"n": setting.draws or SAMPLES})
+            speed, rate = (samples / min(column) for column in zip(*times, strict=True))
+            first = first or {"speed": speed, "rate": rate}
+            line = {"network": target.name, "workers": count, "images": images, "samples_per_second": speed}
+            gain = {"gain": speed / first["speed"]}
+            lines.append(line | (gain if cuda else {"per_cpu_second": rate, "efficiency": rate / first["rate"]}))
+            notify(f"bench scale: {target.name}, {count} workers, {speed:,.0f} samples/s")
+    return lines
+
+
+def _timed(executor: Executor, task: Task, images: int) -> tuple[float, float]:
+    """Seconds on the wall, and of the CPU in driver and workers together."""
+    blocks = small_blocks(range(images), executor.size(task.device))
+    wall, cpu = time.perf_counter(), time.process_time()
+    spent = sum(row["seconds"] for _, rows in executor.map(task, blocks) for row in rows)
+    return time.perf_counter() - wall, time.process_time() - cpu + spent
+
+
+def clocked(target: Target, evaluation: Certify, block: Sequence[int], progress: ProgressCallback) -> Iterator[Row]:
+    """The CPU time that a block took."""
+    start = time.process_time()
+    list(evaluation.rows(target, block, progress))
+    yield {"index": block[0], "seconds": time.process_time() - start}
+
+
+def _certify(target: Target, samples: int) -> Task:
+    """Equally many noise samples for each image."""
+    return Task(clocked, target, Certify(procedure="fixed", n=samples).resolve(target), target.device.type)
+
+
+def measure_start(setting: Setting, notify: ProgressCallback) -> dict[str, Any]:
+    """Seconds until a new worker computes, part by part, with nothing compiled before.
+
+    `imports` is a Python process with what a worker imports; `ready` the time until the worker has the network on its
+    device, imports included; `first` what its first image takes longer than its second, compilation included. On a
+    GPU it is wall time; on a CPU, which other programs may use too, CPU time, without what disks take.
+    """
+    cuda = setting.device.type == "cuda"
+    code = "import time, rhobust.evaluation, rhobust.executors.workers; print(time.process_time())"
+    environment, imports = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, math.inf
+    for _ in range(REPEATS):  # the first one may read from a disk
+        start = time.perf_counter()
+        done = subprocess.run([sys.executable, "-c", code], check=True, env=environment, stdout=subprocess.PIPE)
+        imports = min(imports, time.perf_counter() - start if cuda else float(done.stdout))
+    large = cuda and find_spec("torchvision") is not None
+    target = _untrained(setting, LARGE if large else NETWORKS[setting.device.type][-1])
+    task, before = _certify(target, CHUNK), os.environ.get("TORCHINDUCTOR_CACHE_DIR")
+    with tempfile.TemporaryDirectory() as cache, _workers(setting, 1) as worker:
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache  # the worker is a new machine's
+        try:
+            started = _timed(worker, replace(task, function=touch), 1)
+        finally:
+            os.environ.pop("TORCHINDUCTOR_CACHE_DIR")
+            os.environ |= {} if before is None else {"TORCHINDUCTOR_CACHE_DIR": before}
+        passes = [_timed(worker, task, 1) for _ in range(2)]
+    ready, first, second = (wall if cuda else cpu for wall, cpu in (started, *passes))
+    notify(f"bench scale: start-up with {target.name}: {ready:.1f} s and {first - second:.1f} s")
+    found = {"network": target.name, "imports": imports, "ready": ready, "first": first - second}
+    return {**found, "seconds": ready + first - second}
+
+
+def touch(shared: Any, settings: Any, block: Sequence[int], progress: ProgressCallback) -> Iterator[Row]:
+    """The worker's CPU time up to now: it has what it needs."""
+    yield {"index": block[0], "seconds": time.process_time()}
+
+
+@contextmanager
+def _workers(setting: Setting, count: int) -> Iterator[Executor]:
+    """Workers on one GPU, or with one thread each."""
+    cuda = setting.device.type == "cuda"
+    before = torch.get_num_threads()
+    torch.set_num_threads(before if cuda else count)
+    try:
+        with seeing_gpus(visible_gpus()[0] if cuda else None), Processes(count, 1 / count if cuda else 1.0) as one:
+            yield one
+    finally:
+        torch.set_num_threads(before)
+
+
+def _targets(setting: Setting) -> Iterator[Target]:
+    """The run that is given, or networks with random weights and images: fixed samples take as long."""
+    if setting.run is not None:
+        yield Target.from_run(setting.run, device=setting.device, root=setting.root, progress=no_progress)
+        return
+    for network in NETWORKS[setting.device.type]:
+        yield _untrained(setting, network)
+
+
+def _untrained(setting: Setting, network: Network) -> Target:
+    name, shape, classes = network
+    statistics = {"mean": [0.5] * shape[0], "deviation": [0.25] * shape[0]}
+    model = build_model(name, shape=shape, classes=classes, **statistics, activation="relu", seed=0)
+    rng = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 256, (IMAGES, *shape), dtype=torch.uint8, generator=rng)
+    labels = torch.arange(IMAGES) % classes
+    data = Dataset("random", "test", images, labels, tuple(map(str, range(classes))))
+    return Target(model, data, SIGMA, name, device=setting.device)

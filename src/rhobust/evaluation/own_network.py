@@ -1,0 +1,242 @@
+"""What a folder of records says of the user's own network: enough to load it again, and to know it again.
+
+It is known again by its logits at fixed images.
+"""
+
+import math
+from collections.abc import Iterator
+from contextlib import chdir, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import nn
+
+from rhobust.certificates.independence import BatchDependenceError, top_gaps
+from rhobust.certificates.spec import arithmetic
+from rhobust.data.sizing import Sizing
+from rhobust.files import read_json, write_json
+from rhobust.models import load_model
+from rhobust.models.inference import frozen
+from rhobust.records import Row, is_own
+from rhobust.settings import check_positive_number, sizes
+from rhobust.training.run import CONFIG
+from rhobust.version import VERSION
+
+IN_MEMORY = "in memory"
+"""What a folder says of a network that was handed over as a module: no name leads to it."""
+ANSWERS = "answers.json"
+"""File that ties a folder to one network of the user's own: its logits at fixed images."""
+DTYPE = "float32"
+"""Arithmetic of those logits on every device; files of version 0.1 do not say theirs, and may hold TF32."""
+TOLERANCE = {DTYPE: (1e-4, 2e-5), None: (1e-2, 1e-2)}
+"""What devices and versions of torch explain, relative to the gap of the two largest logits, and to a logit's size."""
+
+
+@dataclass(frozen=True)
+class OwnNetwork:
+    """The user's own network by name, with the data and the noise of its evaluation."""
+
+    model: str
+    """As in `load_model`."""
+    weights: str | None
+    """Its weights; None where the factory or the hub loads them itself."""
+    data: str
+    """Test data."""
+    sigma: float | None = None
+    """Smoothing noise; None where none was given."""
+    mean: tuple[float, ...] | None = None
+    """Mean per channel that it expects to be subtracted."""
+    std: tuple[float, ...] | None = None
+    """Deviation per channel that it expects to be divided by."""
+    sizing: Sizing = field(default_factory=Sizing)
+    """How its images are resized and cropped."""
+    made_in: str | None = None
+    """The folder from which its names lead to it; None where that is not known."""
+    live: bool = False
+    """Whether its records name it by its parameters, as `evaluate` does, and not by its file."""
+
+    @classmethod
+    def read(cls, folder: Path) -> Self | None:
+        """What a folder says of the user's own network; None where it is not about one."""
+        path = folder / CONFIG
+        config = read_json(path) if path.exists() else None
+        if not isinstance(config, dict) or not is_own(config):
+            return None
+        for key in ("model", "data", *(["weights"] if config["weights"] is not None else [])):
+            if not isinstance(config.get(key), str):
+                raise ValueError(f"{path} must name {key} as a string, got {config.get(key)!r}")
+        try:
+            return cls(
+                config["model"],
+                _inside(config["weights"], folder),
+                config["data"],
+                _noise(config.get("sigma")),
+                _constants("mean", config.get("mean")),
+                _constants("std", config.get("std")),
+                Sizing(config.get("resize"), config.get("crop")),
+                config["made_in"] if isinstance(config.get("made_in"), str) else None,
+                live=config.get("live") is True,
+            )
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from None
+
+    def to_json(self) -> dict[str, Any]:
+        """The config of the folder; what was not given is left out."""
+        given = {"sigma": self.sigma, "mean": self.mean, "std": self.std, **vars(self.sizing), "made_in": self.made_in}
+        described = {"rhobust": VERSION, "model": self.model, "weights": self.weights, "data": self.data}
+        return described | {key: value for key, value in given.items() if value is not None}
+
+    @contextmanager
+    def where_made(self, *, trust: bool) -> Iterator[None]:
+        """Work in the folder from which its names lead somewhere, if they do not from here and the user trusts them."""
+        place = Path(self.made_in) if trust and self.made_in is not None else Path()
+        if place == Path() or not place.is_dir() or all(Path(name).exists() for name in self._paths()):
+            yield
+            return
+        with chdir(place):
+            yield
+
+    def _paths(self) -> list[str]:
+        """Files and folders that its names stand for, from the folder in which they were given."""
+        module, _, factory = self.model.rpartition(":")
+        code = module if module.endswith(".py") else str(Path(*module.split(".")).with_suffix(".py"))
+        named = [factory if module == "hf" else code, *([self.weights] if self.weights else []), self.data]
+        return [name for name in named if Path(self.made_in or "", name).exists()]
+
+    def load(self, weights: Path | str | None, *, num_classes: int) -> nn.Module:
+        """The network, with these weights; None: what the factory or the hub loads itself."""
+        return load_model(self.model, weights, num_classes=num_classes, mean=self.mean, std=self.std)
+
+
+def _inside(weights: str | None, folder: Path) -> str | None:
+    """Weights as a path: those of a published folder are named without one, and are inside it."""
+    published = weights is not None and Path(weights).name == weights and (folder / weights).is_file()
+    return str(folder / weights) if published and weights is not None else weights
+
+
+def _noise(value: Any) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"sigma must be a number, got {value!r}")
+    check_positive_number("sigma", value)
+    return float(value)
+
+
+def _constants(name: str, values: Any) -> tuple[float, ...] | None:
+    if values is None:
+        return None
+    if not isinstance(values, list) or any(isinstance(value, bool | str) for value in values):
+        raise ValueError(f"{name} must be a list of numbers, got {values!r}")
+    return sizes(name, values)
+
+
+def check_answers(folder: Path, here: np.ndarray | None, shape: tuple[int, ...], *, name: str, model_hash: str) -> None:
+    """Refuse a folder whose records are of a network that answers otherwise than this one.
+
+    A record is found by its settings and by the fingerprint of the weights. A change of the user's code leaves both
+    unchanged, and would be answered with the certificate of another network. So the folder keeps the logits of the
+    user's own network at fixed images. A change is noticed if it moves the largest logit of an image to another class,
+    any logit by more than rounding, relative to the others of its image, or makes one finite or not finite.
+
+    Args:
+        folder: Folder of the records.
+        here: The network's `fixed_logits`.
+        shape: Shape of its images.
+        name: How messages call it.
+        model_hash: Fingerprint of its weights.
+    """
+    path, key = folder / ANSWERS, "x".join(map(str, shape))
+    known = _read(path) if path.exists() else {"model_hash": model_hash, "dtype": DTYPE, "logits": {}}
+    there = _numbers(path, known["logits"].get(key))
+    changed = here is not None and there is not None and _differ(here, there, known.get("dtype"))
+    if known["model_hash"] != model_hash or changed:
+        raise ValueError(
+            f"{folder} must hold records of one network, but {name} answers otherwise than the one that"
+            f" they are about: its code or its weights were changed; choose another folder, or remove the records"
+            f" and {ANSWERS}"
+        )
+    if key not in known["logits"] or (here is not None and there is None):
+        known["logits"][key] = None if here is None else [[_word(value) for value in row] for row in here.tolist()]
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(path, known)
+
+
+def check_stateless(first: np.ndarray | None, here: np.ndarray | None) -> None:
+    """Refuse a network whose `fixed_logits` are no longer what they were at first: it is not one function of one input.
+
+    Inputs that are repeated while votes are counted show a change in between; this one shows a change before.
+    """
+    if first is not None and (here is None or _differ(here, first, DTYPE)):
+        raise BatchDependenceError(
+            "the network must be a function of its input, but its logits at fixed images are others now than before: it"
+            " depends on its earlier passes"
+        )
+
+
+def _read(path: Path) -> Row:
+    known = read_json(path)
+    if not isinstance(known, dict) or not isinstance(known.get("logits"), dict) or "model_hash" not in known:
+        raise ValueError(f"{path} must hold a model_hash and logits, but it was changed")
+    if not isinstance(known.get("dtype"), str | None) or known.get("dtype") not in TOLERANCE:
+        raise ValueError(f"{path} must hold logits in {DTYPE}, got {known['dtype']!r}")
+    return known
+
+
+def fixed_logits(model: nn.Module, shape: tuple[int, ...], device: torch.device) -> np.ndarray | None:
+    """Logits at images that never change; None where they change from call to call.
+
+    Noise leaves [0, 1], so what a network does to such inputs, for example a clamp, must show: two of the images
+    are inside, two go beyond on either side.
+    """
+    ramp = torch.linspace(0, 1, math.prod(shape))
+    inside = torch.stack([ramp, ramp * 7 % 1])
+    images = torch.cat([inside, 3 * inside - 1]).view(4, *shape).to(device)
+    with torch.no_grad(), frozen(model) as network, arithmetic(DTYPE, device):
+        once, again = (network(images.clone()).double().cpu().numpy() for _ in range(2))
+    return once if np.array_equal(once, again, equal_nan=True) else None
+
+
+def _word(value: float) -> float | str:
+    """A number as JSON has it; infinity and NaN, for which it has none, as words."""
+    return value if math.isfinite(value) else str(value)
+
+
+def _numbers(path: Path, logits: Any) -> np.ndarray | None:
+    try:
+        return None if logits is None else np.array([[float(value) for value in row] for row in logits])
+    except (TypeError, ValueError):
+        raise ValueError(f"{path} must hold rows of logits, but they were changed") from None
+
+
+def _differ(ours: np.ndarray, theirs: np.ndarray, dtype: str | None) -> bool:
+    """Whether logits differ by more than rounding, image by image and up to a common offset.
+
+    The scale is the gap of the two largest finite logits, which neither a masked class nor an offset widens.
+    """
+    finite = np.isfinite(theirs)
+    if ours.shape != theirs.shape or not np.array_equal(ours[~finite], theirs[~finite], equal_nan=True):
+        return True
+    if np.abs(theirs[finite]).max(initial=0.0) > np.finfo(np.float32).max:  # no network wrote such logits
+        return True
+    if not np.isfinite(ours[finite]).all():
+        return True
+    to_gap, to_size = TOLERANCE[dtype]
+    gaps = top_gaps(theirs)
+    scale = to_gap * np.maximum(gaps, np.median(gaps))
+    for our, their, known, allowed in zip(ours, theirs, finite, scale, strict=True):
+        if not known.any():
+            continue
+        our, their = our[known], their[known]
+        top = their.argmax()
+        # An offset of the largest logit is common to all; its size still counts as rounding.
+        size = np.abs(their - their[top]) if dtype is None else np.abs(their) + abs(their[top])
+        if (np.abs((our - our[top]) - (their - their[top])) > allowed + to_size * size).any():
+            return True
+        other = our.argmax()
+        if their[top] - their[other] > to_size * size[other]:
+            return True
+    return False

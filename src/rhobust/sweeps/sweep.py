@@ -1,0 +1,299 @@
+"""A sweep: the plan of its trainings and evaluations, and their work, unit by unit, each in a folder of its own."""
+
+import dataclasses
+import itertools
+import time
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+import torch
+
+from rhobust.attacks import AnyAttack
+from rhobust.data.source import data_root
+from rhobust.evaluation import EVALUATIONS, Evaluation, Target, find_record, run
+from rhobust.executors import Executor, Local, Task
+from rhobust.files import check_folder, read_file, write_json
+from rhobust.formatting import format_duration, format_workers
+from rhobust.lock import owned
+from rhobust.methods import AnyMethod
+from rhobust.process import launched
+from rhobust.progress import ProgressCallback, ProgressEvent, progress_or_default
+from rhobust.records import Row, is_finished
+from rhobust.report import write_report
+from rhobust.settings import from_json, kind_of
+from rhobust.sweeps.table import SweepTable, table_of
+from rhobust.training import Run, TrainConfig, config_from_json, train
+from rhobust.training.distributed import resolve_device
+
+KEYS = ("title", "train", "axes", "grid", "evaluate")
+"""What a plan may say."""
+METHODS = {kind_of(cls): cls for cls in get_args(AnyMethod)}
+RUNS, FAILURES, LOCK = "runs", "failures.json", "sweep.lock"
+"""Folder of the runs, file of what failed, and the lock of the sweep's folder."""
+RETRIES = 1
+"""How often a unit that failed is tried again in the same sweep; one that diverged is not."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One training of a sweep: where it is on the axes, and its config."""
+
+    at: tuple[tuple[str, Any], ...]
+    """Value on each axis but the seed; an axis that the method does not have is left out."""
+    config: TrainConfig
+
+
+@dataclass(frozen=True)
+class SweepPlan:
+    """Trainings and their evaluations."""
+
+    title: str
+    cells: tuple[Cell, ...]
+    evaluations: tuple[Evaluation, ...]
+
+    @property
+    def configs(self) -> tuple[TrainConfig, ...]:
+        """Every training, once."""
+        return tuple(cell.config for cell in self.cells)
+
+
+def read_plan(path: Path | str) -> SweepPlan:
+    """Read a plan from a TOML file.
+
+    `[train]` says what is the same for all trainings, by the names of `TrainConfig`; `[axes]` gives lists, and every
+    combination of their values is one training: `method`, fields of methods such as `sigma`, `gamma` and `eps`, `seed`,
+    `data` and every other field of `TrainConfig`. A method that lacks a field is trained once for all its values.
+    Experiments that are no single grid are several: each `[[grid]]` has axes of its own besides those of `[axes]`, as
+    lists or as single values. A training that two grids name is done once. Each `[[evaluate]]` names an evaluation by
+    its `kind` and gives its fields.
+    """
+    path = Path(path)
+    try:
+        document = tomllib.loads(read_file(path).decode())
+    except FileNotFoundError:
+        raise ValueError(f"{path} must be the plan of a sweep, but there is no such file") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} must be a TOML file, but {error}") from None
+    return plan_from_document(document, str(path))
+
+
+def plan_from_document(document: Mapping[str, Any], where: str) -> SweepPlan:
+    """The plan that a document describes; errors name the file."""
+    if unknown := [key for key in document if key not in KEYS]:
+        raise ValueError(f"{where} must hold {', '.join(KEYS)}, got {unknown[0]}")
+    title, train, axes = (document.get(key, empty) for key, empty in (("title", ""), ("train", {}), ("axes", {})))
+    if not isinstance(title, str) or not isinstance(train, dict) or not isinstance(axes, dict):
+        raise ValueError(f"{where} must hold a title, a table train and a table axes")
+    grids = document.get("grid", [{}])
+    if not isinstance(grids, list) or not all(isinstance(grid, dict) for grid in grids):
+        raise ValueError(f"{where} must hold [[grid]] tables, got {grids!r}")
+    singles = ({name: one if isinstance(one, list) else [one] for name, one in grid.items()} for grid in grids)
+    grids = [grid | {name: values for name, values in axes.items() if name not in grid} for grid in singles]
+    for name, values in (axis for grid in grids for axis in grid.items()):
+        if not isinstance(values, list) or not values:
+            raise ValueError(f"{where}, axes.{name} must be a list with one value at least, got {values!r}")
+    evaluations = document.get("evaluate", [])
+    if not isinstance(evaluations, list):
+        raise ValueError(f"{where} must hold [[evaluate]] tables, got {evaluations!r}")
+    cells: dict[TrainConfig, Cell] = {}
+    for grid in grids:
+        for cell in _cells(train, grid, where):
+            cells.setdefault(cell.config, cell)
+    return SweepPlan(title or "Sweep", tuple(cells.values()), tuple(_evaluation(one, where) for one in evaluations))
+
+
+def _cells(train: Mapping[str, Any], axes: Mapping[str, list[Any]], where: str) -> tuple[Cell, ...]:
+    """Every combination of the axes, each training once."""
+    fields = {one.name for one in dataclasses.fields(TrainConfig)}
+    cells: dict[TrainConfig, Cell] = {}
+    used: set[str] = set()
+    for values in itertools.product(*axes.values()):
+        chosen = dict(zip(axes, values, strict=True))
+        method = chosen.get("method", train.get("method"))
+        method = {"kind": method} if isinstance(method, str) else dict(method or {})
+        cls = METHODS.get(method.get("kind", ""))
+        known = None if cls is None else {one.name for one in dataclasses.fields(cls)}
+        at = []
+        config = {key: value for key, value in train.items() if key != "method"}
+        for name, value in chosen.items():
+            if name == "method":
+                at.append((name, _word(method)))
+            elif name in fields:
+                config[name] = value
+                at += [] if name == "seed" else [(name, value)]
+            elif known is None or name in known:
+                method[name] = value
+                at.append((name, value))
+            else:
+                continue  # this method has no such field
+            used.add(name)
+        made = config_from_json({**config, "method": method}, where)
+        cells.setdefault(made, Cell(tuple(at), made))
+    if unused := [name for name in axes if name not in used]:
+        raise ValueError(f"{where}, axes.{unused[0]} must be a field of a training or of one of its methods")
+    return tuple(cells.values())
+
+
+def _word(method: Mapping[str, Any]) -> str:
+    """A method in a table: its name, and what the plan says of it."""
+    said = [f"{key} {value}" for key, value in method.items() if key != "kind"]
+    return " ".join([str(method.get("kind")), *said])
+
+
+def _evaluation(document: Any, where: str) -> Evaluation:
+    kind = document.get("kind") if isinstance(document, dict) else None
+    if kind not in EVALUATIONS:
+        raise ValueError(f"{where}, evaluate.kind must be one of {', '.join(EVALUATIONS)}, got {kind!r}")
+    settings = {key: value for key, value in document.items() if key != "kind"}
+    return from_json(EVALUATIONS[kind], settings, f"{where}, evaluate {kind}", AnyAttack)
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A training and its evaluations, in a run folder."""
+
+    config: TrainConfig
+    folder: Path
+    evaluations: tuple[Evaluation, ...] = ()
+
+    @property
+    def run(self) -> Run:
+        """The run, finished or not."""
+        return Run(self.folder, self.config)
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing is left to do."""
+        return self.run.finished and all(self.record(one) is not None for one in self.evaluations)
+
+    def record(self, evaluation: Evaluation) -> Path | None:
+        """The finished record of an evaluation; None where there is none yet."""
+        if not self.run.finished:
+            return None
+        path = find_record(evaluation, self.folder, model_hash=self.run.model_hash, sigma=self.config.sigma)
+        return path if path is not None and is_finished(path) else None
+
+
+@dataclass(frozen=True)
+class SweepOutcome:
+    """What a sweep made."""
+
+    table: SweepTable
+    page: Path | None
+    """The report; None where no run was finished."""
+    failures: dict[str, str]
+    """One line per run that failed."""
+
+
+def plan_units(plan: SweepPlan, out: Path) -> list[Unit]:
+    """The units of a plan, one per training, in the folder of a sweep."""
+    return [Unit(one, out.absolute() / RUNS / one.run_id, plan.evaluations) for one in plan.configs]
+
+
+def run_sweep(
+    plan: SweepPlan,
+    out: Path | str,
+    *,
+    executor: Executor | None = None,
+    device: torch.device | str = "auto",
+    root: Path | str | None = None,
+    progress: ProgressCallback | None = None,
+    wait: bool = False,
+) -> SweepOutcome:
+    """Train and evaluate what a plan lacks, and write its table and its page.
+
+    Finished work is skipped and interrupted work goes on, with any executor: the table is a function of the records. A
+    unit that fails is tried again once, then listed; everything else is done. Workers on other machines need the folder
+    and the data at the same paths.
+
+    Args:
+        plan: What to train and to evaluate.
+        out: Folder for `runs/`, `sweep.json`, `sweep.md`, `sweep.csv`, `report.html` and `failures.json`.
+        executor: Where it is done, one unit per worker at a time; default: in this process.
+        device: Torch device of each worker; "auto": the GPU if there is one.
+        root: Folder of the data sets; default: $RHOBUST_DATA or the cache folder.
+        progress: Progress callback; default: shown on stderr.
+        wait: If another process works on the folder, wait for it.
+    """
+    if launched():
+        raise ValueError("a sweep must be started once, not by torchrun or srun: name an executor instead")
+    out = Path(out)
+    check_folder("out", out)
+    units = plan_units(plan, out)
+    with progress_or_default(progress) as notify:
+        out.mkdir(parents=True, exist_ok=True)
+        with owned(out / LOCK, out, wait=float("inf") if wait else 0.0, notify=notify) as owner:
+            failures = run_units(units, executor=executor, device=device, root=root, progress=notify)
+            owner.check()
+            table = table_of(plan, units)
+            table.write(out)
+            named = {units[number].config.run_id: line for number, line in failures.items()}
+            write_json(out / FAILURES, named)
+            trained = [unit.folder for unit in units if unit.run.finished]
+            page = write_report(trained, out / "report.html", title=plan.title).path if trained else None
+    return SweepOutcome(table, page, named)
+
+
+def run_units(
+    units: Sequence[Unit],
+    *,
+    executor: Executor | None = None,
+    device: torch.device | str = "auto",
+    root: Path | str | None = None,
+    progress: ProgressCallback,
+) -> dict[int, str]:
+    """Do what is left of some units; why each of those failed that did, by its number."""
+    executor, kind = executor or Local(), resolve_device(device)
+    place = str(kind) if not executor.spread else kind.type
+    task = Task(_perform, tuple(units), (place, data_root(root).absolute()), kind.type)
+    left = [number for number, unit in enumerate(units) if not unit.done]
+    failures: dict[int, str] = {}
+    for attempt in range(1 + RETRIES):
+        again = []
+        before, start = len(units) - len(left), time.monotonic()
+        for number, (_, rows) in enumerate(executor.map(task, [[one] for one in left], progress), start=1):
+            for row in rows:
+                failures.pop(row["index"], None)
+                if row["failure"] is not None:
+                    failures[row["index"]] = row["failure"]
+                    again += [] if row["final"] else [row["index"]]
+                    progress(f"{units[row['index']].folder.name}: {row['failure']}")
+            rest = (time.monotonic() - start) / number * (len(left) - number)
+            note = f"{format_workers(executor.active)}, {format_duration(rest)} left" if executor.spread else ""
+            progress(ProgressEvent("sweep", before + number, len(units), "runs", note))
+        left = sorted(again)
+        if not left or attempt == RETRIES:
+            return failures
+    return failures
+
+
+def _perform(units: Sequence[Unit], where: tuple[str, Path], block: Sequence[int], progress: Any) -> Iterator[Row]:
+    """Do some units, one after the other; what goes wrong with one does not end the others."""
+    device, root = where
+    for number in block:
+        unit, failure, final = units[number], None, False
+        try:
+            _do(unit, device, root, progress)
+        except FloatingPointError as error:
+            failure, final = f"did not converge: {error}", True
+        except (ValueError, OSError, RuntimeError, MemoryError) as error:
+            failure = " ".join(str(error).split()) or type(error).__name__
+        yield {"index": number, "failure": failure, "final": final}
+
+
+def _do(unit: Unit, device: str, root: Path, progress: ProgressCallback) -> None:
+    # A worker of a killed sweep may still hold a folder for a moment.
+    train(unit.config, unit.folder, device=device, root=root, resume=True, progress=progress, wait=True)
+    missing = [one for one in unit.evaluations if unit.record(one) is None]
+    if not missing:
+        return
+    # The plan names the network and its data itself, so the folder may use them.
+    config = unit.config
+    target = Target.from_run(
+        unit.folder, device=device, data=config.data, root=root, progress=progress, model=config.model
+    )
+    for evaluation in missing:
+        run(evaluation, target, executor=Local(), progress=progress, wait=True)
