@@ -119,8 +119,8 @@ class Assessment:
     def headline(self) -> list[tuple[str, str, str, str]]:
         """The main numbers, each with its classifier, the images it is from, and its status.
 
-        Numbers from different images differ by chance too: an attack may leave more of its few images than are right
-        among all.
+        Numbers from different images differ by chance too, so a line of an attack also tells how many of its own images
+        are right before it.
         """
         radius = self.sigma
         wanted = [
@@ -149,7 +149,8 @@ class Assessment:
             for one in self._of(kind):
                 if one.quantity == quantity and (at is None or one.at == at):
                     named = f"{label}, {_voting(one)}" if quantity == SHIFT else label
-                    found.append(_line(named, one))
+                    before = next((it for it in self._of(kind) if it.quantity == ROBUST and it.at == 0), None)
+                    found.append(_line(named, one, before if quantity == ROBUST else None))
                     break
         for one in self._of("certify-shift"):
             if one.quantity == SUBPOPULATION and one.at == radius * 0.25 and one.detail["gamma"] > 1:
@@ -185,9 +186,11 @@ class Assessment:
         )
 
 
-def _line(label: str, one: Measurement) -> tuple[str, str, str, str]:
-    """What a number is, the number, the images it is from, and its status."""
+def _line(label: str, one: Measurement, before: Measurement | None = None) -> tuple[str, str, str, str]:
+    """What a number is, the number, the images it is from (and how many are right before an attack), and its status."""
     images = f"{one.n:,} image{'s' * (one.n != 1)}"
+    if before is not None:
+        images = f"{format_number(before.value, 3, before.direction)} before, {images}"
     return label, format_number(one.value, 3, one.direction), images, one.status
 
 
