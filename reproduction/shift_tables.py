@@ -29,11 +29,13 @@ Cells = dict[str, str]
 
 
 def write_shift_tables(results: Path) -> list[Path]:
-    """Write the tables into `shift` of a folder of results, from the records in its `pretrained`."""
+    """Write the tables that have records in `pretrained` of a folder of results into its `shift`."""
     folder, written = results / "shift", []
     for name, (title, kind, lines, note) in TABLES.items():
         records = [read_finished(path) for run in _networks(results) for path in record_paths(run, kind)]
         table = [{"network": record.path.parent.name, **line} for record in records for line in lines(record)]
+        if not table:
+            continue
         heads = list(table[0])
         shown = [heads, ["---"] * 2 + ["---:"] * (len(heads) - 2), *([*line.values()] for line in table)]
         text = f"# {title}\n\n" + "".join(f"| {' | '.join(line)} |\n" for line in shown)

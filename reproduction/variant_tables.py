@@ -96,7 +96,7 @@ def runs(data: str = "cifar10", model: str = "resnet18") -> dict[str, TrainConfi
         "Psi, sigma 0.25": Psi(sigma=CERTIFIED_SIGMA),
     }
     trained = {
-        name: TrainConfig(method, data=data, model=model, epochs=EPOCHS, lr=1e-3, schedule="cosine")
+        name: TrainConfig(method, data=data, model=model, epochs=EPOCHS, optimizer="adam", lr=1e-3, schedule="cosine")
         for name, method in methods.items()
     }
     trained["NAL, weights averaged"] = replace(trained["NAL"], average=0.999)

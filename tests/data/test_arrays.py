@@ -28,6 +28,21 @@ def test_every_layout_loads(x: np.ndarray, shape: tuple[int, ...], tmp_path: Pat
     assert np.array_equal(train.labels.numpy(), Y)
 
 
+@pytest.mark.parametrize(
+    "names",
+    [("x_train", "y_train", "x_test", "y_test"), ("train_images", "train_labels", "test_images", "test_labels")],
+    ids=["keras", "medmnist"],
+)
+def test_the_names_of_other_libraries_are_known(names: tuple[str, ...], tmp_path: Path) -> None:
+    name = save(tmp_path, **dict(zip(names, (X, Y[:, None], X[:4], Y[:4, None]), strict=True)), val_images=X)
+    (tmp_path / "ours").mkdir()
+    ours = save(tmp_path / "ours", x=X, y=Y, x_test=X[:4], y_test=Y[:4])
+    for split in ("train", "test"):
+        assert load(name, split).fingerprint() == load(ours, split).fingerprint()
+    with pytest.raises(ValueError, match="must hold one train part, got x and x_train"):
+        load(save(tmp_path, x=X, y=Y, x_train=X, y_train=Y), "train")
+
+
 def test_a_test_part_alone_is_tested_whole(tmp_path: Path) -> None:
     path = tmp_path / "data.npz"
     np.savez(path, x_test=np.zeros((5, 4, 4), np.uint8), y_test=np.array([0, 1, 2, 1, 0]))
@@ -84,7 +99,10 @@ def test_names_of_the_classes_may_be_stored(tmp_path: Path) -> None:
         ({"x": (X / 255 - 0.5) / 0.25, "y": Y}, "its values run from -2 to 2, so undo the normalisation first$"),
         ({"x": X}, "must hold an array y, got x"),
         ({"x": X, "y": Y, "x_test": X}, "must hold an array y_test"),
-        ({"images": X, "labels": Y}, "must hold an array x, got none of x, y, x_test, y_test$"),
+        (
+            {"images": X, "labels": Y},
+            "must hold an array x, got none of x, y, x_train, .*",
+        ),
         ({"x": X, "y": Y[:5]}, "y in .* must be integers, one per image"),
         ({"x": X, "y": Y + 0.5}, "y in .* must be integers"),
         ({"x": X, "y": Y - 1}, "must be labels 0, 1, 2"),
@@ -96,7 +114,10 @@ def test_names_of_the_classes_may_be_stored(tmp_path: Path) -> None:
         ({"x": X, "y": Y, "classes": np.array(["a", "b"])}, "classes in .* must be strings, one per label 0..2"),
         ({"x": X, "y": Y, "classes": np.arange(3)}, "classes in .* must be strings"),
         ({"x": X, "y": Y, "classes": np.array(["a", "b", "a"])}, "must be different names"),
-        ({"x": X, "y": Y, "x_test": X[:, 1:], "y_test": Y}, "x_test in .* must have the images' shape of x"),
+        (
+            {"x": X, "y": Y, "x_test": X[:, 1:], "y_test": Y},
+            "test images in .* must have the shape of its training",
+        ),
     ],
 )
 def test_other_arrays_are_refused(arrays: dict[str, np.ndarray], message: str, tmp_path: Path) -> None:

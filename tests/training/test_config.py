@@ -175,6 +175,29 @@ def test_the_command_trains_the_same(method):
     assert train_command(plain).split()[3:] == ["--data", "digits", "--model", "cnn"]
 
 
+@pytest.mark.parametrize(
+    ("given", "optimizer", "lr", "decay"),
+    [
+        ({"model": "resnet18"}, "sgd", 0.2, 1e-3),
+        ({"model": "cnn"}, "adam", 2e-3, 0.0),
+        ({"model": "mynet:make"}, "adam", 2e-3, 0.0),
+        ({"init": "resnet18", "weights": "weights.pt"}, "adam", 2e-3, 0.0),
+        ({"model": "resnet18", "optimizer": "adam"}, "adam", 2e-3, 0.0),
+        ({"model": "cnn", "optimizer": "sgd", "lr": 0.01}, "sgd", 0.01, 1e-3),
+        ({"model": "resnet18", "weight_decay": 0.0}, "sgd", 0.2, 0.0),
+    ],
+)
+def test_networks_with_batch_norm_are_trained_by_sgd_by_default(given, optimizer, lr, decay):
+    config = TrainConfig(NAL(), data="cifar10", **given)
+    assert (config.optimizer, config.lr, config.weight_decay) == (optimizer, lr, decay)
+    stored = config_to_json(config)
+    assert (stored["optimizer"], stored["lr"], stored["weight_decay"]) == (optimizer, lr, decay)
+    command = train_command(config)
+    assert command is not None
+    for option, name in (("--optimizer", "optimizer"), ("--lr", "lr"), ("--weight-decay", "weight_decay")):
+        assert (f"{option} " in command) == (name in given)
+
+
 def test_a_method_of_the_users_own_has_no_command():
     @dataclass(frozen=True)
     class Own(NAL):

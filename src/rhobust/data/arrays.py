@@ -29,7 +29,12 @@ _LONGEST = 300
 """Characters of an error that are shown: numpy's quote the whole header."""
 _KINDS = "biufU"
 """Kinds of numpy's types that are read: numbers, and names of classes."""
-_NAMES = ("x", "y", "x_test", "y_test")
+_PARTS: dict[str, tuple[tuple[str, str], ...]] = {
+    "train": (("x", "y"), ("x_train", "y_train"), ("train_images", "train_labels")),
+    "test": (("x_test", "y_test"), ("test_images", "test_labels")),
+}
+"""Names of the images and the labels of each part: ours, those of Keras, those of MedMNIST."""
+_NAMES = tuple(name for pairs in _PARTS.values() for pair in pairs for name in pair)
 _CLASSES = "classes"
 
 
@@ -139,6 +144,7 @@ def _read_array(file: IO[bytes], size: int, name: str) -> np.ndarray:
 class ArrayFile:
     """`x` uint8 (n, h, w), (n, h, w, c) or (n, c, h, w), and `y` integers (n,); optionally `x_test` and `y_test`.
 
+    The names of Keras (`x_train`, `y_train`) and of MedMNIST (`train_images`, `test_labels`, ...) are read as well.
     `x_test` and `y_test` without `x` and `y` are for networks that were trained elsewhere.
     Without `x_test` about a fifth is the test split, chosen by the pixels of each image alone (`in_test_part`).
     `classes`, strings, may name the classes in the order of the labels; without it they are numbers.
@@ -169,16 +175,15 @@ class ArrayFile:
         image has label 0: labels count from 0.
         """
         arrays = read_arrays(self.path, (*_NAMES, _CLASSES))
-        parts: dict[str, tuple[np.ndarray, np.ndarray]] = {}
-        if "x_test" in arrays or "y_test" in arrays:
-            parts["test"] = self._part(arrays, "x_test", "y_test")
-        if not parts or "x" in arrays or "y" in arrays:
-            parts["train"] = self._part(arrays, "x", "y")
-            if "test" in parts and parts["test"][0].shape[1:] != parts["train"][0].shape[1:]:
-                raise ValueError(
-                    f"x_test in {self.path} must have the images' shape of x, {parts['train'][0].shape[1:]} "
-                    f"(channels, height, width), got {parts['test'][0].shape[1:]}"
-                )
+        named = {part: self._names(arrays, part) for part in _PARTS}
+        if not any(named.values()):
+            named["train"] = _PARTS["train"][0]
+        parts = {part: self._part(arrays, *names) for part, names in named.items() if names}
+        if len(parts) == 2 and parts["test"][0].shape[1:] != parts["train"][0].shape[1:]:
+            raise ValueError(
+                f"the test images in {self.path} must have the shape of its training images, "
+                f"{parts['train'][0].shape[1:]} (channels, height, width), got {parts['test'][0].shape[1:]}"
+            )
         present = {label for _, y in parts.values() for label in y.tolist()}
         classes = class_names(arrays.get(_CLASSES), 1 + max(present), f"{_CLASSES} in {self.path}")
         unsplit = "test" not in parts
@@ -199,18 +204,26 @@ class ArrayFile:
         if unsplit or split == "train":
             missing = [classes[label] for label in sorted(set(range(len(classes))) - set(labels.tolist()))]
             warn_missing(self.path, split, missing, len(classes), progress)
-        named = _CLASSES in arrays
-        return Dataset(self.name, split, torch.from_numpy(images), torch.from_numpy(labels), classes, named=named)
+        images, labels = torch.from_numpy(images), torch.from_numpy(labels)
+        return Dataset(self.name, split, images, labels, classes, named=_CLASSES in arrays)
 
     def check(self, root: Path, progress: ProgressCallback) -> DatasetCheck:
         """Read every array."""
-        train = self.load(root, "train", progress) if "x" in read_arrays(self.path, _NAMES) else None
+        trainable = self._names(read_arrays(self.path, _NAMES), "train")
+        train = self.load(root, "train", progress) if trainable else None
         test = self.load(root, "test", progress)
         return summarise_check(self.name, self.path, 1, train, test, test.num_classes)
 
     def fetch(self, root: Path, progress: ProgressCallback) -> str:
         """A user's file cannot be downloaded."""
         raise ValueError(f"the data set to get must be a known one, got the file {self.path}")
+
+    def _names(self, arrays: dict[str, np.ndarray], part: str) -> tuple[str, str] | None:
+        """What the file calls the images and labels of a part; None: it has no such part."""
+        found = [pair for pair in _PARTS[part] if not arrays.keys().isdisjoint(pair)]
+        if len(found) > 1:
+            raise ValueError(f"{self.path} must hold one {part} part, got {' and '.join(pair[0] for pair in found)}")
+        return found[0] if found else None
 
     def _part(self, arrays: dict[str, np.ndarray], images: str, labels: str) -> tuple[np.ndarray, np.ndarray]:
         for name in (images, labels):
@@ -256,12 +269,13 @@ def integer_labels(y: np.ndarray, count: int, name: str) -> np.ndarray:
     """Labels as int64, one per image.
 
     Args:
-        y: The labels.
+        y: The labels, also in one column.
         count: Number of images.
         name: Name of the labels, for messages.
     """
-    if y.dtype.kind not in "iu" or y.ndim != 1 or len(y) != count or not len(y):
+    if y.dtype.kind not in "iu" or y.shape not in ((count,), (count, 1)) or not len(y):
         raise ValueError(f"{name} must be integers, one per image, got {y.dtype} {y.shape} for {count} images")
+    y = y.reshape(count)
     if int(y.min()) < 0 or int(y.max()) >= MOST_CLASSES:
         raise ValueError(f"{name} must be labels 0, 1, 2, ..., got {y.min()}..{y.max()}")
     return y.astype(np.int64)

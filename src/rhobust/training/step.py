@@ -285,7 +285,7 @@ def learning_rate(config: TrainConfig, done: int, updates: int) -> float:
             factor = 0.1 ** int(3 * progress)
         case "constant":
             factor = 1.0
-    return config.lr * factor
+    return cast(float, config.lr) * factor
 
 
 def make_optimizer(config: TrainConfig, model: nn.Module, device: torch.device) -> torch.optim.Optimizer:
@@ -293,7 +293,7 @@ def make_optimizer(config: TrainConfig, model: nn.Module, device: torch.device) 
     options: dict[str, Any] = {"lr": config.lr, "weight_decay": config.weight_decay}
     if config.fast and device.type == "cuda":
         # A graph replays captured addresses: the learning rate must be a tensor to change over time.
-        options |= {"lr": torch.tensor(config.lr, device=device), "fused": True}
+        options |= {"lr": torch.tensor(cast(float, config.lr), device=device), "fused": True}
         if config.optimizer == "adam":
             options["capturable"] = True
     if config.optimizer == "adam":
