@@ -13,7 +13,7 @@ from rhobust.assessment.plan import SECONDS, STEPS, plan
 from rhobust.certificates import ShiftClaim
 from rhobust.cli import run as command
 from rhobust.evaluation import AttackShift, CertifyShift
-from rhobust.measurements import BASE, CERTIFIED, UNDER_NOISE
+from rhobust.measurements import BASE, CERTIFIED, ROBUST, UNDER_NOISE, measurements
 from rhobust.models import build_model
 
 
@@ -79,8 +79,23 @@ def test_an_untrained_network_is_diagnosed(assessed):
 
 def test_the_same_call_again_computes_nothing(assessed, network, digits):
     before = {record.path: record.path.read_bytes() for record in assessed.records}
-    again = rhobust.evaluate(network, digits.images, digits.labels, effort="quick", out=assessed.folder)
+    told = []
+    again = rhobust.evaluate(
+        network, digits.images, digits.labels, effort="quick", out=assessed.folder, progress=told.append
+    )
     assert {record.path: record.path.read_bytes() for record in again.records} == before
+    steps = [one for one in told if isinstance(one, str) and " of 5: " in one]
+    assert len(steps) == 5
+    assert all(re.search(r", about \d+ (s|min) left$", one) for one in steps)
+
+
+def test_the_line_of_an_attack_tells_how_many_of_its_own_images_are_right_before_it(assessed):
+    for kind, label in (("attack-pgd", "base network, PGD"), ("attack-eot", "smoothed classifier, EOT")):
+        (record,) = (one for one in assessed.records if one.path.name.startswith(kind))
+        before = next(one for one in measurements(record) if one.quantity == ROBUST and one.at == 0)
+        (images,) = (images for named, _, images, _ in assessed.headline() if named.startswith(label))
+        assert images == f"{before.value:.3f} before attack, {before.n} images"
+    assert all("before" not in images for label, _, images, _ in assessed.headline() if " at 0.25" not in label)
 
 
 def test_another_network_in_the_folder_is_refused(assessed, digits):

@@ -97,6 +97,39 @@ def test_a_network_that_was_not_trained_for_noise(digits):
     assert "rhobust train" in found[0].remedy
 
 
+class NeedsNoise(nn.Module):
+    """Right under noise, and lost without it, as networks with batch normalisation that never saw a clean image."""
+
+    def __init__(self, network):
+        super().__init__()
+        self.network = network
+
+    def forward(self, x):
+        noisy = (x[:, :, 1:] - x[:, :, :-1]).abs().mean((1, 2, 3)) > 0.33
+        logits = self.network(x)
+        return torch.where(noisy[:, None], logits, logits.roll(1, 1).flip(1))
+
+
+def test_a_network_that_was_trained_under_noise_alone_has_no_wrong_normalisation(digits):
+    rng = torch.Generator().manual_seed(0)
+    network = NeedsNoise(fitted(lambda x: x + 0.25 * torch.randn(x.shape, generator=rng)))
+    target = rhobust.Target(network.eval(), digits, sigma=0.25)
+    found = first_look(target, range(400))
+    assert found["accuracy_under_noise"] > found["base_accuracy"] + 0.3
+    [finding] = found["findings"]
+    assert finding["cause"] == "noise"
+    assert "trained under noise alone" in finding["text"]
+
+
+def test_a_forgotten_normalisation_is_named_where_only_noisy_images_are_right(digits):
+    rng = torch.Generator().manual_seed(0)
+    network = fitted(lambda x: (x + 0.25 * torch.randn(x.shape, generator=rng) - 0.5) / 0.5)
+    half = NeedsNoise(nn.Sequential(Normalised(nn.Identity(), [0.1], [0.5]), network))
+    found = first_look(rhobust.Target(half.eval(), digits, sigma=0.25), range(400))
+    assert found["accuracy_under_noise"] > found["base_accuracy"] + 0.15
+    assert [finding["cause"] for finding in found["findings"]] == ["normalisation"]
+
+
 def test_chance_is_not_taken_for_an_order():
     rng = np.random.default_rng(0)
     found = [matched_accuracy(rng.normal(size=(400, 10)), rng.integers(0, 10, 400), 10)[0] for _ in range(50)]

@@ -18,6 +18,7 @@ from rhobust.evaluation.target import Target
 from rhobust.formatting import format_distance, format_percent
 from rhobust.models.inference import frozen
 from rhobust.models.networks import Normalised
+from rhobust.noise import stream
 from rhobust.records import Record, Row
 from rhobust.stats import share
 
@@ -76,10 +77,14 @@ def diagnose_accuracy(
     data = target.data.select(_spread(len(target.data), TRIED))
     chance = 1 / target.data.num_classes
     found: list[Finding] = []
+    # A network that was trained under noise alone may be right only under noise: causes are tried where it is right.
+    needs_noise = under_noise is not None and under_noise - accuracy > DROP
     if accuracy < SUSPECT:
-        found = _of_the_base(target, data, weights_named)
-        if not found and share(round(accuracy * len(data)), len(data)).low < 2 * chance:
+        found = _of_the_base(target, data, target.smoothing_sigma() if needs_noise else 0.0)
+        if not found and not needs_noise and share(round(accuracy * len(data)), len(data)).low < 2 * chance:
             found = [_near_chance(target, data, accuracy, chance, weights_named)]
+    if not found and needs_noise and under_noise is not None:
+        found = [_needs_noise(target.smoothing_sigma(), accuracy, under_noise)]
     if not found and under_noise is not None and accuracy - under_noise > DROP:
         found = [_not_trained_for_noise(target, data, accuracy, under_noise)]
     return found
@@ -110,15 +115,21 @@ def _spread(count: int, wanted: int) -> list[int]:
     return np.linspace(0, count - 1, min(count, wanted)).round().astype(int).tolist()
 
 
-def _of_the_base(target: Target, data: Dataset, weights_named: bool) -> list[Finding]:
-    """The change of the inputs, or of the classes, that makes the network right; none if no change does."""
+def _of_the_base(target: Target, data: Dataset, noise: float) -> list[Finding]:
+    """The change of the inputs, or of the classes, that makes the network right; none if no change does.
+
+    Args:
+        target: The network.
+        data: Images on which the changes are tried.
+        noise: Standard deviation of noise that the images get before a change.
+    """
     labels = data.labels.numpy()
-    usual = _logits(target, data)
+    usual = _logits(target, data, noise=noise)
     before = float((usual.argmax(1) == labels).mean())
     found: list[tuple[float, Finding]] = []
     for finding, change in _changes(target, data):
         try:
-            after = float((_logits(target, data, change).argmax(1) == labels).mean())
+            after = float((_logits(target, data, change, noise).argmax(1) == labels).mean())
         except ValueError:
             continue
         if _gains(before, after, len(labels)):
@@ -250,6 +261,16 @@ def _not_trained_for_noise(target: Target, data: Dataset, accuracy: float, under
     )
 
 
+def _needs_noise(sigma: float, accuracy: float, under_noise: float) -> Finding:
+    return Finding(
+        "noise",
+        f"The base network is right on {_shown(accuracy)} of the images and under noise {sigma:g} on"
+        f" {_shown(under_noise)}: it was trained under noise alone. Its numbers without noise (clean, PGD) do not speak"
+        " about the smoothed classifier, whose numbers are valid.",
+        "Deploy the smoothed classifier: rhobust predict.",
+    )
+
+
 def _accuracy_under(target: Target, data: Dataset, sigma: float) -> float:
     smoothing = Smoothing(sigma, data.num_classes, noise=noise_kind(data.images))
     images = data.images.to(target.device)
@@ -259,13 +280,17 @@ def _accuracy_under(target: Target, data: Dataset, sigma: float) -> float:
     return float(votes.gather(1, data.labels[:, None]).sum()) / (DRAWS * len(data))
 
 
-def _logits(target: Target, data: Dataset, change: Callable[[Tensor], Tensor] = lambda x: x) -> np.ndarray:
-    """The network's logits for changed inputs, in small batches."""
+def _logits(
+    target: Target, data: Dataset, change: Callable[[Tensor], Tensor] = lambda x: x, noise: float = 0.0
+) -> np.ndarray:
+    """The network's logits for changed inputs, in small batches, with the same noise for every change."""
+    rng = stream(0, "diagnosis")
+    parts = []
     with torch.no_grad(), frozen(target.model) as network:
-        parts = [
-            network(change(to_unit(data.images[at : at + 100].to(target.device)))).float().cpu()
-            for at in range(0, len(data), 100)
-        ]
+        for at in range(0, len(data), 100):
+            x = to_unit(data.images[at : at + 100])
+            x = x + noise * torch.randn(x.shape, generator=rng)
+            parts.append(network(change(x.to(target.device))).float().cpu())
     return torch.cat(parts).nan_to_num(neginf=-1e30, posinf=1e30).numpy()
 
 
