@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import rhobust
-from rhobust.assessment.plan import SECONDS, STEPS, plan
+from rhobust.assessment.plan import SECONDS, STEPS, first_evaluation, plan
 from rhobust.certificates import ShiftClaim
 from rhobust.cli import run as command
 from rhobust.evaluation import AttackShift, CertifyShift
@@ -167,6 +167,11 @@ def test_a_plan_takes_more_images_of_a_faster_network(network, digits, monkeypat
     target = rhobust.Target(network, digits, sigma=0.5)
     slow, fast = ([one.limit for one in plan(target, effort, seconds, 0)] for seconds in (1.0, 1e-6))
     assert all(few <= many <= len(digits) for few, many in zip(slow, fast, strict=True))
+    first = [first_evaluation(target, effort, seconds, 0).limit for seconds in (1.0, 1e-6)]
+    assert first == [60, 60], "all of a small test set, whatever the speed"
+    many = rhobust.Target(network, rhobust.load("digits", "test"), sigma=0.5)
+    few, most = (first_evaluation(many, effort, seconds, 0).limit for seconds in (1.0, 1e-6))
+    assert (few, most) == {"quick": (200, 797), "standard": (200, 797), "full": (797, 797)}[effort]
     attack, certify = plan(target, effort, 1e-6, 0)[1:3]
     assert attack.limit == certify.limit, "the same images"
     assert certify.radii == tuple(0.5 * step for step in STEPS)

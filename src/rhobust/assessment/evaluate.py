@@ -11,13 +11,14 @@ from torch import nn
 
 from rhobust.assessment.assessment import Assessment
 from rhobust.assessment.diagnosis import diagnose_accuracy, diagnose_certificates
-from rhobust.assessment.plan import Effort, forward_passes, plan, seconds_per_sample
+from rhobust.assessment.plan import Effort, first_evaluation, forward_passes, plan, seconds_per_sample
 from rhobust.certificates import ShiftClaim
 from rhobust.data import Dataset, as_dataset, to_unit
 from rhobust.data.hugging_face import is_live
 from rhobust.data.labels import fit_classes
 from rhobust.data.sizing import Sizing
-from rhobust.evaluation import Accuracy, Target, run
+from rhobust.evaluation import Target, run
+from rhobust.evaluation.attack import check_networks
 from rhobust.evaluation.engine import check_unseen
 from rhobust.evaluation.own_network import IN_MEMORY, OwnNetwork
 from rhobust.executors import Executor
@@ -233,7 +234,9 @@ def assess(
         _describe(target, OwnNetwork(target.name, IN_MEMORY, target.data.name, target.sigma))
     with progress_or_default(progress) as notify:
         records: list[Record] = []
-        first = Accuracy(limit=min(1000, len(target.data)), stride=None, seed=seed)
+        check_networks(target, target)
+        seconds = seconds_per_sample(target)
+        first = first_evaluation(target, effort, seconds, seed)
         records.append(run(first, target, executor=executor, progress=notify, wait=wait))
         found = {one.quantity: one.value for one in measurements(records[0])}
         findings = diagnose_accuracy(
@@ -241,7 +244,6 @@ def assess(
         )
         for finding in findings:
             notify(f"diagnosis: {finding}")
-        seconds = seconds_per_sample(target)
         evaluations = plan(target, effort, seconds, seed, claim, gamma)
         costs = [seconds * forward_passes(one) * (one.limit or len(target.data)) for one in evaluations]
         for evaluation in evaluations:

@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 from rhobust.attacks import EOT, PGD
 from rhobust.certificates import ShiftClaim, Smoothing, noise_kind
 from rhobust.data import CORRUPTIONS, SEVERITIES
-from rhobust.evaluation import Attack, AttackShift, Certify, CertifyShift, Corruptions, Evaluation, Target
+from rhobust.evaluation import Accuracy, Attack, AttackShift, Certify, CertifyShift, Corruptions, Evaluation, Target
 from rhobust.files import read_json, write_json
 
 Effort = Literal["quick", "standard", "full"]
@@ -41,9 +42,24 @@ def seconds_per_sample(target: Target) -> float:
     smoothing = Smoothing.on(
         target.device, target.smoothing_sigma(), target.data.num_classes, noise=noise_kind(target.data.images)
     )
-    seconds = target.counter(smoothing).seconds_per_sample()
+    counter = target.counter(smoothing)
+    counter.seconds_per_sample()  # the first batch compiles, and takes memory
+    seconds = counter.seconds_per_sample()
     write_json(path, {"seconds_per_sample": seconds})
     return seconds
+
+
+def first_evaluation(target: Target, effort: Effort, seconds: float, seed: int) -> Accuracy:
+    """The accuracy of the base network and under noise, which the diagnosis is made from.
+
+    Args:
+        target: The network and its data.
+        effort: quick, standard or full.
+        seconds: Time per forward pass of one image.
+        seed: Random seed.
+    """
+    accuracy = Accuracy(draws=5 if effort == "quick" else 20, stride=None, seed=seed)
+    return replace(accuracy, limit=_limit(target, effort, seconds, accuracy, 0.05, 1_000, least=200))
 
 
 def plan(
@@ -67,16 +83,8 @@ def plan(
     claim = claim or ShiftClaim()
     sigma = target.smoothing_sigma()
     radii, attacked, eps = (tuple(sigma * step for step in steps) for steps in (STEPS, ATTACKED, SHIFTS))
-    total = len(target.data)
-
-    def limit(evaluation: Evaluation, part: float, most: int, least: int = 10) -> int:
-        """How many images of an evaluation fit into a part of the time."""
-        if effort == "full":
-            return total
-        fitting = int(SECONDS[effort] * part / (forward_passes(evaluation) * seconds))
-        return min(total, most, max(least, fitting))
-
     quick = effort == "quick"
+    limit = partial(_limit, target, effort, seconds)
     n = {"quick": 1_000, "standard": 10_000, "full": 100_000}[effort]
     some: dict[str, Any] = {"stride": None, "seed": seed}
     pgd = Attack(attack=PGD(steps=10 if quick else 20), radii=attacked, probe=not quick, **some)
@@ -94,7 +102,7 @@ def plan(
     )
     corruptions = Corruptions(draws=5 if quick else 20, seed=seed)
     # The same images for both, so that no share certified on some is above what an attack leaves of others.
-    same = min(limit(eot, 0.3, 100 if quick else 500), limit(certify, 0.35, 200 if quick else 1_000, least=20))
+    same = min(limit(eot, 0.3, 100 if quick else 500), limit(certify, 0.3, 200 if quick else 1_000, least=20))
     ceiling: list[Evaluation] = []
     if not quick and claim.votes_per_answer is not None:
         attack = AttackShift(attack=eot.attack, eps=eps, votes=claim.votes_per_answer, **some)
@@ -109,6 +117,17 @@ def plan(
     ]
 
 
+def _limit(
+    target: Target, effort: Effort, seconds: float, evaluation: Evaluation, part: float, most: int, least: int = 10
+) -> int:
+    """How many images of an evaluation fit into a part of the effort's time."""
+    total = len(target.data)
+    if effort == "full":
+        return total
+    fitting = int(SECONDS[effort] * part / (forward_passes(evaluation) * seconds))
+    return min(total, most, max(least, fitting))
+
+
 def forward_passes(evaluation: Evaluation) -> float:
     """Forward passes that an evaluation of a plan takes per image, roughly."""
     if isinstance(evaluation, Attack | AttackShift):
@@ -121,6 +140,8 @@ def forward_passes(evaluation: Evaluation) -> float:
         return (evaluation.n or 0) + VOTES
     if isinstance(evaluation, CertifyShift):
         return evaluation.draws
+    if isinstance(evaluation, Accuracy):
+        return evaluation.draws + 1
     if isinstance(evaluation, Corruptions):
         return len(CORRUPTIONS) * len(SEVERITIES) * (evaluation.draws + 1)
     raise ValueError(f"evaluation must be one of a plan, got {evaluation.kind}")

@@ -64,8 +64,8 @@ def as_dataset(
 
     Args:
         images: An array or a tensor, (n, h, w), (n, h, w, c) or (n, c, h, w), or one image; a Pillow image; a list of
-            these, or of image files; a torch Dataset of (image, label); a DataLoader; a live Dataset or DatasetDict of Hugging Face; a
-            `Dataset`; an image file; a folder, or a name known to `load`.
+            these, or of image files; a torch Dataset of (image, label); a DataLoader; a live Dataset or DatasetDict of
+            Hugging Face; a `Dataset`; an image file; a folder, or a name known to `load`.
         labels: Class numbers or class names, one per image; None if the images come with labels.
         classes: Names of the classes; default: what the source says, else the numbers.
         name: Name of the data set; default: the source's own, else "images".
