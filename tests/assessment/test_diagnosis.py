@@ -90,6 +90,14 @@ def test_untrained_weights(digits):
     assert "chance is 10.0%" in found[0].text
 
 
+def test_one_image_that_is_wrong(digits):
+    network = fitted(lambda x: x)
+    one = replace(digits.select([0]), labels=(digits.labels[:1] + 1) % 10)
+    accuracy, found = causes(network, one)
+    assert accuracy == 0
+    assert [finding.cause for finding in found] == ["weights"]
+
+
 def test_a_network_that_was_not_trained_for_noise(digits):
     _, found = causes(fitted(lambda x: x), digits, under_noise=0.4)
     assert [one.cause for one in found] == ["noise"]
