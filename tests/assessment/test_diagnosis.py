@@ -173,6 +173,9 @@ def test_a_first_look_says_base_accuracy_and_what_explains_it(digits):
     found = first_look(right, range(0, 300, 2))
     assert (found["n"], found["findings"]) == (100, [])
     assert found["base_accuracy"] >= found["accuracy_under_noise"] > 0.8
+    bare = first_look(rhobust.Target(network, digits, sigma=0.25), range(20))
+    assert bare["n"] == 20
+    assert [one["cause"] for one in bare["findings"]] == ["normalisation"], "twenty images would not show it"
     shifted = fitted(lambda x: x * 255)
     [finding] = first_look(rhobust.Target(shifted, digits, sigma=0.25), range(100))["findings"]
     assert (finding["cause"], "255" in finding["text"]) == ("value range", True)

@@ -75,14 +75,13 @@ def diagnose_accuracy(
         weights_named: Whether somebody said where the weights come from.
     """
     data = target.data.select(_spread(len(target.data), TRIED))
-    chance = 1 / target.data.num_classes
     found: list[Finding] = []
     # A network that was trained under noise alone may be right only under noise: causes are tried where it is right.
     needs_noise = under_noise is not None and under_noise - accuracy > DROP
     if accuracy < SUSPECT:
         found = _of_the_base(target, data, target.smoothing_sigma() if needs_noise else 0.0)
-        if not found and not needs_noise and share(round(accuracy * len(data)), len(data)).low < 2 * chance:
-            found = [_near_chance(target, data, accuracy, chance, weights_named)]
+        if not found and not needs_noise:
+            found = _near_chance(target, data, weights_named)
     if not found and needs_noise and under_noise is not None:
         found = [_needs_noise(target.smoothing_sigma(), accuracy, under_noise)]
     if not found and under_noise is not None and accuracy - under_noise > DROP:
@@ -93,6 +92,8 @@ def diagnose_accuracy(
 def first_look(target: Target, examples: Sequence[int], *, weights_named: bool = True) -> Row:
     """Base accuracy and accuracy under noise on some of the examples, and what explains them.
 
+    Causes are tried on test images that were not certified too: twenty images do not tell a normalisation from chance.
+
     Args:
         target: The network and its data.
         examples: Indices of the examples that were certified; at most `LOOKED` of them are looked at.
@@ -102,7 +103,7 @@ def first_look(target: Target, examples: Sequence[int], *, weights_named: bool =
     some = replace(target, data=target.data.select(chosen))
     accuracy = float((_logits(some, some.data).argmax(1) == some.data.labels.numpy()).mean())
     under_noise = _accuracy_under(some, some.data, some.smoothing_sigma())
-    findings = diagnose_accuracy(some, accuracy=accuracy, under_noise=under_noise, weights_named=weights_named)
+    findings = diagnose_accuracy(target, accuracy=accuracy, under_noise=under_noise, weights_named=weights_named)
     return {
         "base_accuracy": accuracy,
         "accuracy_under_noise": under_noise,
@@ -234,20 +235,23 @@ def matched_accuracy(logits: np.ndarray, labels: np.ndarray, classes: int) -> tu
     return float((order[predicted[1::2]] == labels[1::2]).mean()), order.tolist()
 
 
-def _near_chance(target: Target, data: Dataset, accuracy: float, chance: float, weights_named: bool) -> Finding:
-    """No known change helps: the answers themselves say something."""
-    logits = _logits(target, data)
-    answers = np.bincount(logits.argmax(1), minlength=data.num_classes)
+def _near_chance(target: Target, data: Dataset, weights_named: bool) -> list[Finding]:
+    """No known change helps: the answers themselves say something, if they are near chance."""
+    answered, chance = _logits(target, data).argmax(1), 1 / data.num_classes
+    right = int((answered == data.labels.numpy()).sum())
+    if share(right, len(data)).low >= 2 * chance:
+        return []
+    accuracy, answers = right / len(data), np.bincount(answered, minlength=data.num_classes)
     text = f"The base network is right on {_shown(accuracy)} of the images, chance is {_shown(chance)}"
     if answers.max() / len(data) >= ALIKE:
         text += f", and it answers class {int(answers.argmax())} for {_shown(answers.max() / len(data))} of them"
-    cause = "No usual normalisation, channel order or class order explains it"
+    cause = f"No usual normalisation, channel order or class order explains it on {len(data)} images"
     remedy = (
         "Look at the weights: are they this network's, and trained?"
         if weights_named
         else "No weights were given: pass --weights FILE, unless the factory loads them itself."
     )
-    return Finding("weights", f"{text}. {cause}.", remedy)
+    return [Finding("weights", f"{text}. {cause}.", remedy)]
 
 
 def _not_trained_for_noise(target: Target, data: Dataset, accuracy: float, under_noise: float) -> Finding:

@@ -250,9 +250,9 @@ def assess(
             check_unseen(evaluation.resolve(target), target)  # before the long ones begin
         start = time.monotonic()
         for number, evaluation in enumerate(evaluations):
-            done = sum(costs[:number])
-            # What was read from an earlier call took no time, and says nothing of what is left.
-            pace = max(1.0, (time.monotonic() - start) / done) if done else 1.0
+            # As slow as so far, where the plan's own guess weighs as much as the whole plan; what was read from an
+            # earlier call took no time, and says nothing of what is left.
+            pace = max(1.0, (time.monotonic() - start + sum(costs)) / sum([*costs, *costs[:number]]))
             left = f"about {format_duration(pace * sum(costs[number:]))} left"
             notify(f"{number + 1} of {len(evaluations)}: {evaluation.kind} {evaluation.label}".rstrip() + f", {left}")
             records.append(run(evaluation, target, executor=executor, progress=notify, wait=wait))
