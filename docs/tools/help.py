@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
 import rhobust.commands
-from rhobust.cli import COMMANDS, print_boxes
+from rhobust.cli import print_boxes
 from rhobust.commands.arguments import options_of
-from rhobust.helptext import STORED, TITLES
+from rhobust.helptext import EXAMPLES, STORED, TITLES
 
 
 def groups_of(command: Any) -> dict[str, str]:
@@ -35,9 +35,10 @@ def groups_of(command: Any) -> dict[str, str]:
 def document() -> dict[str, Any]:
     """The parser's text and the groups of options, for each command."""
     found = {}
-    for name in COMMANDS:
-        command = importlib.import_module(f"rhobust.commands.{name.replace('-', '_')}").COMMAND
-        boxes = "\n".join(line.rstrip() for line in print_boxes(command, name, ["--help"]).splitlines())
+    for name in EXAMPLES:
+        first, *rest = name.split()
+        command = importlib.import_module(f"rhobust.commands.{first.replace('-', '_')}").COMMAND
+        boxes = "\n".join(line.rstrip() for line in print_boxes(command, first, [*rest, "--help"]).splitlines())
         found[name] = {"boxes": boxes, "groups": groups_of(command)}
     return found
 

@@ -113,10 +113,12 @@ def _run(name: str, arguments: list[str]) -> int:
         near = difflib.get_close_matches(name, COMMANDS, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
         raise ValueError(f"the command must be one of {', '.join(COMMANDS)}, got {name}{hint}")
-    if arguments and set(arguments) <= {"-h", "--help"}:
-        from rhobust.helptext import stored_help
+    if {"-h", "--help"} & set(arguments):
+        from rhobust.helptext import EXAMPLES, stored_help
 
-        return _show(stored_help(name, _columns()))
+        asked = " ".join([name, *(word for word in arguments if word not in ("-h", "--help"))])
+        if asked in EXAMPLES:
+            return _show(stored_help(asked, _columns()))
     module = importlib.import_module(f"rhobust.commands.{name.replace('-', '_')}")
     command = parse(module.COMMAND, name, arguments)
     command.common.check()

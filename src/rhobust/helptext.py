@@ -10,6 +10,9 @@ EXAMPLES = {
     "evaluate": "rhobust evaluate --model net.py:make --weights model.pt --data photos --sigma 0.25 --out results",
     "quickstart": "rhobust quickstart",
     "data": "rhobust data get cifar10",
+    "data list": "rhobust data list",
+    "data get": "rhobust data get cifar10",
+    "data check": "rhobust data check photos",
     "train": "rhobust train method:nal --method.sigma 0.25 --data cifar10 --model resnet18 --out runs/nal",
     "sweep": "rhobust sweep plan.toml --out sweeps/plan --executor processes",
     "attack": "rhobust attack runs/nal attack:eot --radii 0 0.25 0.5 --limit 500",
@@ -29,7 +32,7 @@ EXAMPLES = {
     "publish": "rhobust publish runs/nal --out published",
     "report": "rhobust report NAL=runs/nal Gaussian=runs/gaussian --title 'Digits' --out report.html",
 }
-"""One command line per command."""
+"""One command line per command, and per command of `data`."""
 TITLES = {
     "": "this command",
     "target": "network and data",
@@ -92,7 +95,7 @@ def render_help(boxes: str, width: int, *, groups: Mapping[str, str] | None = No
             write_entries()
             indent = "  " if line.startswith(" ") else ""
             lines += [] if indent else [""]
-            line = line.strip().replace("{None}|", "")
+            line = re.sub(r",(?=\w+:)", ", ", line.strip().replace("{None}|", ""))  # so that it can be wrapped
             lines += textwrap.wrap(line, width, initial_indent=indent, subsequent_indent=indent, break_long_words=False)
     write_entries()
     return "\n".join(lines).strip("\n") + "\n"

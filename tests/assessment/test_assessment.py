@@ -9,11 +9,11 @@ import torch
 from torch import nn
 
 import rhobust
-from rhobust.assessment.plan import SECONDS, STEPS, plan
+from rhobust.assessment.plan import SECONDS, STEPS, first_evaluation, plan
 from rhobust.certificates import ShiftClaim
 from rhobust.cli import run as command
 from rhobust.evaluation import AttackShift, CertifyShift
-from rhobust.measurements import BASE, CERTIFIED, UNDER_NOISE
+from rhobust.measurements import BASE, CERTIFIED, ROBUST, UNDER_NOISE, measurements
 from rhobust.models import build_model
 
 
@@ -79,8 +79,23 @@ def test_an_untrained_network_is_diagnosed(assessed):
 
 def test_the_same_call_again_computes_nothing(assessed, network, digits):
     before = {record.path: record.path.read_bytes() for record in assessed.records}
-    again = rhobust.evaluate(network, digits.images, digits.labels, effort="quick", out=assessed.folder)
+    told = []
+    again = rhobust.evaluate(
+        network, digits.images, digits.labels, effort="quick", out=assessed.folder, progress=told.append
+    )
     assert {record.path: record.path.read_bytes() for record in again.records} == before
+    steps = [one for one in told if isinstance(one, str) and " of 5: " in one]
+    assert len(steps) == 5
+    assert all(re.search(r", about \d+ (s|min) left$", one) for one in steps)
+
+
+def test_the_line_of_an_attack_tells_how_many_of_its_own_images_are_right_before_it(assessed):
+    for kind, label in (("attack-pgd", "base network, PGD"), ("attack-eot", "smoothed classifier, EOT")):
+        (record,) = (one for one in assessed.records if one.path.name.startswith(kind))
+        before = next(one for one in measurements(record) if one.quantity == ROBUST and one.at == 0)
+        (images,) = (images for named, _, images, _ in assessed.headline() if named.startswith(label))
+        assert images == f"{before.value:.3f} before attack, {before.n} images"
+    assert all("before" not in images for label, _, images, _ in assessed.headline() if " at 0.25" not in label)
 
 
 def test_another_network_in_the_folder_is_refused(assessed, digits):
@@ -152,6 +167,11 @@ def test_a_plan_takes_more_images_of_a_faster_network(network, digits, monkeypat
     target = rhobust.Target(network, digits, sigma=0.5)
     slow, fast = ([one.limit for one in plan(target, effort, seconds, 0)] for seconds in (1.0, 1e-6))
     assert all(few <= many <= len(digits) for few, many in zip(slow, fast, strict=True))
+    first = [first_evaluation(target, effort, seconds, 0).limit for seconds in (1.0, 1e-6)]
+    assert first == [60, 60], "all of a small test set, whatever the speed"
+    many = rhobust.Target(network, rhobust.load("digits", "test"), sigma=0.5)
+    few, most = (first_evaluation(many, effort, seconds, 0).limit for seconds in (1.0, 1e-6))
+    assert (few, most) == {"quick": (200, 797), "standard": (200, 797), "full": (797, 797)}[effort]
     attack, certify = plan(target, effort, 1e-6, 0)[1:3]
     assert attack.limit == certify.limit, "the same images"
     assert certify.radii == tuple(0.5 * step for step in STEPS)

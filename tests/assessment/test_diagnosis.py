@@ -90,11 +90,52 @@ def test_untrained_weights(digits):
     assert "chance is 10.0%" in found[0].text
 
 
+def test_one_image_that_is_wrong(digits):
+    network = fitted(lambda x: x)
+    one = replace(digits.select([0]), labels=(digits.labels[:1] + 1) % 10)
+    accuracy, found = causes(network, one)
+    assert accuracy == 0
+    assert [finding.cause for finding in found] == ["weights"]
+
+
 def test_a_network_that_was_not_trained_for_noise(digits):
     _, found = causes(fitted(lambda x: x), digits, under_noise=0.4)
     assert [one.cause for one in found] == ["noise"]
     assert "it was not trained for this noise" in found[0].text
     assert "rhobust train" in found[0].remedy
+
+
+class NeedsNoise(nn.Module):
+    """Right under noise, and lost without it, as networks with batch normalisation that never saw a clean image."""
+
+    def __init__(self, network):
+        super().__init__()
+        self.network = network
+
+    def forward(self, x):
+        noisy = (x[:, :, 1:] - x[:, :, :-1]).abs().mean((1, 2, 3)) > 0.33
+        logits = self.network(x)
+        return torch.where(noisy[:, None], logits, logits.roll(1, 1).flip(1))
+
+
+def test_a_network_that_was_trained_under_noise_alone_has_no_wrong_normalisation(digits):
+    rng = torch.Generator().manual_seed(0)
+    network = NeedsNoise(fitted(lambda x: x + 0.25 * torch.randn(x.shape, generator=rng)))
+    target = rhobust.Target(network.eval(), digits, sigma=0.25)
+    found = first_look(target, range(400))
+    assert found["accuracy_under_noise"] > found["base_accuracy"] + 0.3
+    [finding] = found["findings"]
+    assert finding["cause"] == "noise"
+    assert "trained under noise alone" in finding["text"]
+
+
+def test_a_forgotten_normalisation_is_named_where_only_noisy_images_are_right(digits):
+    rng = torch.Generator().manual_seed(0)
+    network = fitted(lambda x: (x + 0.25 * torch.randn(x.shape, generator=rng) - 0.5) / 0.5)
+    half = NeedsNoise(nn.Sequential(Normalised(nn.Identity(), [0.1], [0.5]), network))
+    found = first_look(rhobust.Target(half.eval(), digits, sigma=0.25), range(400))
+    assert found["accuracy_under_noise"] > found["base_accuracy"] + 0.15
+    assert [finding["cause"] for finding in found["findings"]] == ["normalisation"]
 
 
 def test_chance_is_not_taken_for_an_order():
@@ -132,6 +173,9 @@ def test_a_first_look_says_base_accuracy_and_what_explains_it(digits):
     found = first_look(right, range(0, 300, 2))
     assert (found["n"], found["findings"]) == (100, [])
     assert found["base_accuracy"] >= found["accuracy_under_noise"] > 0.8
+    bare = first_look(rhobust.Target(network, digits, sigma=0.25), range(20))
+    assert bare["n"] == 20
+    assert [one["cause"] for one in bare["findings"]] == ["normalisation"], "twenty images would not show it"
     shifted = fitted(lambda x: x * 255)
     [finding] = first_look(rhobust.Target(shifted, digits, sigma=0.25), range(100))["findings"]
     assert (finding["cause"], "255" in finding["text"]) == ("value range", True)

@@ -88,8 +88,11 @@ def test_bad_settings_are_refused(half_space, grey_images, settings, message):
 
 
 def test_bad_labels_are_refused(half_space, grey_images):
-    for labels in (grey_images.labels[:3], grey_images.labels.float(), ["dark"] * 40):
+    for labels in (grey_images.labels[:3], grey_images.labels.float()):
         with pytest.raises(ValueError, match="y must be a tensor of one class number per input"):
+            certify_shift(half_space, grey_images.images, labels, sigma=0.25, eps=EPS)
+    for labels, given in ((["dark"] * 40, "<U4"), (grey_images.labels.double().numpy(), "float64")):
+        with pytest.raises(ValueError, match=rf"y must be whole numbers, .* got {given} of shape \(40,\)"):
             certify_shift(half_space, grey_images.images, labels, sigma=0.25, eps=EPS)
     with pytest.raises(ValueError, match=r"y must be given, one class number per input \(40\), or inputs that come"):
         certify_shift(half_space, grey_images.images, sigma=0.25, eps=EPS)

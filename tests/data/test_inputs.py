@@ -116,6 +116,17 @@ class Photos(torch.utils.data.Dataset):
         return Image.fromarray(self.x[index].permute(1, 2, 0).numpy()), index % 2
 
 
+class PlainPhotos:
+    """The same without torch's class, and with items as those of Hugging Face."""
+
+    def __len__(self):
+        return 6
+
+    def __getitem__(self, index):
+        image, label = Photos(pixels(6))[index]
+        return {"image": image, "label": label}
+
+
 class Stream(torch.utils.data.IterableDataset):
     def __iter__(self):
         return iter([(one, torch.tensor(1)) for one in pixels(3)])
@@ -125,6 +136,9 @@ def test_data_sets_and_loaders_of_torch():
     x = pixels(6)
     made = as_dataset(Photos(x))
     assert torch.equal(made.images, x)
+    plain = as_dataset(PlainPhotos())
+    assert torch.equal(plain.images, x)
+    assert plain.labels.tolist() == [0, 1] * 3
     assert (made.labels.tolist(), made.classes) == ([0, 1] * 3, ("cat", "dog"))
     floats = torch.utils.data.TensorDataset(x.float() / 255, torch.arange(6))
     loader = loader_of(floats, batch_size=4)
@@ -151,6 +165,11 @@ def test_a_data_set_a_name_a_file_and_a_folder(tmp_path):
     made = as_dataset(tmp_path / "photos", split="test")
     assert set(made.classes) == {"dark", "bright"}
     assert torch.equal(as_dataset(tmp_path / "photos" / "dark" / "2.png", "dark").images, pixels(1, seed=2))
+    files = [str(tmp_path / "photos" / "dark" / f"{number}.png") for number in (2, 3)]
+    made = as_dataset(files, ["dark", "bright"])
+    assert torch.equal(made.images, torch.cat([pixels(1, seed=number) for number in (2, 3)]))
+    with pytest.raises(ValueError, match=r"none\.png must be an image file, but there is no such file"):
+        as_dataset([*files, "none.png"], [0, 1, 1])
     with pytest.raises(ValueError, match="labels must be left out for digits, which has its own"):
         as_dataset("digits", [1])
 

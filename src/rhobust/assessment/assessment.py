@@ -190,7 +190,7 @@ def _line(label: str, one: Measurement, before: Measurement | None = None) -> tu
     """What a number is, the number, the images it is from (and how many are right before an attack), and its status."""
     images = f"{one.n:,} image{'s' * (one.n != 1)}"
     if before is not None:
-        images = f"{format_number(before.value, 3, before.direction)} before, {images}"
+        images = f"{format_number(before.value, 3, before.direction)} before attack, {images}"
     return label, format_number(one.value, 3, one.direction), images, one.status
 
 

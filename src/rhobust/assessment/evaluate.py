@@ -1,5 +1,6 @@
 """From a network and images in any form to an assessment."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,17 +11,19 @@ from torch import nn
 
 from rhobust.assessment.assessment import Assessment
 from rhobust.assessment.diagnosis import diagnose_accuracy, diagnose_certificates
-from rhobust.assessment.plan import Effort, plan, seconds_per_sample
+from rhobust.assessment.plan import Effort, first_evaluation, forward_passes, plan, seconds_per_sample
 from rhobust.certificates import ShiftClaim
 from rhobust.data import Dataset, as_dataset, to_unit
 from rhobust.data.hugging_face import is_live
 from rhobust.data.labels import fit_classes
 from rhobust.data.sizing import Sizing
-from rhobust.evaluation import Accuracy, Target, run
+from rhobust.evaluation import Target, run
+from rhobust.evaluation.attack import check_networks
 from rhobust.evaluation.engine import check_unseen
 from rhobust.evaluation.own_network import IN_MEMORY, OwnNetwork
 from rhobust.executors import Executor
 from rhobust.files import read_json, write_json
+from rhobust.formatting import format_duration
 from rhobust.measurements import BASE, UNDER_NOISE, measurements
 from rhobust.models import Normalised, load_model
 from rhobust.models.inference import move_to, output_width
@@ -231,7 +234,9 @@ def assess(
         _describe(target, OwnNetwork(target.name, IN_MEMORY, target.data.name, target.sigma))
     with progress_or_default(progress) as notify:
         records: list[Record] = []
-        first = Accuracy(limit=min(1000, len(target.data)), stride=None, seed=seed)
+        check_networks(target, target)
+        seconds = seconds_per_sample(target)
+        first = first_evaluation(target, effort, seconds, seed)
         records.append(run(first, target, executor=executor, progress=notify, wait=wait))
         found = {one.quantity: one.value for one in measurements(records[0])}
         findings = diagnose_accuracy(
@@ -239,11 +244,17 @@ def assess(
         )
         for finding in findings:
             notify(f"diagnosis: {finding}")
-        evaluations = plan(target, effort, seconds_per_sample(target), seed, claim, gamma)
+        evaluations = plan(target, effort, seconds, seed, claim, gamma)
+        costs = [seconds * forward_passes(one) * (one.limit or len(target.data)) for one in evaluations]
         for evaluation in evaluations:
             check_unseen(evaluation.resolve(target), target)  # before the long ones begin
-        for number, evaluation in enumerate(evaluations, start=1):
-            notify(f"{number} of {len(evaluations)}: {evaluation.kind} {evaluation.label}".rstrip())
+        start = time.monotonic()
+        for number, evaluation in enumerate(evaluations):
+            # As slow as so far, where the plan's own guess weighs as much as the whole plan; what was read from an
+            # earlier call took no time, and says nothing of what is left.
+            pace = max(1.0, (time.monotonic() - start + sum(costs)) / sum([*costs, *costs[:number]]))
+            left = f"about {format_duration(pace * sum(costs[number:]))} left"
+            notify(f"{number + 1} of {len(evaluations)}: {evaluation.kind} {evaluation.label}".rstrip() + f", {left}")
             records.append(run(evaluation, target, executor=executor, progress=notify, wait=wait))
     findings = findings or diagnose_certificates(records)  # more samples are no remedy for a wrong network
     write_json(target.folder / DIAGNOSIS, {"findings": [vars(finding) for finding in findings]})

@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 from rhobust.attacks import EOT, PGD
 from rhobust.certificates import ShiftClaim, Smoothing, noise_kind
 from rhobust.data import CORRUPTIONS, SEVERITIES
-from rhobust.evaluation import Attack, AttackShift, Certify, CertifyShift, Corruptions, Evaluation, Target
+from rhobust.evaluation import Accuracy, Attack, AttackShift, Certify, CertifyShift, Corruptions, Evaluation, Target
 from rhobust.files import read_json, write_json
 
 Effort = Literal["quick", "standard", "full"]
@@ -23,6 +24,12 @@ SHIFTS = (0.0, 0.1, 0.25, 0.5, 1.0)
 """Sizes of the shift in units of sigma."""
 GAMMA = (1.0, 2.0, 5.0, 10.0)
 """Factors of reweighting of an effort that is not quick."""
+GRADIENT = 3.0
+"""What a gradient costs, in forward passes."""
+VOTES = 100
+"""Noise samples that choose the class, or that predict an attacked image."""
+SEARCHES = 7
+"""Attacks on one image in an attack on the distribution."""
 
 
 def seconds_per_sample(target: Target) -> float:
@@ -35,9 +42,24 @@ def seconds_per_sample(target: Target) -> float:
     smoothing = Smoothing.on(
         target.device, target.smoothing_sigma(), target.data.num_classes, noise=noise_kind(target.data.images)
     )
-    seconds = target.counter(smoothing).seconds_per_sample()
+    counter = target.counter(smoothing)
+    counter.seconds_per_sample()  # the first batch compiles, and takes memory
+    seconds = counter.seconds_per_sample()
     write_json(path, {"seconds_per_sample": seconds})
     return seconds
+
+
+def first_evaluation(target: Target, effort: Effort, seconds: float, seed: int) -> Accuracy:
+    """The accuracy of the base network and under noise, which the diagnosis is made from.
+
+    Args:
+        target: The network and its data.
+        effort: quick, standard or full.
+        seconds: Time per forward pass of one image.
+        seed: Random seed.
+    """
+    accuracy = Accuracy(draws=5 if effort == "quick" else 20, stride=None, seed=seed)
+    return replace(accuracy, limit=_limit(target, effort, seconds, accuracy, 0.05, 1_000, least=200))
 
 
 def plan(
@@ -61,54 +83,65 @@ def plan(
     claim = claim or ShiftClaim()
     sigma = target.smoothing_sigma()
     radii, attacked, eps = (tuple(sigma * step for step in steps) for steps in (STEPS, ATTACKED, SHIFTS))
-    total = len(target.data)
-
-    def images(part: float, passes: float, most: int, least: int = 10) -> int:
-        """How many images fit into a part of the time, at so many forward passes each."""
-        if effort == "full":
-            return total
-        fitting = int(SECONDS[effort] * part / (passes * seconds))
-        return min(total, most, max(least, fitting))
-
     quick = effort == "quick"
-    pgd, eot = PGD(steps=10 if quick else 20), EOT(steps=5 if quick else 20, draws=8 if quick else 16)
+    limit = partial(_limit, target, effort, seconds)
     n = {"quick": 1_000, "standard": 10_000, "full": 100_000}[effort]
-    # The class most probable under noise needs hundreds of samples.
-    draws = 200 if claim.votes_per_answer is None else 20
-    gradients = 3.0  # a gradient costs about three forward passes
-    rounds = len(attacked) - 1
-    base = images(0.1, gradients * pgd.steps * (1 + pgd.restarts) * rounds, 200 if quick else 2_000)
-    smoothed = images(
-        0.3, (gradients * eot.steps * eot.draws * (1 + eot.restarts) + 100) * rounds, 100 if quick else 500
-    )
-    certified = images(0.35, n + 100, 200 if quick else 1_000, least=20)
-    # The same images for both, so that no share certified on some is above what an attack leaves of others.
-    smoothed = certified = min(smoothed, certified)
-    shifted = images(0.1, draws, 2_000 if quick else 10_000, least=100)
-    votes = 5 if quick else 20
-    corrupted = images(0.15, len(CORRUPTIONS) * len(SEVERITIES) * (votes + 1), 200 if quick else 1_000, least=20)
     some: dict[str, Any] = {"stride": None, "seed": seed}
+    pgd = Attack(attack=PGD(steps=10 if quick else 20), radii=attacked, probe=not quick, **some)
+    eot = Attack(
+        attack=EOT(steps=5 if quick else 20, draws=8 if quick else 16), radii=attacked, probe=not quick, **some
+    )
+    certify = Certify(radii=radii, n=n, procedure="fixed" if quick else "sequential", **some)
     shift = CertifyShift(
         claim=claim,
         eps=eps,
-        draws=draws,
-        gamma=None if gamma is None else tuple(gamma),
-        limit=shifted,
+        # The class most probable under noise needs hundreds of samples.
+        draws=200 if claim.votes_per_answer is None else 20,
+        gamma=tuple(gamma) if gamma is not None else None if quick else GAMMA,
         seed=seed,
     )
+    corruptions = Corruptions(draws=5 if quick else 20, seed=seed)
+    # The same images for both, so that no share certified on some is above what an attack leaves of others.
+    same = min(limit(eot, 0.3, 100 if quick else 500), limit(certify, 0.3, 200 if quick else 1_000, least=20))
     ceiling: list[Evaluation] = []
-    if not quick:
-        if gamma is None:
-            shift = replace(shift, gamma=GAMMA)
-        if claim.votes_per_answer is not None:
-            rounds = gradients * eot.steps * eot.draws * (1 + eot.restarts) + 100
-            few = images(0.15, 7 * rounds, 200, least=20)
-            ceiling = [AttackShift(attack=eot, eps=eps, votes=claim.votes_per_answer, limit=few, **some)]
+    if not quick and claim.votes_per_answer is not None:
+        attack = AttackShift(attack=eot.attack, eps=eps, votes=claim.votes_per_answer, **some)
+        ceiling = [replace(attack, limit=limit(attack, 0.15, 200, least=20))]
     return [
-        Attack(attack=pgd, radii=attacked, limit=base, probe=not quick, **some),
-        Attack(attack=eot, radii=attacked, limit=smoothed, probe=not quick, **some),
-        Certify(radii=radii, n=n, procedure="fixed" if quick else "sequential", limit=certified, **some),
-        shift,
+        replace(pgd, limit=limit(pgd, 0.1, 200 if quick else 2_000)),
+        replace(eot, limit=same),
+        replace(certify, limit=same),
+        replace(shift, limit=limit(shift, 0.1, 2_000 if quick else 10_000, least=100)),
         *ceiling,
-        Corruptions(draws=votes, limit=corrupted, seed=seed),
+        replace(corruptions, limit=limit(corruptions, 0.15, 200 if quick else 1_000, least=20)),
     ]
+
+
+def _limit(
+    target: Target, effort: Effort, seconds: float, evaluation: Evaluation, part: float, most: int, least: int = 10
+) -> int:
+    """How many images of an evaluation fit into a part of the effort's time."""
+    total = len(target.data)
+    if effort == "full":
+        return total
+    fitting = int(SECONDS[effort] * part / (forward_passes(evaluation) * seconds))
+    return min(total, most, max(least, fitting))
+
+
+def forward_passes(evaluation: Evaluation) -> float:
+    """Forward passes that an evaluation of a plan takes per image, roughly."""
+    if isinstance(evaluation, Attack | AttackShift):
+        attack = evaluation.attack
+        draws, votes = (attack.draws, VOTES) if isinstance(attack, EOT) else (1, 0)
+        steps = attack.steps * (1 + attack.restarts) if isinstance(attack, PGD | EOT) else 0
+        searches = sum(radius > 0 for radius in evaluation.radii) if isinstance(evaluation, Attack) else SEARCHES
+        return (GRADIENT * steps * draws + votes) * searches
+    if isinstance(evaluation, Certify):
+        return (evaluation.n or 0) + VOTES
+    if isinstance(evaluation, CertifyShift):
+        return evaluation.draws
+    if isinstance(evaluation, Accuracy):
+        return evaluation.draws + 1
+    if isinstance(evaluation, Corruptions):
+        return len(CORRUPTIONS) * len(SEVERITIES) * (evaluation.draws + 1)
+    raise ValueError(f"evaluation must be one of a plan, got {evaluation.kind}")

@@ -46,7 +46,7 @@ def labelled_inputs(model: nn.Module, x: Any, y: Any) -> tuple[Tensor, Tensor | 
     if not isinstance(x, Tensor) or not _is_batch(model, x):
         x, labels, *_ = as_inputs(x, y, subject="x")
     elif y is not None:
-        labels = class_numbers(_label_tensor(y), x)
+        labels = class_numbers(_label_tensor(y, len(x)), x)
     if x.numel() and x.device.type != "meta":
         check_range(x, "x")
     check_images(x)
@@ -62,10 +62,15 @@ def labelled_points(model: nn.Module, x: Any, y: Any) -> tuple[Tensor, Tensor]:
     return x, labels
 
 
-def _label_tensor(y: Any) -> Any:
-    """Whole numbers as a tensor; what is no labels is refused later."""
-    array = y if isinstance(y, Tensor) else np.asarray(y)
-    return torch.from_numpy(array) if isinstance(array, np.ndarray) and array.dtype.kind in "biu" else array
+def _label_tensor(y: Any, count: int) -> Tensor:
+    """Whole numbers in any form as a tensor."""
+    if isinstance(y, Tensor):
+        return y
+    array = np.asarray(y)
+    if array.dtype.kind not in "biu":
+        given = f"{array.dtype} of shape {array.shape}"
+        raise ValueError(f"y must be whole numbers, one class number per input ({count}), got {given}")
+    return torch.from_numpy(array)
 
 
 def _is_batch(model: nn.Module, x: Tensor) -> bool:

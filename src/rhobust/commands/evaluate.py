@@ -79,7 +79,8 @@ class Evaluate:
         if self.out is not None:
             check_folder("out", self.out)
         if (self.run_folder is None) == (self.model is None):
-            raise ValueError("a run folder or --model must be given, and not both")
+            given = "neither (rhobust evaluate --help has an example)" if self.model is None else "both"
+            raise ValueError(f"one of a run folder and --model must be given, got {given}")
         if self.run_folder is not None and (self.weights or self.out or self.mean or self.std or self.name):
             raise ValueError("a run folder must be given without --weights, --out, --mean, --std and --name")
         if self.run_folder is not None and not self.run_folder.is_dir():

@@ -24,7 +24,10 @@ ATTACKS: tuple[AnyAttack, ...] = (PGD(), EOT(steps=10))
 
 @dataclass(frozen=True)
 class Quickstart:
-    """Train, attack and certify an undefended, a Gaussian and a NAL model on digits, and write a report."""
+    """Train, attack and certify an undefended, a Gaussian and a NAL model on digits, and write a report.
+
+    For a network of your own there is `rhobust evaluate`.
+    """
 
     out: Path = Path("quickstart")
     """Folder for the runs and report.html."""

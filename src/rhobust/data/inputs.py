@@ -26,8 +26,8 @@ _CHANNELS = (1, 3)
 _ROUNDING = 1e-6
 """Largest distance from k / 255 that rounding in float32 explains."""
 _ACCEPTED = (
-    "an array, a tensor, Pillow images, a torch Dataset or DataLoader, a Hugging Face Dataset, a folder or the name of"
-    " a data set"
+    "an array, a tensor, Pillow images, image files, a torch Dataset or DataLoader, a Hugging Face Dataset, a folder or"
+    " the name of a data set"
 )
 
 
@@ -64,8 +64,8 @@ def as_dataset(
 
     Args:
         images: An array or a tensor, (n, h, w), (n, h, w, c) or (n, c, h, w), or one image; a Pillow image; a list of
-            these; a torch Dataset of (image, label); a DataLoader; a live Dataset or DatasetDict of Hugging Face; a
-            `Dataset`; an image file; a folder, or a name known to `load`.
+            these, or of image files; a torch Dataset of (image, label); a DataLoader; a live Dataset or DatasetDict of
+            Hugging Face; a `Dataset`; an image file; a folder, or a name known to `load`.
         labels: Class numbers or class names, one per image; None if the images come with labels.
         classes: Names of the classes; default: what the source says, else the numbers.
         name: Name of the data set; default: the source's own, else "images".
@@ -146,7 +146,7 @@ def as_inputs(
         found, own = images.images, images.labels
     elif isinstance(images, Tensor | np.ndarray) or _is_pillow(images):
         found, own = _tensor(images, subject), None
-    elif isinstance(images, Mapping) or not isinstance(images, Iterable | torch.utils.data.Dataset):
+    elif isinstance(images, Mapping) or not (isinstance(images, Iterable) or _by_place(images)):
         raise ValueError(f"{subject} must be {_ACCEPTED}, got a {type(images).__name__}")
     else:
         own_classes = names_of(images)
@@ -240,7 +240,7 @@ def _collect(
     total = 0
     for item in _items(items, subject):
         image, label = _pair(item, subject)
-        one = _tensor(image, subject)
+        one = read_image(image) if isinstance(image, str | Path) else _tensor(image, subject)
         one = _batch(one, layout, subject, None) if batched else _image(one, layout, subject)
         one = sizing.images(one, subject)
         if images and one.shape[1:] != images[0].shape[1:]:
@@ -261,9 +261,16 @@ def _collect(
     return torch.cat(images), labels or None
 
 
+def _by_place(items: Any) -> bool:
+    """Whether items are read by their number, as those of torch's map-style data sets, which need not be its class."""
+    if isinstance(items, torch.utils.data.Dataset):
+        return not isinstance(items, torch.utils.data.IterableDataset)
+    return hasattr(items, "__getitem__") and hasattr(items, "__len__") and not isinstance(items, Iterable)
+
+
 def _items(items: Any, subject: str) -> Iterator[Any]:
     """Items of an iterable, or of a map-style data set, whose end only its length says."""
-    mapped = isinstance(items, torch.utils.data.Dataset) and not isinstance(items, torch.utils.data.IterableDataset)
+    mapped = _by_place(items)
     with Foreign(f"{subject} must be readable, but the data set raised"):
         places = iter(range(len(items)) if mapped else items)  # type: ignore[arg-type]
     while True:

@@ -83,7 +83,7 @@ def source(name: Path | str, sizing: Sizing = AS_STORED) -> DatasetSource:
     names = ", ".join(known.name for known in KNOWN)
     raise ValueError(
         f"data must be one of {names}, or a path: a folder with one subfolder per class, or an .npz file, or "
-        f"{PREFIX}FOLDER-or-ID; got {name!r}"
+        f"{PREFIX}FOLDER-or-ID; got {name!r}, which {'is none of these' if path.exists() else 'does not exist'}"
     )
 
 
