@@ -283,13 +283,9 @@ def scale_table(found: dict[str, Any]) -> Table:
     ]
     heading, notes = [], []
     for line in found.get("workers", ()):
-        share = (
-            f"{line['efficiency']:.2f} of one per CPU second"
-            if "efficiency" in line
-            else f"{line['gain']:.2f} times one"
-        )
-        speed = f"{line['samples_per_second']:,.0f} samples/s, {share}"
-        heading.append(f"{line['network']}, {line['workers']} real workers: {speed}")
+        speed = f"{line['samples_per_second']:,.0f} samples/s, {line['gain']:.2f} times one"
+        by_time = f", {line['cpu_efficiency']:.2f} of it per CPU second" if "cpu_efficiency" in line else ""
+        heading.append(f"{line['network']}, {line['workers']} real workers: {speed}{by_time}")
     if rows:
         start = found["startup"]
         heading += [

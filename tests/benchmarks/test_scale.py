@@ -34,14 +34,14 @@ def test_the_table_shows_real_and_simulated_workers():
     startup = {"network": "cnn", "imports": 3.0, "ready": 5.0, "first": 2.0, "seconds": 7.0}
     found = {"startup": startup, "images": 10, "samples": 100, "lines": lines, "flood_rows_per_second": 1e4}
     found |= {"sent_bytes_per_second": 1.5e9, "row_bytes": 80.0}
-    real = {"network": "cnn", "workers": 2, "samples_per_second": 5e4}
-    shared, cores = {**real, "gain": 1.5}, {**real, "efficiency": 0.9}
+    shared = {"network": "cnn", "workers": 2, "samples_per_second": 5e4, "gain": 1.5}
+    cores = {**shared, "cpu_efficiency": 0.9}
     table = scale_table({**found, "workers": [shared, cores], "ray_rows_per_second": 5e3, "ray_block_ms": 1.5})
     assert [row[:4] for row in table.rows] == [["8", "1.0", "0.9", "0.90"], ["512", "1.0", "0.9", "0.90"]]
     assert all(len(row) == len(table.columns) for row in table.rows)
     assert table.heading[:3] == [
         "cnn, 2 real workers: 50,000 samples/s, 1.50 times one",
-        "cnn, 2 real workers: 50,000 samples/s, 0.90 of one per CPU second",
+        "cnn, 2 real workers: 50,000 samples/s, 1.50 times one, 0.90 of it per CPU second",
         "start-up: 5.0 s until a worker has cnn, of which 3.0 s are imports, and 2.0 s for the first pass",
     ]
     assert table.notes[1] == "images to the workers of a machine: 1.50 GB/s; a row on its way back: 80 bytes"
@@ -60,8 +60,11 @@ def test_real_workers_and_their_start_up_are_measured():
     setting = Setting(device=torch.device("cpu"), limit=16, draws=200)
     lines = measure_workers(setting, no_progress)
     assert [line["workers"] for line in lines] == [count for count in COUNTS if count <= len(os.sched_getaffinity(0))]
-    assert lines[0]["efficiency"] == 1
-    assert all(line["efficiency"] > 0 and line["samples_per_second"] > 0 for line in lines)
+    assert lines[0]["gain"] == lines[0]["efficiency"] == lines[0]["cpu_efficiency"] == 1
+    for line in lines:
+        assert line["gain"] == line["samples_per_second"] / lines[0]["samples_per_second"]
+        assert line["efficiency"] == line["gain"] / line["workers"]
+        assert line["ready_seconds"] > 0
     found = measure_start(setting, no_progress)
     assert found["seconds"] == pytest.approx(found["ready"] + found["first"])
     assert found["ready"] > found["imports"] / 2 > 0

@@ -1,5 +1,6 @@
 """Processes as workers: spawned on this machine, one per GPU or core; or those that torchrun or srun started."""
 
+import math
 import multiprocessing
 import os
 import secrets
@@ -38,7 +39,7 @@ class Processes(Executor):
     """Number of workers; default: one per GPU, or per core."""
     gpus: float = 1.0
     """GPUs per worker; 0.25 puts four workers on each."""
-    _crew: "list[_Crew]" = field(default_factory=list, init=False, repr=False, compare=False)
+    _crew: "list[Spawned]" = field(default_factory=list, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_declared(self)
@@ -57,8 +58,7 @@ class Processes(Executor):
     ) -> Iterator[tuple[Block, list[Row]]]:
         if not self._crew or self._crew[0].device != task.device:
             self.close()
-            self._crew.append(_Crew(task.device, self.size(task.device), self.gpus))
-            weakref.finalize(self._crew[0], _end, self._crew[0].processes, self._crew[0].folder)
+            self._crew.append(Spawned(task.device, self.size(task.device), self.gpus))
         crew = self._crew[0]
         crew.begin(task)
         try:
@@ -73,21 +73,23 @@ class Processes(Executor):
 
     def close(self) -> None:
         for crew in self._crew:
-            _end(crew.processes, crew.folder)
+            crew.end()
         self._crew.clear()
 
 
-class _Crew(Connected):
+class Spawned(Connected):
     """The live workers of `Processes`, each with its process and its place among them."""
 
     def __init__(self, device: str, count: int, gpus: float) -> None:
         super().__init__()
         self.device, self.count, self.gpus = device, count, gpus
+        self.share = memory_share(count, gpus) if device == "cuda" else 1.0
         self.folder = tempfile.TemporaryDirectory(prefix="rhobust-workers-", ignore_cleanup_errors=True)
         self.processes: dict[Connection, tuple[Any, int]] = {}
         self.shared: list[Any] = []
         self.task: Task | None = None
         self.failures = 0
+        self.end = weakref.finalize(self, _end, self.processes, self.folder)
 
     def begin(self, task: Task) -> None:
         """Give a task to all workers; its large part is written once, and mapped into memory by each of them."""
@@ -109,7 +111,8 @@ class _Crew(Connected):
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
         threads = max(1, torch.get_num_threads() // self.count)
-        process = context.Process(target=work, args=(theirs, threads), daemon=True, name=f"rhobust worker {place}")
+        given = theirs, threads, self.share
+        process = context.Process(target=work, args=given, daemon=True, name=f"rhobust worker {place}")
         with seeing_gpus(gpus_of(place, self.gpus) if self.device == "cuda" else None), _without_ctrl_c():
             process.start()
         theirs.close()
@@ -172,6 +175,12 @@ def gpus_of(place: int, gpus: float) -> str:
     known, width = visible_gpus(), max(1, int(gpus))
     first = place * width
     return ",".join(known[(first + offset) % len(known)] for offset in range(width))
+
+
+def memory_share(workers: int, gpus: float) -> float:
+    """Part of a GPU's memory for each of some workers: what was asked for, or less where more of them are on one."""
+    each = math.ceil(workers * max(1, int(gpus)) / len(visible_gpus()))
+    return min(gpus, 1 / each)
 
 
 @contextmanager

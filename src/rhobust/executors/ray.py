@@ -21,6 +21,8 @@ from rhobust.progress import ProgressCallback, no_progress
 from rhobust.records import Row
 from rhobust.settings import check_at_least, check_declared
 
+PORT = 6379
+"""Ray's own port, where an address names none."""
 REACHED = 10.0
 """Seconds within which a cluster's address must answer."""
 GROWTH = 10.0
@@ -46,8 +48,8 @@ class Ray(Executor):
     gpus: float = 1.0
     """GPUs per worker; 0.25 puts four workers on each."""
     address: str | None = None
-    """auto, HOST:PORT or ray://HOST:PORT of a cluster; default: the one that this process is connected to, or that
-    RAY_ADDRESS names, else a new one on this machine."""
+    """auto, HOST, HOST:PORT or ray://HOST:PORT of a cluster; default: the one that this process is connected to, or
+    that RAY_ADDRESS names, else a new one on this machine."""
     _crew: "list[Actors]" = field(default_factory=list, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -128,8 +130,11 @@ class Actors:
         wanted = self.workers or capacity(self.ray, self.device, self.gpus)
         for _ in range(len(self.actors), wanted):
             name = secrets.token_hex(6)
-            self.actors[name] = self.make.remote()
+            self.actors[name] = self._start()
             self._prepare(name)
+
+    def _start(self) -> Any:
+        return self.make.remote(share=min(1.0, self.gpus))
 
     def _prepare(self, name: str) -> None:
         rest = Parcel.pack(replace(self.task, shared=None), self.ray.cloudpickle.CloudPickler)
@@ -188,7 +193,7 @@ class Actors:
         actor = self.actors.pop(name)
         following = secrets.token_hex(6)
         dead = isinstance(error, self.ray.exceptions.ActorDiedError)
-        self.actors[following] = self.make.remote() if dead else actor
+        self.actors[following] = self._start() if dead else actor
         self._prepare(following)
         return Event("lost", name)
 
@@ -220,6 +225,8 @@ def _connected(address: str | None) -> Any:
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # silences a warning about a later default
     ray: Any = importlib.import_module("ray")
     if not ray.is_initialized():
+        if address not in (None, "auto", "local") and ":" not in address:
+            address = f"{address}:{PORT}"
         _check_reachable(address)
         before = signal.getsignal(signal.SIGTERM)
         if address is None and not os.environ.get("RAY_ADDRESS"):

@@ -107,10 +107,16 @@ def shown(block: Block) -> str:
 
 
 class Worker:
-    """The task of one worker process, and the large part that later tasks may share."""
+    """The task of one worker process, and the large part that later tasks may share.
 
-    def __init__(self, task: Task | None = None) -> None:
-        self.key, self.shared, self.task = -1, None, task
+    Args:
+        task: The task, where the process has it already.
+        share: Part of a GPU's memory that this worker may take. Each chooses its batches by the memory that it finds
+            free, which several that start at once would all take.
+    """
+
+    def __init__(self, task: Task | None = None, share: float = 1.0) -> None:
+        self.key, self.shared, self.task, self.share = -1, None, task, share
 
     def prepare(self, key: int, shared: Any, rest: Parcel) -> Exception | None:
         """Take a task; None, or what was raised.
@@ -125,6 +131,8 @@ class Worker:
             if key != self.key:
                 self.shared = self.task = None  # two networks need not fit into memory
                 self.shared, self.key = shared(), key
+                if task.device == "cuda" and self.share < 1:
+                    torch.cuda.set_per_process_memory_fraction(self.share)
             self.task = replace(task, shared=self.shared)
         except Exception as error:
             return portable(error)
@@ -201,12 +209,12 @@ def serve(connection: Connection, worker: Worker) -> None:
             connection.send((number, answer))
 
 
-def work(connection: Connection, threads: int) -> None:
-    """The main function of a worker process."""
+def work(connection: Connection, threads: int, share: float) -> None:
+    """The main function of a worker process, with its number of threads and its part of a GPU's memory."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started it answers Ctrl-C
     os.dup2(2, 1)  # what a network prints is no result
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
     torch.set_num_threads(threads)
-    serve(connection, Worker())
+    serve(connection, Worker(share=share))
