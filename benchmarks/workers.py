@@ -45,8 +45,8 @@ LARGE: Network = ("torchvision:resnet50", (3, 224, 224), 1000)
 """The network whose start-up is measured on a GPU, where torchvision is installed."""
 IMAGES = 2048
 """Random images, at most."""
-REPEATS = 2
-"""Measurements of each number of workers, of which the fastest counts: other programs only slow down."""
+REPEATS = {"cuda": 2, "cpu": 6}
+"""Rounds over all numbers of workers, by device; the fastest of each counts: other programs only slow down."""
 
 
 def measure_workers(setting: Setting, notify: ProgressCallback) -> list[dict[str, Any]]:
@@ -73,9 +73,9 @@ def measure_workers(setting: Setting, notify: ProgressCallback) -> list[dict[str
             if images is None:  # as many as one worker computes in about that time, and two blocks for each of eight
                 fast = min(len(target.data), int(BLOCK * SECONDS / _timed(spawned, 1, BLOCK)[0]))
                 images = max(2 * BLOCK * counts[-1], fast)
+            rounds = [[_timed(spawned, count, images) for count in counts] for _ in range(REPEATS[setting.device.type])]
             samples, first = images * task.settings.samples({"n": task.settings.n}), dict[str, float]()
-            for count in counts:
-                times = [_timed(spawned, count, images) for _ in range(REPEATS)]
+            for count, *times in zip(counts, *rounds, strict=True):
                 speed, rate = (samples / min(column) for column in zip(*times, strict=True))
                 first = first or {"speed": speed, "rate": rate}
                 line = {"network": target.name, "workers": count, "images": images, "samples_per_second": speed}
@@ -139,7 +139,7 @@ def measure_start(setting: Setting, notify: ProgressCallback) -> dict[str, Any]:
     cuda = setting.device.type == "cuda"
     code = "import time, rhobust.evaluation, rhobust.executors.workers; print(time.process_time())"
     environment, imports = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, math.inf
-    for _ in range(REPEATS):  # the first one may read from a disk
+    for _ in range(REPEATS[setting.device.type]):  # the first one may read from a disk
         start = time.perf_counter()
         done = subprocess.run([sys.executable, "-c", code], check=True, env=environment, stdout=subprocess.PIPE)
         imports = min(imports, time.perf_counter() - start if cuda else float(done.stdout))

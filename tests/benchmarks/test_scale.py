@@ -2,6 +2,8 @@
 
 import json
 import os
+import time
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -10,8 +12,9 @@ import torch
 from benchmarks.benchmark import Setting
 from benchmarks.scale import FakeCertify, Simulated, bench_scale, samples_of, scale_table
 from benchmarks.workers import COUNTS, measure_start, measure_workers
-from rhobust.evaluation import Untargeted, run
+from rhobust.evaluation import Untargeted, engine, run
 from rhobust.progress import no_progress
+from rhobust.records import RecordWriter
 
 
 def test_simulated_workers_write_the_record_of_one_process(tmp_path):
@@ -26,6 +29,24 @@ def test_simulated_workers_write_the_record_of_one_process(tmp_path):
     assert 5 + work / 16 <= executor.clock <= 6 + work / 16 + longest + executor.driver
     assert executor.driver > 0
     assert len(executor.handed) > 100
+
+
+def test_the_engine_writes_by_the_simulated_clock_and_all_its_work_is_counted(monkeypatch):
+    writes, append = [], RecordWriter.append
+    simulated = Simulated(4, speed=20_000.0)
+
+    def count(writer, rows):
+        writes.append(simulated.clock)
+        append(writer, rows)
+
+    monkeypatch.setattr(RecordWriter, "append", count)
+    before = time.process_time()
+    simulated.write_record(300)
+    spent = time.process_time() - before
+    assert len(writes) > 10
+    assert all(later - first >= 1 for first, later in pairwise(writes[:-1]))
+    assert 0 < simulated.driver <= spent  # the rest is the workers'
+    assert engine.time is time
 
 
 def test_the_table_shows_real_and_simulated_workers():
