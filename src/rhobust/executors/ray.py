@@ -185,7 +185,8 @@ class Actors:
         """Give the task again to an actor that Ray starts again, or to a new one in its place."""
         self.failures += 1
         if self.failures >= FAILURES + len(self.actors):
-            raise WorkerError(f"workers must start, but {self.failures} ended one after the other: {error}") from None
+            reason = (str(error).split("\n") if str(error) else [type(error).__name__])[-1]  # above it is a traceback
+            raise WorkerError(f"workers must start, but {self.failures} ended one after the other: {reason}") from None
         # Ray may take a moment to hear of a new driver; a whole node that is lost is no reason to wait.
         time.sleep(min(PAUSE, PAUSE / 10 * max(0, self.failures - len(self.actors))))
         self.awaited = {answer: of for answer, of in self.awaited.items() if of[0] != name}
