@@ -20,7 +20,7 @@ import torch
 
 from rhobust.executors.base import Block, Executor, Task, WorkerError
 from rhobust.executors.parcel import Parcel
-from rhobust.executors.workers import ATTEMPTS, Connected, Worker, hand_out, serve, work
+from rhobust.executors.workers import ATTEMPTS, Connected, Keeping, Worker, hand_out, serve, work
 from rhobust.progress import ProgressCallback, no_progress
 from rhobust.records import Row
 from rhobust.settings import check_at_least, check_declared
@@ -28,7 +28,7 @@ from rhobust.training.distributed import ProcessGroup, join_processes
 
 
 @dataclass(frozen=True)
-class Processes(Executor):
+class Processes(Keeping):
     """Spawned processes on this machine; one that dies is started again.
 
     As with every spawned process, a script that uses them needs `if __name__ == "__main__":`, and the class of a
@@ -39,7 +39,6 @@ class Processes(Executor):
     """Number of workers; default: one per GPU, or per core."""
     gpus: float = 1.0
     """GPUs per worker; 0.25 puts four workers on each."""
-    _crew: "list[Spawned]" = field(default_factory=list, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_declared(self)
@@ -53,28 +52,8 @@ class Processes(Executor):
             return max(1, int(len(visible_gpus()) * share_of_gpu(self.gpus)))
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
-    def map(
-        self, task: Task, blocks: Sequence[Block], notify: ProgressCallback = no_progress
-    ) -> Iterator[tuple[Block, list[Row]]]:
-        if not self._crew or self._crew[0].device != task.device:
-            self.close()
-            self._crew.append(Spawned(task.device, self.size(task.device), self.gpus))
-        crew = self._crew[0]
-        crew.begin(task)
-        try:
-            yield from hand_out(crew, blocks)
-        except BaseException:
-            self.close()  # workers may be in the middle of a block
-            raise
-
-    @property
-    def active(self) -> int:
-        return sum(len(crew.ready) for crew in self._crew)
-
-    def close(self) -> None:
-        for crew in self._crew:
-            crew.end()
-        self._crew.clear()
+    def start(self, device: str) -> "Spawned":
+        return Spawned(device, self.size(device), self.gpus)
 
 
 class Spawned(Connected):
@@ -89,9 +68,9 @@ class Spawned(Connected):
         self.shared: list[Any] = []
         self.task: Task | None = None
         self.failures = 0
-        self.end = weakref.finalize(self, _end, self.processes, self.folder)
+        self.finalizer = weakref.finalize(self, _end, self.processes, self.folder)
 
-    def begin(self, task: Task) -> None:
+    def begin(self, task: Task, notify: ProgressCallback = no_progress) -> None:
         """Give a task to all workers; its large part is written once, and mapped into memory by each of them."""
         self.task, self.failures = task, 0
         self.ready.clear()
@@ -135,6 +114,10 @@ class Spawned(Connected):
         if self.failures == ATTEMPTS:
             raise WorkerError(f"workers must start, but {ATTEMPTS} in a row ended with exit code {process.exitcode}")
         self._prepare(self._start(place))
+
+    def end(self) -> None:
+        """End the processes; the same happens where nobody calls this."""
+        self.finalizer()
 
 
 @contextmanager

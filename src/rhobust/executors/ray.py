@@ -9,16 +9,14 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from rhobust.executors.base import Block, Executor, Task, WorkerError
+from rhobust.executors.base import Block, Task, WorkerError
 from rhobust.executors.parcel import Parcel
 from rhobust.executors.processes import share_of_gpu
-from rhobust.executors.workers import Event, Worker, hand_out
-from rhobust.progress import ProgressCallback, no_progress
-from rhobust.records import Row
+from rhobust.executors.workers import Event, Keeping, Worker
+from rhobust.progress import ProgressCallback
 from rhobust.settings import check_at_least, check_declared
 
 PORT = 6379
@@ -36,7 +34,7 @@ PAUSE = 2.0
 
 
 @dataclass(frozen=True)
-class Ray(Executor):
+class Ray(Keeping):
     """Workers of a Ray cluster, which may come and go: with their nodes, or because they are killed.
 
     A network travels through Ray's object store, once per machine. A class of a notebook or script travels with its
@@ -50,7 +48,6 @@ class Ray(Executor):
     address: str | None = None
     """auto, HOST, HOST:PORT or ray://HOST:PORT of a cluster; default: the one that this process is connected to, or
     that RAY_ADDRESS names, else a new one on this machine."""
-    _crew: "list[Actors]" = field(default_factory=list, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if importlib.util.find_spec("ray") is None:
@@ -62,29 +59,8 @@ class Ray(Executor):
     def size(self, device: str) -> int:
         return self.workers or capacity(_connected(self.address), device, self.gpus)
 
-    def map(
-        self, task: Task, blocks: Sequence[Block], notify: ProgressCallback = no_progress
-    ) -> Iterator[tuple[Block, list[Row]]]:
-        ray = _connected(self.address)
-        if not self._crew or self._crew[0].device != task.device:
-            self.close()
-            self._crew.append(Actors(ray, task.device, self.workers, self.gpus))
-        actors = self._crew[0]
-        actors.begin(task, notify)
-        try:
-            yield from hand_out(actors, blocks)
-        except BaseException:
-            self.close()
-            raise
-
-    @property
-    def active(self) -> int:
-        return sum(len(crew.ready) for crew in self._crew)
-
-    def close(self) -> None:
-        for crew in self._crew:
-            crew.end()
-        self._crew.clear()
+    def start(self, device: str) -> "Actors":
+        return Actors(_connected(self.address), device, self.workers, self.gpus)
 
 
 class Actors:

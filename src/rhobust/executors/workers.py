@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import signal
 import threading
+from abc import abstractmethod
 from collections import Counter, deque
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -20,8 +21,9 @@ from typing import Any, Literal, Protocol
 
 import torch
 
-from rhobust.executors.base import Block, Task, WorkerError
+from rhobust.executors.base import Block, Executor, Task, WorkerError
 from rhobust.executors.parcel import Parcel
+from rhobust.progress import ProgressCallback, no_progress
 from rhobust.records import Row
 
 ATTEMPTS = 4
@@ -51,6 +53,57 @@ class Workers(Protocol):
     def events(self) -> Sequence[Event]:
         """What happened since the last call; waits until something did, at least for a while."""
         ...
+
+
+class Crew(Workers, Protocol):
+    """The live workers of an executor."""
+
+    device: str
+    """The kind of device that they have."""
+    ready: set[Any]
+    """Those that take blocks."""
+
+    def begin(self, task: Task, notify: ProgressCallback) -> None:
+        """Give a task to all of them, and start those that are missing."""
+        ...
+
+    def end(self) -> None:
+        """End all of them."""
+        ...
+
+
+@dataclass(frozen=True)
+class Keeping(Executor):
+    """An executor with workers of its own, which are kept for the next task."""
+
+    _crew: list[Crew] = field(default_factory=list, init=False, repr=False, compare=False)
+
+    @abstractmethod
+    def start(self, device: str) -> Crew:
+        """Workers with a kind of device."""
+
+    def map(
+        self, task: Task, blocks: Sequence[Block], notify: ProgressCallback = no_progress
+    ) -> Iterator[tuple[Block, list[Row]]]:
+        if not self._crew or self._crew[0].device != task.device:
+            self.close()
+            self._crew.append(self.start(task.device))
+        crew = self._crew[0]
+        try:
+            crew.begin(task, notify)
+            yield from hand_out(crew, blocks)
+        except BaseException:
+            self.close()  # workers may be in the middle of a block
+            raise
+
+    @property
+    def active(self) -> int:
+        return sum(len(crew.ready) for crew in self._crew)
+
+    def close(self) -> None:
+        for crew in self._crew:
+            crew.end()
+        self._crew.clear()
 
 
 def hand_out(workers: Workers, blocks: Sequence[Block]) -> Iterator[tuple[Block, list[Row]]]:
