@@ -17,9 +17,9 @@ import torch
 from benchmarks.benchmark import Setting
 from rhobust.data import Dataset
 from rhobust.evaluation import Certify, Target
-from rhobust.evaluation.engine import small_blocks
-from rhobust.executors import Executor, Processes, Task
-from rhobust.executors.processes import seeing_gpus, visible_gpus
+from rhobust.executors import Task
+from rhobust.executors.processes import Spawned, seeing_gpus, visible_gpus
+from rhobust.executors.workers import Event, hand_out
 from rhobust.models import build_model
 from rhobust.progress import ProgressCallback, no_progress
 from rhobust.proofs.procedures import CHUNK
@@ -27,10 +27,12 @@ from rhobust.records import Row
 
 COUNTS = (1, 2, 4, 8)
 """Workers on one GPU, or on as many cores."""
-SECONDS = 4.0
-"""About how long one worker computes."""
-SAMPLES = 10_000
-"""Noise samples per image: the same for all, so that all images take equally long."""
+SECONDS = 1.5
+"""About how long one worker computes at least."""
+SAMPLES = {"cuda": 10_000, "cpu": 1000}
+"""Noise samples per image, by device: the same for all, so that all images take equally long."""
+BLOCK = 8
+"""Images in a block: the same for every number of workers, so that none of them has fuller batches."""
 SIGMA = 0.25
 Network = tuple[str, tuple[int, int, int], int]
 """Name, shape of an image and number of classes."""
@@ -43,48 +45,75 @@ LARGE: Network = ("torchvision:resnet50", (3, 224, 224), 1000)
 """The network whose start-up is measured on a GPU, where torchvision is installed."""
 IMAGES = 2048
 """Random images, at most."""
-REPEATS = 3
-"""Measurements of each number of workers, of which the fastest counts: other programs only slow down."""
+REPEATS = {"cuda": 2, "cpu": 6}
+"""Rounds over all numbers of workers, by device; the fastest of each counts: other programs only slow down."""
 
 
 def measure_workers(setting: Setting, notify: ProgressCallback) -> list[dict[str, Any]]:
     """Noise samples per second of one to eight workers on one GPU, or on one to all cores, one thread each.
 
-    Blocks are handed out and come back as in every evaluation; what loads and compiles is not timed. On a GPU, which
-    the workers share, `gain` is what all of them give together in relation to one. On a CPU `efficiency` is what a
-    second of CPU time gives in relation to one worker, that of the driver included: other programs that run at the same
-    time change it little, while they make wall time useless.
+    All workers are started at once and hold the network; then the first one, two, four and eight of them compute the
+    same blocks. What loads and compiles is not timed, but told (`ready_seconds`). `gain` is what some workers give
+    together in relation to one, `efficiency` that per worker: on a GPU, which they share, a gain above one is what one
+    worker leaves idle. On a CPU `cpu_efficiency` is what a second of CPU time gives in relation to one worker, that of
+    the driver included: other programs that run at the same time change it little.
     """
     cuda = setting.device.type == "cuda"
     most = max(COUNTS) if cuda else len(os.sched_getaffinity(0))
+    counts = [count for count in COUNTS if count <= most]
     lines: list[dict[str, Any]] = []
-    for target in _targets(setting):
-        task, images = _certify(target, setting.draws or SAMPLES), setting.limit
-        first: dict[str, float] = {}
-        for count in (count for count in COUNTS if count <= most):
-            with _workers(setting, count) as executor:
-                while executor.active < count:  # the first one may do everything before the others are ready
-                    _timed(executor, task, 4 * count)
-                    time.sleep(1.0)
-                seconds, _ = _timed(executor, task, 16 * count)  # now each of them has a share
-                if images is None:  # as many as one worker computes in about that time
-                    images = min(len(target.data), max(64, int(16 * SECONDS / seconds)))
-                times = [_timed(executor, task, images) for _ in range(REPEATS)]
-            samples = images * task.settings.samples({"n": setting.draws or SAMPLES})
-            speed, rate = (samples / min(column) for column in zip(*times, strict=True))
-            first = first or {"speed": speed, "rate": rate}
-            line = {"network": target.name, "workers": count, "images": images, "samples_per_second": speed}
-            gain = {"gain": speed / first["speed"]}
-            lines.append(line | (gain if cuda else {"per_cpu_second": rate, "efficiency": rate / first["rate"]}))
-            notify(f"bench scale: {target.name}, {count} workers, {speed:,.0f} samples/s")
+    with _workers(setting, counts[-1]) as spawned:
+        for target in _targets(setting):
+            task = _certify(target, setting.draws or SAMPLES[setting.device.type])
+            start = time.perf_counter()
+            _begin(spawned, task)
+            _timed(spawned, 1, BLOCK)  # the others find what it compiled on the disk
+            _timed(spawned, spawned.count, BLOCK * spawned.count)
+            ready, images = time.perf_counter() - start, setting.limit
+            if images is None:  # as many as one worker computes in about that time, and two blocks for each of eight
+                fast = min(len(target.data), int(BLOCK * SECONDS / _timed(spawned, 1, BLOCK)[0]))
+                images = max(2 * BLOCK * counts[-1], fast)
+            rounds = [[_timed(spawned, count, images) for count in counts] for _ in range(REPEATS[setting.device.type])]
+            samples, first = images * task.settings.samples({"n": task.settings.n}), dict[str, float]()
+            for count, *times in zip(counts, *rounds, strict=True):
+                speed, rate = (samples / min(column) for column in zip(*times, strict=True))
+                first = first or {"speed": speed, "rate": rate}
+                line = {"network": target.name, "workers": count, "images": images, "samples_per_second": speed}
+                gain = speed / first["speed"]
+                line |= {"gain": gain, "efficiency": gain / count, "ready_seconds": ready}
+                lines.append(line if cuda else line | {"cpu_efficiency": rate / first["rate"]})
+                notify(f"bench scale: {target.name}, {count} workers, {speed:,.0f} samples/s")
     return lines
 
 
-def _timed(executor: Executor, task: Task, images: int) -> tuple[float, float]:
-    """Seconds on the wall, and of the CPU in driver and workers together."""
-    blocks = small_blocks(range(images), executor.size(task.device))
+class First:
+    """The first few of some workers that are ready, for `hand_out`."""
+
+    def __init__(self, spawned: Spawned, count: int) -> None:
+        self.spawned, self.new = spawned, spawned.connections[:count]
+
+    def send(self, worker: Any, number: int, block: list[int]) -> None:
+        self.spawned.send(worker, number, block)
+
+    def events(self) -> list[Event]:
+        found, self.new = self.new, []
+        return [Event("ready", worker) for worker in found] or self.spawned.events()
+
+
+def _begin(spawned: Spawned, task: Task) -> tuple[float, float]:
+    """Give all workers a task and wait until they have it; seconds on the wall, and of the driver's CPU."""
     wall, cpu = time.perf_counter(), time.process_time()
-    spent = sum(row["seconds"] for _, rows in executor.map(task, blocks) for row in rows)
+    spawned.begin(task)
+    while len(spawned.ready) < spawned.count:
+        spawned.events()
+    return time.perf_counter() - wall, time.process_time() - cpu
+
+
+def _timed(spawned: Spawned, count: int, images: int) -> tuple[float, float]:
+    """Seconds on the wall, and of the CPU in driver and workers together, of some of the workers."""
+    blocks = [list(range(first, min(first + BLOCK, images))) for first in range(0, images, BLOCK)]
+    wall, cpu = time.perf_counter(), time.process_time()
+    spent = sum(row["seconds"] for _, rows in hand_out(First(spawned, count), blocks) for row in rows)
     return time.perf_counter() - wall, time.process_time() - cpu + spent
 
 
@@ -110,7 +139,7 @@ def measure_start(setting: Setting, notify: ProgressCallback) -> dict[str, Any]:
     cuda = setting.device.type == "cuda"
     code = "import time, rhobust.evaluation, rhobust.executors.workers; print(time.process_time())"
     environment, imports = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, math.inf
-    for _ in range(REPEATS):  # the first one may read from a disk
+    for _ in range(REPEATS[setting.device.type]):  # the first one may read from a disk
         start = time.perf_counter()
         done = subprocess.run([sys.executable, "-c", code], check=True, env=environment, stdout=subprocess.PIPE)
         imports = min(imports, time.perf_counter() - start if cuda else float(done.stdout))
@@ -120,11 +149,13 @@ def measure_start(setting: Setting, notify: ProgressCallback) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as cache, _workers(setting, 1) as worker:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache  # the worker is a new machine's
         try:
-            started = _timed(worker, replace(task, function=touch), 1)
+            started = _begin(worker, replace(task, function=touch))
+            started = tuple(map(sum, zip(started, _timed(worker, 1, 1), strict=True)))
         finally:
             os.environ.pop("TORCHINDUCTOR_CACHE_DIR")
             os.environ |= {} if before is None else {"TORCHINDUCTOR_CACHE_DIR": before}
-        passes = [_timed(worker, task, 1) for _ in range(2)]
+        _begin(worker, task)
+        passes = [_timed(worker, 1, 1) for _ in range(2)]
     ready, first, second = (wall if cuda else cpu for wall, cpu in (started, *passes))
     notify(f"bench scale: start-up with {target.name}: {ready:.1f} s and {first - second:.1f} s")
     found = {"network": target.name, "imports": imports, "ready": ready, "first": first - second}
@@ -137,16 +168,18 @@ def touch(shared: Any, settings: Any, block: Sequence[int], progress: ProgressCa
 
 
 @contextmanager
-def _workers(setting: Setting, count: int) -> Iterator[Executor]:
+def _workers(setting: Setting, count: int) -> Iterator[Spawned]:
     """Workers on one GPU, or with one thread each."""
     cuda = setting.device.type == "cuda"
     before = torch.get_num_threads()
     torch.set_num_threads(before if cuda else count)
-    try:
-        with seeing_gpus(visible_gpus()[0] if cuda else None), Processes(count, 1 / count if cuda else 1.0) as one:
-            yield one
-    finally:
-        torch.set_num_threads(before)
+    with seeing_gpus(visible_gpus()[0] if cuda else None):
+        spawned = Spawned(setting.device.type, count, 1 / count if cuda else 1.0)
+        try:
+            yield spawned
+        finally:
+            spawned.end()
+            torch.set_num_threads(before)
 
 
 def _targets(setting: Setting) -> Iterator[Target]:

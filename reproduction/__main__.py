@@ -68,7 +68,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     names = get_args(ExecutorName)
     parser.add_argument("--executor", choices=names, help="spread trainings and evaluations (default: one by one)")
     parser.add_argument("--workers", type=int, help="workers of processes or ray (default: one per GPU, or per core)")
-    parser.add_argument("--address", help="ray: auto or HOST:PORT of a cluster (default: a new one on this machine)")
+    parser.add_argument("--address", help="ray: auto, HOST or HOST:PORT of a cluster (default: a new one, here)")
     parser.add_argument("--gpus", type=float, default=1.0, help="GPUs per worker, 0.25 for four on one (default: 1)")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.add_argument("--quiet", action="store_true", help="show no progress")

@@ -3,7 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rhobust.data import check, load
+from rhobust.data import array_file, arrays, check, decoded, load
 
 RNG = np.random.default_rng(0)
 X = RNG.integers(0, 256, (30, 6, 5, 3), np.uint8)
@@ -182,3 +182,39 @@ def test_damage_is_refused_by_name(damage: str, tmp_path: Path, flip_bit) -> Non
     with pytest.raises(ValueError, match=rf"^{path} must be") as line:
         load(str(path), "train")
     assert "\n" not in str(line.value)
+
+
+@pytest.mark.parametrize("tested", [False, True])
+@pytest.mark.parametrize("x", [X, X.transpose(0, 3, 1, 2), np.ascontiguousarray(X[..., 0]), np.asfortranarray(X)])
+def test_large_arrays_are_read_in_shards_once_and_mapped(
+    x: np.ndarray, tested: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = x if x.flags.f_contiguous else np.ascontiguousarray(x)
+    parts = {"x_test": x[:7], "y_test": Y[:7]} if tested else {}
+    name, messages = save(tmp_path, x=x, y=Y, **parts), list[object]()
+    small = {split: load(name, split) for split in ("train", "test")}
+    monkeypatch.setattr(array_file, "LARGE", 0)
+    monkeypatch.setattr(arrays, "SHARD", 200)  # two images, or six grey ones
+    monkeypatch.setattr(decoded, "WORTH_IMAGES", 1)
+    for split, wanted in small.items():
+        found = load(name, split, root=tmp_path, progress=messages.append)
+        assert np.array_equal(found.images.numpy(), wanted.images.numpy())
+        assert np.array_equal(found.labels.numpy(), wanted.labels.numpy())
+        assert (found.fingerprint(), found.classes) == (wanted.fingerprint(), wanted.classes)
+        assert (found.origin is None) == x.flags.f_contiguous  # its images are not one after the other
+    if not x.flags.f_contiguous:
+        assert sum("decoded images are in" in str(message) for message in messages) == 2
+        monkeypatch.setattr(array_file, "read_shards", None)
+        assert load(name, "test", root=tmp_path).fingerprint() == small["test"].fingerprint()
+
+
+def test_a_large_array_that_is_damaged_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flip_bit
+) -> None:
+    monkeypatch.setattr(array_file, "LARGE", 0)
+    monkeypatch.setattr(decoded, "WORTH_IMAGES", 1)
+    path = Path(save(tmp_path, x=np.tile(X, (10, 1, 1, 1)), y=np.tile(Y, 10)))
+    flip_bit(path, 20_000)
+    with pytest.raises(ValueError, match=rf"^{path} must be a whole .npz of plain arrays, .*Bad CRC"):
+        load(str(path), "train", root=tmp_path / "root")
+    assert list((tmp_path / "root" / decoded.FOLDER).iterdir()) == []

@@ -35,7 +35,12 @@ def start(command, **said):
     """Begin a command, with what a launcher says in its environment."""
     environment = {**ENVIRONMENT, **said}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return subprocess.Popen(command, env=environment, **pipes, text=True, start_new_session=True)
+    return subprocess.Popen(command, env=environment, **pipes, text=True, start_new_session=True, preexec_fn=_hear)
+
+
+def _hear():
+    """Let a command hear Ctrl-C also where the tests are a job in the background, which ignores it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def ended(process):

@@ -1,11 +1,14 @@
 """Executors by their names, and what is said where one cannot be had."""
 
 import importlib.util
+import socket
+import subprocess
+import sys
+from types import SimpleNamespace
 
 import pytest
 
-from rhobust.cli import run
-from rhobust.executors import Local, Processes, choose_executor
+from rhobust.executors import Local, Processes, Ray, choose_executor
 
 
 def test_an_executor_is_named_with_what_it_takes():
@@ -29,9 +32,32 @@ def test_options_that_do_not_belong_together_are_one_line(name, options, line):
         choose_executor(name, **options)
 
 
-def test_without_ray_its_executor_is_one_line_with_the_command_that_gets_it(monkeypatch, capsys):
-    found = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "ray" else found(name, *rest))
-    assert run(["certify", "runs/none", "--executor", "ray"]) == 2
-    line = "rhobust: the executor ray needs the package ray: python -m pip install 'ray>=2.60'\n"
-    assert capsys.readouterr().err == line
+WITHOUT_RAY = """
+import importlib, pkgutil, sys
+sys.modules["ray"] = None  # as if it were not installed
+import rhobust
+for module in pkgutil.walk_packages(rhobust.__path__, "rhobust."):
+    if not module.name.endswith("__main__"):
+        importlib.import_module(module.name)
+from rhobust.cli import run
+sys.exit(run(["certify", "runs/none", "--executor", "ray"]))
+"""
+
+
+def test_without_ray_everything_is_imported_and_its_executor_is_one_line_with_the_command_that_gets_it():
+    done = subprocess.run([sys.executable, "-c", WITHOUT_RAY], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == "rhobust: the executor ray needs the package ray: python -m pip install 'ray>=2.60'\n"
+
+
+def test_an_address_at_which_nobody_listens_is_one_line(monkeypatch):
+    ray = SimpleNamespace(is_initialized=lambda: False)
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: ray)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    monkeypatch.setattr("rhobust.executors.ray.PORT", port)
+    for address in ("127.0.0.1", f"127.0.0.1:{port}", f"ray://127.0.0.1:{port}"):
+        line = f"address must be that of a Ray cluster, got .*127.0.0.1:{port}: .*refused"
+        with pytest.raises(ValueError, match=line):
+            Ray(address=address).size("cpu")

@@ -91,7 +91,13 @@ def spread(request):
 def test_all_commands_write_the_records_of_one_process(spread, folder, alone):
     options, _ = spread
     for name in COMMANDS:
-        finish(arguments(name, folder, *options))
+        command = arguments(name, folder, *options)
+        if name == "evaluate":  # it writes several records: killed in one of them it goes on there
+            known, process = len(list(folder.glob("*.jsonl"))), start(command)
+            wait_for(lambda known=known: len(list(folder.glob("*.jsonl"))) > known, process)
+            process.kill()
+            ended(process)
+        finish(command)
     assert content(folder) == alone
 
 
@@ -163,6 +169,23 @@ def test_of_several_copies_of_a_command_one_works_and_the_others_leave_or_wait(f
     assert ended(first)[0] == 0
     assert ended(waiting)[0] == 0
     assert content(folder) == long
+
+
+def test_of_four_copies_that_start_at_once_one_writes_and_nothing_is_lost(folder, long):
+    command = arguments("certify", folder, *LONG, "--executor", "processes", "--workers", "1")
+    copies = [start([*command, *options]) for options in ([], [], ["--wait"], ["--wait"])]
+    codes = []
+    for process in copies:
+        code, _, err = ended(process)
+        codes.append(code)
+        if code == 2:
+            assert err.count("\n") == 1
+            assert "must have one writer, but process" in err
+        else:
+            assert (code, err) == (0, "")
+    assert codes[2:] == [0, 0]  # whoever waits ends with the record
+    assert content(folder) == long
+    assert list(folder.glob("*.lock")) == list(folder.glob(".*.lock*")) == []
 
 
 def test_tasks_of_srun_write_the_record_of_one_process(folder, long):

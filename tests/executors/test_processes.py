@@ -14,7 +14,8 @@ from torch import nn
 from rhobust.evaluation import Certify, Target, run
 from rhobust.executors import Processes, Task, WorkerError
 from rhobust.executors.parcel import Parcel
-from rhobust.executors.processes import gpus_of, share_of_gpu
+from rhobust.executors.processes import gpus_of, memory_share, share_of_gpu
+from rhobust.executors.workers import Worker
 from rhobust.progress import no_progress
 
 
@@ -125,3 +126,38 @@ def test_gpus_are_shared_out(monkeypatch):
             share_of_gpu(wrong)
     with pytest.raises(ValueError, match="workers must be >= 1, got 0"):
         Processes(0)
+
+
+def test_workers_on_one_gpu_share_its_memory(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5")
+    assert memory_share(2, 1.0) == 1
+    assert memory_share(16, 0.125) == 0.125
+    assert memory_share(3, 0.125) == 0.125  # as asked for, though more is there
+    assert memory_share(8, 1.0) == 0.25  # four on each of two
+    assert memory_share(1, 2.0) == 1
+    parts = []
+    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", parts.append)
+    for device, share in (("cuda", 0.25), ("cuda", 1.0), ("cpu", 0.25)):
+        rest = Parcel.pack(Task(os.path.join, None, None, device))
+        assert Worker(share=share).prepare(1, lambda: None, rest) is None
+    assert parts == [0.25]
+
+
+def seen(shared, settings, block, progress):
+    """What a worker knows of its GPU."""
+    fraction = torch.cuda.get_per_process_memory_fraction()
+    return [{"index": index, "gpus": torch.cuda.device_count(), "fraction": fraction} for index in block]
+
+
+@pytest.mark.gpu
+def test_two_workers_on_a_gpu_write_the_record_of_one_process(half_space, grey_images, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).parent.parent)
+    target = Target(half_space, grey_images, 0.25, folder=tmp_path, model_hash="0" * 16, device="cuda")
+    evaluation = Certify(radii=(0.0, 0.25), n=500, n0=50)
+    alone = run(evaluation, target, progress=no_progress)
+    kept = alone.path.rename(tmp_path / "alone").read_bytes().splitlines()
+    with Processes(2, 0.5) as executor:
+        rows = [row for _, of in executor.map(Task(seen, None, None, "cuda"), [[0], [1]]) for row in of]
+        assert all((row["gpus"], row["fraction"]) == (1, 0.5) for row in rows)
+        together = run(evaluation, target, executor=executor, progress=no_progress)
+    assert together.path.read_bytes().splitlines()[:-1] == kept[:-1]

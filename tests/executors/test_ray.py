@@ -33,8 +33,8 @@ class FakeRay(SimpleNamespace):
 
     def remote(self, **resources):
         def decorate(cls):
-            def make():
-                worker = cls()
+            def make(**given):
+                worker = cls(**given)
                 return SimpleNamespace(**{name: Method(self, getattr(worker, name)) for name in ("prepare", "compute")})
 
             return SimpleNamespace(remote=make)

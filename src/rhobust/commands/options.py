@@ -66,7 +66,7 @@ class Spreading(Writing):
     workers: int | None = None
     """Number of workers of processes or ray; default: one per GPU, or per core."""
     address: str | None = None
-    """ray: auto or HOST:PORT of a running cluster; default: that of RAY_ADDRESS, else a new one on this machine."""
+    """ray: auto, HOST or HOST:PORT of a running cluster; default: RAY_ADDRESS, else a new one on this machine."""
     gpus: float = 1.0
     """GPUs per worker; 0.25 puts four workers on one GPU."""
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from rhobust.data.arrays import ArrayFile
+from rhobust.data.array_file import ArrayFile
 from rhobust.data.cifar10 import CIFAR10
 from rhobust.data.cifar100 import CIFAR100
 from rhobust.data.dataset import Dataset, Split

@@ -1,5 +1,6 @@
 """Processes as workers: spawned on this machine, one per GPU or core; or those that torchrun or srun started."""
 
+import math
 import multiprocessing
 import os
 import secrets
@@ -19,7 +20,7 @@ import torch
 
 from rhobust.executors.base import Block, Executor, Task, WorkerError
 from rhobust.executors.parcel import Parcel
-from rhobust.executors.workers import ATTEMPTS, Connected, Worker, hand_out, serve, work
+from rhobust.executors.workers import ATTEMPTS, Connected, Keeping, Worker, hand_out, serve, work
 from rhobust.progress import ProgressCallback, no_progress
 from rhobust.records import Row
 from rhobust.settings import check_at_least, check_declared
@@ -27,7 +28,7 @@ from rhobust.training.distributed import ProcessGroup, join_processes
 
 
 @dataclass(frozen=True)
-class Processes(Executor):
+class Processes(Keeping):
     """Spawned processes on this machine; one that dies is started again.
 
     As with every spawned process, a script that uses them needs `if __name__ == "__main__":`, and the class of a
@@ -38,7 +39,6 @@ class Processes(Executor):
     """Number of workers; default: one per GPU, or per core."""
     gpus: float = 1.0
     """GPUs per worker; 0.25 puts four workers on each."""
-    _crew: "list[_Crew]" = field(default_factory=list, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_declared(self)
@@ -52,44 +52,25 @@ class Processes(Executor):
             return max(1, int(len(visible_gpus()) * share_of_gpu(self.gpus)))
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
-    def map(
-        self, task: Task, blocks: Sequence[Block], notify: ProgressCallback = no_progress
-    ) -> Iterator[tuple[Block, list[Row]]]:
-        if not self._crew or self._crew[0].device != task.device:
-            self.close()
-            self._crew.append(_Crew(task.device, self.size(task.device), self.gpus))
-            weakref.finalize(self._crew[0], _end, self._crew[0].processes, self._crew[0].folder)
-        crew = self._crew[0]
-        crew.begin(task)
-        try:
-            yield from hand_out(crew, blocks)
-        except BaseException:
-            self.close()  # workers may be in the middle of a block
-            raise
-
-    @property
-    def active(self) -> int:
-        return sum(len(crew.ready) for crew in self._crew)
-
-    def close(self) -> None:
-        for crew in self._crew:
-            _end(crew.processes, crew.folder)
-        self._crew.clear()
+    def start(self, device: str) -> "Spawned":
+        return Spawned(device, self.size(device), self.gpus)
 
 
-class _Crew(Connected):
+class Spawned(Connected):
     """The live workers of `Processes`, each with its process and its place among them."""
 
     def __init__(self, device: str, count: int, gpus: float) -> None:
         super().__init__()
         self.device, self.count, self.gpus = device, count, gpus
+        self.share = memory_share(count, gpus) if device == "cuda" else 1.0
         self.folder = tempfile.TemporaryDirectory(prefix="rhobust-workers-", ignore_cleanup_errors=True)
         self.processes: dict[Connection, tuple[Any, int]] = {}
         self.shared: list[Any] = []
         self.task: Task | None = None
         self.failures = 0
+        self.finalizer = weakref.finalize(self, _end, self.processes, self.folder)
 
-    def begin(self, task: Task) -> None:
+    def begin(self, task: Task, notify: ProgressCallback = no_progress) -> None:
         """Give a task to all workers; its large part is written once, and mapped into memory by each of them."""
         self.task, self.failures = task, 0
         self.ready.clear()
@@ -109,7 +90,8 @@ class _Crew(Connected):
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
         threads = max(1, torch.get_num_threads() // self.count)
-        process = context.Process(target=work, args=(theirs, threads), daemon=True, name=f"rhobust worker {place}")
+        given = theirs, threads, self.share
+        process = context.Process(target=work, args=given, daemon=True, name=f"rhobust worker {place}")
         with seeing_gpus(gpus_of(place, self.gpus) if self.device == "cuda" else None), _without_ctrl_c():
             process.start()
         theirs.close()
@@ -132,6 +114,10 @@ class _Crew(Connected):
         if self.failures == ATTEMPTS:
             raise WorkerError(f"workers must start, but {ATTEMPTS} in a row ended with exit code {process.exitcode}")
         self._prepare(self._start(place))
+
+    def end(self) -> None:
+        """End the processes; the same happens where nobody calls this."""
+        self.finalizer()
 
 
 @contextmanager
@@ -172,6 +158,12 @@ def gpus_of(place: int, gpus: float) -> str:
     known, width = visible_gpus(), max(1, int(gpus))
     first = place * width
     return ",".join(known[(first + offset) % len(known)] for offset in range(width))
+
+
+def memory_share(workers: int, gpus: float) -> float:
+    """Part of a GPU's memory for each of some workers: what was asked for, or less where more of them are on one."""
+    each = math.ceil(workers * max(1, int(gpus)) / len(visible_gpus()))
+    return min(gpus, 1 / each)
 
 
 @contextmanager

@@ -9,18 +9,18 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from rhobust.executors.base import Block, Executor, Task, WorkerError
+from rhobust.executors.base import Block, Task, WorkerError
 from rhobust.executors.parcel import Parcel
 from rhobust.executors.processes import share_of_gpu
-from rhobust.executors.workers import Event, Worker, hand_out
-from rhobust.progress import ProgressCallback, no_progress
-from rhobust.records import Row
+from rhobust.executors.workers import Event, Keeping, Worker
+from rhobust.progress import ProgressCallback
 from rhobust.settings import check_at_least, check_declared
 
+PORT = 6379
+"""Ray's own port, where an address names none."""
 REACHED = 10.0
 """Seconds within which a cluster's address must answer."""
 GROWTH = 10.0
@@ -34,7 +34,7 @@ PAUSE = 2.0
 
 
 @dataclass(frozen=True)
-class Ray(Executor):
+class Ray(Keeping):
     """Workers of a Ray cluster, which may come and go: with their nodes, or because they are killed.
 
     A network travels through Ray's object store, once per machine. A class of a notebook or script travels with its
@@ -46,9 +46,8 @@ class Ray(Executor):
     gpus: float = 1.0
     """GPUs per worker; 0.25 puts four workers on each."""
     address: str | None = None
-    """auto, HOST:PORT or ray://HOST:PORT of a cluster; default: the one that this process is connected to, or that
-    RAY_ADDRESS names, else a new one on this machine."""
-    _crew: "list[Actors]" = field(default_factory=list, init=False, repr=False, compare=False)
+    """auto, HOST, HOST:PORT or ray://HOST:PORT of a cluster; default: the one that this process is connected to, or
+    that RAY_ADDRESS names, else a new one on this machine."""
 
     def __post_init__(self) -> None:
         if importlib.util.find_spec("ray") is None:
@@ -60,29 +59,8 @@ class Ray(Executor):
     def size(self, device: str) -> int:
         return self.workers or capacity(_connected(self.address), device, self.gpus)
 
-    def map(
-        self, task: Task, blocks: Sequence[Block], notify: ProgressCallback = no_progress
-    ) -> Iterator[tuple[Block, list[Row]]]:
-        ray = _connected(self.address)
-        if not self._crew or self._crew[0].device != task.device:
-            self.close()
-            self._crew.append(Actors(ray, task.device, self.workers, self.gpus))
-        actors = self._crew[0]
-        actors.begin(task, notify)
-        try:
-            yield from hand_out(actors, blocks)
-        except BaseException:
-            self.close()
-            raise
-
-    @property
-    def active(self) -> int:
-        return sum(len(crew.ready) for crew in self._crew)
-
-    def close(self) -> None:
-        for crew in self._crew:
-            crew.end()
-        self._crew.clear()
+    def start(self, device: str) -> "Actors":
+        return Actors(_connected(self.address), device, self.workers, self.gpus)
 
 
 class Actors:
@@ -128,8 +106,11 @@ class Actors:
         wanted = self.workers or capacity(self.ray, self.device, self.gpus)
         for _ in range(len(self.actors), wanted):
             name = secrets.token_hex(6)
-            self.actors[name] = self.make.remote()
+            self.actors[name] = self._start()
             self._prepare(name)
+
+    def _start(self) -> Any:
+        return self.make.remote(share=min(1.0, self.gpus))
 
     def _prepare(self, name: str) -> None:
         rest = Parcel.pack(replace(self.task, shared=None), self.ray.cloudpickle.CloudPickler)
@@ -180,7 +161,8 @@ class Actors:
         """Give the task again to an actor that Ray starts again, or to a new one in its place."""
         self.failures += 1
         if self.failures >= FAILURES + len(self.actors):
-            raise WorkerError(f"workers must start, but {self.failures} ended one after the other: {error}") from None
+            reason = (str(error).split("\n") if str(error) else [type(error).__name__])[-1]  # above it is a traceback
+            raise WorkerError(f"workers must start, but {self.failures} ended one after the other: {reason}") from None
         # Ray may take a moment to hear of a new driver; a whole node that is lost is no reason to wait.
         time.sleep(min(PAUSE, PAUSE / 10 * max(0, self.failures - len(self.actors))))
         self.awaited = {answer: of for answer, of in self.awaited.items() if of[0] != name}
@@ -188,7 +170,7 @@ class Actors:
         actor = self.actors.pop(name)
         following = secrets.token_hex(6)
         dead = isinstance(error, self.ray.exceptions.ActorDiedError)
-        self.actors[following] = self.make.remote() if dead else actor
+        self.actors[following] = self._start() if dead else actor
         self._prepare(following)
         return Event("lost", name)
 
@@ -220,6 +202,8 @@ def _connected(address: str | None) -> Any:
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # silences a warning about a later default
     ray: Any = importlib.import_module("ray")
     if not ray.is_initialized():
+        if address not in (None, "auto", "local") and ":" not in address:
+            address = f"{address}:{PORT}"
         _check_reachable(address)
         before = signal.getsignal(signal.SIGTERM)
         if address is None and not os.environ.get("RAY_ADDRESS"):

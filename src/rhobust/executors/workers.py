@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import signal
 import threading
+from abc import abstractmethod
 from collections import Counter, deque
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -20,8 +21,9 @@ from typing import Any, Literal, Protocol
 
 import torch
 
-from rhobust.executors.base import Block, Task, WorkerError
+from rhobust.executors.base import Block, Executor, Task, WorkerError
 from rhobust.executors.parcel import Parcel
+from rhobust.progress import ProgressCallback, no_progress
 from rhobust.records import Row
 
 ATTEMPTS = 4
@@ -51,6 +53,57 @@ class Workers(Protocol):
     def events(self) -> Sequence[Event]:
         """What happened since the last call; waits until something did, at least for a while."""
         ...
+
+
+class Crew(Workers, Protocol):
+    """The live workers of an executor."""
+
+    device: str
+    """The kind of device that they have."""
+    ready: set[Any]
+    """Those that take blocks."""
+
+    def begin(self, task: Task, notify: ProgressCallback) -> None:
+        """Give a task to all of them, and start those that are missing."""
+        ...
+
+    def end(self) -> None:
+        """End all of them."""
+        ...
+
+
+@dataclass(frozen=True)
+class Keeping(Executor):
+    """An executor with workers of its own, which are kept for the next task."""
+
+    _crew: list[Crew] = field(default_factory=list, init=False, repr=False, compare=False)
+
+    @abstractmethod
+    def start(self, device: str) -> Crew:
+        """Workers with a kind of device."""
+
+    def map(
+        self, task: Task, blocks: Sequence[Block], notify: ProgressCallback = no_progress
+    ) -> Iterator[tuple[Block, list[Row]]]:
+        if not self._crew or self._crew[0].device != task.device:
+            self.close()
+            self._crew.append(self.start(task.device))
+        crew = self._crew[0]
+        try:
+            crew.begin(task, notify)
+            yield from hand_out(crew, blocks)
+        except BaseException:
+            self.close()  # workers may be in the middle of a block
+            raise
+
+    @property
+    def active(self) -> int:
+        return sum(len(crew.ready) for crew in self._crew)
+
+    def close(self) -> None:
+        for crew in self._crew:
+            crew.end()
+        self._crew.clear()
 
 
 def hand_out(workers: Workers, blocks: Sequence[Block]) -> Iterator[tuple[Block, list[Row]]]:
@@ -107,10 +160,16 @@ def shown(block: Block) -> str:
 
 
 class Worker:
-    """The task of one worker process, and the large part that later tasks may share."""
+    """The task of one worker process, and the large part that later tasks may share.
 
-    def __init__(self, task: Task | None = None) -> None:
-        self.key, self.shared, self.task = -1, None, task
+    Args:
+        task: The task, where the process has it already.
+        share: Part of a GPU's memory that this worker may take. Each chooses its batches by the memory that it finds
+            free, which several that start at once would all take.
+    """
+
+    def __init__(self, task: Task | None = None, share: float = 1.0) -> None:
+        self.key, self.shared, self.task, self.share = -1, None, task, share
 
     def prepare(self, key: int, shared: Any, rest: Parcel) -> Exception | None:
         """Take a task; None, or what was raised.
@@ -125,6 +184,8 @@ class Worker:
             if key != self.key:
                 self.shared = self.task = None  # two networks need not fit into memory
                 self.shared, self.key = shared(), key
+                if task.device == "cuda" and self.share < 1:
+                    torch.cuda.set_per_process_memory_fraction(self.share)
             self.task = replace(task, shared=self.shared)
         except Exception as error:
             return portable(error)
@@ -201,12 +262,12 @@ def serve(connection: Connection, worker: Worker) -> None:
             connection.send((number, answer))
 
 
-def work(connection: Connection, threads: int) -> None:
-    """The main function of a worker process."""
+def work(connection: Connection, threads: int, share: float) -> None:
+    """The main function of a worker process, with its number of threads and its part of a GPU's memory."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started it answers Ctrl-C
     os.dup2(2, 1)  # what a network prints is no result
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
     torch.set_num_threads(threads)
-    serve(connection, Worker())
+    serve(connection, Worker(share=share))

@@ -251,7 +251,9 @@ def run_units(
     task = Task(_perform, tuple(units), (place, data_root(root).absolute()), kind.type)
     left = [number for number, unit in enumerate(units) if not unit.done]
     failures: dict[int, str] = {}
-    for attempt in range(1 + RETRIES):
+    for _ in range(1 + RETRIES):
+        if not left:
+            break
         again = []
         before, start = len(units) - len(left), time.monotonic()
         for number, (_, rows) in enumerate(executor.map(task, [[one] for one in left], progress), start=1):
@@ -265,8 +267,6 @@ def run_units(
             note = f"{format_workers(executor.active)}, {format_duration(rest)} left" if executor.spread else ""
             progress(ProgressEvent("sweep", before + number, len(units), "runs", note))
         left = sorted(again)
-        if not left or attempt == RETRIES:
-            return failures
     return failures
 
 
