@@ -5,6 +5,7 @@ A new benchmark is one file with a function that measures and one that makes its
 
 from benchmarks.attacks import attacks_table, bench_attacks
 from benchmarks.benchmark import Benchmark, Setting, Table
+from benchmarks.busy import bench_busy, busy_table
 from benchmarks.certify import bench_certify, certify_table
 from benchmarks.conform import bench_conform, conform_table
 from benchmarks.coverage import bench_coverage, coverage_table
@@ -28,5 +29,6 @@ BENCHMARKS = {
     "speed": Benchmark(bench_speed, speed_table),
     "attacks": Benchmark(bench_attacks, attacks_table),
     "scale": Benchmark(bench_scale, scale_table),
+    "busy": Benchmark(bench_busy, busy_table),
 }
 """Every benchmark by the name that the command line knows."""

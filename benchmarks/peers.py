@@ -39,8 +39,13 @@ def load_peer(path: Path) -> ModuleType:
 
     What newer packages removed, and it imports, is put back while it is imported.
     """
-    if path.stem == "__init__":
-        return _load_package(path.parent)
+    try:
+        return _load_package(path.parent) if path.stem == "__init__" else _load_file(path)
+    except ImportError as error:
+        raise ValueError(f"{path} must be importable with what is installed, got: {error}") from None
+
+
+def _load_file(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"peer_{path.stem}", path)
     assert spec is not None
     assert spec.loader is not None

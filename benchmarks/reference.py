@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from rhobust.methods import NAL, TRADES, WRM, AdversarialTraining, SmoothAdv
 from rhobust.models.fused import ConvNorm, InputConv, WholeConv
+from rhobust.models.winograd import StridedConv
 from rhobust.noise import Noise
 
 
@@ -19,11 +20,13 @@ def reference_network(model: nn.Module) -> nn.Module:
     for name, child in model.named_children():
         if isinstance(child, ConvNorm):
             setattr(model, name, _ReferenceConv(child))
-        elif isinstance(child, InputConv | WholeConv):
+        elif isinstance(child, InputConv | StridedConv | WholeConv):
             sizes = child.in_channels, child.out_channels, child.kernel_size, child.stride, child.padding
             plain = nn.utils.skip_init(nn.Conv2d, *sizes)
             plain.load_state_dict(child.state_dict())
             setattr(model, name, plain.to(child.weight.device))
+        elif isinstance(child, nn.ReLU):
+            setattr(model, name, nn.ReLU())  # torch's default works on a copy
         else:
             reference_network(child)
     for parameter in model.parameters():

@@ -10,7 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from benchmarks.attacks import bench_attacks
 from benchmarks.benchmark import generators_kept
+from benchmarks.certify import bench_certify
 from benchmarks.reference import reference_network
 from benchmarks.speed_rows import SALMAN, SMALL, SpeedBench
 from benchmarks.training import compare_step, peer_step_seconds
@@ -18,7 +20,7 @@ from rhobust.attacks import EOT
 from rhobust.attacks.gradient import margin
 from rhobust.data import Dataset, to_unit
 from rhobust.evaluation import Attack, Target, run
-from rhobust.methods import NAL, SmoothAdv
+from rhobust.methods import NAL, WRM, SmoothAdv
 from rhobust.models.inference import WithEvalCopy
 from rhobust.noise import ExampleNoise
 from rhobust.progress import no_progress
@@ -35,6 +37,9 @@ class WholeBench(SpeedBench):
             "smoothadv": self.smoothadv,
             "nal": self.nal,
             "wrn": self.wide,
+            "wrm": self.wrm,
+            "packages": self.packages,
+            "art": self.art,
         }
 
     def eot(self) -> None:
@@ -129,21 +134,47 @@ class WholeBench(SpeedBench):
 
     def nal(self) -> None:
         """One training step of NAL on ResNet-18: the plain loop, ours, and the share of a product's rate."""
-        share = self._nal(SMALL[self.device.type], 16)["share_of_matmul"]
+        share = self._step(NAL(), SMALL[self.device.type], 16)["share_of_matmul"]
         self._row("NAL on ResNet-18", 100 * share, "% of a matrix product's rate", "", 100, share, 0.52, {})
 
     def wide(self) -> None:
         """One training step of NAL on WRN-28-10: the plain loop, and ours."""
-        self._nal("wrn-28-10" if self.device.type == "cuda" else "cnn-small", 8)
+        self._step(NAL(), "wrn-28-10" if self.device.type == "cuda" else "cnn-small", 8)
 
-    def _nal(self, model: str, wanted: float) -> dict[str, Any]:
-        row = compare_step(NAL(), model, self.device)
-        against = "the plain loop, float32"
-        self._row(f"NAL step, {model}", row["ours_ms"], "ms", against, row["textbook_ms"], row["ratio"], wanted, row)
+    def wrm(self) -> None:
+        """One training step of WRM: the plain loop, and ours; its authors' files need TensorFlow 1 and Keras."""
+        self._step(WRM(), SMALL[self.device.type], "-")
+
+    def packages(self) -> None:
+        """L2 attacks at seven radii by other packages, those that are installed, and AutoAttack by its authors."""
+        found = bench_attacks(self.setting)
+        radii, auto = len(found["radii"]), found["autoattack"]
+        self._ways(f"robust accuracy of {found['images']} images of {found['data']} at {radii} radii", found["ways"])
+        self._ways(f"AutoAttack standard of {auto['images']} images at one radius", auto["ways"])
+
+    def _ways(self, name: str, ways: list[dict[str, Any]]) -> None:
+        for way in [way for way in ways if not way["name"].startswith("rhobust")]:
+            details = {"robust_accuracy": ways[0]["robust_accuracy"], "their_robust_accuracy": way["robust_accuracy"]}
+            self._row(name, ways[0]["seconds"], "s", way["name"], way["seconds"], way["ratio"], 2.5, details)
+
+    def art(self) -> None:
+        """Certificates from a fixed number of samples by ART, on a CPU."""
+        rates = {rate["name"]: rate["samples_per_second"] for rate in bench_certify(self.setting)["rates"]}
+        theirs = [name for name in rates if name.startswith("ART")]
+        if not theirs:
+            raise ValueError("install adversarial-robustness-toolbox, and run on a CPU")
+        for name, rate in rates.items():
+            if name.startswith("ours"):
+                other = rates[theirs[0]]
+                self._row(f"certify, {name}", rate, "samples/s", theirs[0], other, rate / other, 2.5, {})
+
+    def _step(self, method: NAL | WRM, model: str, wanted: float | str) -> dict[str, Any]:
+        row = compare_step(method, model, self.device)
+        name, against = f"{type(method).__name__} step, {model}", "the plain loop, float32"
+        self._row(name, row["ours_ms"], "ms", against, row["textbook_ms"], row["ratio"], wanted, row)
         if row["textbook_tf32_ms"] is not None:
             relaxed = row["textbook_tf32_ms"]
-            ratio = relaxed / row["ours_ms"]
-            self._row(f"NAL step, {model}", row["ours_ms"], "ms", "the plain loop, TF32", relaxed, ratio, "-", {})
+            self._row(name, row["ours_ms"], "ms", "the plain loop, TF32", relaxed, relaxed / row["ours_ms"], "-", {})
         return row
 
 

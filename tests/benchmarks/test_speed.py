@@ -33,6 +33,14 @@ def test_a_peers_file_is_imported_as_it_is(tmp_path):
     assert "peer_core" not in sys.modules
 
 
+def test_a_clone_that_lacks_a_file_is_one_line(tmp_path):
+    (tmp_path / "autoattack").mkdir()
+    (tmp_path / "autoattack" / "__init__.py").write_text("from .missing_file import AutoAttack\n")
+    found = parse_peers([f"fra31/auto-attack={tmp_path}"])
+    with pytest.raises(ValueError, match=r"must be importable with what is installed, got: .*missing_file"):
+        load_peer(found["fra31/auto-attack"])
+
+
 @pytest.mark.parametrize("given", ["smoothing=.", "locuslab/smoothing", "locuslab/smoothing=nowhere"])
 def test_a_peer_that_is_not_there_is_one_line(given, capsys):
     assert main(["speed", "--device", "cpu", "--peer", given]) == 2

@@ -23,7 +23,8 @@ class InputConv(nn.Conv2d):
     """The first convolution of a network.
 
     Inner loops need the gradient with respect to the image. On a CPU torch's transposed convolution for few input
-    channels and a stride is five times slower than a matrix product over patches.
+    channels and a stride is five times slower than a matrix product over patches. There a grey image is in both
+    layouts: with the strides of channels last the next convolution need not copy its inputs.
     """
 
     def __init__(self, inputs: int, outputs: int, kernel: int, *, stride: int = 1, padding: int = 0) -> None:
@@ -31,8 +32,11 @@ class InputConv(nn.Conv2d):
         self.geometry = kernel, stride, padding
 
     def forward(self, input: Tensor) -> Tensor:
-        if input.device.type != "cpu" or not input.requires_grad:
+        if input.device.type != "cpu":
             return super().forward(input)
+        if not input.requires_grad:
+            grey = input.shape[1] == 1
+            return super().forward(input[:, 0].unsqueeze(-1).permute(0, 3, 1, 2) if grey else input)
         kernel, stride, padding = self.geometry
         patches = F.unfold(input, kernel, padding=padding, stride=stride).transpose(1, 2)
         flat = F.linear(patches, self.weight.flatten(1), self.bias)
@@ -52,7 +56,9 @@ class WholeConv(nn.Conv2d):
     def forward(self, input: Tensor) -> Tensor:
         if input.device.type != "cpu" or input.shape[2:] != self.weight.shape[2:]:
             return super().forward(input)
-        return F.linear(input.flatten(1), self.weight.flatten(1), self.bias)[:, :, None, None]
+        # Channels last, as inputs and weights are.
+        flat, weight = (tensor.permute(0, 2, 3, 1).flatten(1) for tensor in (input, self.weight))
+        return F.linear(flat, weight, self.bias)[:, :, None, None]
 
 
 class ConvNorm(nn.Module):

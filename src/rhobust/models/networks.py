@@ -1,6 +1,7 @@
 """Network architectures: the paper's CNN, ResNet-18, VGG-16, WideResNet-28-10; normalisation, mirror, denoiser."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -8,6 +9,7 @@ from torch import Tensor, nn
 from rhobust.foreign import ForeignError
 from rhobust.models.fused import ConvNorm, InputConv, Residual, WholeConv
 from rhobust.models.inference import check_module
+from rhobust.models.winograd import StridedConv
 from rhobust.noise import stream_key
 from rhobust.settings import check_count
 
@@ -68,7 +70,7 @@ def cnn(channels: int, height: int, width: int, classes: int, activation: Callab
     return nn.Sequential(
         InputConv(channels, 64, 8, stride=2, padding=3),
         activation(),
-        nn.Conv2d(64, 128, 6, stride=2),
+        StridedConv(64, 128),
         activation(),
         WholeConv(128, 128, 5),
         activation(),
@@ -164,7 +166,7 @@ def vgg16(channels: int, height: int, width: int, classes: int, activation: Call
 
 MODELS = {"cnn": cnn, "cnn-small": cnn_small, "resnet18": resnet18, "vgg16": vgg16, "wrn-28-10": wide_resnet}
 """The networks of this package by name."""
-ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {"relu": nn.ReLU, "elu": nn.ELU}
+ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {"relu": partial(nn.ReLU, inplace=True), "elu": nn.ELU}
 """Their activation functions by name."""
 
 
