@@ -18,6 +18,7 @@ from rhobust.bounds.validation import (
     Array,
     error_counts,
     level,
+    one_count,
     positive,
     unit_interval,
 )
@@ -182,7 +183,8 @@ def _cutting_planes(
             if model.x is None or totals[:, one].min() - model.fun <= TOLERANCE * factors[one]:
                 open_ones.discard(one)
                 continue
-            x = model.x[:-1]
+            # The solver keeps its limits up to a tolerance only, and beyond eta = 1 a value would be negative.
+            x = np.clip(model.x[:-1], low, high)
             if np.abs(at - x).max(axis=1).min() <= 1e-9:
                 open_ones.discard(one)  # rounding keeps the planes from closing the gap
             elif not any(np.abs(other - x).max() <= 1e-9 for other in wanted):
@@ -213,6 +215,7 @@ def mixture_loss(
     tv: ArrayLike,
     cost: Cost = "w2",
     votes: int | None = 1,
+    num_groups: int | None = None,
 ) -> MixtureLoss:
     """Return the worst-case error of every group, e.g. class, and where the shares of groups change.
 
@@ -224,7 +227,8 @@ def mixture_loss(
     Let V_g(kappa) bound the mean of Psi(p, kappa) in group g, and V(kappa) its mean. For shares w that differ from
     those in P0 by m, sum_g w_g E_g Psi is at most V + m max_g V_g; and at most max over w of sum_g w_g V_g, a linear
     programme over all shares within m + t of the observed ones, where t bounds how far these are from P0's:
-    t = sqrt(log(2^G / a) / (2 n)). It takes m + t from the groups of smallest V_g and gives it to the largest.
+    t = sqrt(log(2^G / a) / (2 n)) for the G groups that P0 may have, with or without a point. It takes m + t from the
+    groups of smallest V_g and gives it to the largest.
 
     Args:
         errors: Errors at the points of each group.
@@ -235,6 +239,8 @@ def mixture_loss(
         tv: By how much the groups' shares may differ from P0's, a total variation in [0, 1]; 1 for any mixture.
         cost: "w1", "w2" or "winf".
         votes: Noisy votes per prediction; None for the most probable class under noise.
+        num_groups: Groups that P0 may have, fixed beforehand, e.g. the number of classes; default: those of `errors`,
+            which must then be all that there are.
     """
     alpha, steps = level("alpha", alpha), np.atleast_1d(unit_interval("tv", tv))
     counted = [error_counts(one, draws)[0] for one in errors]
@@ -242,7 +248,8 @@ def mixture_loss(
     bounds = [count_bounds(one, draws, PER_GROUP * alpha / len(counted)) for one in counted]
     bounds.append(count_bounds(np.concatenate(counted), draws, POOLED * alpha))
     rest = (1 - PER_GROUP - POOLED) * alpha
-    unsure = math.sqrt((sizes.size * math.log(2) + math.log(1 / rest)) / (2 * sizes.sum())) + MARGIN
+    possible = one_count("num_groups", sizes.size if num_groups is None else num_groups, least=sizes.size)
+    unsure = math.sqrt((possible * math.log(2) + math.log(1 / rest)) / (2 * sizes.sum())) + MARGIN
     surrogate, apart = Surrogate(cost, votes), distances(rho, sigma).reshape(-1)
     problems = [MajorantProblem(draws, surrogate.curvature) for _ in bounds]
     u = problems[0].u

@@ -267,7 +267,7 @@ def certify_groups(
         model: The base network.
         x: Test inputs.
         y: Their labels.
-        groups: Name of each input's group; default: its class.
+        groups: Name of each input's group; every group that there is must have an input. Default: its class.
         tv: By how much the groups' shares may differ from the data's, in total variation; 1 for any mixture.
         eps: Sizes of the shift; 0 for none.
         options: sigma, and draws, alpha, claim, dtype and seed, as in `certify_shift`.
@@ -277,7 +277,8 @@ def certify_groups(
     if len(names) != len(counts.errors):
         raise ValueError(f"groups must name the group of each of {len(counts.errors)} inputs, got {len(names)}")
     errors = {name: counts.errors[np.array(names) == name] for name in sorted(set(names))}
-    return GroupCertificate.from_counts(errors, procedure.proof, tv=tv, eps=eps)
+    known = procedure.smoothing.num_classes if groups is None else None
+    return GroupCertificate.from_counts(errors, procedure.proof, tv=tv, eps=eps, num_groups=known)
 
 
 def count_errors(

@@ -146,17 +146,18 @@ class CertifyShift(Evaluation):
         return shift_procedure(self, self.claim, target)
 
     def derived(self, target: Target) -> Row:
-        return {
+        found = {
             "votes": self.claim.votes_per_answer,
             "bound": self.claim.loss_bound,
             "noise": self.procedure(target).smoothing.noise,
             "sigma": target.smoothing_sigma(),
             "dtype": self.dtype,
-            **({} if self.groups is None else {"groups_hash": self._groups_hash(target)}),
         }
-
-    def _groups_hash(self, target: Target) -> str:
-        return hashlib.sha256("\n".join(self.group_names(target) or ()).encode()).hexdigest()[:16]
+        if (names := self.group_names(target)) is not None:
+            # Those without an image among the examples count too.
+            digest = hashlib.sha256("\n".join(names).encode()).hexdigest()[:16]
+            return {**found, "groups_hash": digest, "num_groups": len(set(names))}
+        return {**found, "num_groups": target.data.num_classes} if self.label_shift else found
 
     @classmethod
     def from_settings(cls, settings: Row) -> Self:

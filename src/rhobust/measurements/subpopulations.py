@@ -47,6 +47,7 @@ def beyond_curve(rows: Sequence[Row], settings: Mapping[str, Any], proof: ShiftP
             proof,
             tv=(*(settings.get("label_shift") or ()), 1.0),
             eps=eps,
+            num_groups=settings.get("num_groups"),
         )
         found["groups"] = [
             {**_point(groups, value, group=name, eps=at), "points": size}

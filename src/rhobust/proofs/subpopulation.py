@@ -96,9 +96,18 @@ class GroupCertificate(TransportCertificate):
 
     @classmethod
     def from_counts(
-        cls, errors: Mapping[str, np.ndarray], proof: ShiftProof, *, tv: Sequence[float], eps: Sequence[float]
+        cls,
+        errors: Mapping[str, np.ndarray],
+        proof: ShiftProof,
+        *,
+        tv: Sequence[float],
+        eps: Sequence[float],
+        num_groups: int | None = None,
     ) -> "GroupCertificate":
-        """The certificate from wrong votes at the points of each group; `proof` as in `SubpopulationCertificate`."""
+        """The certificate from wrong votes at the points of each group; `proof` as in `SubpopulationCertificate`.
+
+        `num_groups` counts the groups that were named beforehand, with or without a test point; default: those given.
+        """
         eps, tv = sizes("eps", eps), sizes("tv", tv)
         if max(tv) > 1:
             raise ValueError(f"tv must be in [0, 1], got {max(tv)}")
@@ -112,6 +121,7 @@ class GroupCertificate(TransportCertificate):
             tv=tv,
             cost=claim.cost,
             votes=claim.votes_per_answer,
+            num_groups=num_groups,
         )
         groups, mixtures = (
             tuple(tuple(row) for row in np.maximum(1 - worst, 0.0).tolist()) for worst in (found.groups, found.mixtures)
