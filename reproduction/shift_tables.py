@@ -34,6 +34,8 @@ def write_shift_tables(results: Path) -> list[Path]:
     for name, (title, kind, lines, note) in TABLES.items():
         records = [read_finished(path) for run in _networks(results) for path in record_paths(run, kind)]
         table = [{"network": record.path.parent.name, **line} for record in records for line in lines(record)]
+        if not table:
+            continue  # nobody has measured it yet
         heads = list(table[0])
         shown = [heads, ["---"] * 2 + ["---:"] * (len(heads) - 2), *([*line.values()] for line in table)]
         text = f"# {title}\n\n" + "".join(f"| {' | '.join(line)} |\n" for line in shown)
@@ -78,6 +80,8 @@ def corruptions(record: Record) -> Iterator[Cells]:
 
 def subpopulations(record: Record) -> Iterator[Cells]:
     """A line per size of the shift: certified accuracy of all data, and of every subpopulation of a share."""
+    if "gamma" not in record.settings:
+        return
     found = list(measurements(record))
     ours = [one for one in found if one.quantity == SHIFT and not one.detail.get("baseline")]
     for whole in ours:
