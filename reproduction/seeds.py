@@ -1,4 +1,4 @@
-"""The table of one recipe over seeds: certified accuracy of each training, their mean, and the rival image by image.
+"""The table of one recipe over seeds: certified accuracy of each training, their mean, and a baseline image by image.
 
 Trainings were certified on different numbers of test images: a mean or a difference is over the images that all have.
 """
@@ -19,7 +19,7 @@ from rhobust.records import Record, record_paths
 from rhobust.stats import Z, mean_difference, share, share_difference
 
 DISTILLED, TAUGHT = "cifar10-nal-distilled-0.25", "cifar10-nal-taught-0.25"
-"""The pretrained models whose other seeds and whose rival are in the archive, and the first one's teacher."""
+"""The pretrained models whose other seeds and whose baseline are in the archive, and the first one's teacher."""
 ARCHIVE = f"cifar10-certified{ENDING}"
 RADII = (0.0, 0.25, 0.5, 0.75)
 METHODS = {"nal": "NAL", "smoothadv": "SmoothAdv"}
@@ -113,10 +113,12 @@ def _lines(found: Mapping[str, Outcomes]) -> dict[str, Line]:
     lines[f"NAL, mean of {' and '.join(name.removeprefix('NAL, ') for name in whole)}"] = _means(
         [found[name] for name in whole]
     )
-    for rival in (name for name in found if name not in seeds):
-        lines[rival] = _shares(found[rival])
-        lines |= {f"{name}, minus {rival}": _differences([found[name]], found[rival]) for name in seeds}
-        lines[f"NAL, mean of all seeds, minus {rival}"] = _differences([found[name] for name in seeds], found[rival])
+    for baseline in (name for name in found if name not in seeds):
+        lines[baseline] = _shares(found[baseline])
+        lines |= {f"{name}, minus {baseline}": _differences([found[name]], found[baseline]) for name in seeds}
+        lines[f"NAL, mean of all seeds, minus {baseline}"] = _differences(
+            [found[name] for name in seeds], found[baseline]
+        )
     return lines
 
 
