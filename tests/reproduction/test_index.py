@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from reproduction.index import COLUMNS, TITLES, page, row, write_pretrained, write_search
+from reproduction.shift_tables import write_shift_tables
 from rhobust.archives import ENDING
 from rhobust.files import read_json
 
@@ -70,6 +71,16 @@ def test_the_table_of_pretrained_networks_is_what_the_records_give(tmp_path):
     (tmp_path / "pretrained").symlink_to(RESULTS / "pretrained")
     for path in write_pretrained(tmp_path):
         assert path.read_text(encoding="utf-8") == (RESULTS / "tables" / path.name).read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_the_tables_of_shifts_are_what_the_records_give(tmp_path):
+    (tmp_path / "shift").mkdir()
+    (tmp_path / "pretrained").symlink_to(RESULTS / "pretrained")
+    written = write_shift_tables(tmp_path)
+    assert {path.stem for path in written} >= {"table-corruptions", "table-subpopulations"}
+    for path in written:
+        assert path.read_text(encoding="utf-8") == (RESULTS / "shift" / path.name).read_text(encoding="utf-8")
 
 
 def test_the_table_of_the_search_is_what_the_records_give(table, tmp_path):
