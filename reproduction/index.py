@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from reproduction.seeds import write_seeds
 from reproduction.shift_tables import write_shift_tables
 from rhobust.archives import ENDING, opened
 from rhobust.files import read_json, write_whole
@@ -51,7 +52,7 @@ def write_index(results: Path) -> list[Path]:
     table = rows(results)
     write_whole(results / "index.csv", _csv(COLUMNS, table))
     write_whole(results / "index.md", page(table))
-    written = [*write_search(results), *write_pretrained(results), *write_shift_tables(results)]
+    written = [*write_search(results), *write_pretrained(results), *write_seeds(results), *write_shift_tables(results)]
     return [results / "index.csv", results / "index.md", *written]
 
 
@@ -86,7 +87,9 @@ def write_pretrained(results: Path) -> list[Path]:
     """Write the table of certified accuracy of the pretrained models whose folders hold a record of it."""
     lines, table = [], []
     for run in sorted(path.parent for path in results.glob(f"pretrained/*/{WEIGHTS}")):
-        for record in map(read_finished, record_paths(run, "certify-[!s]*")):
+        for record in map(read_finished, record_paths(run, "certify-grid")):
+            if record.settings["data"] == TRAINED_ON:
+                continue
             found = [one for one in measurements(record) if one.quantity == CERTIFIED and one.at in SEARCH_RADII]
             cells = {"name": run.name, "sigma": f"{record.settings['sigma']:g}"}
             for one in found:
@@ -221,6 +224,7 @@ def _plain(value: Any) -> str:
 
 
 TITLES = {
+    "records/cifar10-certified.tar.xz": "CIFAR-10: other seeds of a pretrained network, and SmoothAdv with its teacher",
     "records/cifar10.tar.xz": "CIFAR-10: the main comparison, seeds and variations",
     "records/mnist.tar.xz": "MNIST: three seeds per method and penalty",
     "records/mnist-small.tar.xz": "MNIST on a laptop: Figures 1a and 1c of the paper",
@@ -228,7 +232,8 @@ TITLES = {
     "records/recipe-search.tar.xz": "CIFAR-10: search for a training recipe, on held-out training images",
     "records/tiny-imagenet-50.tar.xz": "Tiny ImageNet, 50 classes",
     "pretrained/cifar10-nal-0.25": "CIFAR-10: a network with its weights",
-    "pretrained/cifar10-nal-taught-0.25": "CIFAR-10: a network with its weights, taught by the one before",
+    "pretrained/cifar10-nal-distilled-0.25": "CIFAR-10: a network with its weights, taught by cifar10-nal-taught-0.25",
+    "pretrained/cifar10-nal-taught-0.25": "CIFAR-10: a network with its weights, taught by cifar10-nal-0.25",
     "pretrained/mnist-nal": "MNIST: a network with its weights",
 }
 """What each archive holds."""

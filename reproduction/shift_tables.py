@@ -80,6 +80,8 @@ def corruptions(record: Record) -> Iterator[Cells]:
 
 def subpopulations(record: Record) -> Iterator[Cells]:
     """A line per size of the shift: certified accuracy of all data, and of every subpopulation of a share."""
+    if "gamma" not in record.settings:
+        return
     found = list(measurements(record))
     ours = [one for one in found if one.quantity == SHIFT and not one.detail.get("baseline")]
     for whole in ours:

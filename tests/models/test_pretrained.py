@@ -30,7 +30,7 @@ def test_a_name_gives_the_network_of_its_folder(name):
         assert torch.equal(model(x), run.load_model()(x))
 
 
-@pytest.mark.parametrize("which", ["cifar10-nal-0.25", "cifar10-nal-taught-0.25"])
+@pytest.mark.parametrize("which", ["cifar10-nal-0.25", "cifar10-nal-taught-0.25", "cifar10-nal-distilled-0.25"])
 def test_large_networks_are_kept_in_bf16(which):
     network = load_model(f"rhobust:{which}")
     for name, tensor in network.named_parameters():
@@ -56,7 +56,9 @@ def test_what_is_missing_is_said(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=r"copy the folder results/pretrained/mnist-nal of the repository there"):
         load_model("rhobust:mnist-nal")
     with pytest.raises(
-        ValueError, match=r"models must be one of cifar10-nal-0\.25, cifar10-nal-taught-0\.25, mnist-nal, got mnist-nil"
+        ValueError,
+        match=r"models must be one of cifar10-nal-0\.25, cifar10-nal-distilled-0\.25, cifar10-nal-taught-0\.25,"
+        r" mnist-nal, got mnist-nil",
     ):
         load_model("rhobust:mnist-nil")
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from reproduction.index import COLUMNS, TITLES, page, row, write_pretrained, write_search
+from reproduction.shift_tables import write_shift_tables
 from rhobust.archives import ENDING
 from rhobust.files import read_json
 
@@ -43,6 +44,7 @@ def test_every_published_network_has_its_row(table, published):
     assert {one for one in listed if one[0].startswith("records/")} == found
     assert [one["records"] for one in table if not one["records"].startswith("records/")] == [
         "pretrained/cifar10-nal-0.25",
+        "pretrained/cifar10-nal-distilled-0.25",
         "pretrained/cifar10-nal-taught-0.25",
         "pretrained/mnist-nal",
     ]
@@ -59,7 +61,7 @@ def test_the_rows_are_what_the_records_give(table, published, archive):
 
 
 def test_the_pretrained_networks_have_their_rows(table):
-    for one in table[-3:]:
+    for one in table[-4:]:
         assert row(RESULTS / one["records"], one["records"]) == one
         assert one["records"] in TITLES
 
@@ -69,6 +71,16 @@ def test_the_table_of_pretrained_networks_is_what_the_records_give(tmp_path):
     (tmp_path / "pretrained").symlink_to(RESULTS / "pretrained")
     for path in write_pretrained(tmp_path):
         assert path.read_text(encoding="utf-8") == (RESULTS / "tables" / path.name).read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_the_tables_of_shifts_are_what_the_records_give(tmp_path):
+    (tmp_path / "shift").mkdir()
+    (tmp_path / "pretrained").symlink_to(RESULTS / "pretrained")
+    written = write_shift_tables(tmp_path)
+    assert {path.stem for path in written} >= {"table-corruptions", "table-subpopulations"}
+    for path in written:
+        assert path.read_text(encoding="utf-8") == (RESULTS / "shift" / path.name).read_text(encoding="utf-8")
 
 
 def test_the_table_of_the_search_is_what_the_records_give(table, tmp_path):

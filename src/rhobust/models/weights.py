@@ -32,11 +32,12 @@ SCHEME = "rhobust"
 """Prefix of the names of pretrained networks."""
 PRETRAINED = {
     "cifar10-nal-0.25": "aeb4c6075139d1abc43d0ca8f9f366c6c2ea5a38997f595b34d905a390dee8fd",
+    "cifar10-nal-distilled-0.25": "bffcaff9ce0f6d097087559fd6dc65fbfd60f3960226479ebb90961edafb4611",
     "cifar10-nal-taught-0.25": "eb7f75efe1a084db861b84c3f0147b8790b3c7baa4a84fd5adae6067c368036a",
     "mnist-nal": "89c06cd340717a04e0e18da77f842011397d4601adeb8f5091c90f82d2a30be8",
 }
 """SHA-256 of the weights file of each pretrained network; the folders hold cards that say how they were trained."""
-MIRRORED = frozenset({"cifar10-nal-taught-0.25"})
+MIRRORED = frozenset({"cifar10-nal-distilled-0.25", "cifar10-nal-taught-0.25"})
 """Pretrained networks that answer with the mean of an image and its mirror image, as they were certified."""
 FOLDER = "RHOBUST_PRETRAINED"
 """Environment variable that names the folder of pretrained networks."""

@@ -1,0 +1,183 @@
+"""The table of one recipe over seeds: certified accuracy of each training, their mean, and a baseline image by image.
+
+Trainings were certified on different numbers of test images: a mean or a difference is over the images that all have.
+"""
+
+import csv
+import io
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, stdev, variance
+
+from rhobust.archives import ENDING, opened
+from rhobust.files import read_json, write_whole
+from rhobust.formatting import format_number
+from rhobust.measurements import AVERAGE_RADIUS, CERTIFIED, outcomes, read_finished
+from rhobust.records import Record, record_paths
+from rhobust.stats import Z, mean_difference, share, share_difference
+
+DISTILLED, TAUGHT = "cifar10-nal-distilled-0.25", "cifar10-nal-taught-0.25"
+"""The pretrained models whose other seeds and whose baseline are in the archive, and the first one's teacher."""
+ARCHIVE = f"cifar10-certified{ENDING}"
+RADII = (0.0, 0.25, 0.5, 0.75)
+METHODS = {"nal": "NAL", "smoothadv": "SmoothAdv"}
+Outcomes = Mapping[float, Mapping[int, float]]
+"""By radius and image 1 where it is certified to be right, else 0."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A number, the ends of its interval or its deviation over seeds, and over how many images it is."""
+
+    value: float
+    n: int
+    low: float | None = None
+    high: float | None = None
+    deviation: float | None = None
+
+    @property
+    def shown(self) -> str:
+        """The number with what is known of it; a share is never rounded up, a difference is rounded to nearest."""
+        negative = self.low is not None and self.low < 0
+        text = format_number(self.value, 4, "nearest" if negative else "down")
+        if self.deviation is not None:
+            return f"{text} ± {self.deviation:.4f}"
+        assert self.low is not None
+        assert self.high is not None
+        return f"{text} ({format_number(self.low, 4, 'down')} to {format_number(self.high, 4, 'up')})"
+
+
+Line = dict[str, Cell]
+"""Cells by their column."""
+
+
+def write_seeds(results: Path) -> list[Path]:
+    """Write the table of the distilled network's recipe: seeds, their mean, its teacher and SmoothAdv."""
+    pretrained = results / "pretrained"
+    with opened([results / "records" / ARCHIVE]) as here:
+        records = {_name(run): _decided(run) for run in (pretrained / DISTILLED, *here.paths)}
+        records["its teacher"] = _decided(pretrained / TAUGHT)
+        lines = _lines({name: _outcomes(record) for name, record in records.items()})
+        first = records["NAL, seed 0"]
+    (planned,) = map(read_finished, record_paths(pretrained / DISTILLED, "certify-two-stage"))
+    lines["NAL, seed 0, average certified radius"] = {"ACR": average_radius(first, planned)}
+    return _write(results / "tables" / "table-seeds.csv", lines)
+
+
+def average_radius(decided: Record, measured: Record) -> Cell:
+    """The average certified radius of all decided images, from the radii of a few of them.
+
+    The few are weighted so that each decided radius has its share among all (post-stratification). An estimate; its
+    95% interval, by the normal approximation, is over both choices of images.
+
+    Args:
+        decided: A sequential certificate of many images: which of a few radii hold.
+        measured: Certificates with a radius each, of some of these images.
+    """
+    radii, curve = outcomes(measured, AVERAGE_RADIUS), _outcomes(decided)
+    strata = {index: sum(curve[radius][index] for radius in RADII) for index in curve[0.0]}
+    n = len(strata)
+    shares = {one: sum(stratum == one for stratum in strata.values()) / n for one in set(strata.values())}
+    groups = {one: [radius for index, radius in radii.items() if strata[index] == one] for one in shares}
+    value = math.fsum(weight * fmean(groups[one]) for one, weight in shares.items())
+    within = math.fsum(weight**2 * variance(groups[one]) / len(groups[one]) for one, weight in shares.items())
+    between = math.fsum(weight * (fmean(groups[one]) - value) ** 2 for one, weight in shares.items()) / n
+    half = Z * math.sqrt(within + between)
+    return Cell(value, n, value - half, value + half)
+
+
+def _name(run: Path) -> str:
+    config = read_json(run / "config.json")
+    return f"{METHODS[config['method']['kind']]}, seed {config['seed']}"
+
+
+def _decided(run: Path) -> Record:
+    """The one record of a run that decides these radii on test images."""
+    found = [read_finished(path) for path in record_paths(run, "certify-grid")]
+    (record,) = [one for one in found if one.settings["split"] == "test"]
+    return record
+
+
+def _outcomes(record: Record) -> Outcomes:
+    return {radius: outcomes(record, CERTIFIED, radius) for radius in RADII}
+
+
+def _lines(found: Mapping[str, Outcomes]) -> dict[str, Line]:
+    """The lines of the table but the last."""
+    seeds = [name for name in found if name.startswith("NAL")]
+    whole = [name for name in seeds if len(found[name][0.0]) == max(len(found[one][0.0]) for one in seeds)]
+    lines = {name: _shares(found[name]) for name in seeds}
+    lines["NAL, mean of all seeds"] = _means([found[name] for name in seeds])
+    lines[f"NAL, mean of {' and '.join(name.removeprefix('NAL, ') for name in whole)}"] = _means(
+        [found[name] for name in whole]
+    )
+    for baseline in (name for name in found if name not in seeds):
+        lines[baseline] = _shares(found[baseline])
+        lines |= {f"{name}, minus {baseline}": _differences([found[name]], found[baseline]) for name in seeds}
+        lines[f"NAL, mean of all seeds, minus {baseline}"] = _differences(
+            [found[name] for name in seeds], found[baseline]
+        )
+    return lines
+
+
+def _shares(curve: Outcomes) -> Line:
+    cells = {}
+    for radius, images in curve.items():
+        one = share(round(sum(images.values())), len(images))
+        cells[f"{radius:g}"] = Cell(one.value, one.n, one.low, one.high)
+    return cells
+
+
+def _means(curves: Sequence[Outcomes]) -> Line:
+    """Mean and deviation over trainings, on the images that all of them have."""
+    cells = {}
+    for radius in RADII:
+        images = set.intersection(*(set(curve[radius]) for curve in curves))
+        values = [fmean(curve[radius][index] for index in images) for curve in curves]
+        cells[f"{radius:g}"] = Cell(fmean(values), len(images), deviation=stdev(values))
+    return cells
+
+
+def _differences(ours: Sequence[Outcomes], theirs: Outcomes) -> Line:
+    """The mean of ours minus theirs, on the images that all have, with its 95% interval over images."""
+    cells = {}
+    for radius in RADII:
+        images = sorted(set(theirs[radius]).intersection(*(curve[radius] for curve in ours)))
+        means = [fmean(curve[radius][index] for curve in ours) for index in images]
+        others = [theirs[radius][index] for index in images]
+        one = (
+            mean_difference(means, others)
+            if len(ours) > 1
+            else share_difference([bool(value) for value in means], [bool(value) for value in others])
+        )
+        cells[f"{radius:g}"] = Cell(one.value, one.n, one.low, one.high)
+    return cells
+
+
+NOTE = (
+    "NAL: three trainings, with the settings of cifar10-nal-distilled-0.25. In brackets: the 95% interval over the"
+    " choice of images; ±: standard deviation over trainings. Differences are on the images that both have. The average"
+    " certified radius is an estimate for all images from 250 of them."
+)
+
+
+def _write(path: Path, lines: Mapping[str, Line]) -> list[Path]:
+    heads = ("network", *(f"{radius:g}" for radius in RADII), "ACR", "n")
+    shown = [heads, ("---", *["---:"] * (len(heads) - 1))]
+    for name, cells in lines.items():
+        texts = (cells[head].shown if head in cells else "" for head in heads[1:-1])
+        shown.append((name, *texts, str(next(iter(cells.values())).n)))
+    text = "# One recipe over seeds, its teacher and SmoothAdv: certified accuracy on CIFAR-10, sigma 0.25\n\n"
+    text += "".join(f"| {' | '.join(line)} |\n" for line in shown)
+    write_whole(path.with_suffix(".md"), f"{text}\n{NOTE}\n")
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(("name", "column", "value", "low", "high", "deviation", "n"))
+    for name, cells in lines.items():
+        for column, cell in cells.items():
+            numbers = (cell.value, cell.low, cell.high, cell.deviation, cell.n)
+            writer.writerow((name, column, *("" if one is None else one for one in numbers)))
+    write_whole(path, buffer.getvalue())
+    return [path, path.with_suffix(".md")]

@@ -1,0 +1,43 @@
+"""The table over seeds is counted from the records, and its average radius weights few images to all."""
+
+from pathlib import Path
+from statistics import fmean
+
+import pytest
+
+from reproduction.seeds import RADII, average_radius, write_seeds
+from rhobust.records import Record
+
+RESULTS = Path(__file__).parents[2] / "results"
+
+
+def test_the_table_over_seeds_is_what_the_records_give(tmp_path):
+    (tmp_path / "tables").mkdir()
+    for name in ("pretrained", "records"):
+        (tmp_path / name).symlink_to(RESULTS / name)
+    for path in write_seeds(tmp_path):
+        stale = f"{path.name} is stale: run python -m reproduction index results"
+        assert path.read_text(encoding="utf-8") == (RESULTS / "tables" / path.name).read_text(encoding="utf-8"), stale
+
+
+def certificates(radii, way):
+    """A record in which every class is right."""
+    rows = [{"index": index, "label": 1, "prediction": 1, "radius": radius} for index, radius in radii.items()]
+    return Record(Path(f"certify-{way}-0.jsonl"), "certify", {"way": way, "radii": list(RADII)}, rows, {})
+
+
+def test_radii_of_all_images_give_their_mean():
+    radii = {index: index / 100 for index in range(95)}
+    decided = {index: max(one for one in RADII if one <= radius) for index, radius in radii.items()}
+    found = average_radius(certificates(decided, "grid"), certificates(radii, "two-stage"))
+    assert found.value == pytest.approx(fmean(radii.values()))
+    assert found.low < found.value < found.high
+
+
+def test_a_few_images_that_are_harder_than_the_rest_are_weighted():
+    """Of 100 images 80 reach 0.75, and of the ten that were measured only two."""
+    decided = {index: 0.75 if index < 80 else 0.25 for index in range(100)}
+    radii = {0: 0.9, 1: 0.8} | dict.fromkeys(range(80, 88), 0.3)
+    found = average_radius(certificates(decided, "grid"), certificates(radii, "two-stage"))
+    assert found.value == pytest.approx(0.8 * 0.85 + 0.2 * 0.3)
+    assert found.n == 100
