@@ -119,7 +119,7 @@ class Assessment:
     def headline(self) -> list[tuple[str, str, str, str]]:
         """The main numbers, each with its classifier, the images it is from, and its status.
 
-        Numbers from different images differ by chance too, so a line of an attack also tells how many of its own images
+        Numbers from different images differ by chance too, so a line of an attack also says how many of its own images
         are right before it.
         """
         radius = self.sigma
