@@ -284,7 +284,7 @@ def _one_line(box: str) -> str:
             continue
         if not re.search(r"\(default: .*\)$", line):
             message.append(re.sub(r"^Error parsing [^:]+: ", "", line))
-    return " ".join(message)
+    return re.sub(r"'None', |, 'None'(?=\))", "", " ".join(message))  # nobody writes None: it is the option left out
 
 
 def _help() -> str:

@@ -120,6 +120,8 @@ def _entry(name: str, text: str, width: int) -> list[str]:
     name = name.replace("{None}|", "").replace("{None,", "{")
     name = re.sub(r"\{?\[(\w+) \[\1 \.\.\.\]\]\}?", r"\1 [\1 ...]", name)
     text = re.sub(r" \(default: (None|'')?\)", "", re.sub(r"\s+", " ", text))
+    if "default: " in text.split(" (default: ")[0]:  # in words
+        text = re.sub(r" \(default: [^)]*\)$", "", text)
     if " " not in name and name.startswith("-"):  # a flag
         text = re.sub(r" \(default: (True|False)\)", "", text)
         if text.startswith("False: "):  # a negated flag carries the negated sentence

@@ -153,6 +153,11 @@ def test_a_batch_dependent_network_is_refused_before_a_number_is_made(digits, tm
 def test_mistakes(network, digits, tmp_path):
     with pytest.raises(ValueError, match="effort must be one of quick, standard, full"):
         rhobust.evaluate(network, digits.images, digits.labels, effort="fast", out=tmp_path / "o")
+    for wrong, given in ((None, "a NoneType"), (nn.Linear, "the class Linear"), ({}, "a dict"), (len, "a builtin")):
+        with pytest.raises(ValueError, match=f"model must be a torch.nn.Module, .*, got {given}"):
+            rhobust.evaluate(wrong, digits.images, digits.labels, out=tmp_path / "o")
+    with pytest.raises(ValueError, match="returns 10 logits per image, got 2 classes; name all 10 in the order"):
+        rhobust.evaluate(network, digits.images[:2], ["cat", "dog"], out=tmp_path / "o")
     with pytest.raises(ValueError, match="images must be given"):
         rhobust.evaluate(network, out=tmp_path / "o")
     with pytest.raises(ValueError, match="weights must be left out"):

@@ -112,6 +112,13 @@ def test_nothing_is_suggested_for_what_resembles_nothing(capsys):
     assert "did you mean" not in capsys.readouterr().err
 
 
+def test_the_choices_of_an_option_leave_out_none(capsys):
+    assert run(["certify", "run", "--procedure", "mine"]) == 2
+    found = capsys.readouterr().err
+    assert "'sequential'" in found
+    assert "None" not in found
+
+
 def test_samples_is_n_under_another_name_that_torchrun_leaves_alone():
     for given in (["--samples", "300"], ["--samples=300"], ["--n", "300"]):
         assert parse(command_of("certify"), "certify", ["run", *given]).evaluation.n == 300

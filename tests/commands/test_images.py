@@ -106,8 +106,11 @@ def test_classes_have_the_names_of_the_data(folder, here, capsys):
         (where := Path(f"named/test/{name}")).mkdir(parents=True)
         Image.new("L", (8, 8)).save(where / "1.png")
     own = ["--model", "imaged.py:make", "--weights", "bare.pt", *here]
-    plain = document(capsys, ["predict", "0.png", *own, *FEW])["predictions"][0]
-    named = document(capsys, ["predict", "0.png", *own, "--data", "named", *FEW])["predictions"][0]
+    numbered = document(capsys, ["predict", "0.png", *own, *FEW])
+    assert any("--data DATA gives their names" in one for one in numbered["warnings"])
+    found = document(capsys, ["predict", "0.png", *own, "--data", "named", *FEW])
+    assert not any("--data" in one for one in found["warnings"])
+    plain, named = numbered["predictions"][0], found["predictions"][0]
     assert named["prediction"] == plain["prediction"]
     assert [name for name, _ in named["votes"]] == ["abcdefghij"[int(name)] for name, _ in plain["votes"]]
 

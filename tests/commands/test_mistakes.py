@@ -32,7 +32,7 @@ from rhobust.models import load_model
         (["attack"], "a run folder, or all of --model, --data and --out must be given"),
         (["certify", "/nowhere/run"], "there is no such folder"),
         (["certify-shift", "/nowhere/run"], "there is no such folder"),
-        (["report", "/nowhere/run"], "/nowhere/run"),
+        (["report", "/nowhere/run"], "/nowhere/run is left out: there is no such file or folder"),
         (["compare", "."], "a run folder must be compared with another folder or file, got . alone"),
         (["report", "/nowhere/run", "--out", "."], "out must name a file, but . is a folder"),
         (["audit", "/nowhere/record"], "/nowhere/record must exist, but there is no such file"),

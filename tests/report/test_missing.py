@@ -28,7 +28,7 @@ def test_a_folder_without_config_is_refused_in_one_line(tmp_path):
 
 def test_a_missing_run_is_named_and_the_rest_drawn(tmp_path, run):
     written = write_report([tmp_path / "gone", run], tmp_path / "r.html")
-    line = f"{tmp_path / 'gone'} is left out: {tmp_path / 'gone' / 'config.json'} must exist, but there is no such file"
+    line = f"{tmp_path / 'gone'} is left out: there is no such file or folder"
     assert written.problems == (line,)
     page = written.path.read_text()
     assert line in text_of(page)

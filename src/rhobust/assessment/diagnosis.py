@@ -92,7 +92,7 @@ def diagnose_accuracy(
 def first_look(target: Target, examples: Sequence[int], *, weights_named: bool = True) -> Row:
     """Base accuracy and accuracy under noise on some of the examples, and what explains them.
 
-    Causes are tried on test images that were not certified too: twenty images do not tell a normalisation from chance.
+    Causes are tried on test images that were not certified too: twenty images are too few to find a normalisation.
 
     Args:
         target: The network and its data.

@@ -102,6 +102,9 @@ def evaluate(
     """
     if effort not in get_args(Effort):
         raise ValueError(f"effort must be one of {', '.join(get_args(Effort))}, got {effort!r}")
+    if not isinstance(model, nn.Module | Path | str):
+        given = f"the class {model.__name__}" if isinstance(model, type) else f"a {type(model).__name__}"
+        raise ValueError(f"model must be a torch.nn.Module, a name as in load_model or a run folder, got {given}")
     place = resolve_device(device)
     if not isinstance(model, nn.Module) and (Path(model) / CONFIG).is_file():
         given = None if images is None else str(images)

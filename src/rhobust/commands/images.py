@@ -123,6 +123,7 @@ def open_network(asked: NetworkAsked, read: Reader, common: Common) -> OpenedIma
     asked.check()
     device = resolve_device(common.device)
     trained: float | None = None
+    warnings: tuple[str, ...] = ()
     shape: tuple[int, ...] | None
     if asked.folder is None:
         assert asked.model is not None
@@ -138,6 +139,8 @@ def open_network(asked: NetworkAsked, read: Reader, common: Common) -> OpenedIma
         hub = label_names(model, width) if asked.model.startswith("hf:") else None
         numbers = tuple(map(str, range(width)))
         classes = (hub or numbers) if data is None else fit_classes(data, width, asked.model).classes
+        if hub is None and data is None:
+            warnings = ("classes are the numbers of the network's outputs, from 0: --data DATA gives their names",)
     else:
         if (own := OwnNetwork.read(asked.folder)) is not None:
             target = _own_target(asked, asked.folder, common)
@@ -156,7 +159,6 @@ def open_network(asked: NetworkAsked, read: Reader, common: Common) -> OpenedIma
         images = read(shape, shape[0], sizing).to(device)
     if sigma is None:
         raise ValueError("the network has no training noise on record: pass --sigma")
-    warnings = ()
     if trained is not None and trained != sigma:
         warnings = (f"the network was trained with noise {trained:g} and is smoothed with {sigma:g}",)
     return OpenedImages(model, images, sigma, classes, sizing, warnings=warnings)

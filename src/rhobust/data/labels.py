@@ -114,6 +114,7 @@ def fit_classes(data: Dataset, width: int, name: str) -> Dataset:
     if data.num_classes != width and data.classes != numbers[: data.num_classes]:
         raise ValueError(
             f"{data.name} must hold the classes of {name}, which returns {width} logits per image, got"
-            f" {data.num_classes} classes; an .npz file with class numbers may leave some out"
+            f" {data.num_classes} classes; name all {width} in the order of its outputs (class folders are sorted by"
+            f" name, arrays have the argument or array classes), or give class numbers below {width}"
         )
     return data if data.num_classes == width else replace(data, classes=numbers)

@@ -68,6 +68,9 @@ def gather(paths: Sequence[Path], names: Mapping[Path, str] | None = None) -> Ga
     missing: list[str] = []
     for path in paths:
         name = (names or {}).get(path)
+        if not path.exists():
+            missing.append(f"{path} is left out: there is no such file or folder")
+            continue
         try:
             if path.is_file() and not is_record(path):
                 tables.append((name or path.stem, read_compared(path)))
