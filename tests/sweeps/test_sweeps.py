@@ -126,6 +126,11 @@ def test_workers_that_die_and_drivers_that_are_interrupted_change_nothing(done, 
         assert (tmp_path / name).read_bytes() == (done[0] / name).read_bytes()
 
 
+def test_a_finished_sweep_starts_no_worker(done, monkeypatch):
+    monkeypatch.setattr(Scripted, "map", None)
+    assert sweep(plan_of(), done[0], executor=Scripted()).table == done[1].table
+
+
 def test_what_fails_is_tried_again_then_listed_and_the_rest_is_done(done, tmp_path, monkeypatch, capsys):
     calls, real = [], sweep_module._do
 
