@@ -28,7 +28,7 @@ import os
 import re
 import sys
 import tarfile
-from decimal import ROUND_FLOOR, ROUND_HALF_EVEN, ROUND_HALF_UP, Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, ROUND_HALF_UP, Decimal
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -125,8 +125,9 @@ def number(spec: str) -> str:
     source, _, style = spec.partition(" : ")
     over, _, under = source.partition(" over ")
     stored = Decimal(str(look_up(over))) / (Decimal(str(look_up(under))) if under else 1)
-    if match := re.fullmatch(r"(,?)\.(\d)( down)?", style):
-        return f"{_rounded(stored, int(match[2]), ROUND_FLOOR if match[3] else ROUND_HALF_EVEN):{match[1]}f}"
+    if match := re.fullmatch(r"(,?)\.(\d)( down| up)?", style):
+        direction = {" down": ROUND_FLOOR, " up": ROUND_CEILING}.get(match[3], ROUND_HALF_EVEN)
+        return f"{_rounded(stored, int(match[2]), direction):{match[1]}f}"
     match style or "%":
         case "%":
             return f"{_rounded(100 * stored, 1, ROUND_HALF_UP)}%"
@@ -140,7 +141,8 @@ def number(spec: str) -> str:
             return f"{_rounded(-100 * stored, 1, ROUND_HALF_UP)}"
         case "ms":
             return f"{_rounded(1000 * stored, 1, ROUND_HALF_UP)}"
-    raise ValueError(f"a format must be one of %, %2, % down, points, behind, ms, .3, ,.3 or .3 down, got {style!r}")
+    known = "%, %2, % down, points, behind, ms, .3, ,.3, .3 down or .3 up"
+    raise ValueError(f"a format must be one of {known}, got {style!r}")
 
 
 def _rounded(value: Decimal, digits: int, rule: str) -> Decimal:

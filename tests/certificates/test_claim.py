@@ -12,6 +12,7 @@ from rhobust.certificates import (
     sample_losses,
 )
 from rhobust.data import to_unit
+from rhobust.proofs.claim import claim_in_full
 
 EPS = (0.0, 0.1, 0.5)
 
@@ -110,3 +111,28 @@ def test_statements_for_float_inputs_assume_ideal_noise(half_space, grey_images)
 def test_inconsistent_claims_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
         ShiftClaim(**settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "network", "words"),
+    [
+        (
+            {"data": "mnist"},
+            "nal",
+            "For nal, if the 40 test images of mnist are independent draws from one distribution, none of them trained"
+            " on, and a shift keeps labels: With",
+        ),
+        ({"data": "mnist", "way": "sample"}, "nal", "For nal, if a shift keeps labels: With"),
+        (
+            {"data": "mnist", "pairs": "a and b", "points": "test data"},
+            "nal",
+            "For nal, if the 40 labelled images of mnist and the pairs (a and b) are independent draws",
+        ),
+        ({"data": "mnist", "pairs": "a and b", "points": "before"}, "nal", "if the 40 labelled images and the pairs"),
+        ({"pairs": "a and b"}, None, "If the 40 pairs (a and b) are independent draws from one distribution: With"),
+    ],
+)
+def test_a_claim_in_full_names_network_data_and_assumptions(settings, network, words):
+    found = claim_in_full("With probability 99%.", settings, 40, network)
+    assert words in found
+    assert found.endswith(": With probability 99%.")

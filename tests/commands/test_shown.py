@@ -57,7 +57,7 @@ def test_curves(capsys):
 def test_measured_shifts(capsys):
     shift = {"eps": 0.12341, "mean_distance": 0.12341, "largest_distance": 0.12341, "pairs": 3, "statement": "said"}
     share = {"accuracy": HIGH, "low": HIGH, "high": LOW}
-    certificate = {"certified_accuracy": HIGH, "statement": "proved"}
+    certificate = {"certified_accuracy": HIGH, "statement": "proved", "points": 3}
     point = {"eps": 0.1, "certified_accuracy": HIGH, "source": "labels", "statement": "proved"}
     summary = {"shift": shift, "certificate": certificate, "after": share, "before": None}
     lines = shown(capsys, measure_shift.COMMAND(Path("a"), Path("b")), {**summary, "recentred": {"curve": [point]}})

@@ -71,13 +71,32 @@ def test_the_certificates_hold_at_once(target, record):
 def test_no_certificate_is_tried_where_a_smaller_shift_has_none(target, monkeypatch):
     tried = []
 
-    def nothing(errors, distances, *_):
-        tried.append(distances)
-        return 0.0
+    class Nothing:
+        certified_accuracy = 0.0
 
-    monkeypatch.setattr(corruptions, "_certified", nothing)
+        @classmethod
+        def from_counts(cls, errors, distances, *_, **__):
+            tried.append(distances)
+            return cls()
+
+    monkeypatch.setattr(corruptions, "MeasuredCertificate", Nothing)
     run(replace(FEW, seed=1), target, progress=no_progress)  # what was proved with seed 0 is remembered
     assert len(tried) == 2, "one severity of each corruption"
+
+
+def test_several_votes_are_certified_from_the_same_counts(target, record):
+    assert "votes" not in record.settings, "the header of one vote is that of records from before there was a choice"
+    three = run(replace(FEW, classifier="k-vote"), target, progress=no_progress)
+    assert three.rows == record.rows
+    clean = np.array([row["errors"] for row in record.rows if row["severity"] == 0])
+    assert evaluation_of("corruptions", three.settings) == replace(FEW, classifier="k-vote").resolve(target)
+    samples = NoiseSamples(draws=8, sigma=0.25, dimension=16, alpha=0.2 / 4, noise="grid")
+    point = three.summary["table"][0]
+    cell = [row for row in three.rows if all(row[key] == point[key] for key in ("corruption", "severity"))]
+    distances = np.array([row["distance"] for row in cell])
+    found = MeasuredCertificate.from_counts(clean, distances, samples, votes=3)
+    assert point["certified_accuracy"] == found.certified_accuracy
+    assert "the majority of 3 noisy votes" in corruptions.corruptions_in_words(three.settings)
 
 
 def test_the_header_gives_the_evaluation_back(target, record):
@@ -152,7 +171,8 @@ def test_the_command_and_the_page(folder, capsys, tmp_path):
     assert command(["measure-shift", str(folder), *options]) == 0
     shown = capsys.readouterr().out
     assert "contrast           5" in shown
-    assert "all certified accuracies of the last column hold at once" in shown
+    assert f"For {folder.name}, if the 60 test images of " in shown
+    assert "hold at once, for the classifier that takes one noisy vote (sigma" in shown
     assert command(["measure-shift", "--run", str(folder), *options, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert [point["corruption"] for point in document["summary"]["table"]] == ["jpeg", "jpeg", "contrast", "contrast"]

@@ -244,13 +244,14 @@ def test_an_unsmoothed_model_is_guaranteed_nothing(tmp_path):
 
 
 def test_the_sentence_quotes_the_shift_certificate_rounded_down(tmp_path, run):
-    curve = read_record(only(run, "certify-shift-*")).summary["curve"]
-    quoted = next(point for point in curve if point["eps"] == 0.1)
+    record = read_record(only(run, "certify-shift-*"))
+    quoted = next(point for point in record.summary["curve"] if point["eps"] == 0.1)
     down = np.floor(quoted["certified_accuracy"] * 1000) / 10
     text = text_of(page_of(tmp_path, run))
     assert "Right at least this often under every distribution of 8-bit images" in text
     assert f"smoothed, σ 0.25 ≥ {down:.1f}%" in text
-    assert "within W2 distance 0.1 of the data’s, with one noisy prediction (confidence 99.9%)." in text
+    drawn = f"the one that the {len(record.rows)} test images were drawn from independently"
+    assert f"within W2 distance 0.1 of {drawn}, with one noisy prediction (confidence 99.9%)." in text
 
 
 def test_an_attack_in_another_norm_has_its_own_figure(tmp_path, run):

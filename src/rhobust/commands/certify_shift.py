@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from rhobust.commands.options import print_table
+from rhobust.commands.options import print_claim, print_table
 from rhobust.commands.target import TargetOptions, evaluation_command
 from rhobust.evaluation import CertifyShift
 from rhobust.formatting import format_distance, format_number
@@ -26,13 +26,13 @@ def show(result: dict[str, Any]) -> None:
         for row, value in zip(rows, result["one_vote"], strict=True):
             row.append(format_number(value, 3, "down"))
     print_table(columns, rows)
-    _show_beyond(summary)
+    _show_beyond(summary, result)
     measured = summary["accuracy_under_noise"] if accuracy else summary["loss_under_noise"]
     print(f"measured under noise {measured:.3f} ({summary['points']} points)")
-    print(summary["statement"])
+    print_claim(summary["statement"], result, summary["points"])
 
 
-def _show_beyond(summary: dict[str, Any]) -> None:
+def _show_beyond(summary: dict[str, Any], result: dict[str, Any]) -> None:
     """Print the surfaces over gamma, groups and their shares, and the wrong answers of a classifier that abstains."""
     for part, key, name in (
         ("surface", "gamma", "subpopulations, gamma"),
@@ -53,13 +53,13 @@ def _show_beyond(summary: dict[str, Any]) -> None:
         ]
         print_table([name, *(f"eps {format_distance(eps)}" for eps in sizes)], rows)
         worst = min((point for point in points if point["eps"] == sizes[len(sizes) // 2]), key=_accuracy)
-        print(worst["statement"])
+        print_claim(worst["statement"], result, summary["points"])
     if points := summary.get("abstaining"):
         rows = [[format_distance(point["eps"]), format_number(point["wrong_answers"], 3, "up")] for point in points]
         print_table(["eps", "wrong answers at most"], rows)
         if (right := points[0]["right_answers"]) is not None:
             print(f"right answers without a shift {format_number(right, 3, 'nearest')} (estimate)")
-        print(points[len(points) // 2]["statement"])
+        print_claim(points[len(points) // 2]["statement"], result, summary["points"])
 
 
 def _accuracy(point: dict[str, Any]) -> float:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from rhobust.commands.options import print_table
+from rhobust.commands.options import print_claim, print_table
 from rhobust.commands.target import evaluation_command
 from rhobust.evaluation import Conform
 from rhobust.formatting import format_distance, format_number
@@ -19,7 +19,7 @@ def show(result: dict[str, Any]) -> None:
     ]
     print_table([f"prediction sets, {found['points']} calibration points", "", ""], rows)
     print(f"a class is in the set if its {found['score']} score is at most {' '.join(limits)}")
-    print(found["statement"])
+    print_claim(found["statement"], result, found["points"])
 
 
 COMMAND = evaluation_command(Conform, show)

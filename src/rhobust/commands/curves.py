@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from rhobust.commands.options import print_table
+from rhobust.commands.options import print_claim, print_table
 from rhobust.commands.target import evaluation_command
 from rhobust.evaluation import WorstCaseCurves
 from rhobust.formatting import format_distance, format_number
@@ -24,7 +24,7 @@ def show(result: dict[str, Any]) -> None:
         print(f"WRM: {summary['wrm']['reason']}")
     loss = result["settings"]["loss"]
     print(f"{loss} of one noisy prediction, {summary['points']} points; the estimate is not a bound")
-    print(summary["statement"])
+    print_claim(summary["statement"], result, summary["points"])
 
 
 COMMAND = evaluation_command(WorstCaseCurves, show)

@@ -9,6 +9,7 @@ import tyro
 from rhobust.commands.options import (
     Counting,
     CountingOptions,
+    print_claim,
     print_table,
     print_trained,
     print_warnings,
@@ -26,7 +27,8 @@ from rhobust.evaluation import (
     distance_summary,
     run,
 )
-from rhobust.formatting import format_confidence, format_distance, format_interval, format_number
+from rhobust.formatting import format_distance, format_interval, format_number
+from rhobust.measurements.corruptions import corruptions_in_words
 
 
 @dataclass(frozen=True)
@@ -78,8 +80,6 @@ class MeasureShiftCommand:
     def _corruptions(self, names: tuple[str, ...]) -> dict[str, Any]:
         if self.after is not None or self.labels is not None or (self.before and self.network.run):
             raise ValueError("--corruptions must come with one run folder, got other images or labels too")
-        if self.evaluation.classifier != "randomised":
-            raise ValueError(f"classifier must be randomised with --corruptions, got {self.evaluation.classifier}")
         known = {one.name for one in fields(Corruptions)}
         shared = {one.name: getattr(self.evaluation, one.name) for one in fields(self.evaluation) if one.name in known}
         evaluation = Corruptions(corruptions=names or tuple(CORRUPTIONS), severities=self.severities, **shared)
@@ -113,7 +113,7 @@ class MeasureShiftCommand:
     def show(self, result: dict[str, Any]) -> None:
         summary = result["summary"]
         if result["kind"] == "corruptions":
-            _show_corruptions(summary, result["settings"])
+            _show_corruptions(result)
             print(result["record"])
             return
         shift, certificate = summary["shift"], summary.get("certificate")
@@ -126,18 +126,20 @@ class MeasureShiftCommand:
             )
         ]
         print_table([f"distance of {shift['pairs']} pairs", "bounds", "measured"], rows, left=2)
-        print(shift["statement"])
+        alone = {**result, "record": None}
+        print_claim(shift["statement"], alone, shift["pairs"])
         if certificate is not None:
-            show_floors(summary)
-            print(certificate["statement"])
+            show_floors(result)
+            print_claim(certificate["statement"], result, certificate["points"])
             print_trained(summary)
             print_warnings(summary.get("warnings", []))
         if result["record"] is not None:
             print(result["record"])
 
 
-def show_floors(summary: dict[str, Any]) -> None:
+def show_floors(result: dict[str, Any]) -> None:
     """Print the two floors after a change, what was measured, and the sentence of the floor on the changed data."""
+    summary = result["summary"]
     certificate, around = summary["certificate"], summary.get("recentred")
     rows = []
     for point in [] if around is None else around["curve"]:
@@ -152,14 +154,15 @@ def show_floors(summary: dict[str, Any]) -> None:
             rows.append([f"one vote, measured {when} the change", shown, f"estimate, 95% {interval}"])
     print_table(["accuracy", "", ""], rows)
     if around is not None:
-        print(around["curve"][0]["statement"])
+        print_claim(around["curve"][0]["statement"], result, certificate["points"])
 
 
 _DISTANCES = {"mean_distance": "mean L2", "eps": "eps (W2)", "eps_capped": "at most"}
 """Columns of a corruption's distances."""
 
 
-def _show_corruptions(summary: dict[str, Any], settings: dict[str, Any]) -> None:
+def _show_corruptions(result: dict[str, Any]) -> None:
+    summary = result["summary"]
     smoothed = "noisy" in summary["clean"]
     start: dict[str, Any] = {"corruption": "none", "severity": "", **dict.fromkeys(_DISTANCES, 0.0), **summary["clean"]}
     rows = []
@@ -183,12 +186,7 @@ def _show_corruptions(summary: dict[str, Any], settings: dict[str, Any]) -> None
     proved = ["certified, no labels", "certified, any change of its size"]
     print_table([*columns, *(["one noisy vote", "95%", *proved] if smoothed else [])], rows)
     if smoothed:
-        print(
-            f"With probability {format_confidence(settings['alpha'])} over images and noise all certified accuracies"
-            " of the last column hold at once, for the classifier that takes one noisy vote: each also for every other"
-            " change that moves images no further. With that probability all of the column before hold at once, each"
-            " for its corruption alone; they use no label of a changed image."
-        )
+        print_claim(corruptions_in_words(result["settings"]), result, summary["clean"]["base"]["n"])
     else:
         print("nothing is certified: pass --sigma, the noise of the smoothed classifier")
     print_warnings(summary.get("warnings", []))

@@ -60,7 +60,7 @@ class MonitorCommand:
 
     def show(self, result: dict[str, Any]) -> None:
         summary = result["summary"]
-        show_floors(summary)
+        show_floors(result)
         print_trained(summary)
         print_warnings(summary.get("warnings", []))
         print("passed" if result["passed"] else "failed")

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
@@ -114,6 +115,15 @@ def print_table(columns: list[str], rows: list[list[str]], *, left: int = 1) -> 
         words = [cell.ljust(width) for cell, width in zip(row[:left], widths[:left], strict=True)]
         numbers = [cell.rjust(width) for cell, width in zip(row[left:], widths[left:], strict=True)]
         print("  ".join([*words, *numbers]).rstrip())
+
+
+def print_claim(statement: str, result: dict[str, Any], points: int) -> None:
+    """Print a certificate's statement with the network, the data and the assumptions; `points` are its images."""
+    from rhobust.proofs.claim import claim_in_full  # commands without a certificate need no scipy
+
+    settings, record = result["settings"], result["record"]
+    network = Path(record).resolve().parent.name if record is not None and "model_hash" in settings else None
+    print(printable(claim_in_full(statement, settings, points, network)))
 
 
 def print_trained(summary: dict[str, Any]) -> None:

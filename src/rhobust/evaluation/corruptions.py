@@ -8,6 +8,7 @@ from typing import ClassVar, Self
 from rhobust.certificates import (
     Dtype,
     ReferenceVotes,
+    ShiftClaim,
     Smoothing,
     noise_kind,
     sample_votes,
@@ -24,8 +25,9 @@ from rhobust.evaluation.target import Target
 from rhobust.measurements.corruptions import CLEAN, corruption_summary
 from rhobust.noise import ExampleNoise
 from rhobust.progress import ProgressCallback
+from rhobust.proofs.claim import Classifier
 from rhobust.records import Record, Row
-from rhobust.settings import AUTO, check_at_least, check_level
+from rhobust.settings import AUTO, OMIT_IF_DEFAULT, check_at_least, check_level
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +35,7 @@ class Corruptions(Evaluation):
     """Measure the accuracy under common corruptions at five severities, and certify it where the bound reaches.
 
     Of each corruption and severity: how far it shifts the test images (eps, which bounds the W2 distance), the accuracy
-    of the base network, and, for a target with smoothing noise, the accuracy of one noisy vote and its certificate. A
+    of the base network, and, for a target with smoothing noise, the accuracy of one noisy vote and a certificate. A
     row is one image under one corruption; the first row of an image is the unchanged one.
 
     Guarantee: with probability at least 1 - alpha, all certified accuracies of the summary hold at once, each for the
@@ -47,6 +49,11 @@ class Corruptions(Evaluation):
     """Names of corruptions; default: all that are built in."""
     severities: tuple[int, ...] = SEVERITIES
     """Increasing severities out of 1 to 5."""
+    classifier: Classifier = "randomised"
+    """randomised: one noisy vote; k-vote: the majority of a few fresh votes, a tie is an error; majority: the class
+    most probable under noise. What is measured is always one vote."""
+    votes: int | None = field(default=None, metadata=OMIT_IF_DEFAULT)
+    """Votes of the k-vote classifier; default: 3."""
     draws: int = 20
     """Noise samples per image; more are needed as eps / sigma grows."""
     label_draws: int = 20
@@ -67,6 +74,7 @@ class Corruptions(Evaluation):
             raise ValueError(f"corruptions must name at least one of {', '.join(CORRUPTIONS)}, got none")
         check_at_least(1, self, "draws", "label_draws")
         check_level(self.alpha)
+        ShiftClaim(self.classifier, self.votes)
 
     @property
     def cells(self) -> list[tuple[str, int]]:
@@ -82,7 +90,6 @@ class Corruptions(Evaluation):
     def derived(self, target: Target) -> Row:
         return {
             "levels": [CORRUPTIONS[name].levels[severity - 1] for name, severity in self.cells],
-            "classifier": "randomised",
             "noise": noise_kind(target.data.images),
             "dimension": math.prod(target.data.shape),
             "dtype": self.dtype,

@@ -5,8 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from rhobust.formatting import format_confidence, format_setting
 from rhobust.measurements.counting import integer, nonnegative, numbered_rows, summary_points
-from rhobust.measurements.proved import SAMPLES, once, recentred
+from rhobust.measurements.proved import SAMPLES, once, recentred, shift_claim
 from rhobust.measurements.quantities import (
     AFTER,
     BASE_AFTER,
@@ -18,7 +19,7 @@ from rhobust.measurements.quantities import (
     Measurement,
 )
 from rhobust.measurements.shifts import SUMMARIES, prove
-from rhobust.proofs.claim import NoiseSamples
+from rhobust.proofs.claim import NoiseSamples, name_classifier, scope_of_validity
 from rhobust.proofs.measured_shift import MeasuredCertificate, MeasuredShift, accuracy_under_noise
 from rhobust.records import Record, Row
 from rhobust.stats import share
@@ -45,7 +46,7 @@ def corruption_summary(rows: Sequence[Row], settings: Mapping[str, Any], dimensi
     names = [(name, severity) for name in settings["corruptions"] for severity in settings["severities"]]
     each = settings["alpha"] / len(names)
     sigma: float | None = settings["sigma"]
-    errors = np.array([row.get("errors", 0) for row in cells[CLEAN]])
+    errors, votes = np.array([row.get("errors", 0) for row in cells[CLEAN]]), shift_claim(settings).votes_per_answer
     table: list[Row] = []
     for (name, severity), level in zip(names, settings["levels"], strict=True):
         here = cells[name, severity]
@@ -60,18 +61,28 @@ def corruption_summary(rows: Sequence[Row], settings: Mapping[str, Any], dimensi
             hopeless |= bool(np.quantile(distances, 0.01) > REACH * sigma)
             taken = {key: settings[key] for key in SAMPLES}
             samples = NoiseSamples(dimension=dimension, **{**taken, "alpha": each})
-            point["certified_accuracy"] = 0.0 if hopeless else _certified(errors, distances, samples)
+            point["certified_accuracy"] = 0.0
+            if not hopeless:
+                found = MeasuredCertificate.from_counts(errors, distances, samples, votes=votes)
+                point["certified_accuracy"] = found.certified_accuracy
             if "label_draws" in settings:
                 # The labels of changed images are known here, and left out: what is certified needs none of them.
                 left_out = [{key: value for key, value in row.items() if key != "errors"} for row in here]
-                alone = recentred([*cells[CLEAN], *left_out], {**settings, "eps": (0.0,)}, samples)
+                alone = recentred([*cells[CLEAN], *left_out], {**settings, "eps": (0.0,)}, samples, votes=votes)
                 point["certified_without_labels"] = alone.certified_accuracy[0]
         table.append({**point, **_accuracies(here)})
     return {"dimension": dimension, "clean": _accuracies(cells[CLEAN]), "table": table}
 
 
-def _certified(errors: np.ndarray, distances: np.ndarray, samples: NoiseSamples) -> float:
-    return MeasuredCertificate.from_counts(errors, distances, samples).certified_accuracy
+def corruptions_in_words(settings: Mapping[str, Any]) -> str:
+    """What is certified of all corruptions of a record."""
+    who = f"{name_classifier(shift_claim(settings).votes_per_answer)} (sigma {format_setting(settings['sigma'])})"
+    return (
+        f"With probability {format_confidence(settings['alpha'])} over test points and noise all accuracies certified"
+        f" after any change of a corruption's size hold at once, for {who}: each also after every other change that"
+        " moves images no further. With that probability all those certified without labels hold at once, each for its"
+        f" corruption alone; they use no label of a changed image.{scope_of_validity(settings['noise'])}"
+    )
 
 
 def _cells(rows: Sequence[Row]) -> dict[tuple[str, int], list[Row]]:

@@ -62,7 +62,7 @@ def shift_claim(settings: Mapping[str, Any]) -> ShiftClaim:
     classifier, loss = settings.get("classifier", "randomised"), settings.get("loss", "0-1")
     return ShiftClaim(
         classifier=classifier,
-        votes=settings["votes"] if classifier == "k-vote" else None,
+        votes=settings.get("votes") if classifier == "k-vote" else None,
         loss=loss,
         bound=None if loss == "0-1" else settings["bound"],
         cost=settings.get("cost", "w2"),

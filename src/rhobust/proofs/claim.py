@@ -1,6 +1,7 @@
 """What a shift certificate claims: classifier, loss, distance and estimator."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -36,6 +37,33 @@ def name_classifier(votes: int | None) -> str:
 def scope_of_validity(noise: NoiseKind) -> str:
     """Last sentence of a statement: the inputs, or the idealised noise, for which it is proved."""
     return _HOLDS[noise]
+
+
+def claim_in_full(statement: str, settings: Mapping[str, Any], points: int, network: str | None) -> str:
+    """A certificate's statement with what it is about and what it assumes: network, data and how images were drawn.
+
+    Args:
+        statement: The certificate's own words.
+        settings: Those of its record.
+        points: Labelled images behind it, or pairs where there are no others.
+        network: Name of the network; None if the statement is about images alone.
+    """
+    pairs, data = settings.get("pairs"), settings.get("data")
+    drawn = "independent draws from one distribution"
+    if network is None:
+        whose = f"If the {points} pairs{'' if pairs is None else f' ({pairs})'} are {drawn}"
+    else:
+        images = f"the {points} {'test' if pairs is None else 'labelled'} images"
+        if data is not None and settings.get("points") != "before":
+            images += f" of {data}"
+        if pairs is not None:
+            images += f" and the pairs ({pairs})"
+        labels = "a shift keeps labels" if pairs is None else "the change keeps labels"
+        # About the test points themselves nothing has to be drawn at random.
+        fixed = settings.get("way") == "sample"
+        whose = f"For {network}, if {'' if fixed else f'{images} are {drawn}, none of them trained on, and '}{labels}"
+    # Word for word, so that it can be found in the record.
+    return f"{whose}: {statement}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,6 +18,8 @@ from rhobust.measurements import (
     WRONG_ANSWERS,
     Measurement,
 )
+from rhobust.measurements.corruptions import corruptions_in_words
+from rhobust.proofs.claim import claim_in_full
 from rhobust.report.runs import COSTS, ONE, PageRecord, PageRun, ShiftCurve
 from rhobust.report.tables import shown_percent
 
@@ -88,7 +90,9 @@ def _typical(proved: Mapping[float, float]) -> tuple[float, float]:
 
 
 def _of_shift(record: PageRecord, shift: ShiftCurve, eps: float, value: float) -> Guarantee:
-    of = f"these {record.n} test points" if shift.sampled else "the data’s"
+    data = f" of {record.data}" if record.data else ""
+    of = f"the one that the {record.n} test images{data} were drawn from independently"
+    of = f"these {record.n} test points" if shift.sampled else of
     images = " of 8-bit images" if record.settings.get("noise") == "grid" else ""
     who = shift.classifier if shift.classifier == ONE else f"the {shift.classifier}"
     return Guarantee(
@@ -135,7 +139,7 @@ class BeyondTable:
     columns: tuple[str, ...]
     rows: tuple[tuple[str, tuple[BeyondCell | None, ...]], ...]
     sentences: tuple[str, ...]
-    """The claims in words; each names the data's side, the classifier, the threat and the confidence."""
+    """The claims in words; each names network, data, classifier, threat, confidence and assumptions."""
 
 
 def beyond_tables(runs: Sequence[PageRun]) -> list[BeyondTable]:
@@ -154,20 +158,21 @@ def _of_record(run: PageRun, record: PageRecord) -> Iterator[BeyondTable]:
             (MIXTURE, "tv", "changed shares of groups", "shares within"),
         ):
             if points := record.curve(quantity):
-                yield _surface(f"{of}{title}", corner, points, key, _worst_sentence(record, key))
+                yield _surface(f"{of}{title}", corner, points, key, _claims(run, record, _last(record, _PARTS[key])))
         if points := record.curve(WRONG_ANSWERS):
             title = f"{of}wrong answers if it abstains unless {record.settings.get('agree')} votes agree"
-            yield _line(title, "wrong answers at most", points, _sentence(record.summary.get("abstaining")))
+            yield _line(title, "wrong answers at most", points, _claims(run, record, _last(record, "abstaining")))
     elif record.kind == "measure-shift" and (points := record.curve(RECENTRED)):
         pairs = str(record.settings.get("pairs", "a measured change"))
         said = [one.detail["statement"] for one in record.found if "statement" in one.detail]
         # The first and the last are the changed data themselves and every other change of its size.
         sentences = tuple(dict.fromkeys((*said[:1], *said[-1:])))
-        yield _line(f"{of}around the changed data ({pairs})", "certified accuracy", points, sentences)
+        claims = _claims(run, record, sentences)
+        yield _line(f"{of}around the changed data ({pairs})", "certified accuracy", points, claims)
     elif record.kind == "corruptions" and record.curve(RECENTRED):
-        yield _corruptions(f"{of}common corruptions, certified without labels of changed images", record)
+        yield _corruptions(run, record)
     elif record.kind == "conform":
-        yield _sets(of, record)
+        yield _sets(run, record)
 
 
 def _surface(
@@ -188,7 +193,7 @@ def _line(title: str, name: str, points: Sequence[Measurement], sentences: tuple
     return BeyondTable(title, "", columns, ((name, tuple(_cell(one) for one in points)),), sentences)
 
 
-def _corruptions(title: str, record: PageRecord) -> BeyondTable:
+def _corruptions(run: PageRun, record: PageRecord) -> BeyondTable:
     """One row per corruption and severity: what was measured, and the two floors."""
     columns = ("measured", "certified, no labels", "certified, any change of its size")
     quantities = (AFTER, RECENTRED, CERTIFIED_AFTER)
@@ -204,29 +209,47 @@ def _corruptions(title: str, record: PageRecord) -> BeyondTable:
         )
         for (name, severity), cells in found.items()
     )
-    return BeyondTable(title, "corruption, severity", columns, rows, ())
+    title = f"{run.label}: common corruptions, certified without labels of changed images"
+    claims = _claims(run, record, (corruptions_in_words(record.settings),))
+    return BeyondTable(title, "corruption, severity", columns, rows, claims)
 
 
-def _sets(of: str, record: PageRecord) -> BeyondTable:
+def _sets(run: PageRun, record: PageRecord) -> BeyondTable:
     certified, covered, size = (record.value(quantity) for quantity in (COVERAGE, SET_COVERAGE, SET_SIZE))
     cells = tuple(None if one is None else _cell(one) for one in (certified, covered))
     classes = None if size is None else BeyondCell(format_number(size.value, 2, "nearest"), 0.0)
     columns = ("coverage, certified", "coverage without a shift", "classes per set")
     eps = format_distance((certified.at if certified else None) or 0.0)
-    return BeyondTable(f"{of}prediction sets", "", columns, ((f"eps {eps}", (*cells, classes)),), (record.statement,))
+    claims = _claims(run, record, (record.statement,))
+    return BeyondTable(f"{run.label}: prediction sets", "", columns, ((f"eps {eps}", (*cells, classes)),), claims)
 
 
 def _cell(one: Measurement) -> BeyondCell:
     return BeyondCell(shown_percent(one), one.value)
 
 
-def _worst_sentence(record: PageRecord, key: str) -> tuple[str, ...]:
-    part = {"gamma": "surface", "group": "groups", "tv": "mixtures"}[key]
-    return _sentence(record.summary.get(part))
+_POPULATION = ("certify-shift", "curves", "measure-shift", "conform")
+"""Kinds of records whose statements are about the distribution that images were drawn from."""
 
 
-def _sentence(points: object) -> tuple[str, ...]:
+def full_statement(run: PageRun, record: PageRecord) -> str:
+    """The claim of a record in words, with network, data and assumptions where it is about a distribution."""
+    claims = _claims(run, record, (record.statement,)) if record.kind in _POPULATION else (record.statement,)
+    return "".join(claims)
+
+
+_PARTS = {"gamma": "surface", "group": "groups", "tv": "mixtures"}
+"""Parts of a summary by what their points name."""
+
+
+def _claims(run: PageRun, record: PageRecord, statements: Sequence[str]) -> tuple[str, ...]:
+    """Statements with the network, the data and the assumptions."""
+    return tuple(claim_in_full(one, record.settings, record.points, run.label) for one in statements if one)
+
+
+def _last(record: PageRecord, part: str) -> tuple[str, ...]:
     """The sentence of the last point of a part of a summary, which was checked against the rows."""
+    points = record.summary.get(part)
     if not isinstance(points, list) or not points or not isinstance(points[-1], dict):
         return ()
     return (str(points[-1].get("statement", "")),)

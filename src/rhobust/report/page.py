@@ -20,7 +20,7 @@ from rhobust.report.comparisons import peer_table, transfer_tables
 from rhobust.report.distances import distances
 from rhobust.report.figures import ChartFigure, LineKind, figures
 from rhobust.report.gather import Gathered, gather, method_name, unbroken
-from rhobust.report.guarantee import beyond_tables
+from rhobust.report.guarantee import beyond_tables, full_statement
 from rhobust.report.images import class_table, image_summaries
 from rhobust.report.overview import Headline, entries, headline, subjects
 from rhobust.report.pictures import galleries
@@ -269,7 +269,7 @@ def _settings(position: int, run: PageRun) -> dict[str, Any]:
         {
             "file": record.file,
             "settings": [pair for pair in pairs if pair not in shared],
-            "statement": record.statement,
+            "statement": full_statement(run, record),
             "seconds": _seconds(record.summary.get("seconds")),
         }
         for record, pairs in zip(run.records, flat, strict=True)

@@ -8,6 +8,8 @@ from typing import Any
 from rhobust.formatting import format_setting
 from rhobust.measurements import (
     AVERAGE_RADIUS,
+    BASE_BEFORE,
+    BEFORE,
     CERTIFIED,
     ROBUST,
     SHIFT,
@@ -104,6 +106,11 @@ class PageRecord:
     def n(self) -> int:
         """Images behind the numbers."""
         return self.found[0].n
+
+    @property
+    def points(self) -> int:
+        """Labelled images behind a claim; of pairs there may be another number."""
+        return next((one.n for one in self.found if one.quantity in (BEFORE, BASE_BEFORE)), self.n)
 
     def curve(self, *quantities: str) -> list[Measurement]:
         """The measurements of a quantity, or of the first of several that there is."""
