@@ -101,6 +101,11 @@ def _place(traceback: TracebackType | None) -> str:
     return f" in {Path(own[-1].filename).name}:{own[-1].lineno} ({own[-1].name})" if own else ""
 
 
+def first_words(error: Exception | str) -> str:
+    """The beginning of what a compiler or a device said, which may be long, in one line."""
+    return " ".join(str(error).split()[:30]) or type(error).__name__
+
+
 def describe(x: Tensor) -> str:
     """Number, shape and dtype of inputs, in words."""
     dtype = str(x.dtype).removeprefix("torch.")

@@ -212,3 +212,21 @@ def test_the_kernel_finds_the_patches_of_the_definition(layout):
     assert fused._patches_kernel() is not None
     found = fused.patches(x.contiguous(memory_format=layout), [3, 3], [1, 1])
     assert torch.equal(found, fused._plain_patches(x, [3, 3], [1, 1]))
+
+
+def test_a_large_vision_transformer_is_certified_on_eight_gigabytes():
+    models = pytest.importorskip("torchvision.models")
+    total = torch.cuda.get_device_properties(CUDA).total_memory
+    generator = torch.Generator().manual_seed(0)
+    image = torch.randint(256, (1, 3, 224, 224), generator=generator, dtype=torch.uint8).to(CUDA)
+    torch.cuda.empty_cache()
+    held = torch.cuda.memory_reserved()  # by the compiled passes of other tests
+    torch.cuda.reset_peak_memory_stats()
+    torch.cuda.set_per_process_memory_fraction(min(1.0, (held + 8e9) / total))
+    try:
+        smoothed = SmoothedClassifier(models.vit_l_16().to(CUDA).eval(), 0.5, 1000)
+        (found,) = smoothed.certify(image, n0=100, n=500)
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    assert found.n == 500
+    assert torch.cuda.max_memory_reserved() - held <= 8e9

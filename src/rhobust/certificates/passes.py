@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from rhobust.certificates.blocks import ForwardPass
 from rhobust.certificates.spec import Dtype, Smoothing, arithmetic
-from rhobust.foreign import DeviceMemoryError
+from rhobust.foreign import DeviceMemoryError, first_words
 from rhobust.models.folding import EvalCopy
 from rhobust.models.inference import Guarded, frozen, guard
 from rhobust.proofs.procedures import CHUNK
@@ -258,8 +258,10 @@ class NetworkPass:
         if ours.shape != theirs.shape:
             return False
         finite = ours.isfinite()
-        if not torch.equal(finite, theirs.isfinite()) or not finite.any():
-            return bool((~finite).all()) and ours.shape == theirs.shape
+        if not torch.equal(finite, theirs.isfinite()):
+            return False
+        if not finite.any():
+            return True
         ours, theirs = ours.where(finite, 0), theirs.where(finite, 0)
         spread = (ours - ours.mean(1, keepdim=True)).abs().amax(1).median()
         size = ours.abs().amax(1).median()
@@ -371,10 +373,5 @@ def _own_code(function: Any) -> Callable[[Tensor], ForwardPass]:
 _NUMBERS = iter(range(2**62))
 
 
-def first_words(text: str) -> str:
-    """The beginning of a long message, in one line."""
-    return " ".join(text.split()[:30])
-
-
 def _warn(what: str, error: Exception) -> None:
-    warnings.warn(f"{what}: {first_words(str(error)) or type(error).__name__}", stacklevel=5)
+    warnings.warn(f"{what}: {first_words(error)}", stacklevel=5)

@@ -13,9 +13,10 @@ from torch import Tensor, nn
 
 from rhobust.certificates.blocks import ForwardPass, JoinedVotes, PendingVotes, SampleBlock, cut_blocks
 from rhobust.certificates.independence import EVERY, Repeats
-from rhobust.certificates.passes import FULL, MEASURED, first_words, prepared_pass
+from rhobust.certificates.passes import FULL, MEASURED, prepared_pass
 from rhobust.certificates.spec import Smoothing, check_dtype, noise_kind
 from rhobust.data import to_unit
+from rhobust.foreign import first_words
 from rhobust.models.inference import guard
 from rhobust.noise import LEVELS, GridTables, grid_block, key_words, normal_block, stream_key
 from rhobust.proofs.procedures import CHUNK
@@ -225,11 +226,11 @@ class VoteCounter:
             return
         at = 0
         for block in blocks:
-            inputs[at : at + len(block)] = self._noisy(block)
+            self._write_noisy(block, inputs[at : at + len(block)])
             at += len(block)
         inputs[at:] = 0
 
-    def _noisy(self, block: SampleBlock) -> Tensor:
+    def _write_noisy(self, block: SampleBlock, out: Tensor) -> None:
         smoothing = self.smoothing
         key = stream_key(smoothing.seed, block.purpose, block.index, block.chunk)
         if self._cached_noise[0] != key or len(self._cached_noise[1]) < block.stop:
@@ -244,9 +245,10 @@ class VoteCounter:
         noise = self._cached_noise[1][block.first : block.stop]
         if smoothing.noise == "grid":
             # One rounding of an integer over 255: the network sees a function of the grid point alone.
-            return (self.base[block.position].to(torch.int16) + noise).float() / LEVELS
+            torch.div(self.base[block.position].to(torch.int16) + noise, LEVELS, out=out)
+            return
         image = self.images[block.position]
-        return (image if image.is_floating_point() else to_unit(image)) + smoothing.sigma * noise
+        out.copy_((image if image.is_floating_point() else to_unit(image)) + smoothing.sigma * noise)
 
     def _row_plan(self, blocks: Sequence[SampleBlock]) -> Tensor:
         """For every row of a batch: its image, its place in its stream, its sample block and its stream's key."""

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
+from rhobust.foreign import first_words
 from rhobust.models.fused import ConvNorm, Folded, Residual, fold
 
 CHANGE = 0.2
@@ -222,7 +223,8 @@ class CompiledFastCopy(nn.Module):
         except Exception as error:  # whatever a compiler raises
             if self.call is self.plain:
                 raise
-            reason = " ".join(str(error).split()[:30])
-            warnings.warn(f"gradients could not be compiled, and attacks are slower: {reason}", stacklevel=2)
+            warnings.warn(
+                f"gradients could not be compiled, and attacks are slower: {first_words(error)}", stacklevel=2
+            )
             self.call = self.plain
             return self.plain(x)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 
 from rhobust.attacks.gradient import label_losses
-from rhobust.foreign import Foreign
+from rhobust.foreign import Foreign, first_words
 from rhobust.methods import Loss, Method, RepeatableLoss
 from rhobust.models.folding import EvalCopy
 from rhobust.models.inference import CompiledCopy, WithEvalCopy, autotuned
@@ -260,8 +260,7 @@ class CompiledStep(TrainingStep):
             torch.cuda.synchronize()
 
     def _warn(self, what: str, error: Exception) -> None:
-        reason = " ".join(str(error).split()[:40]) or type(error).__name__
-        warnings.warn(f"the training step could not be {what} and runs slower: {reason}", stacklevel=4)
+        warnings.warn(f"the training step could not be {what} and runs slower: {first_words(error)}", stacklevel=4)
 
 
 def _release(generator: torch.Generator, state: Tensor) -> None:
