@@ -53,7 +53,7 @@ def measure_workers(setting: Setting, notify: ProgressCallback) -> list[dict[str
     """Noise samples per second of one to eight workers on one GPU, or on one to all cores, one thread each.
 
     All workers are started at once and hold the network; then the first one, two, four and eight of them compute the
-    same blocks. What loads and compiles is not timed, but told (`ready_seconds`). `gain` is what some workers give
+    same blocks. What loads and compiles is timed apart (`ready_seconds`). `gain` is what some workers give
     together in relation to one, `efficiency` that per worker: on a GPU, which they share, a gain above one is what one
     worker leaves idle. On a CPU `cpu_efficiency` is what a second of CPU time gives in relation to one worker, that of
     the driver included: other programs that run at the same time change it little.

@@ -4,6 +4,7 @@ import ast
 import importlib
 import importlib.util
 import inspect
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -75,6 +76,19 @@ def test_every_public_name_has_an_example(name):
 @pytest.mark.parametrize("page", pages(), ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_the_numbers_of_a_page_are_those_of_the_results(page):
     assert tool("fill").filled(page) == page.read_text(encoding="utf-8"), "run python docs/tools/fill.py"
+
+
+def test_the_table_of_workers_has_every_machine_that_was_measured(tmp_path, monkeypatch):
+    fill = tool("fill")
+    monkeypatch.setattr(fill, "RESULTS", tmp_path)
+    line = {"network": "cnn", "workers": 2, "samples_per_second": 123456.7, "gain": 1.514, "efficiency": 0.757}
+    for name, device in (("cpu", "cpu"), ("h200", "NVIDIA H200")):
+        found = {"device": device, "cores": 2, "workers": [line]}
+        (tmp_path / f"scale-workers-{name}.json").write_text(json.dumps(found))
+    assert fill.place("workers", tmp_path / "page.md").splitlines()[2:] == [
+        "| 2 cores | cnn | 2 | 123,457 | 1.51 | 0.76 |",
+        "| one NVIDIA H200 | cnn | 2 | 123,457 | 1.51 | 0.76 |",
+    ]
 
 
 def test_a_number_comes_with_its_format(tmp_path, monkeypatch):

@@ -17,7 +17,7 @@ numbers. A format may follow a colon:
     ms        seconds shown as milliseconds
 
 A table or figure is put between the lines `<!-- NAME -->` and `<!-- /NAME -->`; `headline` is the summary in one small
-table.
+table, `workers` one of all measurements of several workers on one machine (`scale-workers-*.json`).
 """
 
 import csv
@@ -124,7 +124,11 @@ def number(spec: str) -> str:
     """The text of a number, from its source and format."""
     source, _, style = spec.partition(" : ")
     over, _, under = source.partition(" over ")
-    stored = Decimal(str(look_up(over))) / (Decimal(str(look_up(under))) if under else 1)
+    return text(Decimal(str(look_up(over))) / (Decimal(str(look_up(under))) if under else 1), style)
+
+
+def text(stored: Decimal, style: str) -> str:
+    """A stored number in a format."""
     if match := re.fullmatch(r"(,?)\.(\d)( down| up)?", style):
         direction = {" down": ROUND_FLOOR, " up": ROUND_CEILING}.get(match[3], ROUND_HALF_EVEN)
         return f"{_rounded(stored, int(match[2]), direction):{match[1]}f}"
@@ -163,10 +167,24 @@ def headline() -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
+def workers() -> str:
+    """Several workers on one machine, for every machine that was measured."""
+    lines = [["machine", "network", "workers", "noise samples/s", "times one worker", "efficiency"]]
+    lines.append(["---", "---", *["---:"] * 4])
+    for path in sorted(RESULTS.rglob("scale-workers-*.json")):
+        found = json.loads(path.read_text(encoding="utf-8"))
+        machine = f"{found['cores']} cores" if found["device"] == "cpu" else f"one {found['device']}"
+        for line in found["workers"]:
+            styles = {"samples_per_second": ",.0", "gain": ".2", "efficiency": ".2"}
+            numbers = [text(Decimal(str(line[key])), style) for key, style in styles.items()]
+            lines.append([machine, line["network"], str(line["workers"]), *numbers])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
 def place(name: str, page: Path) -> str:
     """What a page shows between the marks of a table or figure."""
-    if name == "headline":
-        return headline()
+    if name in ("headline", "workers"):
+        return headline() if name == "headline" else workers()
     pictures = sorted(RESULTS.rglob(f"{name}.svg"))
     if pictures:
         title = json.loads(_result(f"{name}.json").read_text(encoding="utf-8"))["title"]
