@@ -261,7 +261,7 @@ def measured(
         return measured_loss(data["errors"], draws, data["distances"], 1.0, alpha, **reach, votes=votes).loss
 
     who = {1: "one vote", None: "majority"}.get(votes, f"{votes} votes")
-    setting = f"n {n}, pairs {pairs}, draws {draws}, margins {margins} moved by {moves} sigma, {who}"
+    setting = f"n {n}, pairs {pairs}, draws {draws}, margins {margins} perturbed by {moves} sigma, {who}"
     return Case("a change by its distances", setting, alpha, float(weights @ truth), sample, failed, compute)
 
 
