@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from benchmarks.coverage import cases, coverage_table, fails, simulate, simultaneous
+from benchmarks.coverage import coverage_table, simulate
+from benchmarks.known_worst_cases import cases, fails, simultaneous
 from rhobust.bounds.majorant import count_bounds
 
 CASES = cases()

@@ -51,6 +51,16 @@ def caps(least: float, most: float) -> Array:
     return np.geomspace(least, most, math.ceil(4 * math.log2(most / least)) + 1)
 
 
+def cost_functions(least: float, most: float) -> tuple[Array, Array]:
+    """Return the pairs (free, scale) of a grid that depends on no data: `measured_loss` takes the best of them.
+
+    free = 0 with every scale; or free > 0 with a scale of half, once or twice its size.
+    """
+    steps = caps(least, most)
+    free = np.concatenate([np.zeros(steps.size), np.repeat(steps, 3)])
+    return free, np.concatenate([steps, np.outer(steps, [0.5, 1, 2]).ravel()])
+
+
 def _distances(value: ArrayLike, most: float) -> Array:
     array = nonnegative("distances", value)
     if array.ndim != 1 or array.size == 0:
@@ -143,10 +153,7 @@ def measured_loss(
     found, draws = error_counts(errors, draws)
     measured = _distances(distances, most)
     sigma, half = one_positive("sigma", sigma), level("alpha", alpha) / 2
-    steps = caps(least, most)
-    # free = 0 with every scale; or free > 0 with a scale of half, once or twice its size.
-    free = np.concatenate([np.zeros(steps.size), np.repeat(steps, 3)])
-    scale = np.concatenate([steps, np.outer(steps, [0.5, 1, 2]).ravel()])
+    free, scale = cost_functions(least, most)
     # Rounded outward: a larger free distance and a smaller penalty.
     start, penalty = free / sigma * (1 + MARGIN), 2 * (sigma / scale) ** 2 * (1 - MARGIN)
     surrogate = Surrogate("w2", votes)

@@ -158,10 +158,10 @@ def _of_record(run: PageRun, record: PageRecord) -> Iterator[BeyondTable]:
             (MIXTURE, "tv", "changed shares of groups", "shares within"),
         ):
             if points := record.curve(quantity):
-                yield _surface(f"{of}{title}", corner, points, key, _claims(run, record, _last(record, _PARTS[key])))
+                yield _surface(f"{of}{title}", corner, points, key, _claims(run, record, _weakest(record, _PARTS[key])))
         if points := record.curve(WRONG_ANSWERS):
             title = f"{of}wrong answers if it abstains unless {record.settings.get('agree')} votes agree"
-            yield _line(title, "wrong answers at most", points, _claims(run, record, _last(record, "abstaining")))
+            yield _line(title, "wrong answers at most", points, _claims(run, record, _weakest(record, "abstaining")))
     elif record.kind == "measure-shift" and (points := record.curve(RECENTRED)):
         pairs = str(record.settings.get("pairs", "a measured change"))
         said = [one.detail["statement"] for one in record.found if "statement" in one.detail]
@@ -195,7 +195,7 @@ def _line(title: str, name: str, points: Sequence[Measurement], sentences: tuple
 
 def _corruptions(run: PageRun, record: PageRecord) -> BeyondTable:
     """One row per corruption and severity: what was measured, and the two floors."""
-    columns = ("measured", "certified, no labels", "certified, any change of its size")
+    columns = ("measured, one vote", "certified, no labels", "certified, any change of its size")
     quantities = (AFTER, RECENTRED, CERTIFIED_AFTER)
     found: dict[tuple[str, int], dict[str, Measurement]] = {}
     for one in record.found:
@@ -221,7 +221,8 @@ def _sets(run: PageRun, record: PageRecord) -> BeyondTable:
     columns = ("coverage, certified", "coverage without a shift", "classes per set")
     eps = format_distance((certified.at if certified else None) or 0.0)
     claims = _claims(run, record, (record.statement,))
-    return BeyondTable(f"{run.label}: prediction sets", "", columns, ((f"eps {eps}", (*cells, classes)),), claims)
+    each = " in every class" if record.settings.get("conditional") else ""
+    return BeyondTable(f"{run.label}: prediction sets{each}", "", columns, ((f"eps {eps}", (*cells, classes)),), claims)
 
 
 def _cell(one: Measurement) -> BeyondCell:
@@ -247,9 +248,11 @@ def _claims(run: PageRun, record: PageRecord, statements: Sequence[str]) -> tupl
     return tuple(claim_in_full(one, record.settings, record.points, run.label) for one in statements if one)
 
 
-def _last(record: PageRecord, part: str) -> tuple[str, ...]:
-    """The sentence of the last point of a part of a summary, which was checked against the rows."""
+def _weakest(record: PageRecord, part: str) -> tuple[str, ...]:
+    """The sentence of the weakest bound of a part of a summary, all of which were checked against the rows."""
     points = record.summary.get(part)
-    if not isinstance(points, list) or not points or not isinstance(points[-1], dict):
+    if not isinstance(points, list) or not points or not all(isinstance(one, dict) for one in points):
         return ()
-    return (str(points[-1].get("statement", "")),)
+    # Of wrong answers there are most at the last eps.
+    weakest = min(reversed(points), key=lambda one: one.get("certified_accuracy", 0.0))
+    return (str(weakest.get("statement", "")),)
