@@ -1,4 +1,4 @@
-"""A busy machine: the quickstart alone, beside a program that fills all cores, and where that one starts later."""
+"""A busy machine: the quickstart alone, next to a program that fills all cores, and where that one starts later."""
 
 import subprocess
 import sys
@@ -22,11 +22,11 @@ ROUNDS = 2
 
 
 def bench_busy(setting: Setting) -> dict[str, Any]:
-    """Time the quickstart alone, beside a competitor that runs already, and beside one that starts soon after it.
+    """Time the quickstart alone, next to a competitor that runs already, and next to one that starts soon after it.
 
     Fair shares of the cores would take twice as long as alone; more is lost in waiting for each other.
     """
-    times: dict[str, list[float]] = {"alone": [], "beside a competitor": [], "a competitor that starts later": []}
+    times: dict[str, list[float]] = {"alone": [], "next to a competitor": [], "a competitor that starts later": []}
     with progress_or_default(setting.progress) as notify:
         for number in range(ROUNDS):
             for name, found in times.items():
@@ -51,7 +51,7 @@ def _seconds(name: str) -> float:
         command = [sys.executable, "-m", "rhobust", "quickstart", *QUICKSTART, "--out", folder, "--quiet"]
         if name == "alone":
             return _timed(command)
-        if name == "beside a competitor":
+        if name == "next to a competitor":
             with _competitor():
                 time.sleep(DELAY)
                 return _timed(command)
