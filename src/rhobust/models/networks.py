@@ -1,7 +1,6 @@
 """Network architectures: the paper's CNN, ResNet-18, VGG-16, WideResNet-28-10; normalisation, mirror, denoiser."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -166,7 +165,7 @@ def vgg16(channels: int, height: int, width: int, classes: int, activation: Call
 
 MODELS = {"cnn": cnn, "cnn-small": cnn_small, "resnet18": resnet18, "vgg16": vgg16, "wrn-28-10": wide_resnet}
 """The networks of this package by name."""
-ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {"relu": partial(nn.ReLU, inplace=True), "elu": nn.ELU}
+ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {"relu": nn.ReLU, "elu": nn.ELU}
 """Their activation functions by name."""
 
 
