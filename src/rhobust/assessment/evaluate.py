@@ -17,7 +17,7 @@ from rhobust.data import Dataset, as_dataset, to_unit
 from rhobust.data.hugging_face import is_live
 from rhobust.data.labels import fit_classes
 from rhobust.data.sizing import Sizing
-from rhobust.evaluation import Target, run
+from rhobust.evaluation import Attack, Target, run
 from rhobust.evaluation.attack import check_networks
 from rhobust.evaluation.engine import check_unseen
 from rhobust.evaluation.own_network import IN_MEMORY, OwnNetwork
@@ -257,7 +257,8 @@ def assess(
             # earlier call took no time, and says nothing of what is left.
             pace = max(1.0, (time.monotonic() - start + sum(costs)) / sum([*costs, *costs[:number]]))
             left = f"about {format_duration(pace * sum(costs[number:]))} left"
-            notify(f"{number + 1} of {len(evaluations)}: {evaluation.kind} {evaluation.label}".rstrip() + f", {left}")
+            named = f"attack {evaluation.label}" if isinstance(evaluation, Attack) else evaluation.kind
+            notify(f"{number + 1} of {len(evaluations)}: {named}, {left}")
             records.append(run(evaluation, target, executor=executor, progress=notify, wait=wait))
     findings = findings or diagnose_certificates(records)  # more samples are no remedy for a wrong network
     write_json(target.folder / DIAGNOSIS, {"findings": [vars(finding) for finding in findings]})
