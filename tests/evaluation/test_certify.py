@@ -57,6 +57,22 @@ def test_a_record_says_what_the_certificates_rest_on(target):
     assert Certify.from_settings(settings).certification().stopping == "boundary"
 
 
+@pytest.mark.parametrize("stopping", ["boundary", "e-value"])
+def test_a_smaller_futility_gives_up_less_and_costs_more_samples(target, stopping):
+    """The same votes are looked at for longer, so that no image loses a radius."""
+    usual, patient = (certify(target, radii=RADII, stopping=stopping, futility=futility) for futility in (0.4, 0.001))
+    assert patient.settings["futility"] == 0.001
+    assert Certify.from_settings(patient.settings).futility == 0.001
+    assert patient.path != usual.path
+    pairs = list(zip(usual.rows, patient.rows, strict=True))
+    assert all(one["radius"] <= other["radius"] and one["n"] <= other["n"] for one, other in pairs)
+    assert any(one["n"] < other["n"] for one, other in pairs)
+    with pytest.raises(ValueError, match="futility must come with the procedure sequential, got the procedure fixed"):
+        Certify(procedure="fixed", futility=0.1)
+    with pytest.raises(ValueError, match="futility must be in"):
+        Certify(radii=RADII, futility=1.5)
+
+
 def test_the_summary_counts_right_and_certified(target, half_space, grey_images):
     labels = grey_images.labels.clone()
     labels[-1] = 0  # one that is certified and wrong

@@ -41,6 +41,7 @@ def unproved_rows(rows: Sequence[Row], settings: Mapping[str, Any]) -> Iterator[
         n0=settings["n0"],
         n=settings["n"],
         stopping=settings.get("stopping", "e-value") if settings["way"] == "grid" else None,
+        futility=settings.get("futility"),
     )
     plan = corrected_plan(
         procedure,

@@ -292,6 +292,7 @@ def choose_procedure(
     n0: int | None = None,
     n: int | None = None,
     stopping: Stopping | None = None,
+    futility: float | None = None,
 ) -> AnyProcedure:
     """The procedure of a name. Default: two-stage with a tolerance, sequential with radii, otherwise fixed.
 
@@ -301,8 +302,9 @@ def choose_procedure(
         procedure = "two-stage" if tolerance is not None else "fixed" if radii is None else "sequential"
     if procedure not in PROCEDURES:
         raise ValueError(f"procedure must be one of {', '.join(PROCEDURES)}, got {procedure!r}")
-    if stopping is not None and procedure != "sequential":
-        raise ValueError(f"stopping must come with the procedure sequential, got the procedure {procedure}")
+    for name, value in (("stopping", stopping), ("futility", futility)):
+        if value is not None and procedure != "sequential":
+            raise ValueError(f"{name} must come with the procedure sequential, got the procedure {procedure}")
     if tolerance is not None and procedure != "two-stage":
         raise ValueError(f"tolerance must come with the procedure two-stage, got the procedure {procedure}")
     draws = {key: value for key, value in (("n0", n0), ("n", n)) if value is not None}
@@ -312,7 +314,7 @@ def choose_procedure(
         return TwoStage(**draws) if tolerance is None else TwoStage(**draws, tolerance=tolerance)
     if radii is None:
         raise ValueError("radii must be given for the procedure sequential, got none")
-    return Sequential(sizes("radii", radii), **draws, stopping=stopping or "boundary")
+    return Sequential(sizes("radii", radii), **draws, stopping=stopping or "boundary", futility=futility)
 
 
 def procedure_settings(procedure: AnyProcedure) -> dict[str, Any]:
