@@ -45,7 +45,7 @@ def test_the_procedure_is_that_which_the_options_ask_for(target, settings, way):
 
 def test_a_record_says_what_the_certificates_rest_on(target):
     settings = certify(target, radii=RADII, limit=3, seed=4, alpha=0.01).settings
-    expected = {"n0": 100, "n": 1000, "alpha": 0.01, "seed": 4, "noise": "grid", "dtype": "float32", "sigma": 0.25}
+    expected = {"n0": 0, "n": 1000, "alpha": 0.01, "seed": 4, "noise": "grid", "dtype": "float32", "sigma": 0.25}
     expected |= {"model_hash": "0" * 16, "compiled": False, "dimension": 16}
     now = {"stopping": "boundary", "futility": 0.4, "first": 0.7, "last": 0.1}
     assert (expected | now).items() <= settings.items()

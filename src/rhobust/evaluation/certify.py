@@ -62,7 +62,8 @@ class Certify(Evaluation):
     sqrt(samples so far / n). Smaller values take more samples and give up less; default: 0.4 for boundaries, 0.005 for
     the e-value."""
     n0: int | None = field(default=None, metadata=AUTO)
-    """Noise samples that select the class; default: 100, or 500 for two-stage, which also plans with them."""
+    """Noise samples that select the class; 0: the first that are counted. Default: 0 for sequential, 100 for fixed, 500
+    for two-stage, which also plans with them."""
     n: int | None = field(default=None, metadata=AUTO)
     """Largest number of noise samples that count it; default: 100,000. --samples is the same, for torchrun."""
     alpha: float = 1e-3
