@@ -22,6 +22,9 @@ from rhobust.settings import check_count
 AHEAD = {"cpu": 0, "cuda": 2}
 """Forward passes that may be running before the votes of the first one are read."""
 
+FARTHER = 3
+"""The likely end of an input is searched among so many times its share of the free rows: others may leave it theirs."""
+
 
 class SamplingSchedule(Protocol):
     """Decides which samples are taken next from the votes so far."""
@@ -173,7 +176,8 @@ class AdaptiveSchedule:
     """As many samples for each input as its certificate needs.
 
     Votes are looked at only after the numbers of samples that the plan names, in their order, so the certificates do
-    not depend on how samples were batched. Room that no input needs is filled with samples that may be wanted later.
+    not depend on how samples were batched. Room that no input needs is filled with samples that may be wanted later: of
+    inputs that will need them if their votes go on as before, and only then of others.
 
     Args:
         inputs: Position and name of each input.
@@ -205,10 +209,23 @@ class AdaptiveSchedule:
             state = self.active[following[0]] = InputState(*following, wanted=self.n0, limit=self.n0)
             while room and state.issued < state.wanted:
                 take(state, state.limit)
+        likely = self._likely_ends(unfinished, room) if found and room else {}
         while found and room and (speculative := [state for state in unfinished if state.issued < state.limit]):
-            for state in speculative[: -(-room // CHUNK)]:
+            needed = [state for state in speculative if state.issued < likely[state.position]]
+            for state in (needed or speculative)[: -(-room // CHUNK)]:
                 take(state, state.limit)
         return found
+
+    def _likely_ends(self, states: list[InputState], room: int) -> dict[int, int]:
+        """The samples that each input will need if its votes go on as before, by position; the limit if many more."""
+        going = [state for state in states if state.issued < state.limit]
+        if not going:
+            return {}
+        names = ("top", "count", "known", "reached", "issued")
+        top, count, draws, reached, issued = (np.array([getattr(state, name) for state in going]) for name in names)
+        until = issued + FARTHER * -(-room // len(going))
+        ends = self.plan.likely_end((top + count) / (self.n0 + draws), count, draws, reached, until)
+        return {state.position: end for state, end in zip(going, ends.tolist(), strict=True)}
 
     def add_votes(self, blocks: Sequence[SampleBlock], votes: np.ndarray) -> None:
         touched: dict[int, InputState] = {}
