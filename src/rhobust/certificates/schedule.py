@@ -21,7 +21,6 @@ from rhobust.settings import check_count
 
 AHEAD = {"cpu": 0, "cuda": 2}
 """Forward passes that may be running before the votes of the first one are read."""
-
 FARTHER = 3
 """The likely end of an input is searched among so many times its share of the free rows: others may leave it theirs."""
 
