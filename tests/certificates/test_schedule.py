@@ -102,6 +102,40 @@ def test_batches_stay_full_while_inputs_wait(half_space, grey_images, monkeypatc
     assert sum(one != other for one, other in zip(filled, room, strict=True)) <= 2
 
 
+@pytest.mark.parametrize("share", [1.0, 0.99, 0.9, 0.6, 0.2])
+def test_the_likely_end_is_where_votes_in_proportion_end_the_test(share):
+    plan = Sequential(RADII, n0=50, n=3000).plan(0.25, 0.01)
+    reached, look, looked = np.array([0]), plan.first_look(np.array([50])), np.array([0])
+    while look != looked:
+        looked = look
+        reached, look = plan.look(np.rint(share * looked).astype(np.int64), looked, reached)
+    given = np.array([share]), *np.zeros((3, 1), dtype=np.int64)
+    assert plan.likely_end(*given, looked) == looked
+    assert plan.likely_end(*given, np.array([3000])) == looked
+    assert plan.likely_end(*given, looked - 1) == 3000
+
+
+@pytest.mark.parametrize("procedure", [PROCEDURES[0], Sequential(RADII, n0=50, n=500, stopping="e-value")])
+def test_where_no_end_is_guessed_it_is_the_limit(procedure):
+    given = np.array([1.0]), *np.zeros((3, 1), dtype=np.int64), np.array([500])
+    assert procedure.plan(0.25, 0.01).likely_end(*given) == 500
+
+
+def test_samples_ahead_are_of_inputs_that_will_need_them():
+    running = schedule.AdaptiveSchedule([(0, 0), (1, 1)], Sequential((0.0, 0.6)).plan(0.25, 0.01), 100)
+    # The first input never fails; the second one is near the threshold of the second radius.
+    shares, issued, finished = np.array([1.0, 0.993]), np.zeros(2, dtype=np.int64), []
+    while blocks := running.next_blocks(640):
+        sizes, positions = np.array([len(block) for block in blocks]), [block.position for block in blocks]
+        np.add.at(issued, positions, sizes)
+        votes = np.rint(shares[positions] * sizes).astype(np.int64)
+        running.add_votes(blocks, np.stack([votes, sizes - votes], axis=1))
+        finished += running.finished()
+    one, other = finished
+    assert 100 < one.known < other.known
+    assert issued[0] == 100 + one.known
+
+
 def test_noise_by_rows_gives_valid_certificates_too(half_space, grey_images, monkeypatch):
     # The noise generator of a GPU, on a CPU: other samples of the same law, the same in every batch.
     ours = certify(half_space, grey_images.images[10:30], PROCEDURES[1])

@@ -21,6 +21,8 @@ from rhobust.settings import check_count
 
 AHEAD = {"cpu": 0, "cuda": 2}
 """Forward passes that may be running before the votes of the first one are read."""
+FARTHER = 3
+"""The likely end of an input is searched among so many times its share of the free rows: others may leave it theirs."""
 
 
 class SamplingSchedule(Protocol):
@@ -179,7 +181,8 @@ class AdaptiveSchedule:
     """As many samples for each input as its certificate needs.
 
     Votes are looked at only after the numbers of samples that the plan names, in their order, so the certificates do
-    not depend on how samples were batched. Room that no input needs is filled with samples that may be wanted later.
+    not depend on how samples were batched. Room that no input needs is filled with samples that may be wanted later: of
+    inputs that will need them if their votes go on as before, and only then of others.
 
     Args:
         inputs: Position and name of each input.
@@ -211,8 +214,10 @@ class AdaptiveSchedule:
             state = self.active[following[0]] = self._start(*following)
             while room and state.issued < state.wanted:
                 take(state, state.limit)
+        likely = self._likely_ends(unfinished, room) if found and room else {}
         while found and room and (speculative := [state for state in unfinished if state.issued < state.limit]):
-            for state in speculative[: -(-room // CHUNK)]:
+            needed = [state for state in speculative if state.issued < likely.get(state.position, 0)]
+            for state in (needed or speculative)[: -(-room // CHUNK)]:
                 take(state, state.limit)
         return found
 
@@ -221,6 +226,21 @@ class AdaptiveSchedule:
             return InputState(position, index, wanted=self.n0, limit=self.n0)
         first = int(self.plan.first_look(np.zeros(1, dtype=np.int64))[0])
         return InputState(position, index, first, self.plan.sample_limit(first), purpose="count")
+
+    def _likely_ends(self, states: list[InputState], room: int) -> dict[int, int]:
+        """The samples that each input will need if its votes go on as before, by position; the limit if many more.
+
+        An input whose class is not selected yet has none.
+        """
+        going = [state for state in states if state.issued < state.limit and state.chosen >= 0]
+        if not going:
+            return {}
+        names = ("top", "count", "known", "reached", "issued")
+        top, count, draws, reached, issued = (np.array([getattr(state, name) for state in going]) for name in names)
+        until = issued + FARTHER * -(-room // len(going))
+        share = (top + count) / (self.n0 + draws) if self.n0 else count / draws
+        ends = self.plan.likely_end(share, count, draws, reached, until)
+        return {state.position: end for state, end in zip(going, ends.tolist(), strict=True)}
 
     def add_votes(self, blocks: Sequence[SampleBlock], votes: np.ndarray) -> None:
         touched: dict[int, InputState] = {}

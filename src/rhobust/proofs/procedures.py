@@ -71,6 +71,18 @@ class Plan(Protocol):
         """The most samples that may be needed in the end, if `wanted` are needed now."""
         ...
 
+    def likely_end(self, share: Array, count: Whole, draws: Whole, reached: Whole, until: Whole) -> Whole:
+        """The samples at which the test would end if votes went on in a proportion; a guess that decides nothing.
+
+        Args:
+            share: The proportion of votes for the selected class among those to come.
+            count: Votes for it.
+            draws: Noise samples so far.
+            reached: Number of radii proved at the last look.
+            until: Samples up to which looks are tried; without an end among them it is n.
+        """
+        ...
+
     def audit(self, top: Whole, count: Whole, draws: Whole, evidence: Evidence) -> list[str | None]:
         """For each input why its counts cannot come from this plan, in a few words; None if they can.
 
@@ -132,6 +144,9 @@ class FixedPlan:
 
     def sample_limit(self, wanted: int) -> int:
         return wanted
+
+    def likely_end(self, share: Array, count: Whole, draws: Whole, reached: Whole, until: Whole) -> Whole:
+        return np.full(len(draws), self.n, dtype=np.int64)
 
     def audit(self, top: Whole, count: Whole, draws: Whole, evidence: Evidence) -> list[str | None]:
         return [
@@ -212,11 +227,20 @@ class SequentialPlan:
     def sample_limit(self, wanted: int) -> int:
         return self.test.n
 
+    def likely_end(self, share: Array, count: Whole, draws: Whole, reached: Whole, until: Whole) -> Whole:
+        ends = np.zeros((len(draws), len(self.looks)), dtype=bool)
+        if isinstance(self.test, BoundaryTest):  # a guess by e-values would take longer than the samples that it saves
+            row, look = np.nonzero((self.looks > draws[:, None]) & (self.looks <= until[:, None]))
+            expected = count[row] + np.rint(share[row] * (self.looks[look] - draws[row])).astype(np.int64)
+            ends[row, look] = ~self.test.decide(expected, self.looks[look], reached[row])[1]
+        ends[:, -1] = True
+        return self.looks[ends.argmax(1)]
+
     def audit(self, top: Whole, count: Whole, draws: Whole, evidence: Evidence) -> list[str | None]:
         known = set(self.looks.tolist())
         starts = [(int(self.looks[0]), one) if self.test.reused else (0, 0) for one in top.tolist()]
-        rows = zip(starts, count.tolist(), draws.tolist(), evidence, strict=True)
-        reasons = [self._disorder(known, *one) for one in rows]
+        courses = zip(starts, count.tolist(), draws.tolist(), evidence, strict=True)
+        reasons = [self._disorder(known, *one) for one in courses]
         for step, radius in enumerate(self.test.radii):
             rows = [row for row, steps in enumerate(evidence) if len(steps) > step and reasons[row] is None]
             at, votes = (np.array([evidence[row][step][side] for row in rows], dtype=np.int64) for side in (0, 1))
