@@ -41,7 +41,7 @@ NETWORKS: dict[str, tuple[Network, ...]] = {
     "cuda": (("cnn", (1, 28, 28), 10), ("resnet18", (3, 32, 32), 10)),
     "cpu": (("cnn-small", (1, 8, 8), 10),),
 }
-"""Networks by device: a small one, of which one worker leaves a GPU idle, and one that fills it."""
+"""Networks by device; on a GPU MNIST's and CIFAR-10's."""
 LARGE: Network = ("torchvision:resnet50", (3, 224, 224), 1000)
 """The network whose start-up is measured on a GPU, where torchvision is installed."""
 IMAGES = 2048
