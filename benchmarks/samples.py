@@ -18,12 +18,14 @@ RECORDS = Path(__file__).resolve().parents[1] / "results" / "records"
 ALPHA, N = 1e-3, 100_000
 MOST = 2000
 """Images of a group that are simulated."""
+PATIENT = 0.1
+"""A smaller futility than the default: fewer radii are given up that all samples would prove."""
 NULL = 10_000
 """Walks at the hypothesis itself, which count false certificates."""
 
 
 def bench_samples(setting: Setting) -> dict[str, Any]:
-    """Simulate both ways to stop, on probabilities drawn from what the votes of real images leave possible.
+    """Simulate the ways to stop, on probabilities drawn from what the votes of real images leave possible.
 
     An image of a record with k of m votes for its class gets a probability from Beta(k + 1/2, m - k + 1/2). Decisions
     are compared with those of the Clopper-Pearson bound of all N samples of the same walk. False certificates are
@@ -81,6 +83,7 @@ def _compare(sigma: float, radii: tuple[float, ...], votes: np.ndarray) -> dict[
     for name, test in (
         ("e-value", RadiusTest(radii, sigma, ALPHA, N)),
         ("boundary", BoundaryTest(radii, sigma, ALPHA, N, CHUNK)),
+        ("patient", BoundaryTest(radii, sigma, ALPHA, N, CHUNK, futility=PATIENT)),
     ):
         draws, reached, failures = walk(test, p, np.random.default_rng(1))
         lower = np.asarray(clopper_pearson(N - failures, N, ALPHA, "lower"))

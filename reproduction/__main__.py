@@ -1,6 +1,6 @@
 """Make tables and figures of the paper, and our own: python -m reproduction NAME|all|ours --scale smoke --out DIR.
 
-python -m reproduction pack|publish|index|audit packs, publishes, lists and audits networks and their records.
+python -m reproduction pack|publish|index|figures|audit packs, publishes, lists, draws and audits networks and records.
 """
 
 import argparse

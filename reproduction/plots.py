@@ -26,6 +26,8 @@ METHODS = {
     "TRADES": (BLACK, "X"),
     "WRM": (BLACK, "*"),
     "Undefended": (BLACK, "^"),
+    "CAT-RS": (PINK, "P"),
+    "Sun et al.": (BLACK, "X"),
 }
 """Colour and marker of a method, the same in every figure."""
 SEQUENCE = (BLUE, RED, GREEN, ORANGE)
@@ -57,6 +59,8 @@ MARKED = 30
 """Points up to which a curve shows each of them."""
 BETWEEN = 16
 """Points from one marker to the next on a curve that has more; each curve starts elsewhere, so none hides another."""
+PALE = 0.55
+"""Opacity of bars that others report."""
 PANEL = (3.1, 2.6)
 """Width and height of a panel in inches."""
 TITLE, NOTE, KEYS = 0.3, 0.15, 0.2
@@ -159,6 +163,7 @@ def _interval_note(panels: list[dict[str, Any]]) -> str:
     if not shown:
         return ""
     what = "Bars" if all(len(curve["x"]) == 1 for curve in shown) else "Bands"
+    what = "Error bars" if any("bars" in panel for panel in panels) else what
     counts = sorted({curve["n"] for curve in shown})
     images = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     return f"{what}: 95% intervals over {images} test images; one training."
@@ -193,9 +198,15 @@ def _looks(panels: list[dict[str, Any]]) -> dict[str, tuple[str, str]]:
 
 
 def _legend(panels: list[dict[str, Any]], looks: dict[str, tuple[str, str]]) -> list[Any]:
-    """A line for each colour, then one in grey for each dash or marker that has a meaning of its own."""
+    """A line or a bar for each colour, then a line in grey for each dash or marker that has a meaning of its own."""
     from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
 
+    if any("bars" in panel for panel in panels):
+        reported = {curve["colour"]: bool(curve.get("reported")) for panel in panels for curve in panel["curves"]}
+        return [
+            Patch(color=colour, alpha=PALE if reported[name] else 1, label=name) for name, (colour, _) in looks.items()
+        ]
     curves = [curve for panel in panels for curve in panel["curves"] if "fault" not in curve]
     lines = {curve["colour"]: DASHES["solid" if curve["kind"] else curve["dash"]] for curve in curves}
     # Points without a kind are hollow markers of their colour; joined ones have their line.
@@ -218,6 +229,9 @@ def _legend(panels: list[dict[str, Any]], looks: dict[str, tuple[str, str]]) -> 
 
 def _panel(ax: "Axes", panel: dict[str, Any], looks: dict[str, tuple[str, str]]) -> None:
     curves = [curve for curve in panel["curves"] if "fault" not in curve]
+    if "bars" in panel:
+        _bars(ax, panel, looks)
+        return
     # Many bands on top of each other must not hide the lines.
     shade = min(0.15, 0.5 / max(1, len(curves)))
     for place, curve in enumerate(curves):
@@ -242,8 +256,26 @@ def _panel(ax: "Axes", panel: dict[str, Any], looks: dict[str, tuple[str, str]])
     ax.set(title=panel["title"], xlabel=panel["x"], ylabel=panel["y"])
     if not curves:
         ax.text(0.5, 0.5, "missing", ha="center", va="center", transform=ax.transAxes)
-    if all(0 <= value <= 1 for curve in curves for value in curve["y"]):
+    if not panel.get("zoom") and all(0 <= value <= 1 for curve in curves for value in curve["y"]):
         ax.set_ylim(-0.02, 1.02)
+
+
+def _bars(ax: "Axes", panel: dict[str, Any], looks: dict[str, tuple[str, str]]) -> None:
+    """A group of bars for each of the panel's bars, one of each curve; those that others report are pale."""
+    curves = [curve for curve in panel["curves"] if "fault" not in curve]
+    width = 0.84 / max(1, len(curves))
+    for place, curve in enumerate(curves):
+        middle = [group + (place - (len(curves) - 1) / 2) * width for group in range(len(panel["bars"]))]
+        y, low, high = (curve[key] for key in ("y", "low", "high"))
+        margins = [[value - end for value, end in zip(y, low, strict=True)]]
+        margins.append([end - value for value, end in zip(y, high, strict=True)])
+        style: dict[str, Any] = (
+            {"alpha": PALE} if curve.get("reported") else {"yerr": margins, "error_kw": {"elinewidth": 0.6}}
+        )
+        ax.bar(middle, y, width, color=looks[curve["colour"]][0], **style)
+    ax.grid(visible=False, axis="x")
+    ax.set_xticks(range(len(panel["bars"])), panel["bars"], fontsize=7, rotation=45)
+    ax.set(title=panel["title"], xlabel=panel["x"], ylabel=panel["y"])
 
 
 def _point(ax: "Axes", curve: dict[str, Any], colour: str, marker: str) -> None:

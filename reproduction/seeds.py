@@ -57,47 +57,63 @@ def write_seeds(results: Path) -> list[Path]:
     """Write the table of the distilled network's recipe: seeds, their mean, its teacher and SmoothAdv."""
     pretrained = results / "pretrained"
     with opened([results / "records" / ARCHIVE]) as here:
-        records = {_name(run): _decided(run) for run in (pretrained / DISTILLED, *here.paths)}
-        records["its teacher"] = _decided(pretrained / TAUGHT)
+        records = {_name(run): decided_record(run) for run in (pretrained / DISTILLED, *here.paths)}
+        records["its teacher"] = decided_record(pretrained / TAUGHT)
         lines = _lines({name: _outcomes(record) for name, record in records.items()})
         first = records["NAL, seed 0"]
-    (planned,) = map(read_finished, record_paths(pretrained / DISTILLED, "certify-two-stage"))
-    lines["NAL, seed 0, average certified radius"] = {"ACR": average_radius(first, planned)}
+    measured = measured_record(pretrained / DISTILLED)
+    lines["NAL, seed 0, average certified radius"] = {"ACR": average_radius(first, measured)}
     return _write(results / "tables" / "table-seeds.csv", lines)
 
 
+def decided_record(run: Path) -> Record:
+    """The one record of a run that decides given radii on test images."""
+    found = [read_finished(path) for path in record_paths(run, "certify-grid")]
+    (record,) = [one for one in found if one.settings["split"] == "test"]
+    return record
+
+
+def measured_record(run: Path) -> Record:
+    """The one record of a run that has a radius for each of a few test images."""
+    (record,) = map(read_finished, record_paths(run, "certify-two-stage"))
+    return record
+
+
 def average_radius(decided: Record, measured: Record) -> Cell:
-    """The average certified radius of all decided images, from the radii of a few of them.
+    """The average certified radius of all decided images, estimated from the radii of a few of them.
+
+    Args:
+        decided: A sequential certificate of many images: which of a few radii hold.
+        measured: Certificates with a radius each, of some of these images.
+    """
+    return stratified_mean(decided, outcomes(measured, AVERAGE_RADIUS))
+
+
+def stratified_mean(decided: Record, values: Mapping[int, float]) -> Cell:
+    """The mean over all decided images of something that is known of a few of them.
 
     The few are weighted so that each decided radius has its share among all (post-stratification). An estimate; its
     95% interval, by the normal approximation, is over both choices of images.
 
     Args:
         decided: A sequential certificate of many images: which of a few radii hold.
-        measured: Certificates with a radius each, of some of these images.
+        values: By image; at least two images of each decided radius.
     """
-    radii, curve = outcomes(measured, AVERAGE_RADIUS), _outcomes(decided)
+    curve = _outcomes(decided)
     strata = {index: sum(curve[radius][index] for radius in RADII) for index in curve[0.0]}
     n = len(strata)
     shares = {one: sum(stratum == one for stratum in strata.values()) / n for one in set(strata.values())}
-    groups = {one: [radius for index, radius in radii.items() if strata[index] == one] for one in shares}
-    value = math.fsum(weight * fmean(groups[one]) for one, weight in shares.items())
+    groups = {one: [value for index, value in values.items() if strata[index] == one] for one in shares}
+    mean = math.fsum(weight * fmean(groups[one]) for one, weight in shares.items())
     within = math.fsum(weight**2 * variance(groups[one]) / len(groups[one]) for one, weight in shares.items())
-    between = math.fsum(weight * (fmean(groups[one]) - value) ** 2 for one, weight in shares.items()) / n
+    between = math.fsum(weight * (fmean(groups[one]) - mean) ** 2 for one, weight in shares.items()) / n
     half = Z * math.sqrt(within + between)
-    return Cell(value, n, value - half, value + half)
+    return Cell(mean, n, mean - half, mean + half)
 
 
 def _name(run: Path) -> str:
     config = read_json(run / "config.json")
     return f"{METHODS[config['method']['kind']]}, seed {config['seed']}"
-
-
-def _decided(run: Path) -> Record:
-    """The one record of a run that decides these radii on test images."""
-    found = [read_finished(path) for path in record_paths(run, "certify-grid")]
-    (record,) = [one for one in found if one.settings["split"] == "test"]
-    return record
 
 
 def _outcomes(record: Record) -> Outcomes:

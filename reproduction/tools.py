@@ -1,4 +1,4 @@
-"""Commands over published results: python -m reproduction pack | publish | index | audit."""
+"""Commands over published results: python -m reproduction pack | publish | index | figures | audit."""
 
 import argparse
 from collections.abc import Callable, Sequence
@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from reproduction.archive import pack
+from reproduction.certified_figures import write_figures
 from reproduction.index import write_index
 from reproduction.pretrained import publish
 from rhobust.archives import ENDING, opened
@@ -49,6 +50,14 @@ def index_command(arguments: Sequence[str]) -> int:
     return 0
 
 
+def figures_command(arguments: Sequence[str]) -> int:
+    """Draw the figures of certified networks from their records, with other authors' numbers."""
+    parser = Parser(prog="reproduction figures", description=figures_command.__doc__)
+    parser.add_argument("results", type=Path, nargs="?", default=Path("results"), help="folder (default: results)")
+    print(*write_figures(parser.parse_args(arguments).results), sep="\n")
+    return 0
+
+
 def audit_command(arguments: Sequence[str]) -> int:
     """Recompute everything that the packed records certify from their counts; 1 if a record is wrong."""
     parser = Parser(prog="reproduction audit", description=audit_command.__doc__)
@@ -75,6 +84,7 @@ TOOLS: dict[str, Callable[[Sequence[str]], int]] = {
     "pack": pack_command,
     "publish": publish_command,
     "index": index_command,
+    "figures": figures_command,
     "audit": audit_command,
 }
 """What `python -m reproduction` takes in place of the names of tables and figures."""

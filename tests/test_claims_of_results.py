@@ -3,11 +3,13 @@
 import csv
 from pathlib import Path
 
+from reproduction.other_authors import published as other_authors
 from reproduction.runner import place
+from reproduction.seeds import DISTILLED, average_radius, decided_record, measured_record
 from rhobust.files import read_json
 from rhobust.formatting import format_number
-from rhobust.measurements import ROBUST, outcomes
-from rhobust.records import read_record
+from rhobust.measurements import CERTIFIED, ROBUST, SHIFT, contradictions, measurements, outcomes, read_finished
+from rhobust.records import read_record, read_rows, record_paths
 from rhobust.stats import share_difference
 
 RESULTS = Path(__file__).parent.parent / "results"
@@ -162,3 +164,96 @@ def test_most_numbers_of_mnist_are_reproduced():
         values = [float(row["value"]) for row in trained if (row["eps"], row["column"]) == (eps, "PGD-20 at eps")]
         assert len(values) == 6
         assert max(values) - min(values) < 0.007
+
+
+def listed(values, digits=3, direction="down", unit=""):
+    """Numbers as a card lists them."""
+    *first, last = (f"{format_number(value, digits, direction)}{unit}" for value in values)
+    return f"{', '.join(first)} and {last}"
+
+
+def test_a_card_says_what_its_records_give():
+    """Certified and attacked accuracy, over-fitting, the average radius and the floors under shift."""
+    folder = RESULTS / "pretrained" / DISTILLED
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    decided = decided_record(folder)
+    radii, sigma = decided.settings["radii"], decided.settings["sigma"]
+    where = f"{', '.join(f'{radius:g}' for radius in radii[:-1])} and {radii[-1]:g}"
+
+    def proved(record, images=None):
+        shares = [outcomes(record, CERTIFIED, radius) for radius in radii]
+        return [sum(share[index] for index in images or share) / len(images or share) for share in shares]
+
+    assert f"{listed(proved(decided))} at radius {where}" in card
+    (attack,) = map(read_finished, record_paths(folder, "attack-eot"))
+    left = [one.value for one in measurements(attack) if one.quantity == ROBUST]
+    same = sorted({row["index"] for row in attack.rows})
+    assert f"{listed(left, 3, 'nearest')} stay right at {where}; of the same {len(same)} images" in card
+    assert f"of the same {len(same)} images {listed(proved(decided, same))} are certified" in card
+    assert contradictions([attack, decided]) == []
+    (fitted,) = (
+        one for one in map(read_finished, record_paths(folder, "certify-grid")) if one.settings["split"] != "test"
+    )
+    assert (
+        f"on {len(fitted.rows)} training images (`{fitted.path.name.partition('.')[0]}`) {listed(proved(fitted))}"
+        in card
+    )
+    average = average_radius(decided, measured_record(folder))
+    low, high = format_number(average.low, 3, "down"), format_number(average.high, 3, "up")
+    assert f"about {format_number(average.value, 3, 'nearest')} ({low} to {high})" in card
+    for record in map(read_finished, record_paths(folder, "certify-shift")):
+        found = [one for one in measurements(record) if one.quantity == SHIFT and not one.detail.get("baseline")]
+        floors = {one.at: 100 * one.value for one in found}
+        assert listed([floors[sigma * part] for part in (0.5, 1, 2)], 1, "down", "%") in card, record.settings["cost"]
+
+
+def test_at_sigma_half_the_recipe_is_behind_the_field_and_fits_training_images_no_better(published):
+    """docs/results/certified.md says so, and by how much."""
+    (run,) = (published("cifar10-certified-0.5") / "runs").iterdir()
+    decided, page = decided_record(run), (RESULTS.parent / "docs" / "results" / "certified.md").read_text()
+    ends = {one.at: one.high for one in measurements(decided) if one.quantity == CERTIFIED}
+    values = {one.at: one.value for one in measurements(decided) if one.quantity == CERTIFIED}
+    others = {(one.method, one.log): one.curve for one in other_authors() if one.sigma == 0.5}
+    rival = others["CAT-RS", "catrs"]
+    assert all(rival[radius] > values[radius] for radius in values)
+    assert [radius for radius in ends if rival[radius] > ends[radius]] == [0.0, 0.5, 1.5]
+    best = {radius: max(others, key=lambda name, radius=radius: others[name][radius]) for radius in ends}
+    assert [best[radius][0] for radius in (0.5, 1.0, 1.5)] == ["SmoothAdv", "Sun et al.", "Sun et al."]
+    assert all(others[best[radius]][radius] > ends[radius] for radius in ends)
+    aims = {0.5: 0.53, 1.0: 0.41, 1.5: 0.3}
+    missed = listed([100 * (aims[radius] - values[radius]) for radius in aims], 1, "nearest")
+    assert f"missed by {missed} points" in page
+
+    def fitted(folder, record):
+        noisy = [one["accuracy_under_noise"] for one in (read_rows(folder / "metrics.jsonl")[-1], record.summary)]
+        return *(f"{format_number(100 * one, 1, 'nearest')}%" for one in noisy), 100 * (noisy[0] - noisy[1])
+
+    pretrained = RESULTS / "pretrained" / DISTILLED
+    train, test, apart = fitted(pretrained, read_finished(record_paths(pretrained, "certify-shift")[0]))
+    assert f"the third network has {train} and {test}, a difference of {apart:.1f}." in page
+    *_, apart = fitted(run, read_finished(record_paths(run, "certify-shift")[0]))
+    assert f"of the test images, a difference of {format_number(apart, 1, 'nearest')} points" in page
+
+    (attack,) = map(read_finished, record_paths(run, "attack-eot"))
+    left = [100 * one.value for one in measurements(attack) if one.quantity == ROBUST]
+    same = sorted({row["index"] for row in attack.rows})
+    held = [100 * sum(outcomes(decided, CERTIFIED, at)[index] for index in same) / len(same) for at in values]
+    assert f"{listed(left, 1, 'nearest', '%')} stay right" in page
+    assert f"where {listed(held, 1, 'down', '%')} of the same images are certified" in page
+    assert contradictions([attack, decided]) == []
+
+    (earlier,) = (published("cifar10") / "runs").glob("nal-sigma0.5-gamma0.25-*")
+    apart = []
+    for radius in values:
+        new, old = outcomes(decided, CERTIFIED, radius), outcomes(decided_record(earlier), CERTIFIED, radius)
+        apart.append(share_difference([bool(new[index]) for index in old], [bool(one) for one in old.values()]))
+    first, *rest = apart
+    low, high = format_number(100 * first.low, 1, "down"), format_number(100 * first.high, 1, "up")
+    assert f"{100 * first.value:.1f} points more at radius 0 ({low} to {high})" in page
+    assert all(one.low < 0 < one.high for one in rest)
+
+    for record in map(read_finished, record_paths(run, "certify-shift")):
+        if record.settings["cost"] == "w2":
+            found = [one for one in measurements(record) if one.quantity == SHIFT and not one.detail.get("baseline")]
+            floors = {one.at: 100 * one.value for one in found}
+            assert f"at least {listed([floors[eps] for eps in (0.25, 0.5, 1.0)], 1, 'down', '%')} of the time" in page

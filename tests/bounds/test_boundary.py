@@ -43,6 +43,59 @@ def test_at_most_alpha_of_the_certificates_are_false_for_any_p():
         assert rate <= 0.02 + 4 * np.sqrt(0.02 / 20_000), p
 
 
+def false_claims(test: BoundaryTest, p: float) -> float:
+    """P(a class passes a radius that is false of it) for two classes of probability p >= 1/2 and 1 - p, exactly.
+
+    The class that is tested was chosen by its votes, as unfavourably as can be: either of the two may pass.
+    """
+    own = int(np.sum(test.thresholds < p))  # the first radius that is false of the larger class
+    smallest, at_own = test.boundaries[0], test.boundaries[own] if own < len(test.radii) else np.full(test.n, -1)
+    weights, before, passed = np.zeros(test.n + 1), 0, 0.0
+    weights[0] = 1.0
+    for look, size in enumerate(test.looks):
+        step = stats.binom.pmf(np.arange(size - before + 1), size - before, 1 - p)
+        weights = np.convolve(weights, step)[: test.n + 1]
+        failures = np.arange(test.n + 1)
+        false = (failures <= at_own[look]) | ((size - failures <= smallest[look]) & (failures <= size))
+        passed += weights[false].sum()
+        weights[false] = 0.0
+        before = size
+    return passed
+
+
+@pytest.mark.parametrize("radii", [(0.0,), (0.0, 0.02), (0.0, 0.1, 0.4), (0.01, 0.03), (0.2, 0.3)], ids=str)
+def test_votes_may_select_the_class_that_they_prove(radii):
+    """At most alpha for any probability, also where two radii, or the two classes, can hardly be told apart."""
+    alpha = 0.1
+    reused = BoundaryTest(radii, SIGMA, alpha, 800, 16, reused=True)
+    probabilities = sorted(
+        {0.5, 0.502, 0.51, 0.53, 0.57, 0.65, 0.8, 0.95, *reused.thresholds, *reused.thresholds - 0.004}
+    )
+    rates = [false_claims(reused, p) for p in probabilities if p >= 0.5]
+    assert max(rates) <= alpha
+    fresh = [false_claims(BoundaryTest(radii, SIGMA, alpha, 800, 16), p) for p in probabilities if p >= 0.5]
+    if radii[0] < 0.02:
+        assert max(fresh) > 1.2 * alpha, "the correction must be needed for the test to show anything"
+
+
+@pytest.mark.parametrize("probabilities", [[1 / 3] * 3, [0.5, 0.25, 0.25], [0.1] * 10, [0.52, 0.48]], ids=str)
+@pytest.mark.parametrize("kind", [BoundaryTest, RadiusTest])
+def test_the_leading_class_of_many_is_seldom_certified_falsely(probabilities, kind):
+    alpha, rng, walks = 0.1, np.random.default_rng(3), 4000
+    step = {"step": 16} if kind is BoundaryTest else {}
+    test = kind((0.0, 0.02), SIGMA, alpha, 400, reused=True, **step)
+    sizes = test.looks if kind is BoundaryTest else looks(400, 16)
+    votes, before = np.zeros((walks, len(probabilities)), dtype=np.int64), 0
+    reached = np.zeros_like(votes)
+    for size in sizes:
+        votes += rng.multinomial(size - before, probabilities, size=walks)
+        before = size
+        for one in range(len(probabilities)):
+            reached[:, one], _ = test.decide(votes[:, one], np.full(walks, size), reached[:, one])
+    true = np.sum(test.thresholds < np.array(probabilities)[:, None], axis=1)
+    assert np.mean((reached > true).any(axis=1)) <= alpha + 3 * np.sqrt(alpha / walks)
+
+
 def test_it_needs_fewer_samples_than_the_e_value_and_decides_alike():
     p = 1 - np.concatenate([np.zeros(100), np.geomspace(1e-4, 0.7, 200)])
     found = {}

@@ -36,6 +36,15 @@ def test_a_course_of_the_grid_passes(plan, share):
     assert audited(plan, 50, *ended(plan, share)) is None
 
 
+def test_votes_that_selected_the_class_are_among_those_counted():
+    plan = Sequential(RADII, n=3000).plan(0.25, 0.01)
+    count, draws, evidence = ended(plan, 0.9)
+    first = int(plan.first_look(np.zeros(1))[0])
+    assert audited(plan, int(0.9 * first), count, draws, evidence) is None
+    assert "must follow the one before" in audited(plan, evidence[0][1] + 1, count, draws, evidence)
+    assert "must follow the last step" in audited(plan, first, 20, first, [])
+
+
 def test_a_grid_ends_at_a_look_and_not_before_its_time(plan):
     count, draws, evidence = ended(plan, 0.88)
     assert "must stop at a look" in audited(plan, 50, count + 1, draws + 1, evidence)

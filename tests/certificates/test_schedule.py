@@ -19,7 +19,12 @@ from rhobust.certificates import (
 
 SMOOTHING = Smoothing(0.25, 2)
 RADII = (0.0, 0.2, 0.4)
-PROCEDURES = [Fixed(n0=50, n=500), Sequential(RADII, n0=50, n=3000), TwoStage(n0=100, n=3000, tolerance=0.02)]
+PROCEDURES = [
+    Fixed(n0=50, n=500),
+    Sequential(RADII, n0=50, n=3000),
+    TwoStage(n0=100, n=3000, tolerance=0.02),
+    Sequential(RADII, n=3000),
+]
 
 
 def certify(model, images, procedure, indices=None, **changes):
@@ -28,13 +33,12 @@ def certify(model, images, procedure, indices=None, **changes):
 
 
 def plain(model, image, index, test, sizes):
-    """The grid's test of one input by hand: draw to a look, count from the beginning, judge."""
+    """The sequential test of one input by hand: draw to a look, count from the beginning, judge."""
 
     def count(draws, purpose):
         return count_votes(model, image[None], SMOOTHING, indices=[index], draws=draws, purpose=purpose)[0].numpy()
 
-    # The class is selected by samples of their own: a count that had chosen its class would flatter it.
-    selection = count(50, "select")
+    selection = count(int(sizes[0]), "count") if test.reused else count(50, "select")
     chosen = selection.argmax()
     reached, evidence = np.array([0]), []
     for look in sizes:
@@ -47,11 +51,14 @@ def plain(model, image, index, test, sizes):
     raise AssertionError
 
 
+@pytest.mark.parametrize("n0", [0, 50])
 @pytest.mark.parametrize("stopping", ["boundary", "e-value"])
-def test_the_sequential_test_decides_as_by_hand(half_space, grey_images, stopping):
-    images, by_hand = grey_images.images[14:26], BoundaryTest(RADII, 0.25, 0.01, 3000, 128)
-    tests = {"boundary": (by_hand, by_hand.looks), "e-value": (RadiusTest(RADII, 0.25, 0.01, 3000), looks(3000, 128))}
-    found = certify(half_space, images, Sequential(RADII, n0=50, n=3000, stopping=stopping), range(14, 26))
+def test_the_sequential_test_decides_as_by_hand(half_space, grey_images, stopping, n0):
+    images, settings = grey_images.images[14:26], {"n": 3000, "reused": n0 == 0}
+    by_hand = BoundaryTest(RADII, 0.25, 0.01, step=128, **settings)
+    by_e_value = RadiusTest(RADII, 0.25, 0.01, **settings)
+    tests = {"boundary": (by_hand, by_hand.looks), "e-value": (by_e_value, looks(3000, 128))}
+    found = certify(half_space, images, Sequential(RADII, n0=n0, n=3000, stopping=stopping), range(14, 26))
     assert len({certificate.n for certificate in found}) > 3
     for index, certificate in zip(range(14, 26), found, strict=True):
         chosen, top, count, n, evidence = plain(half_space, grey_images.images[index], index, *tests[stopping])
@@ -109,9 +116,11 @@ def test_noise_by_rows_gives_valid_certificates_too(half_space, grey_images, mon
 
 
 def test_bad_settings_are_refused():
-    for procedure in (Fixed, TwoStage, lambda **draws: Sequential(RADII, **draws)):
-        with pytest.raises(ValueError, match="n must be >= n0 >= 1, got n=10 and n0=20"):
+    for procedure, least in ((Fixed, 1), (TwoStage, 1), (lambda **draws: Sequential(RADII, **draws), 0)):
+        with pytest.raises(ValueError, match=f"n must be >= n0 >= {least}, got n=10 and n0=20"):
             procedure(n0=20, n=10)
+        with pytest.raises(ValueError, match=f"n must be >= n0 >= {least}, got n=0 and n0=0"):
+            procedure(n0=0, n=0)
     with pytest.raises(ValueError, match="tolerance must be > 0, got 0"):
         TwoStage(tolerance=0)
     with pytest.raises(ValueError, match="radii must increase"):

@@ -45,7 +45,7 @@ def test_the_procedure_is_that_which_the_options_ask_for(target, settings, way):
 
 def test_a_record_says_what_the_certificates_rest_on(target):
     settings = certify(target, radii=RADII, limit=3, seed=4, alpha=0.01).settings
-    expected = {"n0": 100, "n": 1000, "alpha": 0.01, "seed": 4, "noise": "grid", "dtype": "float32", "sigma": 0.25}
+    expected = {"n0": 0, "n": 1000, "alpha": 0.01, "seed": 4, "noise": "grid", "dtype": "float32", "sigma": 0.25}
     expected |= {"model_hash": "0" * 16, "compiled": False, "dimension": 16}
     now = {"stopping": "boundary", "futility": 0.4, "first": 0.7, "last": 0.1}
     assert (expected | now).items() <= settings.items()
@@ -55,6 +55,22 @@ def test_a_record_says_what_the_certificates_rest_on(target):
     assert "stopping" not in before.settings
     assert Certify.from_settings(before.settings).certification().stopping == "e-value"
     assert Certify.from_settings(settings).certification().stopping == "boundary"
+
+
+@pytest.mark.parametrize("stopping", ["boundary", "e-value"])
+def test_a_smaller_futility_gives_up_less_and_costs_more_samples(target, stopping):
+    """The same votes are looked at for longer, so that no image loses a radius."""
+    usual, patient = (certify(target, radii=RADII, stopping=stopping, futility=futility) for futility in (0.4, 0.001))
+    assert patient.settings["futility"] == 0.001
+    assert Certify.from_settings(patient.settings).futility == 0.001
+    assert patient.path != usual.path
+    pairs = list(zip(usual.rows, patient.rows, strict=True))
+    assert all(one["radius"] <= other["radius"] and one["n"] <= other["n"] for one, other in pairs)
+    assert any(one["n"] < other["n"] for one, other in pairs)
+    with pytest.raises(ValueError, match="futility must come with the procedure sequential, got the procedure fixed"):
+        Certify(procedure="fixed", futility=0.1)
+    with pytest.raises(ValueError, match="futility must be in"):
+        Certify(radii=RADII, futility=1.5)
 
 
 def test_the_summary_counts_right_and_certified(target, half_space, grey_images):

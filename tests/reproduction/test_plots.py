@@ -173,6 +173,30 @@ def test_losses_are_not_squeezed_into_the_unit_interval():
     assert ax.get_ylim() == pytest.approx((-0.02, 1.02))
 
 
+def test_an_axis_fits_the_curves_where_the_panel_asks_for_it():
+    drawn = document(curve(y=(0.6, 0.5)))
+    drawn["panels"][0]["zoom"] = True
+    [ax] = draw(drawn).axes
+    low, high = ax.get_ylim()
+    assert 0.3 < low < 0.5
+    assert 0.6 < high < 0.8
+
+
+def test_bars_of_several_curves_stand_side_by_side():
+    drawn = document(curve(y=(0.2, 0.8)), curve("STN", y=(0.3, 0.7), reported=True), notes=[])
+    drawn["panels"][0]["bars"] = ["wrong", "right"]
+    figure = draw(drawn)
+    [ax] = figure.axes
+    assert [patch.get_height() for patch in ax.patches] == [0.2, 0.8, 0.3, 0.7]
+    lefts = [patch.get_x() for patch in ax.patches]
+    assert lefts[0] + ax.patches[0].get_width() == pytest.approx(lefts[2])
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["wrong", "right"]
+    assert len(ax.lines) == 0
+    assert len(ax.collections) == 1, "error bars of the one that is ours"
+    assert legend(figure) == ["NAL", "STN"]
+    assert figure.texts[1].get_text().startswith("Error bars: 95% intervals over 40 test images")
+
+
 def test_the_heat_map_shows_every_number():
     low, high = {"value": 0.25, "low": 0.119, "high": 0.381}, {"value": 0.75, "low": 0.5, "high": 0.9}
     cells = [[low, high], [{"fault": "gone"}, low]]
@@ -207,7 +231,11 @@ def seen(colour):
 
 
 def test_curves_that_stand_together_are_told_apart_without_red():
-    together = [("NAL", "NAL, damped", "SmoothAdv", "Smoothing", "STN"), ("Undefended", "STN", "Smoothing")]
+    together = [
+        ("NAL", "NAL, damped", "SmoothAdv", "Smoothing", "STN"),
+        ("Undefended", "STN", "Smoothing"),
+        ("NAL, damped", "SmoothAdv", "Smoothing", "CAT-RS", "Sun et al."),
+    ]
     groups = [[METHODS[name][0] for name in names] for names in together] + [list(SEQUENCE[:3])]
     for group in groups:
         for one, two in itertools.combinations(group, 2):

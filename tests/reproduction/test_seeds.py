@@ -5,7 +5,7 @@ from statistics import fmean
 
 import pytest
 
-from reproduction.seeds import RADII, average_radius, write_seeds
+from reproduction.seeds import RADII, average_radius, stratified_mean, write_seeds
 from rhobust.records import Record
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -41,3 +41,12 @@ def test_a_few_images_that_are_harder_than_the_rest_are_weighted():
     found = average_radius(certificates(decided, "grid"), certificates(radii, "two-stage"))
     assert found.value == pytest.approx(0.8 * 0.85 + 0.2 * 0.3)
     assert found.n == 100
+
+
+def test_what_the_decided_radii_settle_is_not_estimated():
+    """The share of images that reach 0.5 is that of all, whichever were measured; its interval is over all."""
+    decided = {index: 0.75 if index < 60 else 0.25 for index in range(100)}
+    few = dict.fromkeys(range(2), 1.0) | dict.fromkeys(range(60, 70), 0.0)
+    found = stratified_mean(certificates(decided, "grid"), few)
+    assert found.value == pytest.approx(0.6)
+    assert found.high - found.value == pytest.approx(1.96 * (0.6 * 0.4 / 100) ** 0.5, rel=1e-3)

@@ -1,4 +1,4 @@
-"""python -m reproduction pack | index | audit, as a user calls them."""
+"""python -m reproduction pack | index | figures | audit, as a user calls them."""
 
 from pathlib import Path
 
@@ -8,7 +8,8 @@ from reproduction.__main__ import main
 from rhobust.archives import ENDING, opened
 from rhobust.records import record_paths
 
-RECORDS = Path(__file__).parents[2] / "results" / "records"
+RESULTS = Path(__file__).parents[2] / "results"
+RECORDS = RESULTS / "records"
 
 
 def called(capsys, *arguments):
@@ -45,6 +46,19 @@ def test_a_certificate_that_its_counts_do_not_give_is_told(some, tmp_path, capsy
     code, shown, _ = called(capsys, "audit", tmp_path / "changed")
     assert code == 1
     assert f"{tmp_path}/changed/x.tar.xz/{run.name}/{record.name}: " in shown
+
+
+def test_the_figures_of_certified_networks_are_drawn(tmp_path, capsys):
+    (tmp_path / "figures").mkdir()
+    for name in ("pretrained", "records"):
+        (tmp_path / name).symlink_to(RESULTS / name)
+    code, out, err = called(capsys, "figures", tmp_path)
+    assert (code, err) == (0, "")
+    files = {path.name: path for path in map(Path, out.split())}
+    assert sorted(files) == sorted(path.name for path in (RESULTS / "figures").glob("fig-certified-*"))
+    for name in files:
+        if name.endswith(".json"):
+            assert files[name].read_bytes() == (RESULTS / "figures" / name).read_bytes()
 
 
 @pytest.mark.slow

@@ -1,7 +1,7 @@
 """Sequential tests over a grid of radii, by e-values and by exact boundaries; sample sizes for two stages."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -20,6 +20,8 @@ CANDIDATES = 60
 """Number of sample sizes compared."""
 LEAST = 128
 """Smallest sample size: fewer would not fill a batch."""
+GATE = 0.05
+"""Share of alpha for the smallest radius, where the votes that are tested also selected the class."""
 WINDOW = 1e-18
 """Probability in each tail of a step's failures that is not followed, but counted as a false claim."""
 
@@ -55,7 +57,15 @@ def _arcsine(count: NDArray[np.number], total: Whole) -> NDArray[np.floating]:
 
 @dataclass(frozen=True)
 class RadiusHypotheses:
-    """The null hypotheses of a sequential test of increasing radii: that of r_k is p <= p_k = Phi(r_k / sigma)."""
+    """The null hypotheses of a sequential test of increasing radii: that of r_k is p <= p_k = Phi(r_k / sigma).
+
+    The class may be selected by the votes that are tested (`reused`). Then r_0 is tested at GATE alpha and the others
+    at (1 - GATE) alpha, and a certified radius is false with probability at most alpha still. Let c be the class of
+    largest probability. If that is above p_0, all other classes together are below 1/2 <= p_0, and one of them passes
+    r_0 only if their joint votes would: probability at most GATE alpha. A false radius of c itself is larger than r_0:
+    at most (1 - GATE) alpha. If no class is above p_0, at most three groups of classes hold all of them, none of the
+    groups above p_0: at most 3 GATE alpha. A single radius is tested at alpha / 3.
+    """
 
     radii: tuple[float, ...]
     """Increasing radii."""
@@ -65,6 +75,8 @@ class RadiusHypotheses:
     """Probability of a false certificate."""
     n: int
     """Largest number of noise samples."""
+    reused: bool = field(default=False, kw_only=True)
+    """Whether the votes that are tested also selected the class, in any way; False: other samples did."""
 
     def __post_init__(self) -> None:
         radii = np.atleast_1d(nonnegative("radii", self.radii))
@@ -80,6 +92,14 @@ class RadiusHypotheses:
         exact = special.ndtr(np.asarray(self.radii, dtype=np.float64) / self.sigma)
         # A probability within 1e-15 of one cannot be certified by any practical number of samples.
         return np.minimum(exact + MARGIN, 1 - 1e-15)
+
+    @cached_property
+    def levels(self) -> Array:
+        """The level of each radius's test."""
+        if not self.reused:
+            return np.full(len(self.radii), self.alpha)
+        shares = [GATE, *[1 - GATE] * (len(self.radii) - 1)] if len(self.radii) > 1 else [1 / 3]
+        return np.array(shares) * self.alpha * (1 - MARGIN)  # so that rounding does not raise their sum above alpha
 
     def _continues(self, failures: Whole, draws: Whole, reached: Whole, allowed: Whole, futility: ArrayLike) -> Mask:
         """Whether the sampling of each input goes on: radii are left, and the next one is likely to be certified.
@@ -133,7 +153,8 @@ class RadiusTest(RadiusHypotheses):
             middle = (low + high) // 2
             failures = np.maximum(middle, 0)
             successes = self.n - failures
-            certified = (middle < 0) | self._rejects(successes, failures, self.thresholds, np.full(len(middle), True))
+            every, last = np.arange(len(middle)), np.full(len(middle), True)
+            certified = (middle < 0) | self._rejects(successes, failures, every, last)
             low, high = np.where(certified, middle, low), np.where(certified, high, middle)
         return low
 
@@ -156,17 +177,18 @@ class RadiusTest(RadiusHypotheses):
         testing = reached < len(self.radii)
         while np.any(testing):
             at = np.flatnonzero(testing)
-            rejected = self._rejects(successes[at], failures[at], self.thresholds[reached[at]], last[at])
+            rejected = self._rejects(successes[at], failures[at], reached[at], last[at])
             reached[at] += rejected
             testing[at] = rejected & (reached[at] < len(self.radii))
         return reached, self._continues(failures, draws, reached, self.allowed, self.futility)
 
-    def _rejects(self, successes: Whole, failures: Whole, p: Array, last: Mask) -> Mask:
-        """Whether each hypothesis p is rejected; `last` marks the inputs with all n samples."""
-        early = np.atleast_1d(log_e_value(successes, failures, p)) >= -math.log(self.early * self.alpha)
+    def _rejects(self, successes: Whole, failures: Whole, radius: Whole, last: Mask) -> Mask:
+        """Whether the hypothesis of each radius, given by its number, is rejected; `last` marks all n samples."""
+        p, alpha = self.thresholds[radius], self.levels[radius]
+        early = np.atleast_1d(log_e_value(successes, failures, p)) >= -np.log(self.early * alpha)
         if not np.any(last):
             return early
-        bound = clopper_pearson(np.minimum(successes, self.n), self.n, (1 - self.early) * self.alpha, "lower")
+        bound = clopper_pearson(np.minimum(successes, self.n), self.n, (1 - self.early) * alpha, "lower")
         return early | (last & (bound > p))
 
 
@@ -236,7 +258,7 @@ class BoundaryTest(RadiusHypotheses):
     @cached_property
     def looks(self) -> Whole:
         """Sample sizes of the looks: those of `looks`, and where each radius can first be rejected."""
-        earliest = math.log(self.first * self.alpha) / np.log(self.thresholds)
+        earliest = np.log(self.first * self.levels) / np.log(self.thresholds)
         added = np.ceil(earliest / self.step).astype(np.int64) * self.step
         return np.unique(np.concatenate([looks(self.n, self.step), added[added < self.n]]))
 
@@ -244,7 +266,8 @@ class BoundaryTest(RadiusHypotheses):
     def boundaries(self) -> Whole:
         """c_kj: the largest number of failures with which look j rejects p_k, `(radii, looks)`; -1 if none does."""
         sizes = tuple(self.looks.tolist())
-        return np.array([_boundary(p, self.alpha, sizes, self.first, self.last) for p in self.thresholds.tolist()])
+        tests = zip(self.thresholds.tolist(), self.levels.tolist(), strict=True)
+        return np.array([_boundary(p, alpha, sizes, self.first, self.last) for p, alpha in tests])
 
     @property
     def allowed(self) -> Whole:

@@ -160,6 +160,12 @@ class InputState:
         others[self.chosen] = -1
         return int(others.argmax()), int(others.max())
 
+    def choose(self) -> None:
+        """Choose the class with the most votes so far."""
+        assert self.votes is not None
+        self.chosen = int(self.votes.argmax())
+        self.top = self.count
+
     def at_look(self) -> bool:
         """Add the waiting votes up to the next look, and say whether it is reached."""
         while self.waiting and self.known < self.wanted:
@@ -178,7 +184,7 @@ class AdaptiveSchedule:
     Args:
         inputs: Position and name of each input.
         plan: How many samples to take, and when to look.
-        n0: Samples that select the class.
+        n0: Samples that select the class and are not counted; 0: the plan's first look selects it.
     """
 
     def __init__(self, inputs: Iterable[tuple[int, int]], plan: Plan, n0: int) -> None:
@@ -202,13 +208,19 @@ class AdaptiveSchedule:
             while room and state.issued < state.wanted:
                 take(state, state.limit)
         while room and (following := next(self.queue, None)) is not None:
-            state = self.active[following[0]] = InputState(*following, wanted=self.n0, limit=self.n0)
+            state = self.active[following[0]] = self._start(*following)
             while room and state.issued < state.wanted:
                 take(state, state.limit)
         while found and room and (speculative := [state for state in unfinished if state.issued < state.limit]):
             for state in speculative[: -(-room // CHUNK)]:
                 take(state, state.limit)
         return found
+
+    def _start(self, position: int, index: int) -> InputState:
+        if self.n0:
+            return InputState(position, index, wanted=self.n0, limit=self.n0)
+        first = int(self.plan.first_look(np.zeros(1, dtype=np.int64))[0])
+        return InputState(position, index, first, self.plan.sample_limit(first), purpose="count")
 
     def add_votes(self, blocks: Sequence[SampleBlock], votes: np.ndarray) -> None:
         touched: dict[int, InputState] = {}
@@ -235,9 +247,7 @@ class AdaptiveSchedule:
         if not states:
             return
         for state in states:
-            assert state.votes is not None
-            state.chosen = int(state.votes.argmax())
-            state.top = state.count
+            state.choose()
         first = self.plan.first_look(np.array([state.top for state in states]))
         for state, wanted in zip(states, first.tolist(), strict=True):
             state.purpose, state.issued, state.known, state.votes = "count", 0, 0, None
@@ -246,6 +256,9 @@ class AdaptiveSchedule:
     def _look(self, states: list[InputState]) -> None:
         if not states:
             return
+        for state in states:
+            if state.chosen < 0:
+                state.choose()
         count, draws, before = (
             np.array([getattr(state, name) for state in states]) for name in ("count", "known", "reached")
         )

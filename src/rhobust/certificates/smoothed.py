@@ -114,7 +114,7 @@ class Certificate:
     n: int
     """Noise samples of the counting stage."""
     n0: int
-    """Noise samples of the selection stage."""
+    """Noise samples of the selection stage; 0: the first samples of the counting stage selected the class."""
     p_lower: float
     """Lower confidence bound of the selected class's probability; 0.0 if a sequential test proved no radius."""
     alpha: float
@@ -134,7 +134,7 @@ class Certificate:
     selected: int = field(repr=False)
     """The selected class, certified or not."""
     top: int = field(repr=False)
-    """Its votes in the selection stage."""
+    """Its votes in the selection stage, or at the first look."""
     runner_up: int = field(repr=False)
     """The class with the most votes of the counting stage besides the selected one."""
     runner_up_votes: int = field(repr=False)
@@ -340,7 +340,8 @@ class SmoothedClassifier(nn.Module):
         Args:
             x: Inputs, uint8 or float in [0, 1]: a tensor (n, ...), or anything that `rhobust.as_dataset` takes, such as
                 an array, one image, Pillow images, a DataLoader or a folder; labels are ignored.
-            n0: Noise samples that select the class; default: 100, with a tolerance 500.
+            n0: Noise samples that select the class; default: 100, with a tolerance 500, with radii 0: the first ones
+                that are counted select it.
             n: Noise samples that count its votes, at most.
             alpha: Probability that a certificate is false.
             radii: Increasing radii to test sequentially: sampling stops when each of them is decided.

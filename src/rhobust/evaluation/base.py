@@ -39,7 +39,7 @@ _VALUES_ON_DISK: dict[str, dict[Any, Any]] = {
 """Values of settings that record files call otherwise."""
 _OMITTED_ON_DISK = (
     *("climbed", "tolerance", "stopping", "gamma", "outliers", "label_shift", "groups", "agree"),
-    *("second_draws", "second_share"),
+    *("second_draws", "second_share", "futility"),
 )
 """Names on disk that a header leaves out where they are None."""
 

@@ -57,8 +57,13 @@ class Certify(Evaluation):
     stopping: Stopping | None = field(default=None, metadata=AUTO)
     """sequential: exact boundaries, which need fewest samples, or an e-value, which decides almost always as n samples
     would; default: boundary."""
+    futility: float | None = field(default=None, metadata=AUTO)
+    """sequential: give a radius up when the predicted chance of proving it falls below this, for boundaries times
+    sqrt(samples so far / n). Smaller values take more samples and give up less; default: 0.4 for boundaries, 0.005 for
+    the e-value."""
     n0: int | None = field(default=None, metadata=AUTO)
-    """Noise samples that select the class; default: 100, or 500 for two-stage, which also plans with them."""
+    """Noise samples that select the class; 0: the first that are counted. Default: 0 for sequential, 100 for fixed, 500
+    for two-stage, which also plans with them."""
     n: int | None = field(default=None, metadata=AUTO)
     """Largest number of noise samples that count it; default: 100,000. --samples is the same, for torchrun."""
     alpha: float = 1e-3
@@ -84,7 +89,13 @@ class Certify(Evaluation):
     def certification(self) -> AnyProcedure:
         """The certification procedure with its parameters."""
         return choose_procedure(
-            self.procedure, radii=self.radii, tolerance=self.tolerance, n0=self.n0, n=self.n, stopping=self.stopping
+            self.procedure,
+            radii=self.radii,
+            tolerance=self.tolerance,
+            n0=self.n0,
+            n=self.n,
+            stopping=self.stopping,
+            futility=self.futility,
         )
 
     @classmethod
@@ -100,6 +111,7 @@ class Certify(Evaluation):
             radii=self.radii or RADII,
             procedure=chosen.name,
             stopping=getattr(chosen, "stopping", None),
+            futility=getattr(chosen, "futility", None),
             n0=chosen.n0,
             n=chosen.n,
             tolerance=getattr(chosen, "tolerance", None),

@@ -41,6 +41,7 @@ def unproved_rows(rows: Sequence[Row], settings: Mapping[str, Any]) -> Iterator[
         n0=settings["n0"],
         n=settings["n"],
         stopping=settings.get("stopping", "e-value") if settings["way"] == "grid" else None,
+        futility=settings.get("futility"),
     )
     plan = corrected_plan(
         procedure,
@@ -49,14 +50,15 @@ def unproved_rows(rows: Sequence[Row], settings: Mapping[str, Any]) -> Iterator[
         dimension=settings["dimension"],
         alpha=settings["alpha"],
     )
+    selecting = procedure.n0 or int(plan.first_look(np.zeros(1, dtype=np.int64))[0])
     seen: set[int] = set()
     possible = list[Row]()
     for row in rows:
         if row["index"] in seen:
             yield f"example {row['index']} occurs twice"
         seen.add(row["index"])
-        if not (0 <= row["count"] <= row["n"] <= procedure.n and 0 <= row["top"] <= procedure.n0):
-            counts = f"{row['count']} of {row['n']} and {row['top']} of {procedure.n0}"
+        if not (0 <= row["count"] <= row["n"] <= procedure.n and 0 <= row["top"] <= selecting):
+            counts = f"{row['count']} of {row['n']} and {row['top']} of {selecting}"
             yield f"example {row['index']}: impossible counts, {counts}"
         elif not 0 <= row.get("runner_up_votes", 0) <= row["n"] - row["count"]:
             votes = f"{row['runner_up_votes']} besides {row['count']} of {row['n']}"

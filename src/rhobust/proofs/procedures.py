@@ -46,7 +46,7 @@ class Plan(Protocol):
         """Noise samples before the first look.
 
         Args:
-            top: Votes for the selected class among the n0 samples that selected it.
+            top: Votes for the selected class among the n0 samples that selected it; 0 if those are counted too.
         """
         ...
 
@@ -75,7 +75,7 @@ class Plan(Protocol):
         """For each input why its counts cannot come from this plan, in a few words; None if they can.
 
         Args:
-            top: Votes for the selected class among the n0 samples that selected it.
+            top: Votes for the selected class among the samples that selected it.
             count: Votes for it at the end.
             draws: Noise samples at the end.
             evidence: For each proved radius, the samples and the votes that proved it.
@@ -83,11 +83,11 @@ class Plan(Protocol):
         ...
 
 
-def check_procedure(procedure: "AnyProcedure") -> None:
-    """Raise unless n >= n0 >= 1."""
+def check_procedure(procedure: "AnyProcedure", *, least: int = 1) -> None:
+    """Raise unless n >= n0 >= least, and n >= 1."""
     check_declared(procedure)
-    if procedure.n0 < 1 or procedure.n < procedure.n0:
-        raise ValueError(f"n must be >= n0 >= 1, got n={procedure.n} and n0={procedure.n0}")
+    if procedure.n0 < least or procedure.n < max(procedure.n0, 1):
+        raise ValueError(f"n must be >= n0 >= {least}, got n={procedure.n} and n0={procedure.n0}")
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ class FixedPlan:
 
 @dataclass(frozen=True)
 class Sequential:
-    """Sequential (anytime-valid) test over radii: n0 samples select the class, at most n fresh ones test the radii.
+    """Sequential (anytime-valid) test over radii: at most n samples test them, and select the class at the first look.
 
     An input is done as soon as every radius is proved or given up; most are after a small part of n. The largest
     claimed radius is false with probability at most alpha, for any number of radii (`BoundaryTest`, `RadiusTest`).
@@ -155,8 +155,8 @@ class Sequential:
     name: ClassVar[ProcedureName] = "sequential"
     radii: tuple[float, ...]
     """Increasing radii."""
-    n0: int = 100
-    """Noise samples that select the class."""
+    n0: int = 0
+    """Noise samples that select the class and are not counted; 0: the first that are counted select it."""
     n: int = 100_000
     """Noise samples that count its votes, at most."""
     stopping: Stopping = "boundary"
@@ -170,15 +170,16 @@ class Sequential:
         if self.futility is None:
             tests = {"boundary": BoundaryTest, "e-value": RadiusTest}
             object.__setattr__(self, "futility", tests[self.stopping].futility if self.stopping in tests else 0.5)
-        check_procedure(self)
+        check_procedure(self, least=0)
         self.test(1.0, 0.5)
 
     def test(self, sigma: float, level: float) -> BoundaryTest | RadiusTest:
         """The test at a noise level, with probability `level` of a false claim."""
         assert self.futility is not None
+        reused = self.n0 == 0
         if self.stopping == "boundary":
-            return BoundaryTest(self.radii, sigma, level, self.n, CHUNK, futility=self.futility)
-        return RadiusTest(self.radii, sigma, level, self.n, futility=self.futility)
+            return BoundaryTest(self.radii, sigma, level, self.n, CHUNK, futility=self.futility, reused=reused)
+        return RadiusTest(self.radii, sigma, level, self.n, futility=self.futility, reused=reused)
 
     def plan(self, sigma: float, level: float) -> "SequentialPlan":
         return SequentialPlan(self.test(sigma, level))
@@ -213,7 +214,9 @@ class SequentialPlan:
 
     def audit(self, top: Whole, count: Whole, draws: Whole, evidence: Evidence) -> list[str | None]:
         known = set(self.looks.tolist())
-        reasons = [self._disorder(known, *one) for one in zip(count.tolist(), draws.tolist(), evidence, strict=True)]
+        starts = [(int(self.looks[0]), one) if self.test.reused else (0, 0) for one in top.tolist()]
+        rows = zip(starts, count.tolist(), draws.tolist(), evidence, strict=True)
+        reasons = [self._disorder(known, *one) for one in rows]
         for step, radius in enumerate(self.test.radii):
             rows = [row for row, steps in enumerate(evidence) if len(steps) > step and reasons[row] is None]
             at, votes = (np.array([evidence[row][step][side] for row in rows], dtype=np.int64) for side in (0, 1))
@@ -227,13 +230,15 @@ class SequentialPlan:
             reasons[rows[row]] = f"{count[rows[row]]} of {draws[rows[row]]} votes do not end the test"
         return reasons
 
-    def _disorder(self, known: set[int], count: int, draws: int, evidence: Sequence[tuple[int, int]]) -> str | None:
-        """Why the looks of one input cannot follow each other."""
+    def _disorder(
+        self, known: set[int], start: tuple[int, int], count: int, draws: int, evidence: Sequence[tuple[int, int]]
+    ) -> str | None:
+        """Why the looks of one input cannot follow each other; `start` are the samples and votes before them."""
         if draws not in known:
             return f"it must stop at a look, got {draws} samples"
         if len(evidence) > len(self.test.radii):
             return f"it must have at most {len(self.test.radii)} steps, got {len(evidence)}"
-        before = (0, 0)
+        before = start
         for step, (at, votes) in enumerate(evidence):
             if at not in known or not before[0] <= at <= draws or not 0 <= votes - before[1] <= at - before[0]:
                 return f"step {step} must follow the one before, got {votes} of {at}"
@@ -292,6 +297,7 @@ def choose_procedure(
     n0: int | None = None,
     n: int | None = None,
     stopping: Stopping | None = None,
+    futility: float | None = None,
 ) -> AnyProcedure:
     """The procedure of a name. Default: two-stage with a tolerance, sequential with radii, otherwise fixed.
 
@@ -301,8 +307,9 @@ def choose_procedure(
         procedure = "two-stage" if tolerance is not None else "fixed" if radii is None else "sequential"
     if procedure not in PROCEDURES:
         raise ValueError(f"procedure must be one of {', '.join(PROCEDURES)}, got {procedure!r}")
-    if stopping is not None and procedure != "sequential":
-        raise ValueError(f"stopping must come with the procedure sequential, got the procedure {procedure}")
+    for name, value in (("stopping", stopping), ("futility", futility)):
+        if value is not None and procedure != "sequential":
+            raise ValueError(f"{name} must come with the procedure sequential, got the procedure {procedure}")
     if tolerance is not None and procedure != "two-stage":
         raise ValueError(f"tolerance must come with the procedure two-stage, got the procedure {procedure}")
     draws = {key: value for key, value in (("n0", n0), ("n", n)) if value is not None}
@@ -312,7 +319,7 @@ def choose_procedure(
         return TwoStage(**draws) if tolerance is None else TwoStage(**draws, tolerance=tolerance)
     if radii is None:
         raise ValueError("radii must be given for the procedure sequential, got none")
-    return Sequential(sizes("radii", radii), **draws, stopping=stopping or "boundary")
+    return Sequential(sizes("radii", radii), **draws, stopping=stopping or "boundary", futility=futility)
 
 
 def procedure_settings(procedure: AnyProcedure) -> dict[str, Any]:
