@@ -81,9 +81,9 @@ def _compare(sigma: float, radii: tuple[float, ...], votes: np.ndarray) -> dict[
     p = rng.beta(votes[:, 0] + 0.5, votes[:, 1] - votes[:, 0] + 0.5)
     ways = {}
     for name, test in (
-        ("e-value", RadiusTest(radii, sigma, ALPHA, N)),
-        ("boundary", BoundaryTest(radii, sigma, ALPHA, N, CHUNK)),
-        ("patient", BoundaryTest(radii, sigma, ALPHA, N, CHUNK, futility=PATIENT)),
+        ("e-value", RadiusTest(radii, sigma, ALPHA, N, reused=True)),
+        ("boundary", BoundaryTest(radii, sigma, ALPHA, N, CHUNK, reused=True)),
+        ("patient", BoundaryTest(radii, sigma, ALPHA, N, CHUNK, futility=PATIENT, reused=True)),
     ):
         draws, reached, failures = walk(test, p, np.random.default_rng(1))
         lower = np.asarray(clopper_pearson(N - failures, N, ALPHA, "lower"))

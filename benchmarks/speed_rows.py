@@ -26,7 +26,7 @@ from rhobust.proofs.procedures import CHUNK
 
 ALPHA, N0 = 1e-3, 100
 SMALL = {"cuda": "resnet18", "cpu": "cnn-small"}
-"""Our own network for small images; on a CPU the benchmark is only tried out."""
+"""Our own network for small images; on a CPU the benchmark is only tried out: fixed costs decide its ratios there."""
 LARGE = {"cuda": "resnet50", "cpu": "resnet18"}
 COHEN, SALMAN = "locuslab/smoothing", "Hadisalman/smoothing-adversarial"
 

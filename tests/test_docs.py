@@ -97,7 +97,9 @@ def test_a_number_comes_with_its_format(tmp_path, monkeypatch):
     head = "method,sigma,column,reported,source,value,low,high,n,record,fault\n"
     rows = ["NAL,0.1,0.25,0.7,ours,0.59951,0.5,0.7,2000,r,", "NAL,0.25,0.1,,ours,-0.0219,-0.1,0.1,500,r,"]
     (tmp_path / "table-a.csv").write_text(head + "\n".join(rows) + "\n")
-    (tmp_path / "b.json").write_text('{"rates": [{"name": "x", "rate": 1234.5}, {"name": "y", "rate": 2469}]}')
+    pairs = [{"name": name, "at": at, "rate": at / 16} for name in "xy" for at in (1, 8)]
+    rates = [{"name": "x", "rate": 1234.5}, {"name": "y", "rate": 2469}]
+    (tmp_path / "b.json").write_text(json.dumps({"rates": rates, "pairs": pairs}))
     shown = {
         "table-a / NAL / sigma=0.1 / column=0.25": "60.0%",
         "table-a / NAL / sigma=0.1 : % down": "59.9%",
@@ -107,6 +109,7 @@ def test_a_number_comes_with_its_format(tmp_path, monkeypatch):
         "table-a / NAL / sigma=0.25 : points": "-2.2",
         "b.json / rates / x / rate : ,.0": "1,234",
         "b.json / rates / y / rate over b.json / rates / x / rate : .2": "2.00",
+        "b.json / pairs / x / 8 / rate : .1": "0.5",
     }
     assert {spec: fill.number(spec) for spec in shown} == shown
     with pytest.raises(ValueError, match=r"must name one number of table-a[.]csv, but names 2"):

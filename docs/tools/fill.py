@@ -6,9 +6,9 @@ A number in a sentence is followed by a comment that names its source, which rea
 
 The parts after the table name select one row of its CSV file, by the values of its key columns (`0.25`, or `sigma=0.25`
 if two columns may hold it). A last part `reported`, `low`, `high` or `n` selects that column in place of `value`. For a
-JSON file the parts are keys, values that distinguish an element of a list, or places in it. For an archive of records
-they are a network, the beginning of a file's name and a path in its lines (`-1` is the last). `A over B` divides two
-numbers. A format may follow a colon:
+JSON file the parts are keys, one or more values that distinguish an element of a list, or places in it. For an archive
+of records they are a network, the beginning of a file's name and a path in its lines (`-1` is the last). `A over B`
+divides two numbers. A format may follow a colon:
 
     %         percent, one digit, rounded to nearest (the default)    %2        percent, two digits
     % down    percent, rounded down: for certified bounds             points    percentage points, signed
@@ -102,7 +102,8 @@ def look_up(source: str) -> Any:
             if isinstance(found, dict):
                 found = found[part]
             elif isinstance(found[0], dict) and part != "-1":
-                (found,) = [one for one in found if part in map(str, one.values())]
+                found = [one for one in found if part in map(str, one.values())]
+                found = found[0] if len(found) == 1 else found  # the next part chooses among several
             else:
                 found = found[int(part)]
         return found

@@ -13,11 +13,10 @@ import os
 import re
 import shutil
 import sys
-import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, get_args
 
+from rhobust.cores import watch_cores
 from rhobust.process import FAILED, GONE, answer, catch_signals, emit, launched, open_streams, results_only, say
 
 COMMANDS = {
@@ -45,49 +44,18 @@ COMMANDS = {
 }
 ONE_COLUMN = 129
 """Columns of a terminal on which the parser sets its boxes one below the other; on a wider one, side by side."""
-LOAD = Path("/proc/loadavg")
-"""Where Linux says how many threads are running."""
-LOOKS, PAUSE = 5, 0.004
-"""How often it is read, and the seconds between."""
 
 
 def main() -> None:
     """Entry point of the console script."""
     arguments = sys.argv[1:]
-    if not {"-h", "--help", "--version"} & set(arguments):
-        wait_asleep()
     try:
         open_streams()
     except ValueError as error:
         sys.exit(answer(error, arguments))
     catch_signals()
+    watch_cores()
     sys.exit(run(arguments))
-
-
-def wait_asleep() -> None:
-    """Where others use half of the cores, let torch's threads sleep while they wait for each other.
-
-    By default they spin: a thread then burns the time of the one that it waits for, and a training step on two shared
-    cores took twenty times longer. On a free machine sleeping costs two to three times as much as spinning. The
-    environment's own OMP_WAIT_POLICY is heeded. To be called before torch is imported.
-    """
-    if busy_cores() >= (os.cpu_count() or 1) / 2:
-        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-
-
-def busy_cores() -> float:
-    """Threads of others that are running now, the mean of a few looks; 0 where the system does not say.
-
-    The load average would not do: for a minute it remembers programs that have ended, such as an installation.
-    """
-    running = []
-    for _ in range(LOOKS):
-        try:
-            running.append(int(LOAD.read_text().split()[3].split("/")[0]) - 1)  # less this thread
-        except (OSError, ValueError, IndexError):
-            return 0.0
-        time.sleep(PAUSE)
-    return sum(running) / LOOKS
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from rhobust.attacks import AutoAttack
-from rhobust.attacks.autoattack import _SharedRandom
+from rhobust.attacks.autoattack import _components, _SharedRandom, _with_shared_random
 from rhobust.noise import ExampleNoise
 
 pyautoattack = pytest.importorskip("pyautoattack")
@@ -169,6 +169,26 @@ def test_squares_draws_are_one_for_all_rows():
     assert torch.equal(images, images[:1].expand(4, 3, 1, 1))
     assert torch.equal(images[:2], other)
     assert number.shape == (1,)
+
+
+@pytest.mark.parametrize("norm", ["L2", "Linf"])
+def test_every_number_that_square_draws_is_of_the_named_stream(norm):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(4)
+        network = nn.Sequential(nn.Flatten(), nn.Linear(64, 4))
+    (square,) = _components("square.SquareAttack")
+    x = torch.full((3, 1, 8, 8), 0.5)
+
+    def found(kind, seed):
+        attack = kind(network, norm=norm, eps=0.01, seed=seed, device=x.device, n_queries=40, resc_schedule=False)
+        attack.init_hyperparam(x)
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            torch.manual_seed(seed)
+            return attack.attack_single_run(x, network(x).argmax(1))[1]
+
+    assert not torch.equal(found(square, 1), found(square, 2))
+    shared = _with_shared_random(square)
+    assert torch.equal(found(shared, 1), found(shared, 2))
 
 
 def test_without_the_package_one_line_says_what_to_install(network, batch, monkeypatch):

@@ -10,7 +10,6 @@ import sys
 
 import pytest
 
-from rhobust import cli
 from rhobust import process as launchers
 from rhobust.cli import run
 from rhobust.records import RecordWriter, is_finished, read_record
@@ -166,21 +165,3 @@ def test_a_compressed_record_is_found_again_and_a_folder_is_none(tmp_path):
     (tmp_path / "folder.jsonl").mkdir()
     with pytest.raises(ValueError, match="must be a regular file, but it is a folder"):
         read_record(tmp_path / "folder.jsonl")
-
-
-@pytest.mark.parametrize(
-    ("running", "policy"),
-    [("1/90", None), ("1000/2000", "passive"), ("?", None)],
-)
-def test_threads_sleep_at_barriers_only_where_others_use_the_cores(running, policy, monkeypatch, tmp_path):
-    # A minute ago the machine was busy, which says nothing about now.
-    (tmp_path / "loadavg").write_text(f"1000.00 1000.00 1000.00 {running} 4711\n")
-    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
-    monkeypatch.setattr(cli, "LOAD", tmp_path / "loadavg")
-    cli.wait_asleep()
-    assert os.environ.pop("OMP_WAIT_POLICY", None) == policy
-
-
-def test_systems_that_do_not_tell_their_load_count_as_free(monkeypatch, tmp_path):
-    monkeypatch.setattr(cli, "LOAD", tmp_path / "none")
-    assert cli.busy_cores() == 0

@@ -161,6 +161,15 @@ def test_long_work_is_told_beforehand_for_the_images_that_are_left(target, monke
     assert steps[0].startswith("20 images with 1,100 noise samples each take about 4 min: ")
 
 
+def test_a_worker_measures_its_speed_once_and_not_for_every_block(target, monkeypatch):
+    measured = []
+    monkeypatch.setattr(votes.VoteCounter, "seconds_per_sample", lambda counter: measured.append(counter) or 1e-6)
+    evaluation = Certify(n=200).resolve(target)
+    for block in ([0, 1], [2, 3], [4]):
+        assert len(list(evaluation.rows(target, block, no_progress))) == len(block)
+    assert len(measured) == 1
+
+
 @pytest.mark.parametrize("settings", [{"limit": 5}, {"radii": RADII}, {"tolerance": 0.05}], ids=str)
 def test_short_work_and_work_that_stops_early_are_not_foretold(target, monkeypatch, settings):
     monkeypatch.setattr(votes.VoteCounter, "seconds_per_sample", lambda counter: 0.01)

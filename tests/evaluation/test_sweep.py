@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from rhobust.attacks import EOT, PGD, PaperPGD
+from rhobust.attacks import EOT, PGD, AutoAttack, PaperPGD
 from rhobust.evaluation import Attack, Target, run
-from rhobust.evaluation.sweep import ROWS, Predictor, sweep
+from rhobust.evaluation.sweep import ROWS, Predictor, Sweep, sweep
 from rhobust.noise import stream_key
 from rhobust.progress import no_progress
 
@@ -96,6 +96,12 @@ def test_few_examples_are_filled_up_so_that_a_pass_has_32_rows(target, monkeypat
     monkeypatch.setattr(type(attack), "ascend_from", noted)
     sweep(target, attack, (0.1,), [Predictor(target, "base", 1)], [3], 0)
     assert set(seen) == {rows}
+
+
+@pytest.mark.parametrize(("version", "most"), [("standard", 1024), ("rand", 1024 // 20)])
+def test_only_an_attack_on_the_smoothed_classifier_has_noise_samples_in_its_batches(target, version, most):
+    attack = AutoAttack(version=version, draws=20)
+    assert Sweep(target, attack, [], list(range(40)), 0, nested=True, fast=False).size == most
 
 
 def test_a_second_judge_changes_nothing(target, half_space):

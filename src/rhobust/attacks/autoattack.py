@@ -104,11 +104,12 @@ class AutoAttack(AttackMethod):
         targets = self._targets(worst.classes)
         components = [fab(logits, **self._common(x, eps), n_iter=self.steps, targeted=True, n_target_classes=targets)]
         if x.dim() == 4 and min(x.shape[2:]) >= 5:
-            components.append(square(logits, **self._common(x, eps), n_queries=self.queries, resc_schedule=False))
+            options = {**self._common(x, eps), "n_queries": self.queries, "resc_schedule": False}
+            components.append(_with_shared_random(square)(logits, **options))
         for component in components:
             left = worst.robust()
             if len(left):
-                with _SharedRandom(), torch.no_grad():
+                with torch.no_grad():
                     worst.update(component.perturb(x[left].float(), y[left]), left)
         return worst.points
 
@@ -190,6 +191,38 @@ class _SharedRandom(TorchFunctionMode):
         (shape,) = args
         one = torch.rand([1, *shape[1:]] if len(shape) == 4 else shape, generator=self.generator)
         return one.expand(shape)
+
+
+def _with_shared_random(square: Any) -> Any:
+    """The class of Square with random numbers of a named stream.
+
+    They are replaced where it draws and nowhere else: every operation under such a mode, the network's included, would
+    take several times as long to start.
+    """
+
+    class SharedSquare(square):
+        def __init__(self, *given: Any, **options: Any) -> None:
+            super().__init__(*given, **options)
+            self.shared, self.rectangles = _SharedRandom(), dict[tuple[int, int], Tensor]()
+
+        def eta_rectangles(self, x: int, y: int) -> Tensor:
+            if (x, y) not in self.rectangles:  # the same at thousands of queries, and never written to
+                self.rectangles[x, y] = super().eta_rectangles(x, y)
+            return self.rectangles[x, y]
+
+        def random_choice(self, *given: Any) -> Any:
+            with self.shared:
+                return super().random_choice(*given)
+
+        def random_int(self, *given: Any) -> Any:
+            with self.shared:
+                return super().random_int(*given)
+
+        def eta(self, *given: Any) -> Any:
+            with self.shared:
+                return super().eta(*given)
+
+    return SharedSquare
 
 
 def _components(*names: str) -> list[Any]:

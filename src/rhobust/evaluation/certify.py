@@ -159,7 +159,9 @@ class Certify(Evaluation):
         target.once(("independent", smoothing), lambda: check_batch_independence(counter))
         if chosen.name == "fixed":
             samples = chosen.n0 + chosen.n
-            seconds = len(examples) * samples * counter.seconds_per_sample()
+            # Once per process too: it is a whole pass.
+            each = target.once(("seconds per sample", smoothing), counter.seconds_per_sample)
+            seconds = len(examples) * samples * each
             if seconds >= LONG:
                 progress(
                     f"{len(examples):,} images with {samples:,} noise samples each take about"

@@ -208,7 +208,12 @@ class Sweep:
         """Examples per gradient."""
         kind = self.source.device.type
         rows = min(ROWS[kind], ELEMENTS[kind] // self.x[0].numel())
-        return max(1, rows // getattr(self.attack, "draws", 1))
+        return max(1, rows // self._draws)
+
+    @property
+    def _draws(self) -> int:
+        """Inputs of the network per example and gradient: an attack on the base network has noise samples for none."""
+        return getattr(self.attack, "draws", 1) if self.attack.attacks_smoothed else 1
 
     @property
     def compiled(self) -> bool:
@@ -224,7 +229,7 @@ class Sweep:
             yield positions[first : first + self.size]
 
     def _perturb(self, radius: float, chunk: list[int], attempt: int, name: str) -> Tensor:
-        least = self.size if self.compiled else -(-MIN_BATCH // getattr(self.attack, "draws", 1))
+        least = self.size if self.compiled else -(-MIN_BATCH // self._draws)
         filled = chunk + chunk[:1] * (least - len(chunk))
         rng = ExampleNoise(self.seed, f"{self.stage}attack:{name}", [self.block[position] for position in filled])
         x, y = self.x[filled], self.y[filled]

@@ -21,6 +21,7 @@ from typing import Any, Literal, Protocol
 
 import torch
 
+from rhobust.cores import watch_cores
 from rhobust.executors.base import Block, Executor, Task, WorkerError
 from rhobust.executors.parcel import Parcel
 from rhobust.progress import ProgressCallback, no_progress
@@ -270,4 +271,5 @@ def work(connection: Connection, threads: int, share: float) -> None:
     if parent is not None:
         threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
     torch.set_num_threads(threads)
+    watch_cores()
     serve(connection, Worker(share=share))
