@@ -175,7 +175,7 @@ def _decisions(counter: VoteCounter, images: int, rates: list[dict[str, Any]], d
     """Decide the radii of many images sequentially, and compare with what N noise samples decide."""
     radii = tuple(step * counter.smoothing.sigma for step in STEPS)
     found: list[Certificate] = []
-    seconds = _seconds(lambda: found.extend(_certify(counter, Sequential(radii, N0, N), images)), device)[0] / images
+    seconds = _seconds(lambda: found.extend(_certify(counter, Sequential(radii, n=N), images)), device)[0] / images
     fixed = _certify(counter, Fixed(N0, N), images)
     same = [
         (one.prediction, one.radius) == _rounded_down(other, radii) for one, other in zip(found, fixed, strict=True)

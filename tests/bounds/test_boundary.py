@@ -63,19 +63,35 @@ def false_claims(test: BoundaryTest, p: float) -> float:
     return passed
 
 
-@pytest.mark.parametrize("radii", [(0.0,), (0.0, 0.02), (0.0, 0.1, 0.4), (0.01, 0.03), (0.2, 0.3)], ids=str)
-def test_votes_may_select_the_class_that_they_prove(radii):
+@pytest.mark.parametrize(
+    ("radii", "step", "share"),
+    [
+        ((0.0,), 16, 1 / 3),
+        ((0.0,), 128, 0.4995),
+        ((0.0, 0.02), 16, 0.95),
+        ((0.0, 0.1, 0.4), 16, 0.95),
+        ((0.0, 0.25, 0.4), 128, 0.999),
+        ((0.01, 0.03), 16, 0.95),
+        ((0.2, 0.3), 16, 0.999),
+    ],
+    ids=str,
+)
+def test_votes_may_select_the_class_that_they_prove(radii, step, share):
     """At most alpha for any probability, also where two radii, or the two classes, can hardly be told apart."""
     alpha = 0.1
-    reused = BoundaryTest(radii, SIGMA, alpha, 800, 16, reused=True)
-    probabilities = sorted(
-        {0.5, 0.502, 0.51, 0.53, 0.57, 0.65, 0.8, 0.95, *reused.thresholds, *reused.thresholds - 0.004}
-    )
-    rates = [false_claims(reused, p) for p in probabilities if p >= 0.5]
-    assert max(rates) <= alpha
-    fresh = [false_claims(BoundaryTest(radii, SIGMA, alpha, 800, 16), p) for p in probabilities if p >= 0.5]
-    if radii[0] < 0.02:
-        assert max(fresh) > 1.2 * alpha, "the correction must be needed for the test to show anything"
+    reused, fresh = (BoundaryTest(radii, SIGMA, alpha, 800, step, reused=reused) for reused in (True, False))
+    assert reused.levels[-1] == pytest.approx(share * alpha)
+    points = {0.5, 0.502, 0.51, 0.53, 0.57, 0.65, 0.8, 0.95, *reused.thresholds, *reused.thresholds - 0.004}
+    assert max(false_claims(reused, p) for p in points if p >= 0.5) <= alpha
+    if radii[0] < 0.02:  # the correction is needed
+        assert max(false_claims(fresh, p) for p in points if p >= 0.5) > 1.2 * alpha
+
+
+def test_for_the_usual_radii_nearly_all_of_alpha_is_left():
+    for radii, sigma in (((0.0, 0.25, 0.5, 0.75), 0.25), ((0.0, 0.25), 0.1), ((0.0, 0.5, 1.0), 0.5)):
+        levels = BoundaryTest(radii, sigma, ALPHA, 10_000, 128, reused=True).levels
+        assert levels[0] == pytest.approx(0.4995 * ALPHA)
+        assert levels[1:] == pytest.approx(0.999 * ALPHA)
 
 
 @pytest.mark.parametrize("probabilities", [[1 / 3] * 3, [0.5, 0.25, 0.25], [0.1] * 10, [0.52, 0.48]], ids=str)

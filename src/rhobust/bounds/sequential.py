@@ -22,6 +22,8 @@ LEAST = 128
 """Smallest sample size: fewer would not fill a batch."""
 GATE = 0.05
 """Share of alpha for the smallest radius, where the votes that are tested also selected the class."""
+SLACK = 1e-3
+"""Share of alpha that `BoundaryTest` leaves for events that are far from likely, so that GATE can be avoided."""
 WINDOW = 1e-18
 """Probability in each tail of a step's failures that is not followed, but counted as a false claim."""
 
@@ -98,8 +100,11 @@ class RadiusHypotheses:
         """The level of each radius's test."""
         if not self.reused:
             return np.full(len(self.radii), self.alpha)
-        shares = [GATE, *[1 - GATE] * (len(self.radii) - 1)] if len(self.radii) > 1 else [1 / 3]
-        return np.array(shares) * self.alpha * (1 - MARGIN)  # so that rounding does not raise their sum above alpha
+        return self._shared(GATE, 1 - GATE) if len(self.radii) > 1 else self._shared(1 / 3, 0.0)
+
+    def _shared(self, smallest: float, others: float) -> Array:
+        """Levels from shares of alpha; rounding does not raise a sum of them above alpha."""
+        return np.array([smallest, *[others] * (len(self.radii) - 1)]) * self.alpha * (1 - MARGIN)
 
     def _continues(self, failures: Whole, draws: Whole, reached: Whole, allowed: Whole, futility: ArrayLike) -> Mask:
         """Whether the sampling of each input goes on: radii are left, and the next one is likely to be certified.
@@ -256,18 +261,48 @@ class BoundaryTest(RadiusHypotheses):
             raise ValueError(f"first and last must add up to at most 1, got {self.first} and {self.last}")
 
     @cached_property
+    def levels(self) -> Array:
+        """The level of each radius's test.
+
+        Where votes are reused, alpha / 2 for r_0 and alpha for the others, less a little, are enough if r_0 and r_1 can
+        be told apart: a class between them passes at most one of the two but for a probability that is summed up over
+        the looks. Where they cannot, the levels are those of `RadiusHypotheses`.
+        """
+        if not self.reused:
+            return np.full(len(self.radii), self.alpha)
+        levels = self._shared((1 - SLACK) / 2, 1 - SLACK)
+        sizes = self._looks(levels)
+        smallest, *others = self._boundaries(levels, sizes)
+
+        def passes(boundary: Whole, p: float) -> float:
+            """Bound of the probability that a class, or a group of classes, of probability p passes."""
+            return float(stats.binom.cdf(boundary, sizes, 1 - p).sum()) * (1 + MARGIN)
+
+        enough = 2 * levels[0] + passes(smallest, 1 / 3) <= self.alpha
+        if others:
+            between = float(self.thresholds[:2].mean())
+            enough &= levels[1] + passes(smallest, 1 - between) <= self.alpha
+            enough &= all(levels[0] + passes(boundary, between) <= self.alpha for boundary in others)
+        return levels if enough else super().levels
+
+    @cached_property
     def looks(self) -> Whole:
         """Sample sizes of the looks: those of `looks`, and where each radius can first be rejected."""
-        earliest = np.log(self.first * self.levels) / np.log(self.thresholds)
-        added = np.ceil(earliest / self.step).astype(np.int64) * self.step
-        return np.unique(np.concatenate([looks(self.n, self.step), added[added < self.n]]))
+        return self._looks(self.levels)
 
     @cached_property
     def boundaries(self) -> Whole:
         """c_kj: the largest number of failures with which look j rejects p_k, `(radii, looks)`; -1 if none does."""
-        sizes = tuple(self.looks.tolist())
-        tests = zip(self.thresholds.tolist(), self.levels.tolist(), strict=True)
-        return np.array([_boundary(p, alpha, sizes, self.first, self.last) for p, alpha in tests])
+        return self._boundaries(self.levels, self.looks)
+
+    def _looks(self, levels: Array) -> Whole:
+        earliest = np.log(self.first * levels) / np.log(self.thresholds)
+        added = np.ceil(earliest / self.step).astype(np.int64) * self.step
+        return np.unique(np.concatenate([looks(self.n, self.step), added[added < self.n]]))
+
+    def _boundaries(self, levels: Array, sizes: Whole) -> Whole:
+        tests, known = zip(self.thresholds.tolist(), levels.tolist(), strict=True), tuple(sizes.tolist())
+        return np.array([_boundary(p, alpha, known, self.first, self.last) for p, alpha in tests])
 
     @property
     def allowed(self) -> Whole:
