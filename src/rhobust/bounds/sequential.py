@@ -264,9 +264,9 @@ class BoundaryTest(RadiusHypotheses):
     def levels(self) -> Array:
         """The level of each radius's test.
 
-        Where votes are reused, alpha / 2 for r_0 and alpha for the others, less a little, are enough if votes distinguish
-        r_0 and r_1: but for a probability that is summed up over the looks, no two of the events that make a claim
-        false happen at the same p. Where they do not, the levels are those of `RadiusHypotheses`.
+        Where votes are reused, alpha / 2 for r_0 and alpha for the others, less a little, are enough if votes can
+        distinguish r_0 from r_1: but for a probability that is summed up over the looks, no two of the events that make
+        a claim false happen at the same p. Where they cannot, the levels are those of `RadiusHypotheses`.
         """
         if not self.reused:
             return np.full(len(self.radii), self.alpha)
