@@ -19,9 +19,11 @@ FAKE = {
     "srun": 'echo "srun $*" >> "$LOG"\nwhile [[ "$1" == -* ]]; do [[ "$1" == -w ]] && shift; shift; done\n"$@"',
     "scontrol": "echo node1; echo node2; echo node3",
     "hostname": "echo 10.0.0.1 10.0.0.2",
-    "ray": 'echo "ray $*" >> "$LOG"',
+    # Nobody can join before the head is up, and a script may end the head as soon as its driver is done.
+    "ray": '[[ "$1" == status && ! -e "$LOG.up" ]] && exit 1\necho "ray $*" >> "$LOG"\n'
+    '[[ "$2" == --head ]] && touch "$LOG.up"\nexit 0',
     "rhobust": 'echo "rhobust $*" >> "$LOG"',
-    "sleep": "true",
+    "sleep": "exec /bin/sleep 0.1",
 }
 
 
