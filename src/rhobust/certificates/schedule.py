@@ -16,6 +16,7 @@ from rhobust.certificates.blocks import JoinedVotes, PendingVotes, SampleBlock, 
 from rhobust.certificates.independence import Repeats
 from rhobust.certificates.sampling import VoteCounter
 from rhobust.certificates.spec import Smoothing
+from rhobust.memory import kept_memory
 from rhobust.proofs.procedures import CHUNK, Plan
 from rhobust.settings import check_count
 
@@ -41,16 +42,17 @@ def run_schedule(counter: VoteCounter, schedule: SamplingSchedule) -> Iterator[N
     """Count votes until the schedule is done; yields after each batch of votes that the schedule has taken."""
     ahead = AHEAD[counter.device.type]
     running: deque[tuple[list[SampleBlock], PendingVotes | JoinedVotes]] = deque()
-    while True:
-        blocks = schedule.next_blocks(counter.room)
-        if blocks:
-            running.append((blocks, counter.count(blocks)))
-        elif not running:
-            return
-        if not blocks or len(running) > ahead:
-            counted, votes = running.popleft()
-            schedule.add_votes(counted, votes.result())
-            yield
+    with kept_memory():
+        while True:
+            blocks = schedule.next_blocks(counter.room)
+            if blocks:
+                running.append((blocks, counter.count(blocks)))
+            elif not running:
+                return
+            if not blocks or len(running) > ahead:
+                counted, votes = running.popleft()
+                schedule.add_votes(counted, votes.result())
+                yield
 
 
 class UniformSchedule:

@@ -17,6 +17,7 @@ from rhobust.evaluation.target import Target, Untargeted
 from rhobust.executors import Executor, Local, Ranks, Task
 from rhobust.formatting import format_duration, format_workers
 from rhobust.lock import tidy
+from rhobust.memory import kept_memory
 from rhobust.progress import ProgressCallback, ProgressEvent, progress_or_default
 from rhobust.records import Record, RecordWriter, Row, plain_settings, settings_hash
 
@@ -29,6 +30,7 @@ WINDOW = 60.0
 UNKNOWN = "it is not known whether test images were trained on: the statement holds only if none were"
 
 
+@kept_memory()
 def run(
     evaluation: Evaluation,
     target: Target | Untargeted,

@@ -24,6 +24,7 @@ import torch
 from rhobust.cores import watch_cores
 from rhobust.executors.base import Block, Executor, Task, WorkerError
 from rhobust.executors.parcel import Parcel
+from rhobust.memory import kept_memory
 from rhobust.progress import ProgressCallback, no_progress
 from rhobust.records import Row
 
@@ -196,7 +197,8 @@ class Worker:
         """The rows of a block, or what was raised."""
         assert self.task is not None
         try:
-            return list(self.task(block))
+            with kept_memory():
+                return list(self.task(block))
         except Exception as error:
             return portable(error)
 

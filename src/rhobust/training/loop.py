@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from rhobust.data import Dataset, ImageSet, augment, channel_statistics, cutmix, epoch_batches, load, to_unit
 from rhobust.foreign import Foreign
 from rhobust.lock import Ownership, owned, tidy
+from rhobust.memory import kept_memory
 from rhobust.methods import WRM
 from rhobust.models import Mirrored, build_model, start_from
 from rhobust.models.inference import load_state, move_to, output_width, own_inputs, state_of
@@ -58,6 +59,7 @@ STATISTICS = 50
 weight of 0.005."""
 
 
+@kept_memory()
 def train(
     config: TrainConfig,
     out: Path | str,
