@@ -82,11 +82,15 @@ def test_threads_share_it_and_the_last_one_ends_it(monkeypatch):
         entered.set()
         leave.wait()
 
-    thread = threading.Thread(target=work)
-    with pytest.raises(KeyError), kept_memory():
+    @kept_memory()
+    def fail():
         thread.start()
         entered.wait()
         raise KeyError
+
+    thread = threading.Thread(target=work)
+    with pytest.raises(KeyError):
+        fail()
     assert malloc.calls == list(memory.KEPT.items()), "the other one goes on"
     leave.set()
     thread.join()
