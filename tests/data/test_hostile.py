@@ -15,7 +15,7 @@ import pytest
 from PIL import EpsImagePlugin, Image
 
 from rhobust.data import SUFFIXES, load, load_pairs, read_image
-from rhobust.data.images import FolderTree
+from rhobust.data.tiny_imagenet import FolderTree
 
 EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 4 4\n%%EndComments\n0 0 4 4 rectfill\nshowpage\n%%EOF\n"
 

@@ -1,23 +1,204 @@
 """Tiny ImageNet: 64x64 photographs of 200 ImageNet classes (Stanford CS231n 2015), unpacked or in its zip archive."""
 
+import hashlib
+import os
 import re
+import zipfile
+import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 
+from rhobust.data.arrays import read_arrays
 from rhobust.data.dataset import Dataset, Split
 from rhobust.data.download import download, verify_file
-from rhobust.data.images import DecodedImages, FolderTree, Tree, ZipTree
+from rhobust.data.images import decode_image
 from rhobust.data.source import DatasetCheck, summarise_check
-from rhobust.progress import ProgressCallback
+from rhobust.files import read_file, read_json, write_json
+from rhobust.progress import ProgressCallback, ProgressEvent
 
 PUBLISHED = 200
 """Classes of the published data set."""
 _FOLDER = "tiny-imagenet-200"
 # The published test images have no labels.
 _EXCLUDED = ("test",)
+_MOST_BYTES = 1 << 28
+"""Largest size of a file in an archive after unpacking."""
+_DEEPEST = 8
+"""Levels of folders that are searched."""
 _TRAIN_IMAGE = re.compile(r"train/([^/]+)/images/[^/]+\.jpe?g", re.IGNORECASE)
+
+
+class FolderTree:
+    """A folder, without the excluded subfolders."""
+
+    def __init__(self, path: Path, exclude: Sequence[str] = ()) -> None:
+        self.path = path
+        self.stamps = dict(sorted(self._walk(path, "", exclude)))
+
+    def _walk(self, folder: Path, prefix: str, exclude: Sequence[str]) -> list[tuple[str, str]]:
+        found = []
+        if prefix.count("/") > _DEEPEST:
+            raise ValueError(
+                f"{folder} must be at most {_DEEPEST} levels below {self.path}, but it is deeper; remove it"
+            )
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                name = prefix + entry.name
+                if entry.name.startswith(".") or name in exclude:
+                    continue
+                if entry.is_dir():
+                    found += self._walk(Path(entry.path), f"{name}/", exclude)
+                elif entry.is_file():
+                    status = entry.stat()
+                    found.append((name, f"{status.st_size} {status.st_mtime_ns}"))
+        return found
+
+    def read(self, name: str) -> bytes:
+        """The whole file."""
+        try:
+            return read_file(self.path / name)
+        except OSError as error:
+            raise ValueError(f"{self.path / name} must be readable, but it is not: {error.strerror}") from None
+
+
+class ZipTree:
+    """A folder inside a zip archive; nothing is unpacked, and each file's checksum is verified when it is read."""
+
+    def __init__(self, path: Path, folder: str, exclude: Sequence[str] = ()) -> None:
+        self.path = path
+        self._prefix = f"{folder}/"
+        try:
+            self._zip = zipfile.ZipFile(path)
+        except (OSError, zipfile.BadZipFile) as error:
+            raise ValueError(f"{path} must be a whole zip archive, but it is damaged: {error}; delete it") from None
+        self.stamps = {
+            info.filename.removeprefix(self._prefix): f"{info.file_size} {info.CRC:08x}"
+            for info in sorted(self._zip.infolist(), key=lambda info: info.filename)
+            if info.filename.startswith(self._prefix)
+            and not info.is_dir()
+            and not info.filename.startswith(tuple(f"{self._prefix}{name}/" for name in exclude))
+        }
+
+    def read(self, name: str) -> bytes:
+        """The whole file; an encrypted one, one in an unknown compression and one that is too large are refused."""
+        try:
+            if (size := self._zip.getinfo(self._prefix + name).file_size) > _MOST_BYTES:
+                raise ValueError(f"it has {size:,} bytes, at most {_MOST_BYTES:,} are unpacked")
+            return self._zip.read(self._prefix + name)
+        except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error, RuntimeError, MemoryError) as error:
+            reason = " ".join(str(error).split())
+            raise ValueError(f"{self.path} must be whole, but {name} in it is damaged: {reason}; delete it") from None
+
+
+Tree: TypeAlias = FolderTree | ZipTree
+"""The files of the data set: `stamps` has each file's name and a stamp that changes with the file."""
+
+
+@dataclass(frozen=True)
+class DecodedImages:
+    """Cache of decoded colour images of one side length."""
+
+    folder: Path
+    """Folder of the array and its description."""
+    label: str
+    """Prefix of their names."""
+    side: int
+    """Required height and width."""
+
+    @property
+    def _array(self) -> Path:
+        return self.folder / f"{self.label}.npy"
+
+    @property
+    def _description(self) -> Path:
+        return self.folder / f"{self.label}.json"
+
+    def load(self, tree: Tree, names: Sequence[str], progress: ProgressCallback) -> np.ndarray:
+        """The images of these files, uint8 (n, 3, side, side), from the cache if it is still valid."""
+        if self._array.is_file() and (description := self._read_description()):
+            if description.get("stamp") == _stamp(tree, names):
+                if (images := self._read_array(description, len(names))) is not None:
+                    return images
+                progress(f"{self._array} is damaged: decoding again")
+            else:
+                progress(f"{tree.path} changed since it was decoded: decoding again")
+        return self.decode(tree, names, progress)
+
+    def decode(self, tree: Tree, names: Sequence[str], progress: ProgressCallback) -> np.ndarray:
+        """Decode every file, cache the array, and return it."""
+        known = self._read_description().get("files", {})
+        images = np.empty((len(names), 3, self.side, self.side), np.uint8)
+        files = {}
+        for done, name in enumerate(names):
+            content = tree.read(name)
+            files[name] = f"{len(content)} {zlib.crc32(content):08x}"
+            if known.get(name, files[name]) != files[name]:
+                raise ValueError(
+                    f"{tree.path / name} must have the contents it was first decoded with, but they changed: "
+                    f"restore it, or delete {self._description} to accept it"
+                )
+            pixels = decode_image(content, tree.path / name, 3)
+            if pixels.shape != images.shape[1:]:
+                _, height, width = pixels.shape
+                raise ValueError(
+                    f"{tree.path / name} must be {self.side}x{self.side} pixels, got {width}x{height}; replace it"
+                )
+            images[done] = pixels
+            progress(ProgressEvent(f"decoding {self.label}", done + 1, len(names), "images"))
+        self._write(images, {"stamp": _stamp(tree, names), "sha256": _digest(images), "files": files}, progress)
+        return images
+
+    def _read_description(self) -> dict[str, Any]:
+        if not self._description.is_file():
+            return {}
+        try:
+            description = read_json(self._description)
+        except ValueError as error:
+            raise ValueError(f"{error}; delete it") from None
+        if not isinstance(description, dict) or not isinstance(description.get("files", {}), dict):
+            raise ValueError(f"{self._description} must describe decoded images, but it is damaged; delete it")
+        return description
+
+    def _read_array(self, description: dict[str, Any], count: int) -> np.ndarray | None:
+        try:
+            images = read_arrays(self._array, (), bare="images")["images"]
+        except ValueError:
+            return None
+        whole = images.dtype == np.uint8 and images.shape == (count, 3, self.side, self.side)
+        return images if whole and _digest(images) == description.get("sha256") else None
+
+    def _write(self, images: np.ndarray, description: dict[str, Any], progress: ProgressCallback) -> None:
+        # The description is written last: after a kill between the two the array does not match and is decoded again.
+        part = self.folder / f".{self._array.name}.{os.getpid()}.part"
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            try:
+                with part.open("wb") as file:
+                    np.save(file, images, allow_pickle=False)
+                    file.flush()
+                    os.fsync(file.fileno())
+                part.replace(self._array)
+            finally:
+                part.unlink(missing_ok=True)
+            write_json(self._description, description)
+        except OSError as error:
+            progress(f"decoded images are not cached: {self.folder} cannot be written ({error.strerror})")
+
+
+def _stamp(tree: Tree, names: Sequence[str]) -> str:
+    digest = hashlib.sha256()
+    for name in names:
+        digest.update(f"{name}\0{tree.stamps[name]}\n".encode())
+    return digest.hexdigest()
+
+
+def _digest(images: np.ndarray) -> str:
+    return hashlib.sha256(np.ascontiguousarray(images).data).hexdigest()
 
 
 @dataclass(frozen=True)
