@@ -12,7 +12,7 @@ import torch
 
 from rhobust.data.dataset import Dataset, Split
 from rhobust.data.download import UnavailableError, digest_of, download, publisher_or_mirror, read_npm_package, verify
-from rhobust.data.source import DatasetCheck, summarise_check
+from rhobust.data.source import DatasetCheck, check_splits, fetch_command
 from rhobust.files import write_whole
 from rhobust.progress import ProgressCallback, ProgressEvent
 
@@ -61,8 +61,7 @@ class CIFAR10:
 
     def check(self, root: Path, progress: ProgressCallback) -> DatasetCheck:
         """Verify the six batch files, or the archive and its contents."""
-        train, test = self.load(root, "train", progress), self.load(root, "test", progress)
-        return summarise_check(self.name, self.locate(root) or root, len(self.files), train, test, train.num_classes)
+        return check_splits(self, root, len(self.files), progress)
 
     def fetch(self, root: Path, progress: ProgressCallback) -> str:
         """Download the missing files; a damaged file is an error and is not replaced."""
@@ -97,7 +96,7 @@ class CIFAR10:
         missing = [name for name in self._missing(root) if name in dict(files)]
         if missing and archive.is_file():
             return self._unpack(archive, files)
-        command = f"`rhobust data get {self.name} --root {root}`"
+        command = fetch_command(self.name, root)
         if missing:
             path = root / _FOLDER / f"{missing[0]}.bin"
             raise ValueError(f"{path} must exist, but neither it nor {archive.name} does; run {command}")
@@ -109,7 +108,7 @@ class CIFAR10:
         return contents
 
     def _unpack(self, archive: Path, files: tuple[tuple[str, str], ...]) -> dict[str, bytes]:
-        remedy = f"delete it and run `rhobust data get {self.name} --root {archive.parent}`"
+        remedy = f"delete it and run {fetch_command(self.name, archive.parent)}"
         packed = read_archive(archive, self.archive_digest, [f"{_FOLDER}/{name}.bin" for name, _ in files], remedy)
         contents = {name: packed[f"{_FOLDER}/{name}.bin"] for name, _ in files}
         for name, digest in files:

@@ -6,7 +6,7 @@ from pathlib import Path
 from rhobust.data.cifar10 import parse_batch, read_archive
 from rhobust.data.dataset import Dataset, Split
 from rhobust.data.download import download, verify_file
-from rhobust.data.source import DatasetCheck, summarise_check
+from rhobust.data.source import DatasetCheck, check_splits, fetch_command
 from rhobust.progress import ProgressCallback
 
 _FOLDER = "cifar-100-binary"
@@ -35,7 +35,7 @@ class CIFAR100:
 
     def load(self, root: Path, split: Split, progress: ProgressCallback) -> Dataset:
         """One split; the archive is verified."""
-        archive, command = _archive(root), f"`rhobust data get {self.name} --root {root}`"
+        archive, command = _archive(root), fetch_command(self.name, root)
         if not archive.is_file():
             raise ValueError(f"{archive} must exist, but it does not; run {command}")
         file = f"{_FOLDER}/{split}.bin"
@@ -46,14 +46,13 @@ class CIFAR100:
 
     def check(self, root: Path, progress: ProgressCallback) -> DatasetCheck:
         """Verify the archive."""
-        train, test = self.load(root, "train", progress), self.load(root, "test", progress)
-        return summarise_check(self.name, _archive(root), 1, train, test, train.num_classes)
+        return check_splits(self, root, 1, progress)
 
     def fetch(self, root: Path, progress: ProgressCallback) -> str:
         """Download the archive; a damaged one is an error and is not replaced."""
         archive = _archive(root)
         if archive.is_file():
-            verify_file(archive, self.archive_digest, f"delete it and run `rhobust data get {self.name} --root {root}`")
+            verify_file(archive, self.archive_digest, f"delete it and run {fetch_command(self.name, root)}")
             return "already there"
         root.mkdir(parents=True, exist_ok=True)
         return download(self.addresses, archive, self.archive_digest, progress)

@@ -15,7 +15,7 @@ import torch
 
 from rhobust.data.dataset import Dataset, Split
 from rhobust.data.download import verify
-from rhobust.data.source import DatasetCheck, summarise_check
+from rhobust.data.source import DatasetCheck, check_splits
 from rhobust.progress import ProgressCallback
 
 _TRAIN = 1000
@@ -53,8 +53,7 @@ class Digits:
 
     def check(self, root: Path, progress: ProgressCallback) -> DatasetCheck:
         """Verify the file."""
-        train, test = self.load(root, "train", progress), self.load(root, "test", progress)
-        return summarise_check(self.name, self.path, 1, train, test, train.num_classes)
+        return check_splits(self, root, 1, progress)
 
     def fetch(self, root: Path, progress: ProgressCallback) -> str:
         """Nothing to download."""

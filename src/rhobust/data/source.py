@@ -191,6 +191,17 @@ def summarise_check(
     )
 
 
+def check_splits(source: DatasetSource, root: Path, files: int, progress: ProgressCallback) -> DatasetCheck:
+    """The result of a verification of a whole data set, whose loading verifies its files."""
+    train, test = source.load(root, "train", progress), source.load(root, "test", progress)
+    return summarise_check(source.name, source.locate(root) or root, files, train, test, train.num_classes)
+
+
+def fetch_command(name: str, root: Path) -> str:
+    """The command that downloads a data set, for messages."""
+    return f"`rhobust data get {name} --root {root}`"
+
+
 def data_root(root: Path | str | None) -> Path:
     """The folder of the data sets: `root` if given, else $RHOBUST_DATA, else the platform's cache folder."""
     if root is not None:

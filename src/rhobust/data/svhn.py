@@ -9,7 +9,7 @@ import torch
 
 from rhobust.data.dataset import Dataset, Split
 from rhobust.data.download import download, verify, verify_file
-from rhobust.data.source import DatasetCheck, summarise_check
+from rhobust.data.source import DatasetCheck, check_splits, fetch_command
 from rhobust.progress import ProgressCallback
 
 
@@ -36,7 +36,7 @@ class SVHN:
     def load(self, root: Path, split: Split, progress: ProgressCallback) -> Dataset:
         """One split; its file is verified. Class 0 is the digit 0, which the file calls 10."""
         name, digest = self.files[0 if split == "train" else 1]
-        path, command = _find(root, name), self._command(root)
+        path, command = _find(root, name), fetch_command(self.name, root)
         if path is None:
             raise ValueError(f"{name} must be under {root}, but it is not; run {command}")
         content = path.read_bytes()
@@ -46,15 +46,14 @@ class SVHN:
 
     def check(self, root: Path, progress: ProgressCallback) -> DatasetCheck:
         """Verify both files."""
-        train, test = self.load(root, "train", progress), self.load(root, "test", progress)
-        return summarise_check(self.name, self.locate(root) or root, len(self.files), train, test, train.num_classes)
+        return check_splits(self, root, len(self.files), progress)
 
     def fetch(self, root: Path, progress: ProgressCallback) -> str:
         """Download the missing files; a damaged file is an error and is not replaced."""
         missing = [file for file in self.files if _find(root, file[0]) is None]
         for name, digest in self.files:
             if path := _find(root, name):
-                verify_file(path, digest, f"delete it and run {self._command(root)}")
+                verify_file(path, digest, f"delete it and run {fetch_command(self.name, root)}")
         if not missing:
             return "already there"
         folder = root / "svhn"
@@ -64,9 +63,6 @@ class SVHN:
             for name, digest in missing
         ]
         return origins[0].rpartition("/")[0]
-
-    def _command(self, root: Path) -> str:
-        return f"`rhobust data get {self.name} --root {root}`"
 
 
 def parse_matlab(content: bytes, name: str) -> tuple[torch.Tensor, torch.Tensor]:

@@ -17,7 +17,7 @@ from rhobust.data.arrays import read_arrays
 from rhobust.data.dataset import Dataset, Split
 from rhobust.data.download import download, verify_file
 from rhobust.data.images import decode_image
-from rhobust.data.source import DatasetCheck, summarise_check
+from rhobust.data.source import DatasetCheck, fetch_command, summarise_check
 from rhobust.files import read_file, read_json, write_json
 from rhobust.progress import ProgressCallback, ProgressEvent
 
@@ -269,13 +269,12 @@ class TinyImageNet:
         where = self.locate(root)
         if where is None:
             raise ValueError(
-                f"{root / _FOLDER} or {_FOLDER}.zip must exist, but neither does; "
-                f"run `rhobust data get {self.name} --root {root}`"
+                f"{root / _FOLDER} or {_FOLDER}.zip must exist, but neither does; run {fetch_command(self.name, root)}"
             )
         return ZipTree(where, _FOLDER, _EXCLUDED) if where.is_file() else FolderTree(where, _EXCLUDED)
 
     def _verify_archive(self, path: Path) -> None:
-        remedy = f"delete it and run `rhobust data get {self.name} --root {path.parent}`"
+        remedy = f"delete it and run {fetch_command(self.name, path.parent)}"
         verify_file(path, self.archive_digest, remedy)
 
     def _dataset(self, tree: Tree, root: Path, split: Split, progress: ProgressCallback, *, again: bool) -> Dataset:
