@@ -10,7 +10,7 @@ from rhobust.formatting import format_distance, format_number, format_percent, f
 from rhobust.measurements import AFTER, BASE_AFTER, CERTIFIED_AFTER, CHANGE, Measurement
 from rhobust.report.overview import Headline
 from rhobust.report.pictures import faithful, shown_attack
-from rhobust.report.runs import PageRecord, PageRun
+from rhobust.report.runs import PageRecord, PageRun, records_of
 
 BUDGET = 250_000
 """Characters that the pictures of corruptions may take; with more, fewer severities are shown."""
@@ -92,16 +92,13 @@ class Distances:
 
 def distances(runs: Sequence[PageRun], at: Headline) -> Distances | None:
     """Strips of attacked images and tables of corruptions, one per data set."""
-    strips = [strip for data in _data(runs) if (strip := _attacked_strip(runs, data, at)) is not None]
-    tables = [table for data in _data(runs) if (table := _corruption_table(runs, data, at)) is not None]
-    if len(_data(runs)) == 1:
+    named = list(dict.fromkeys(record.data for run in runs for record in run.records if record.file in run.kept))
+    strips = [strip for data in named if (strip := _attacked_strip(runs, data, at)) is not None]
+    tables = [table for data in named if (table := _corruption_table(runs, data, at)) is not None]
+    if len(named) == 1:
         # Only where there are several is it worth a word which data these are.
         strips, tables = [replace(one, data="") for one in strips], [replace(one, data="") for one in tables]
     return Distances(tuple(strips), tuple(tables)) if strips or tables else None
-
-
-def _data(runs: Sequence[PageRun]) -> list[str]:
-    return list(dict.fromkeys(record.data for run in runs for record in run.records if record.file in run.kept))
 
 
 def _attacked_strip(runs: Sequence[PageRun], data: str, at: Headline) -> PerturbedStrip | None:
@@ -173,12 +170,7 @@ def _picture(image: np.ndarray) -> str:
 
 
 def _corruption_table(runs: Sequence[PageRun], data: str, at: Headline) -> CorruptionTable | None:
-    found = [
-        (position, run, record)
-        for position, run in enumerate(runs)
-        for record in run.of("corruptions")
-        if record.data == data
-    ]
+    found = [one for one in records_of(runs, "corruptions") if one[2].data == data]
     shown = next(((run, record) for _, run, record in found if record.file in run.kept), None)
     if shown is None:
         return None
@@ -234,8 +226,7 @@ def _reach(runs: Sequence[PageRun], data: str) -> float | None:
     return max(
         (
             eps
-            for run in runs
-            for record in run.of("certify-shift")
+            for *_, record in records_of(runs, "certify-shift")
             for shift in record.shifts
             if shift.cost == "w2" and record.data in ("", data)
             for eps, value in shift.values.items()

@@ -15,7 +15,7 @@ from rhobust.measurements import (
     certified,
 )
 from rhobust.report.chart import Axis, Chart, DrawingSize, Point, Series, draw, read_out, round_above
-from rhobust.report.runs import PageRecord, PageRun
+from rhobust.report.runs import PageRecord, PageRun, records_of
 
 WIDE, NARROW, SMALL = DrawingSize(1040, 430), DrawingSize(360, 330), DrawingSize(360, 230)
 
@@ -86,15 +86,15 @@ def figures(runs: Sequence[PageRun]) -> list[ChartFigure]:
 
 def _over_radius(runs: Sequence[PageRun], norm: str) -> ChartFigure | None:
     l2 = norm == "l2"
-    attacks = [(position, run, a) for position, run in enumerate(runs) for a in run.of("attack") if a.norm == norm]
-    certificates = [(position, run, c) for position, run in enumerate(runs) for c in run.of("certify") if l2]
+    attacks = [one for one in records_of(runs, "attack") if one[2].norm == norm]
+    certificates = records_of(runs, "certify") if l2 else []
     ends = [radius for _, _, attack in attacks for radius in attack.accuracy]
     ends += [certificate.largest * 1.04 for _, _, certificate in certificates]
     if not ends:
         return None
     end = max(ends) or 1.0
-    lines = [_certified_line(position, run, piece, end) for position, run, piece in certificates]
-    lines += _something_on([_attack_line(position, run, attack, len(runs)) for position, run, attack in attacks])
+    lines = [_certified_line(*certificate, end) for certificate in certificates]
+    lines += _something_on([_attack_line(*attack, len(runs)) for attack in attacks])
     chart = _chart(
         name="radius" if l2 else "radius-linf",
         title="Robust accuracy over radius" if l2 else "Robust accuracy over L∞ radius",
@@ -172,8 +172,7 @@ def _something_on(lines: Sequence[Series]) -> list[Series]:
 
 
 def _over_eps(runs: Sequence[PageRun]) -> ChartFigure | None:
-    records = [(position, run, record) for position, run in enumerate(runs) for record in run.of("certify-shift")]
-    attacks = [(position, run, record) for position, run in enumerate(runs) for record in run.of("attack-shift")]
+    records, attacks = records_of(runs, "certify-shift"), records_of(runs, "attack-shift")
     sizes = [one.at or 0.0 for _, _, record in records for shift in record.shifts for one in shift.points]
     sizes += [one.at or 0.0 for _, _, record in attacks for one in record.curve(SHIFT_ATTACK)]
     end = max(sizes, default=0.0)
@@ -185,8 +184,7 @@ def _over_eps(runs: Sequence[PageRun]) -> ChartFigure | None:
         description="The accuracy proved for every distribution within a transport distance eps of the data's.",
         x=Axis("transport distance eps of the shift", 0.0, end * 1.04),
         y=Axis("accuracy", 0.0, 1.0, percent=True),
-        lines=[line for position, run, record in records for line in _shift_lines(position, run, record)]
-        + [_shift_attack_line(position, run, record) for position, run, record in attacks],
+        lines=[line for one in records for line in _shift_lines(*one)] + [_shift_attack_line(*one) for one in attacks],
     )
     caption = (
         "Proved for all shifts up to eps at once; the open marker at 0 was measured under noise alone (an estimate)."
@@ -237,9 +235,8 @@ def _points(curve: Sequence[Measurement]) -> list[Point]:
 def _over_losses(runs: Sequence[PageRun]) -> Iterator[ChartFigure]:
     """One figure for each loss that was bracketed: losses clipped at different bounds are different losses."""
     found: dict[str, list[Series]] = {}
-    for position, run in enumerate(runs):
-        for losses in run.of("losses"):
-            found.setdefault(losses.loss, []).extend(_loss_lines(position, run, losses))
+    for position, run, losses in records_of(runs, "losses"):
+        found.setdefault(losses.loss, []).extend(_loss_lines(position, run, losses))
     for number, (loss, lines) in enumerate(found.items()):
         every = [point for line in lines for point in line.points]
         end = max((point.x for point in every), default=0.0)

@@ -161,23 +161,14 @@ def image_summaries(runs: Sequence[PageRun]) -> list[ImageSummary]:
     if not found:
         return []
     end = round_above(max(max(record.largest for *_, record in found), 1e-6))
-    tables = [(_radius_bins(record, end), _probability_bins(record)) for *_, record in found]
-    tops = [
-        round_above(max(share for bars in column for share in bars))
-        for column in zip(
-            *(
-                ([*(one.share for one in radii), *_apart(record)], [one.share for one in probabilities])
-                for (radii, probabilities), (*_, record) in zip(tables, found, strict=True)
-            ),
-            strict=True,
-        )
-    ]
-    waiting = [_images(run.kept.get(record.file), record) for _, run, _, record in found]
-    taken = take_turns(waiting, BUDGET)
+    radii = [_radius_bins(record, end) for *_, record in found]
+    bounds = [_probability_bins(record) for *_, record in found]
+    apart = [_apart(record) for *_, record in found]
+    top = round_above(max(bar.share for bars in (*radii, *apart) for bar in bars))
+    top_bound = round_above(max(one.share for bins in bounds for one in bins))
+    taken = take_turns([_images(run.kept.get(record.file), record) for _, run, _, record in found], BUDGET)
     summaries = []
-    for (position, run, who, record), (radii, probabilities), images in zip(found, tables, taken, strict=True):
-        wrong, abstains = _apart(record)
-        apart = (ApartBar("wrong", wrong), ApartBar("none", abstains))
+    for place, (position, run, who, record) in enumerate(found):
         kept = run.kept.get(record.file)
         summaries.append(
             ImageSummary(
@@ -186,23 +177,23 @@ def image_summaries(runs: Sequence[PageRun]) -> list[ImageSummary]:
                 who=who,
                 n=record.n,
                 radii=histogram(
-                    radii,
+                    radii[place],
                     run=position,
                     title=f"Certified radii, {run.label}",
                     x="certified radius",
-                    top=tops[0],
-                    apart=apart,
+                    top=top,
+                    apart=apart[place],
                 ),
                 probabilities=histogram(
-                    probabilities,
+                    bounds[place],
                     run=position,
                     title=f"Lower bounds of p_A, {run.label}",
                     x="lower bound of p_A",
-                    top=tops[1],
+                    top=top_bound,
                 ),
                 notes=tuple(_notes(record)),
                 kept=0 if kept is None else len(kept["index"]),
-                images=tuple(sorted(images, key=lambda image: (image.radius, image.index))),
+                images=tuple(sorted(taken[place], key=lambda image: (image.radius, image.index))),
             )
         )
     return summaries
@@ -215,10 +206,12 @@ def outcome(row: Row) -> str:
     return "right" if row["prediction"] == row["label"] else "wrong"
 
 
-def _apart(record: PageRecord) -> tuple[float, float]:
+def _apart(record: PageRecord) -> tuple[ApartBar, ...]:
     """The shares of wrong classes and of abstentions."""
     ends = [outcome(row) for row in record.record.rows]
-    return ends.count("wrong") / len(ends), ends.count("abstains") / len(ends)
+    return tuple(
+        ApartBar(name, ends.count(end) / len(ends)) for name, end in (("wrong", "wrong"), ("none", "abstains"))
+    )
 
 
 def _radius_bins(record: PageRecord, end: float) -> list[Bin]:

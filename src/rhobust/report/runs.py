@@ -300,6 +300,11 @@ class PageRun:
         return [f"{self.label}: {line}." for line in dict.fromkeys([*noted, *found])]
 
 
+def records_of(runs: Sequence[PageRun], kind: str) -> list[tuple[int, PageRun, PageRecord]]:
+    """The records of a kind, as of `PageRun.of`, each with its run and that run's place on the page."""
+    return [(position, run, record) for position, run in enumerate(runs) for record in run.of(kind)]
+
+
 def strings(value: Any) -> list[str]:
     """A list of lines, whatever a summary holds in its place."""
     return [str(line) for line in value] if isinstance(value, list) else [str(value)]
