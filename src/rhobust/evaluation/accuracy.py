@@ -6,11 +6,11 @@ from typing import ClassVar, Self
 
 import torch
 
-from rhobust.certificates import Dtype, Smoothing, count_votes, noise_kind, vote_dtype
+from rhobust.certificates import Dtype, count_votes, vote_dtype
 from rhobust.data import to_unit
 from rhobust.evaluation.attack import check_networks
 from rhobust.evaluation.base import Evaluation
-from rhobust.evaluation.shift import check_target
+from rhobust.evaluation.shift import check_target, smoothing_of
 from rhobust.evaluation.target import Target
 from rhobust.measurements import base_accuracy
 from rhobust.models.inference import frozen
@@ -56,14 +56,7 @@ class Accuracy(Evaluation):
             predicted = torch.cat([network(to_unit(part)).argmax(1) for part in images.split(ROWS)]).tolist()
         right: list[int] | None = None
         if target.sigma is not None:
-            smoothing = Smoothing.on(
-                target.device,
-                target.sigma,
-                target.data.num_classes,
-                noise=noise_kind(images),
-                seed=self.seed,
-                dtype=self.dtype,
-            )
+            smoothing = smoothing_of(target, self.seed, self.dtype, images)
             check_target(target, smoothing)
             votes = count_votes(target.model, images, smoothing, indices=examples, draws=self.draws, purpose="accuracy")
             right = votes.cpu().gather(1, labels[:, None]).squeeze(1).tolist()

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Self
 
-from rhobust.certificates import Dtype, Score, Smoothing, noise_kind, sample_sets, vote_dtype
+from rhobust.certificates import Dtype, Score, noise_kind, sample_sets, vote_dtype
 from rhobust.evaluation.base import Evaluation
-from rhobust.evaluation.shift import check_target
+from rhobust.evaluation.shift import check_target, smoothing_of
 from rhobust.evaluation.target import Target
 from rhobust.measurements.conformal import conform_summary
 from rhobust.progress import ProgressCallback
@@ -72,14 +72,7 @@ class Conform(Evaluation):
     def rows(self, target: Target, examples: Sequence[int], progress: ProgressCallback) -> Iterator[Row]:
         examples, data = list(examples), target.data
         images, labels = data.images[examples].to(target.device), data.labels[examples]
-        smoothing = Smoothing.on(
-            target.device,
-            target.smoothing_sigma(),
-            data.num_classes,
-            noise=noise_kind(data.images),
-            seed=self.seed,
-            dtype=self.dtype,
-        )
+        smoothing = smoothing_of(target, self.seed, self.dtype)
         found = sample_sets(
             target.model,
             images,

@@ -19,7 +19,7 @@ from rhobust.data import CORRUPTIONS, SEVERITIES, check_corruptions, corrupt, co
 from rhobust.evaluation.attack import check_increasing
 from rhobust.evaluation.base import Evaluation
 from rhobust.evaluation.pictures import keep_corrupted
-from rhobust.evaluation.shift import check_target
+from rhobust.evaluation.shift import check_target, smoothing_of
 from rhobust.evaluation.sweep import Predictor
 from rhobust.evaluation.target import Target
 from rhobust.measurements.corruptions import CLEAN, corruption_summary
@@ -119,7 +119,7 @@ class Corruptions(Evaluation):
             predictions = predictor.predict(to_unit(here), labels, examples, self.seed, "corruption")
             columns: list[Row] = [{"prediction": one["prediction"]} for one in predictions]
             if target.sigma is not None:
-                smoothing = Smoothing.for_images(here, target.sigma, data.num_classes, seed=self.seed, dtype=self.dtype)
+                smoothing = smoothing_of(target, self.seed, self.dtype, here)
                 if known is None:
                     known = ReferenceVotes.sample(
                         *(target.model, here, smoothing),

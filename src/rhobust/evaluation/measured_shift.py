@@ -23,7 +23,7 @@ from rhobust.certificates.shift import PURPOSE
 from rhobust.data import Dataset, Pairs, pair_distances
 from rhobust.evaluation.attack import check_increasing
 from rhobust.evaluation.base import Evaluation
-from rhobust.evaluation.shift import check_target
+from rhobust.evaluation.shift import check_target, smoothing_of
 from rhobust.evaluation.target import Target, Untargeted
 from rhobust.measurements.proved import change_summary, measured_summary
 from rhobust.progress import ProgressCallback
@@ -154,7 +154,7 @@ class MeasureShift(Evaluation):
         return ReferenceVotes.sample(
             target.model,
             here,
-            self._smoothing(target, here),
+            smoothing_of(target, self.seed, self.dtype, here),
             indices=examples,
             draws=self.draws,
             label_draws=self.label_draws,
@@ -166,16 +166,11 @@ class MeasureShift(Evaluation):
         return sample_votes(
             target.model,
             here,
-            self._smoothing(target, here),
+            smoothing_of(target, self.seed, self.dtype, here),
             indices=examples,
             draws=self.draws,
             purpose=PURPOSE,
             repeats=repeats,
-        )
-
-    def _smoothing(self, target: Target, images: Tensor) -> Smoothing:
-        return Smoothing.for_images(
-            images, target.smoothing_sigma(), target.data.num_classes, seed=self.seed, dtype=self.dtype
         )
 
     def summarise(self, target: Target, rows: list[Row]) -> Row:

@@ -190,26 +190,24 @@ class CertifyShift(Evaluation):
 
 def shift_procedure(evaluation: "CertifyShift | WorstCaseCurves", claim: ShiftClaim, target: Target) -> ShiftProcedure:
     """How a target's test data is sampled for a shift certificate."""
-    data = target.data
     staged = evaluation if isinstance(evaluation, CertifyShift) else None
-    smoothing = Smoothing.on(
-        target.device,
-        target.smoothing_sigma(),
-        data.num_classes,
-        noise=noise_kind(data.images),
-        seed=evaluation.seed,
-        dtype=evaluation.dtype,
-    )
     return ShiftProcedure(
         claim,
-        smoothing,
+        smoothing_of(target, evaluation.seed, evaluation.dtype),
         points=len(evaluation.examples(target)),
-        dimension=math.prod(data.shape),
+        dimension=math.prod(target.data.shape),
         draws=evaluation.draws,
         alpha=evaluation.alpha,
         second_draws=None if staged is None else staged.second_draws,
         second_share=SECOND_SHARE if staged is None or staged.second_share is None else staged.second_share,
     )
+
+
+def smoothing_of(target: Target, seed: int, dtype: Dtype | None, images: Tensor | None = None) -> Smoothing:
+    """The smoothed classifier of a target, with the noise that fits these images; default: its test images."""
+    noise = noise_kind(target.data.images if images is None else images)
+    sigma, num_classes = target.smoothing_sigma(), target.data.num_classes
+    return Smoothing.on(target.device, sigma, num_classes, noise=noise, seed=seed, dtype=dtype)
 
 
 def check_target(target: Target, smoothing: Smoothing) -> Repeats:
@@ -277,14 +275,7 @@ class AttackShift(Evaluation):
     def rows(self, target: Target, examples: Sequence[int], progress: ProgressCallback) -> Iterator[Row]:
         examples, data, device = list(examples), target.data, target.device
         images, labels = data.images[examples].to(device), data.labels[examples].to(device)
-        smoothing = Smoothing.on(
-            device,
-            target.smoothing_sigma(),
-            data.num_classes,
-            noise=noise_kind(data.images),
-            seed=self.seed,
-            dtype=self.dtype,
-        )
+        smoothing = smoothing_of(target, self.seed, self.dtype)
         repeats, x = check_target(target, smoothing), to_unit(images)
         columns: list[tuple[float, list[float], list[int], list[int]]] = []
         for radius in (0.0, *(self.radii or ())):

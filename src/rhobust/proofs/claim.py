@@ -124,6 +124,15 @@ class TransportCertificate(NoiseCertificate):
     cost: Cost
     """Transport distance."""
 
+    def _right(self, of: str, accuracy: float, eps: float) -> str:
+        """The sentence of an accuracy for every distribution within eps of `of`, rounded down."""
+        return (
+            f"With probability {format_confidence(self.alpha)} over test points and noise, for every distribution"
+            f" within {DISTANCES[self.cost]} distance {format_distance(eps)} of {of},"
+            f" {name_classifier(self.votes)} (sigma {format_setting(self.sigma)}) is right at least"
+            f" {format_percent(accuracy, 'down')}% of the time.{scope_of_validity(self.noise)}"
+        )
+
 
 @dataclass(frozen=True)
 class ShiftClaim:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from rhobust.bounds import mixture_loss, subpopulation_loss
-from rhobust.formatting import format_confidence, format_distance, format_number, format_percent, format_setting
-from rhobust.proofs.claim import DISTANCES, TransportCertificate, name_classifier, scope_of_validity
+from rhobust.formatting import format_number, format_percent, format_setting
+from rhobust.proofs.claim import TransportCertificate
 from rhobust.proofs.shift import ShiftProof, VoteCounts
 from rhobust.settings import sizes
 
@@ -63,13 +63,9 @@ class SubpopulationCertificate(TransportCertificate):
         """The sentence of an accuracy at one gamma and eps."""
         share = format_percent(1 / gamma, "up")
         of = f"any subpopulation that is at least {share}% of the data's" if gamma > 1 else "the data's"
-        anything = f"of which at most {format_percent(self.outliers, 'down')}% are replaced by anything, "
-        return (
-            f"With probability {format_confidence(self.alpha)} over test points and noise, for every distribution"
-            f" within {DISTANCES[self.cost]} distance {format_distance(eps)} of {of},"
-            f" {anything if self.outliers else ''}{name_classifier(self.votes)} (sigma {format_setting(self.sigma)}) is"
-            f" right at least {format_percent(accuracy, 'down')}% of the time.{scope_of_validity(self.noise)}"
-        )
+        if self.outliers:
+            of += f", of which at most {format_percent(self.outliers, 'down')}% are replaced by anything"
+        return self._right(of, accuracy, eps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,21 +133,12 @@ class GroupCertificate(TransportCertificate):
     def in_words(self, accuracy: float, tv: float, eps: float) -> str:
         """The sentence of an accuracy for mixtures at one `tv` and eps."""
         kept = f"whose shares differ from the data's by at most {format_number(tv, 3, 'down')} in total variation"
-        return self._sentence(
-            f"a mixture of the {len(self.groups)} groups {kept if tv < 1 else 'in any shares'}", accuracy, eps
-        )
+        of = f"a mixture of the {len(self.groups)} groups {kept if tv < 1 else 'in any shares'}"
+        return self._right(of, accuracy, eps)
 
     def group_in_words(self, accuracy: float, group: str, eps: float) -> str:
         """The sentence of an accuracy for one group at one eps."""
-        return self._sentence(f"that of the group {group}", accuracy, eps)
-
-    def _sentence(self, of: str, accuracy: float, eps: float) -> str:
-        return (
-            f"With probability {format_confidence(self.alpha)} over test points and noise, for every distribution"
-            f" within {DISTANCES[self.cost]} distance {format_distance(eps)} of {of},"
-            f" {name_classifier(self.votes)} (sigma {format_setting(self.sigma)}) is right at least"
-            f" {format_percent(accuracy, 'down')}% of the time.{scope_of_validity(self.noise)}"
-        )
+        return self._right(f"that of the group {group}", accuracy, eps)
 
 
 def factors(gamma: Sequence[float]) -> tuple[float, ...]:
