@@ -3,18 +3,17 @@
 Every number is counted from the records (`rhobust.measurements`), none is written by hand.
 """
 
-import csv
-import io
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from reproduction.other_authors import write_other_authors
+from reproduction.render import csv_table, markdown_table, write_table
 from reproduction.seeds import write_seeds
 from reproduction.shift_tables import write_shift_tables
 from rhobust.archives import ENDING, opened
-from rhobust.files import read_json, write_whole
+from rhobust.files import read_json
 from rhobust.formatting import format_number
 from rhobust.measurements import CERTIFIED, ROBUST, Measurement, measurements, read_finished
 from rhobust.records import Record, Row, read_head, record_paths
@@ -51,10 +50,9 @@ COLUMNS = (
 def write_index(results: Path) -> list[Path]:
     """Write index.csv and index.md of a folder of results, and the tables of the search and of pretrained networks."""
     table = rows(results)
-    write_whole(results / "index.csv", _csv(COLUMNS, table))
-    write_whole(results / "index.md", page(table))
+    written = write_table(results / "index.csv", page(table), csv_table([COLUMNS, *(line.values() for line in table)]))
     tables = (write_search, write_pretrained, write_seeds, write_other_authors, write_shift_tables)
-    return [results / "index.csv", results / "index.md", *(path for write in tables for path in write(results))]
+    return written + [path for write in tables for path in write(results)]
 
 
 SEARCH_RADII = (0.0, 0.25, 0.5, 0.75)
@@ -76,12 +74,9 @@ def write_search(results: Path) -> list[Path]:
                     named = {"name": run.name, "epochs": str(config["epochs"]), "with": _helps(config)}
                     found.append(((-config["epochs"], -score), {**named, **cells}))
     table = [cells for _, cells in sorted(found, key=lambda one: one[0])]
-    heads, path = list(table[0]), results / "tables" / "recipe-search.csv"
-    lines = [heads, ["---"] * 3 + ["---:"] * (len(heads) - 3), *([*one.values()] for one in table)]
-    text = "# Search for a training recipe: certified accuracy on held-out training images\n\n"
-    write_whole(path.with_suffix(".md"), text + "".join(f"| {' | '.join(line)} |\n" for line in lines))
-    write_whole(path, _csv(heads, table))
-    return [path, path.with_suffix(".md")]
+    title = "Search for a training recipe: certified accuracy on held-out training images"
+    page = f"# {title}\n\n{markdown_table(_rows(table), 3)}"
+    return write_table(results / "tables" / "recipe-search.csv", page, csv_table(_rows(table)))
 
 
 def write_pretrained(results: Path) -> list[Path]:
@@ -101,13 +96,9 @@ def write_pretrained(results: Path) -> list[Path]:
                 numbers = {"value": one.value, "low": one.low, "high": one.high, "n": one.n}
                 table.append({"name": run.name, "column": f"{one.at:g}", **{key: str(numbers[key]) for key in numbers}})
             lines.append(cells | {"n": str(found[0].n)})
-    path, heads = results / "tables" / "table-pretrained.csv", list(lines[0])
-    shown = [heads, ["---"] * 2 + ["---:"] * (len(heads) - 2), *([*one.values()] for one in lines)]
-    text = "# Certified accuracy of the pretrained models\n\n" + "".join(f"| {' | '.join(one)} |\n" for one in shown)
-    text += "\nIn brackets: the 95% interval over the choice of images; another training may differ by more.\n"
-    write_whole(path.with_suffix(".md"), text)
-    write_whole(path, _csv(list(table[0]), table))
-    return [path, path.with_suffix(".md")]
+    note = "In brackets: the 95% interval over the choice of images; another training may differ by more."
+    page = f"# Certified accuracy of the pretrained models\n\n{markdown_table(_rows(lines), 2)}\n{note}\n"
+    return write_table(results / "tables" / "table-pretrained.csv", page, csv_table(_rows(table)))
 
 
 HELPS = {
@@ -125,12 +116,9 @@ def _helps(config: Row) -> str:
     return ", ".join(words.format(config[key]) for key, words in HELPS.items() if config.get(key))
 
 
-def _csv(columns: Sequence[str], table: Sequence[dict[str, str]]) -> str:
-    buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(table)
-    return buffer.getvalue()
+def _rows(table: Sequence[dict[str, str]]) -> list[list[str]]:
+    """The columns of a table, which are the same in all its lines, then its lines."""
+    return [list(table[0]), *([*line.values()] for line in table)]
 
 
 def rows(results: Path) -> list[dict[str, str]]:
@@ -248,17 +236,16 @@ def page(table: Sequence[dict[str, str]]) -> str:
     lines = ["# Published networks", "", f"{len(table)} networks; [README.md](README.md) says what the columns mean."]
     for records in dict.fromkeys(one["records"] for one in table):
         group = [one for one in table if one["records"] == records]
-        lines += ["", f"## {TITLES.get(records, records)}", "", f"[{records}]({records})", "", *_table(group)]
+        lines += ["", f"## {TITLES.get(records, records)}", "", f"[{records}]({records})", "", _table(group)]
     return "\n".join(lines) + "\n"
 
 
-def _table(group: Iterable[dict[str, str]]) -> list[str]:
-    lines = [f"| {' | '.join(HEADS)} |", f"| {' | '.join('---' for _ in HEADS)} |"]
+def _table(group: Iterable[dict[str, str]]) -> str:
+    rows: list[Sequence[str]] = [HEADS]
     for one in group:
         attack = f"{one['white_box']} at {one['radius']}" if one["white_box"] else ""
         proved = f"{one['certified']} at {one['certified_radius']}" if one["certified"] else ""
         proved += " (held-out training images)" if proved and not one["certified_on"].endswith(" test") else ""
         command = f"`{one['command']}`" if one["command"] else ""
-        cells = [f"`{one['name']}`", one["weights"], one["natural"], attack, proved, command]
-        lines.append(f"| {' | '.join(cells)} |")
-    return lines
+        rows.append([f"`{one['name']}`", one["weights"], one["natural"], attack, proved, command])
+    return markdown_table(rows, len(HEADS)).removesuffix("\n")

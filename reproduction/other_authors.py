@@ -9,7 +9,7 @@ import csv
 from dataclasses import dataclass
 from pathlib import Path
 
-from rhobust.files import write_whole
+from reproduction.render import markdown_table, write_table
 
 LOGS = {
     "catrs": "github.com/alinlab/smoothing-catrs, commit d4bc576 (Jeong, Kim and Shin, 2023)",
@@ -49,17 +49,12 @@ def published() -> list[Published]:
 
 def write_other_authors(results: Path) -> list[Path]:
     """Write the table of other authors' numbers, as they round them: to nearest, four digits."""
-    heads = ["method", "sigma", "log", *SHOWN]
-    shown = [heads, ["---"] * 3 + ["---:"] * len(SHOWN)]
+    rows = [["method", "sigma", "log", *SHOWN]]
     for one in published():
         cells = (f"{one.values[column]:.4f}" if column in one.values else "" for column in SHOWN)
-        shown.append([one.method, f"{one.sigma:g}", one.log, *cells])
-    text = "# Certified accuracy of other authors on CIFAR-10\n\n" + "".join(
-        f"| {' | '.join(one)} |\n" for one in shown
-    )
+        rows.append([one.method, f"{one.sigma:g}", one.log, *cells])
     where = "; ".join(f"{name}: {place}" for name, place in LOGS.items())
-    path = results / "tables" / "table-other-authors.csv"
     note = f"ResNet-110, all 10,000 test images, counted from the logs: {where}."
-    write_whole(path.with_suffix(".md"), f"{text}\n{note}\n")
-    write_whole(path, Path(__file__).with_suffix(".csv").read_text(encoding="utf-8"))
-    return [path, path.with_suffix(".md")]
+    page = f"# Certified accuracy of other authors on CIFAR-10\n\n{markdown_table(rows, 3)}\n{note}\n"
+    cells = Path(__file__).with_suffix(".csv").read_text(encoding="utf-8")
+    return write_table(results / "tables" / "table-other-authors.csv", page, cells)

@@ -1,10 +1,12 @@
-"""A filled table as Markdown for people and as CSV for programs."""
+"""Tables as Markdown for people and as CSV for programs."""
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
+from rhobust.files import write_whole
 from rhobust.formatting import format_interval, format_number
 
 NOTHING = "Not measured yet."
@@ -15,6 +17,27 @@ INTERVAL_DIGITS = 3
 LEGEND, MARKS = "In brackets: the 95% interval.", " [1] refers to a note."
 
 
+def markdown_table(rows: Iterable[Sequence[str]], left: int) -> str:
+    """Rows of cells as a table; the first row is the head, the first `left` columns are words."""
+    head, *body = rows
+    rule = ["---"] * left + ["---:"] * (len(head) - left)
+    return "".join(f"| {' | '.join(row)} |\n" for row in (head, rule, *body))
+
+
+def csv_table(rows: Iterable[Iterable[Any]]) -> str:
+    """Rows of cells as CSV; None is an empty cell."""
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="\n").writerows(rows)
+    return buffer.getvalue()
+
+
+def write_table(path: Path, page: str, cells: str) -> list[Path]:
+    """Write a table for programs at a path that ends in .csv, and for people next to it."""
+    write_whole(path.with_suffix(".md"), page)
+    write_whole(path, cells)
+    return [path, path.with_suffix(".md")]
+
+
 def markdown(document: dict[str, Any]) -> str:
     """A table as a page of its own."""
     return f"# {document['name']}: {document['title']}\n\n{block(document)}\n"
@@ -22,16 +45,14 @@ def markdown(document: dict[str, Any]) -> str:
 
 def comma_separated(document: dict[str, Any]) -> str:
     """One line per cell and source, unrounded, with the record it comes from."""
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow([*document["keys"], "column", "reported", "source", "value", "low", "high", "n", "record", "fault"])
-    for line in document["lines"]:
-        for cell in line["cells"]:
-            for ours in cell["ours"]:
-                found = [ours.get(key, "") for key in ("value", "low", "high", "n", "record", "fault")]
-                reported = "" if cell["reported"] is None else cell["reported"]
-                writer.writerow([*line["keys"], cell["column"], reported, ours["source"], *found])
-    return buffer.getvalue()
+    read = ("value", "low", "high", "n", "record", "fault")
+    rows = [
+        [*line["keys"], cell["column"], cell["reported"], ours["source"], *map(ours.get, read)]
+        for line in document["lines"]
+        for cell in line["cells"]
+        for ours in cell["ours"]
+    ]
+    return csv_table([[*document["keys"], "column", "reported", "source", *read], *rows])
 
 
 def block(document: dict[str, Any]) -> str:
@@ -42,14 +63,15 @@ def block(document: dict[str, Any]) -> str:
     columns = list(dict.fromkeys(cell["column"] for line in document["lines"] for cell in line["cells"]))
     marks: dict[str, int] = {}
     rows, absent = (_flat if document["flat"] else _stacked)(document, columns, marks)
-    if len(rows) == 2:
+    if len(rows) == 1:
         return NOTHING
     notes = [f"- {note}" for note in document["notes"]]
     if absent:
         notes.append(f"- Not measured yet: {'; '.join(absent)}.")
     notes += [f"- [{mark}] {text}" for text, mark in marks.items()]
-    table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
-    legend = (LEGEND if "(" in "".join(cell for row in rows[2:] for cell in row[1:]) else "") + (MARKS if marks else "")
+    # A source of stacked rows is a word too.
+    table = markdown_table(rows, len(document["keys"]) + (not document["flat"])).removesuffix("\n")
+    legend = (LEGEND if "(" in "".join(cell for row in rows[1:] for cell in row[1:]) else "") + (MARKS if marks else "")
     return "\n\n".join(part for part in (table, legend.strip(), "\n".join(notes)) if part)
 
 
@@ -59,7 +81,7 @@ Rows = list[list[str]]
 def _stacked(document: dict[str, Any], columns: list[str], marks: dict[str, int]) -> tuple[Rows, list[str]]:
     """A line as one row for the reported numbers and one per source, with its n in the last column."""
     keys = document["keys"]
-    rows: Rows = [[*keys, "", *columns, "n"], ["---"] * (len(keys) + 1) + ["---:"] * (len(columns) + 1)]
+    rows: Rows = [[*keys, "", *columns, "n"]]
     absent = []
     for line in document["lines"]:
         cells = {cell["column"]: cell for cell in line["cells"]}
@@ -89,7 +111,7 @@ def _flat(document: dict[str, Any], columns: list[str], marks: dict[str, int]) -
         count = _count([ours for cell in cells if cell["column"] == column for ours in cell["ours"]])
         head += [f"{column}, reported"] if column in reported else []
         head.append(f"{column} (n {count})" if count else column)
-    rows: Rows = [[*keys, *head], ["---"] * len(keys) + ["---:"] * len(head)]
+    rows: Rows = [[*keys, *head]]
     absent = []
     for line in document["lines"]:
         own = {cell["column"]: cell for cell in line["cells"]}

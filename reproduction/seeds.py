@@ -3,16 +3,15 @@
 Trainings were certified on different numbers of test images: a mean or a difference is over the images that all have.
 """
 
-import csv
-import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev, variance
 
+from reproduction.render import csv_table, markdown_table, write_table
 from rhobust.archives import ENDING, opened
-from rhobust.files import read_json, write_whole
+from rhobust.files import read_json
 from rhobust.formatting import format_number
 from rhobust.measurements import AVERAGE_RADIUS, CERTIFIED, outcomes, read_finished
 from rhobust.records import Record, record_paths
@@ -180,20 +179,16 @@ NOTE = (
 
 
 def _write(path: Path, lines: Mapping[str, Line]) -> list[Path]:
-    heads = ("network", *(f"{radius:g}" for radius in RADII), "ACR", "n")
-    shown = [heads, ("---", *["---:"] * (len(heads) - 1))]
+    columns = (*(f"{radius:g}" for radius in RADII), "ACR")
+    rows: list[tuple[str, ...]] = [("network", *columns, "n")]
     for name, cells in lines.items():
-        texts = (cells[head].shown if head in cells else "" for head in heads[1:-1])
-        shown.append((name, *texts, str(next(iter(cells.values())).n)))
-    text = "# One recipe over seeds, its teacher and SmoothAdv: certified accuracy on CIFAR-10, sigma 0.25\n\n"
-    text += "".join(f"| {' | '.join(line)} |\n" for line in shown)
-    write_whole(path.with_suffix(".md"), f"{text}\n{NOTE}\n")
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(("name", "column", "value", "low", "high", "deviation", "n"))
-    for name, cells in lines.items():
-        for column, cell in cells.items():
-            numbers = (cell.value, cell.low, cell.high, cell.deviation, cell.n)
-            writer.writerow((name, column, *("" if one is None else one for one in numbers)))
-    write_whole(path, buffer.getvalue())
-    return [path, path.with_suffix(".md")]
+        texts = (cells[column].shown if column in cells else "" for column in columns)
+        rows.append((name, *texts, str(next(iter(cells.values())).n)))
+    title = "One recipe over seeds, its teacher and SmoothAdv: certified accuracy on CIFAR-10, sigma 0.25"
+    numbers = [
+        (name, column, cell.value, cell.low, cell.high, cell.deviation, cell.n)
+        for name, cells in lines.items()
+        for column, cell in cells.items()
+    ]
+    heads = ("name", "column", "value", "low", "high", "deviation", "n")
+    return write_table(path, f"# {title}\n\n{markdown_table(rows, 1)}\n{NOTE}\n", csv_table([heads, *numbers]))

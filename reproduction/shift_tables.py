@@ -6,6 +6,7 @@ Every number is proved or counted again from the records next to the weights (`r
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from reproduction.render import markdown_table
 from rhobust.files import write_whole
 from rhobust.formatting import format_number, format_percent
 from rhobust.measurements import (
@@ -36,10 +37,8 @@ def write_shift_tables(results: Path) -> list[Path]:
         table = [{"network": record.path.parent.name, **line} for record in records for line in lines(record)]
         if not table:
             continue
-        heads = list(table[0])
-        shown = [heads, ["---"] * 2 + ["---:"] * (len(heads) - 2), *([*line.values()] for line in table)]
-        text = f"# {title}\n\n" + "".join(f"| {' | '.join(line)} |\n" for line in shown)
-        write_whole(folder / f"{name}.md", f"{text}\n{note} {_images(records)}\n")
+        shown = markdown_table([list(table[0]), *([*line.values()] for line in table)], 2)
+        write_whole(folder / f"{name}.md", f"# {title}\n\n{shown}\n{note} {_images(records)}\n")
         written.append(folder / f"{name}.md")
     return written
 

@@ -11,6 +11,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
+from reproduction.render import markdown_table
+
 _FOLDER = Path(__file__).parent
 
 
@@ -122,12 +124,9 @@ def page() -> str:
     ]
     unit = {"percent": "Accuracies in percent.", "share": "Accuracies as shares; columns are L2 radii."}
     for table in TABLES.values():
-        head, *rows = table.lines
-        rule = ["---"] * table.keys + ["---:"] * len(table.columns)
-        lines = [f"| {' | '.join(line)} |" for line in (head, rule, *rows)]
         parts += [f"## {table.name}", f"`{table.label}`, {table.place}. {table.caption}"]
         parts += [unit[table.unit]] if table.unit in unit else []
-        parts.append("\n".join(lines))
+        parts.append(markdown_table(table.lines, table.keys).removesuffix("\n"))
         if table.defects:
             parts.append("\n".join(f"- {_about(defect)}{defect.text}" for defect in table.defects))
     return "\n\n".join(parts) + "\n"
