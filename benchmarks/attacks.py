@@ -157,8 +157,7 @@ def by_torchattacks(network: nn.Module, x: Tensor, y: Tensor) -> list[float]:
     for eps in RADII:
         attack = torchattacks.PGDL2(network, eps=eps, alpha=2 * eps / STEPS, steps=STEPS, random_start=False)
         adversarial = attack(x, y)
-        with torch.no_grad():
-            robust.append((network(adversarial).argmax(1) == y).float().mean().item())
+        robust.append(_accuracy(network, adversarial, y))
     return robust
 
 
@@ -183,8 +182,7 @@ def by_art(network: nn.Module, x: Tensor, y: Tensor) -> list[float]:
             estimator, norm=2, eps=eps, eps_step=2 * eps / STEPS, max_iter=STEPS, batch_size=len(x), verbose=False
         )
         adversarial = torch.from_numpy(attack.generate(images, labels)).to(x.device)
-        with torch.no_grad():
-            robust.append((network(adversarial).argmax(1) == y).float().mean().item())
+        robust.append(_accuracy(network, adversarial, y))
     return robust
 
 
@@ -194,10 +192,14 @@ def by_autoattack(package: Any) -> Sweep:
     def sweep(network: nn.Module, x: Tensor, y: Tensor) -> list[float]:
         attack = package.AutoAttack(network, norm="L2", eps=RADIUS, seed=0, verbose=False, device=str(x.device))
         adversarial = attack.run_standard_evaluation(x, y, bs=len(x))
-        with torch.no_grad():
-            return [(network(adversarial).argmax(1) == y).float().mean().item()]
+        return [_accuracy(network, adversarial, y)]
 
     return sweep
+
+
+@torch.no_grad()
+def _accuracy(network: nn.Module, x: Tensor, y: Tensor) -> float:
+    return (network(x).argmax(1) == y).float().mean().item()
 
 
 def _ours(

@@ -112,6 +112,13 @@ def pixels_of(image: "PillowImage", channels: int | None = None) -> np.ndarray:
     return pixels[None] if channels == 1 else np.ascontiguousarray(pixels.transpose(2, 0, 1))
 
 
+def pillow_image(pixels: np.ndarray) -> "PillowImage":
+    """The Pillow image of pixels, uint8 (channels, height, width): the inverse of `pixels_of`."""
+    from PIL import Image
+
+    return Image.fromarray(pixels[0] if len(pixels) == 1 else np.ascontiguousarray(pixels.transpose(1, 2, 0)))
+
+
 def read_image(path: Path | str, channels: int | None = None) -> Tensor:
     """One image file as uint8 (channels, height, width).
 

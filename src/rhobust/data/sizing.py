@@ -13,7 +13,7 @@ from torch import Tensor
 
 from rhobust.data.arrays import check_memory
 from rhobust.data.dataset import Dataset, Split
-from rhobust.data.images import MOST_PIXELS, ImageHeader, decode_image
+from rhobust.data.images import MOST_PIXELS, ImageHeader, decode_image, pillow_image
 from rhobust.data.source import content_keys, in_test_part
 
 LARGEST_SIDE = 4096
@@ -121,10 +121,8 @@ AS_STORED = Sizing()
 def _resize(image: np.ndarray, height: int, width: int) -> np.ndarray:
     from PIL import Image
 
-    grey = len(image) == 1
-    pixels = Image.fromarray(image[0] if grey else np.ascontiguousarray(image.transpose(1, 2, 0)))
-    found = np.asarray(pixels.resize((width, height), Image.Resampling.BILINEAR))
-    return found[None] if grey else found.transpose(2, 0, 1)
+    found = np.asarray(pillow_image(image).resize((width, height), Image.Resampling.BILINEAR))
+    return found[None] if len(image) == 1 else found.transpose(2, 0, 1)
 
 
 def common_shape(headers: Iterable[tuple[Path, ImageHeader]], sizing: Sizing, where: str) -> tuple[int, int, int]:

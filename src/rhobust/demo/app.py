@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from importlib.resources import files
 from typing import Any
 
+from rhobust.data.images import pillow_image
 from rhobust.demo.classifier import DemoClassifier, LiveCertificate
 from rhobust.demo.inputs import decode_drawing, fit_drawing, fit_photo
 from rhobust.demo.page import answer, attacked, corrupted, failed, intro, waiting
@@ -158,12 +159,11 @@ def _file(name: str) -> str:
 
 def _shown(image: Any) -> Any:
     """An image for a gallery, enlarged without blur."""
-    from PIL import Image
+    from PIL.Image import Resampling
 
-    pixels = image.numpy()
-    small = Image.fromarray(pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0).copy())
+    small = pillow_image(image.numpy())
     factor = max(1, -(-96 // min(small.size)))
-    return small.resize((small.width * factor, small.height * factor), Image.Resampling.NEAREST)
+    return small.resize((small.width * factor, small.height * factor), Resampling.NEAREST)
 
 
 class _ContentPolicy:

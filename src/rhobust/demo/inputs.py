@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from rhobust.data import read_image
-from rhobust.data.images import pixels_of
+from rhobust.data.images import pillow_image, pixels_of
 from rhobust.demo.classifier import DemoClassifier
 
 if TYPE_CHECKING:
@@ -30,15 +30,16 @@ def fit_photo(photo: "PillowImage", classifier: DemoClassifier) -> Tensor:
     It is resized and cropped as in the network's training. Where nothing is known of that, the largest central part
     with the ratio of the network's images is resized, bilinear with antialiasing.
     """
-    from PIL import Image, ImageOps
+    from PIL import ImageOps
+    from PIL.Image import Resampling
 
     channels, height, width = classifier.shape
     pixels = pixels_of(ImageOps.exif_transpose(_on_white(photo)), channels)
     if pixels.shape != classifier.shape and classifier.sizing:
         pixels = classifier.sizing.apply(pixels)
     if pixels.shape != classifier.shape:
-        whole = Image.fromarray(pixels[0] if channels == 1 else np.ascontiguousarray(pixels.transpose(1, 2, 0)))
-        pixels = pixels_of(ImageOps.fit(whole, (width, height), Image.Resampling.BILINEAR), channels)
+        whole = pillow_image(pixels)
+        pixels = pixels_of(ImageOps.fit(whole, (width, height), Resampling.BILINEAR), channels)
     return torch.from_numpy(pixels)
 
 

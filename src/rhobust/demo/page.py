@@ -5,10 +5,10 @@ import io
 from collections.abc import Sequence
 from html import escape as escape_html
 
-import numpy as np
 from torch import Tensor
 
 from rhobust.certificates import scope_of_validity
+from rhobust.data.images import pillow_image
 from rhobust.demo.classifier import DemoClassifier, LiveCertificate, PredictedImage
 from rhobust.formatting import format_confidence, format_number
 
@@ -23,13 +23,8 @@ def escape(text: str) -> str:
 
 def picture(image: Tensor, alt: str) -> str:
     """An image as an element of the page; pixels stay sharp."""
-    from PIL import Image
-
-    pixels = image.numpy()
     file = io.BytesIO()
-    Image.fromarray(pixels[0] if len(pixels) == 1 else np.ascontiguousarray(pixels.transpose(1, 2, 0))).save(
-        file, "PNG", optimize=True
-    )
+    pillow_image(image.numpy()).save(file, "PNG", optimize=True)
     code = base64.b64encode(file.getvalue()).decode()
     return f'<img class="rb-image" alt="{escape(alt)}" src="data:image/png;base64,{code}">'
 

@@ -7,10 +7,10 @@ from importlib import metadata
 from importlib.resources import as_file, files
 from pathlib import Path
 
-import numpy as np
 from safetensors.torch import save_file
 from torch import Tensor
 
+from rhobust.data.images import pillow_image
 from rhobust.demo.classifier import DemoClassifier
 from rhobust.files import check_folder, write_whole
 from rhobust.models import MODELS
@@ -151,11 +151,8 @@ def _requirements(schemes: tuple[str, ...]) -> list[str]:
 
 
 def _write_png(path: Path, image: Tensor) -> None:
-    from PIL import Image
-
     path.parent.mkdir(exist_ok=True)
-    pixels = image.numpy()
-    Image.fromarray(pixels[0] if len(pixels) == 1 else np.ascontiguousarray(pixels.transpose(1, 2, 0))).save(path)
+    pillow_image(image.numpy()).save(path)
 
 
 def _readme(classifier: DemoClassifier) -> str:
