@@ -22,8 +22,8 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message}\n")
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line: 0 done, 2 the user's mistake."""
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Read the command line; a mistake ends the program with exit code 2 and one line."""
     parser = Parser(prog="benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(BENCHMARKS)} (default: all of them)")
     parser.add_argument("--root", type=Path, help="folder of the data sets")
@@ -49,7 +49,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, ...")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.add_argument("--quiet", action="store_true", help="show no progress")
-    given = parser.parse_args(arguments)
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line: 0 done, 2 the user's mistake."""
+    given = parse(arguments)
     try:
         if unknown := [name for name in given.names if name not in BENCHMARKS]:
             raise ValueError(f"a benchmark must be one of {', '.join(BENCHMARKS)}, got {unknown[0]}")

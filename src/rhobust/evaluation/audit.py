@@ -115,10 +115,9 @@ def audit_record(
     if (share or isinstance(evaluation, CertifyShift | Conform)) and not problems:
         with _reading(record):
             sigma, made_on = record.settings["sigma"], record.settings["device"]
+            surrogate = None if share else _without_weights(record)
         if share and made_on != device.type:
             raise ValueError(f"{path} must be sampled again on a {made_on}, got {device.type}: or set share to 0")
-        with _reading(record):
-            surrogate = None if share else _without_weights(record)
         target = surrogate or Target.from_run(
             network_folder(path),
             device=device,
@@ -138,12 +137,12 @@ def audit_record(
         known += ["device"] if share else []
         with _reading(record):
             problems += _target(record, target, {key: identity[key] for key in known})
-            comparable = not problems
-            if evaluation is not None and comparable:
-                problems += check_trained(evaluation, target, record.summary)
-            if isinstance(evaluation, CertifyShift | Conform) and comparable:
-                problems += _unproved_shift(record, target)
-        if comparable:
+        if not problems:
+            with _reading(record):
+                if evaluation is not None:
+                    problems += check_trained(evaluation, target, record.summary)
+                if isinstance(evaluation, CertifyShift | Conform):
+                    problems += _unproved_shift(record, target)
             redrawn = _choose(record.rows, share, seed)
             check: Any = _redraw_radii if isinstance(evaluation, Certify) else _redraw_errors
             problems += check(record, evaluation, redrawn, target, progress)
