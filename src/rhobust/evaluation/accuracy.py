@@ -56,7 +56,7 @@ class Accuracy(Evaluation):
             predicted = torch.cat([network(to_unit(part)).argmax(1) for part in images.split(ROWS)]).tolist()
         right: list[int] | None = None
         if target.sigma is not None:
-            smoothing = smoothing_of(target, self.seed, self.dtype, images)
+            smoothing = smoothing_of(target, self.seed, self.dtype)
             check_target(target, smoothing)
             votes = count_votes(target.model, images, smoothing, indices=examples, draws=self.draws, purpose="accuracy")
             right = votes.cpu().gather(1, labels[:, None]).squeeze(1).tolist()

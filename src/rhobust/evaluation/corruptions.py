@@ -9,7 +9,6 @@ from rhobust.certificates import (
     Dtype,
     ReferenceVotes,
     ShiftClaim,
-    Smoothing,
     noise_kind,
     sample_votes,
     vote_dtype,
@@ -105,8 +104,9 @@ class Corruptions(Evaluation):
         examples = list(examples)
         data = target.data.select(examples)
         labels, predictor = data.labels.tolist(), Predictor(target, "base", 1)
-        if target.sigma is not None:
-            check_target(target, Smoothing.on(target.device, target.sigma, data.num_classes, dtype=self.dtype))
+        smoothing = None if target.sigma is None else smoothing_of(target, self.seed, self.dtype)
+        if smoothing is not None:
+            check_target(target, smoothing)
         found: dict[int, list[Row]] = {index: [] for index in examples}
         known: ReferenceVotes | None = None
         for name, severity in [CLEAN, *self.cells]:
@@ -118,8 +118,7 @@ class Corruptions(Evaluation):
             here = images.to(target.device)
             predictions = predictor.predict(to_unit(here), labels, examples, self.seed, "corruption")
             columns: list[Row] = [{"prediction": one["prediction"]} for one in predictions]
-            if target.sigma is not None:
-                smoothing = smoothing_of(target, self.seed, self.dtype, here)
+            if smoothing is not None:
                 if known is None:
                     known = ReferenceVotes.sample(
                         *(target.model, here, smoothing),

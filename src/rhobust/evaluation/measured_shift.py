@@ -14,7 +14,6 @@ from rhobust.certificates import (
     ReferenceVotes,
     Repeats,
     ShiftClaim,
-    Smoothing,
     noise_kind,
     sample_votes,
     vote_dtype,
@@ -124,8 +123,7 @@ class MeasureShift(Evaluation):
     def rows(self, target: Target, examples: Sequence[int], progress: ProgressCallback) -> Iterator[Row]:
         pairs, examples = _pairs(target), list(examples)
         points, after = self.points(target)
-        smoothing = Smoothing.on(target.device, target.smoothing_sigma(), target.data.num_classes, dtype=self.dtype)
-        repeats = check_target(target, smoothing)
+        repeats = check_target(target, smoothing_of(target, self.seed, self.dtype))
         rows: dict[int, Row] = {index: {"index": index, "draws": self.draws} for index in examples}
         paired = [index for index in examples if index < len(pairs)]
         known = None
@@ -154,7 +152,7 @@ class MeasureShift(Evaluation):
         return ReferenceVotes.sample(
             target.model,
             here,
-            smoothing_of(target, self.seed, self.dtype, here),
+            smoothing_of(target, self.seed, self.dtype),
             indices=examples,
             draws=self.draws,
             label_draws=self.label_draws,
@@ -166,7 +164,7 @@ class MeasureShift(Evaluation):
         return sample_votes(
             target.model,
             here,
-            smoothing_of(target, self.seed, self.dtype, here),
+            smoothing_of(target, self.seed, self.dtype),
             indices=examples,
             draws=self.draws,
             purpose=PURPOSE,

@@ -203,10 +203,9 @@ def shift_procedure(evaluation: "CertifyShift | WorstCaseCurves", claim: ShiftCl
     )
 
 
-def smoothing_of(target: Target, seed: int, dtype: Dtype | None, images: Tensor | None = None) -> Smoothing:
-    """The smoothed classifier of a target, with the noise that fits these images; default: its test images."""
-    noise = noise_kind(target.data.images if images is None else images)
-    sigma, num_classes = target.smoothing_sigma(), target.data.num_classes
+def smoothing_of(target: Target, seed: int, dtype: Dtype | None) -> Smoothing:
+    """The smoothed classifier of a target, with the noise that fits its images."""
+    sigma, num_classes, noise = target.smoothing_sigma(), target.data.num_classes, noise_kind(target.data.images)
     return Smoothing.on(target.device, sigma, num_classes, noise=noise, seed=seed, dtype=dtype)
 
 
