@@ -95,12 +95,12 @@ class WholeBench(SpeedBench):
 
         def theirs() -> None:
             for eps in radii:
-                standing = torch.ones(len(x), dtype=torch.bool, device=self.device)
+                robust_so_far = torch.ones(len(x), dtype=torch.bool, device=self.device)
                 for number in range(2):
                     start = x if number == 0 else random_start(x, eps)
                     point = plain_ascent(plain, attack.attempt(number), x, y.to(self.device), eps, sigma, start)
-                    standing &= plain_votes(plain, point, sigma, wanted.votes) == y.to(self.device)
-                robust.append(standing.double().mean().item())
+                    robust_so_far &= plain_votes(plain, point, sigma, wanted.votes) == y.to(self.device)
+                robust.append(robust_so_far.double().mean().item())
 
         with generators_kept(self.device):
             plain_ascent(plain, replace(attack, steps=1), x, y.to(self.device), radii[0], sigma, x)

@@ -296,12 +296,12 @@ class AttackShift(Evaluation):
                 ).tolist()
                 for part in ("choose", "count")
             ]
-            moved = (to_unit(point).double() - x.double()).flatten(1).square().sum(1).tolist()
-            columns.append((radius, moved, *counted))
+            squared = (to_unit(point).double() - x.double()).flatten(1).square().sum(1).tolist()
+            columns.append((radius, squared, *counted))
         for i, (index, label) in enumerate(zip(examples, labels.tolist(), strict=True)):
             places = [
-                {"radius": radius, "squared_distance": moved[i], "errors": first[i], "fresh_errors": second[i]}
-                for radius, moved, first, second in columns
+                {"radius": radius, "squared_distance": squared[i], "errors": first[i], "fresh_errors": second[i]}
+                for radius, squared, first, second in columns
             ]
             yield {"index": index, "label": label, "draws": self.draws, "places": places}
 

@@ -99,9 +99,9 @@ def publish_run(
     for record in shown:
         path = record.record.path
         stem = path.name.partition(".jsonl")[0]
-        for beside in (path, path.with_name(f"{path.name}.sig"), path.with_name(f"{stem}.npz")):
-            if beside.exists():
-                _copy(beside, out / RECORDS / beside.name)
+        for file in (path, path.with_name(f"{path.name}.sig"), path.with_name(f"{stem}.npz")):
+            if file.exists():
+                _copy(file, out / RECORDS / file.name)
     write_whole(out / CARD, model_card(replace(run, records=tuple(shown)), data=data, licence=licence, title=title))
     return Published(
         folder=out,
