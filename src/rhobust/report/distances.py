@@ -170,8 +170,8 @@ def _picture(image: np.ndarray) -> str:
 
 
 def _corruption_table(runs: Sequence[PageRun], data: str, at: Headline) -> CorruptionTable | None:
-    found = [one for one in records_of(runs, "corruptions") if one[2].data == data]
-    shown = next(((run, record) for _, run, record in found if record.file in run.kept), None)
+    found = [one for one in records_of(runs, "corruptions") if one[1].data == data]
+    shown = next(((run, record) for run, record in found if record.file in run.kept), None)
     if shown is None:
         return None
     run, record = shown
@@ -236,10 +236,10 @@ def _reach(runs: Sequence[PageRun], data: str) -> float | None:
     )
 
 
-def _accuracies(name: tuple[str, int], found: Sequence[tuple[int, PageRun, PageRecord]]) -> list[AccuracyAfter]:
+def _accuracies(name: tuple[str, int], found: Sequence[tuple[PageRun, PageRecord]]) -> list[AccuracyAfter]:
     """What each model's accuracy is after a corruption."""
     lines = []
-    for position, run, record in found:
+    for run, record in found:
         numbers = {
             quantity: one
             for quantity in (AFTER, BASE_AFTER, CERTIFIED_AFTER)
@@ -250,7 +250,7 @@ def _accuracies(name: tuple[str, int], found: Sequence[tuple[int, PageRun, PageR
         if measured is None:
             continue
         certified = f"≥ {format_percent(proved.value, 'down')}%" if proved is not None and proved.value > 0 else ""
-        lines.append(AccuracyAfter(position, run.label, f"{format_percent(measured.value, 'nearest')}%", certified))
+        lines.append(AccuracyAfter(run.place, run.label, f"{format_percent(measured.value, 'nearest')}%", certified))
     return lines
 
 

@@ -86,10 +86,10 @@ def figures(runs: Sequence[PageRun]) -> list[ChartFigure]:
 
 def _over_radius(runs: Sequence[PageRun], norm: str) -> ChartFigure | None:
     l2 = norm == "l2"
-    attacks = [one for one in records_of(runs, "attack") if one[2].norm == norm]
+    attacks = [one for one in records_of(runs, "attack") if one[1].norm == norm]
     certificates = records_of(runs, "certify") if l2 else []
-    ends = [radius for _, _, attack in attacks for radius in attack.accuracy]
-    ends += [certificate.largest * 1.04 for _, _, certificate in certificates]
+    ends = [radius for _, attack in attacks for radius in attack.accuracy]
+    ends += [certificate.largest * 1.04 for _, certificate in certificates]
     if not ends:
         return None
     end = max(ends) or 1.0
@@ -113,7 +113,7 @@ def _over_radius(runs: Sequence[PageRun], norm: str) -> ChartFigure | None:
     return _figure(chart, caption, nav="Radius" if l2 else "L∞ radius", at="radius", crowded=crowded)
 
 
-def _certified_line(position: int, run: PageRun, certificate: PageRecord, end: float) -> Series:
+def _certified_line(run: PageRun, certificate: PageRecord, end: float) -> Series:
     marked = {0.0, *(r for r in certificate.listed if r <= end)}
     marked |= {r for attack in run.of("attack") if attack.norm == "l2" for r in attack.accuracy if r <= end}
     radii = sorted(marked | {round(end * step / _STEPS, 4) for step in range(_STEPS)} | {end})
@@ -130,7 +130,7 @@ def _certified_line(position: int, run: PageRun, certificate: PageRecord, end: f
     kind, words = ("certified-grid", "Certified at chosen radii") if rough else ("certified", "Certified")
     return Series(
         label=f"{run.label}, certified",
-        run=position,
+        run=run.place,
         kind=kind,
         words=f"{words} (proved)",
         points=points,
@@ -152,12 +152,12 @@ def attack_kind(run: PageRun, attack: PageRecord) -> str:
     return attack.attack_kind if attack.attack_kind in _ATTACKS else "blind"
 
 
-def _attack_line(position: int, run: PageRun, attack: PageRecord, runs: int) -> Series:
+def _attack_line(run: PageRun, attack: PageRecord, runs: int) -> Series:
     kind = attack_kind(run, attack)
     points = [Point(radius, c.value, c.low, c.high) for radius, c in attack.accuracy.items()]
     on = kind in ("eot", "autoattack", "plain") or (kind == "base" and runs <= CROWD)
     label = f"{run.label}, {attack.attack_name}, {attack.predictor_name}"
-    return Series(label, position, kind, _ATTACKS[kind], points, "≤", hollow=True, on=on, warnings=attack.warnings)
+    return Series(label, run.place, kind, _ATTACKS[kind], points, "≤", hollow=True, on=on, warnings=attack.warnings)
 
 
 def _something_on(lines: Sequence[Series]) -> list[Series]:
@@ -173,8 +173,8 @@ def _something_on(lines: Sequence[Series]) -> list[Series]:
 
 def _over_eps(runs: Sequence[PageRun]) -> ChartFigure | None:
     records, attacks = records_of(runs, "certify-shift"), records_of(runs, "attack-shift")
-    sizes = [one.at or 0.0 for _, _, record in records for shift in record.shifts for one in shift.points]
-    sizes += [one.at or 0.0 for _, _, record in attacks for one in record.curve(SHIFT_ATTACK)]
+    sizes = [one.at or 0.0 for _, record in records for shift in record.shifts for one in shift.points]
+    sizes += [one.at or 0.0 for _, record in attacks for one in record.curve(SHIFT_ATTACK)]
     end = max(sizes, default=0.0)
     if end == 0.0:
         return None
@@ -198,7 +198,7 @@ def _over_eps(runs: Sequence[PageRun]) -> ChartFigure | None:
     return _figure(chart, caption, nav="Shift", at="eps")
 
 
-def _shift_lines(position: int, run: PageRun, record: PageRecord) -> Iterator[Series]:
+def _shift_lines(run: PageRun, record: PageRecord) -> Iterator[Series]:
     for shift in record.shifts:
         points = _points(shift.points)
         if points[0].x > 0:
@@ -206,7 +206,7 @@ def _shift_lines(position: int, run: PageRun, record: PageRecord) -> Iterator[Se
             points.insert(0, Point(0.0, points[0].y, marked=False))
         yield Series(
             label=f"{run.label}, {shift.title}",
-            run=position,
+            run=run.place,
             kind=f"shift {shift.title}",
             words=f"{shift.title} (proved)",
             points=points,
@@ -217,15 +217,15 @@ def _shift_lines(position: int, run: PageRun, record: PageRecord) -> Iterator[Se
         )
     words = "One noisy prediction, no shift (estimate)"
     start = [Point(0.0, one.value) for one in record.curve(UNDER_NOISE)]
-    yield Series(f"{run.label}, no shift", position, "noise", words, start, hollow=True, warnings=record.warnings)
+    yield Series(f"{run.label}, no shift", run.place, "noise", words, start, hollow=True, warnings=record.warnings)
 
 
-def _shift_attack_line(position: int, run: PageRun, record: PageRecord) -> Series:
+def _shift_attack_line(run: PageRun, record: PageRecord) -> Series:
     votes = record.settings.get("votes")
     words = f"W2 attack, {'one noisy vote' if votes == 1 else f'{votes} noisy votes'} (upper bound)"
     points = [Point(one.at or 0.0, one.value, one.low, one.high) for one in record.curve(SHIFT_ATTACK)]
     label = f"{run.label}, {words}"
-    return Series(label, position, f"shift-attack {votes}", words, points, "≤", hollow=True, warnings=record.warnings)
+    return Series(label, run.place, f"shift-attack {votes}", words, points, "≤", hollow=True, warnings=record.warnings)
 
 
 def _points(curve: Sequence[Measurement]) -> list[Point]:
@@ -235,8 +235,8 @@ def _points(curve: Sequence[Measurement]) -> list[Point]:
 def _over_losses(runs: Sequence[PageRun]) -> Iterator[ChartFigure]:
     """One figure for each loss that was bracketed: losses clipped at different bounds are different losses."""
     found: dict[str, list[Series]] = {}
-    for position, run, losses in records_of(runs, "losses"):
-        found.setdefault(losses.loss, []).extend(_loss_lines(position, run, losses))
+    for run, losses in records_of(runs, "losses"):
+        found.setdefault(losses.loss, []).extend(_loss_lines(run, losses))
     for number, (loss, lines) in enumerate(found.items()):
         every = [point for line in lines for point in line.points]
         end = max((point.x for point in every), default=0.0)
@@ -259,7 +259,7 @@ def _over_losses(runs: Sequence[PageRun]) -> Iterator[ChartFigure]:
         yield _figure(chart, caption, nav=f"Worst {loss.partition(' ')[0]}", at="eps")
 
 
-def _loss_lines(position: int, run: PageRun, losses: PageRecord) -> Iterator[Series]:
+def _loss_lines(run: PageRun, losses: PageRecord) -> Iterator[Series]:
     for kind, words, sign, curve in (
         ("upper", "Certified, from above (proved)", "≤", losses.curve(WORST_CERTIFIED, SHIFT_LOSS)),
         ("lower", "Attack, from below (proved)", "≥", losses.curve(WORST_LOWER)),
@@ -268,7 +268,7 @@ def _loss_lines(position: int, run: PageRun, losses: PageRecord) -> Iterator[Ser
         if curve:
             held, label, points = kind == "upper", f"{run.label}, {words}", _points(curve)
             yield Series(
-                label, position, kind, words, points, sign, hollow=not held, held=held, warnings=losses.warnings
+                label, run.place, kind, words, points, sign, hollow=not held, held=held, warnings=losses.warnings
             )
 
 
@@ -280,7 +280,7 @@ def _training(runs: Sequence[PageRun]) -> list[ChartFigure]:
         ("distance_rms", "Inner distance", "Root mean square distance of the inner maximisation’s perturbations."),
     ):
         lines = []
-        for position, run in enumerate(runs):
+        for run in runs:
             values = [(row["epoch"], row.get(key)) for row in run.epochs]
             points = [
                 Point(float(epoch), float(value), marked=False)
@@ -289,7 +289,7 @@ def _training(runs: Sequence[PageRun]) -> list[ChartFigure]:
             ]
             # A method without an inner maximisation moves nothing: a line at zero would say nothing.
             if any(point.y for point in points):
-                lines.append(Series(run.label, position, "training", "Training", points))
+                lines.append(Series(run.label, run.place, "training", "Training", points))
         if not lines:
             continue
         every = [point for line in lines for point in line.points]

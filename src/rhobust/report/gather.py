@@ -294,7 +294,7 @@ def unbroken(label: str) -> str:
 
 
 def with_names(runs: Sequence[PageRun]) -> tuple[PageRun, ...]:
-    """The runs with readable labels: a name that a user gave is kept, a name with a hash is replaced.
+    """The runs with their places and readable labels: a name that a user gave is kept, a name with a hash is replaced.
 
     The new label is the method with its main settings. Models that have these in common differ by the other settings in
     which they differ, and by the hash where they differ in none.
@@ -318,7 +318,8 @@ def with_names(runs: Sequence[PageRun]) -> tuple[PageRun, ...]:
     labels = [
         f"{word}, {found}" if found and times[word] > 1 else word for word, found in zip(words, hashes, strict=True)
     ]
-    return tuple(replace(run, label=label) for run, label in zip(runs, labels, strict=True))
+    named = enumerate(zip(runs, labels, strict=True))
+    return tuple(replace(run, label=label, place=place) for place, (run, label) in named)
 
 
 def _named_settings(run: PageRun) -> dict[str, str]:

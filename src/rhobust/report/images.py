@@ -145,11 +145,11 @@ class ImageSummary:
     images: tuple[CertifiedImage, ...]
 
 
-def certified_runs(runs: Sequence[PageRun]) -> list[tuple[int, PageRun, str, PageRecord]]:
-    """The quoted certificate of each smoothed classifier, with its run's place and the words for it."""
+def certified_runs(runs: Sequence[PageRun]) -> list[tuple[PageRun, str, PageRecord]]:
+    """The quoted certificate of each smoothed classifier, with its run and the words for it."""
     return [
-        (position, run, subject.who, certificate)
-        for position, run in enumerate(runs)
+        (run, subject.who, certificate)
+        for run in runs
         for subject in subjects(run)
         if subject.sigma is not None and (certificate := subject.certificate) is not None
     ]
@@ -157,7 +157,7 @@ def certified_runs(runs: Sequence[PageRun]) -> list[tuple[int, PageRun, str, Pag
 
 def image_summaries(runs: Sequence[PageRun]) -> list[ImageSummary]:
     """Histograms and a gallery for each smoothed classifier with certificates; all histograms have the same axes."""
-    found = [one for one in certified_runs(runs) if all("p_lower" in row for row in one[3].record.rows)]
+    found = [one for one in certified_runs(runs) if all("p_lower" in row for row in one[2].record.rows)]
     if not found:
         return []
     end = round_above(max(max(record.largest for *_, record in found), 1e-6))
@@ -166,19 +166,19 @@ def image_summaries(runs: Sequence[PageRun]) -> list[ImageSummary]:
     apart = [_apart(record) for *_, record in found]
     top = round_above(max(bar.share for bars in (*radii, *apart) for bar in bars))
     top_bound = round_above(max(one.share for bins in bounds for one in bins))
-    taken = take_turns([_images(run.kept.get(record.file), record) for _, run, _, record in found], BUDGET)
+    taken = take_turns([_images(run.kept.get(record.file), record) for run, _, record in found], BUDGET)
     summaries = []
-    for place, (position, run, who, record) in enumerate(found):
+    for place, (run, who, record) in enumerate(found):
         kept = run.kept.get(record.file)
         summaries.append(
             ImageSummary(
-                run=position,
+                run=run.place,
                 label=run.label,
                 who=who,
                 n=record.n,
                 radii=histogram(
                     radii[place],
-                    run=position,
+                    run=run.place,
                     title=f"Certified radii, {run.label}",
                     x="certified radius",
                     top=top,
@@ -186,7 +186,7 @@ def image_summaries(runs: Sequence[PageRun]) -> list[ImageSummary]:
                 ),
                 probabilities=histogram(
                     bounds[place],
-                    run=position,
+                    run=run.place,
                     title=f"Lower bounds of p_A, {run.label}",
                     x="lower bound of p_A",
                     top=top_bound,
@@ -318,7 +318,7 @@ def class_table(runs: Sequence[PageRun], at: Headline) -> ClassTable | None:
     radius = at.radius or 0.0
     names: dict[int, str] = {}
     columns: list[dict[int, ClassCell]] = []
-    for _, run, _, record in found:
+    for run, _, record in found:
         hits: dict[int, list[bool]] = {}
         for row in record.record.rows:
             hits.setdefault(row["label"], []).append(outcome(row) == "right" and row["radius"] >= radius)
@@ -333,7 +333,7 @@ def class_table(runs: Sequence[PageRun], at: Headline) -> ClassTable | None:
     # By the upper ends: one image of a class that fails says little about the class.
     labels.sort(key=lambda label: min(column[label].high for column in columns if label in column))
     return ClassTable(
-        columns=tuple((position, who) for position, _, who, _ in found),
+        columns=tuple((run.place, who) for run, who, _ in found),
         rows=tuple(
             (names.get(label, str(label)), tuple(column.get(label) for column in columns)) for label in labels[:MOST]
         ),

@@ -194,10 +194,10 @@ def entries(runs: Sequence[PageRun], at: Headline) -> list[ModelEntry]:
     known = [subjects(run) for run in runs]
     several = len({subject.data for own in known for subject in own}) > 1
     found = []
-    for position, (run, own) in enumerate(zip(runs, known, strict=True)):
-        rows = tuple(_row(position, subject, at, name_data=several) for subject in own)
+    for run, own in zip(runs, known, strict=True):
+        rows = tuple(_row(subject, at, name_data=several) for subject in own)
         notes = (*_missing(own), *run.notes)
-        found.append(ModelEntry(position, run.label, _below(run), rows, notes, run.diagnosis))
+        found.append(ModelEntry(run.place, run.label, _below(run), rows, notes, run.diagnosis))
     return found
 
 
@@ -210,7 +210,7 @@ def _below(run: PageRun) -> str:
     return run.folder if run.label.startswith(method) else method
 
 
-def _row(position: int, subject: Subject, at: Headline, *, name_data: bool) -> ClassifierRow:
+def _row(subject: Subject, at: Headline, *, name_data: bool) -> ClassifierRow:
     attack, certificate = subject.strongest(at.radius), subject.certificate
     clean = _clean_base(subject) if subject.sigma is None else _clean_smoothed(subject)
     robust, certified, shift = _robust(subject, at, attack), _certified(subject, at), _shifted(subject, at)
@@ -223,7 +223,8 @@ def _row(position: int, subject: Subject, at: Headline, *, name_data: bool) -> C
     if subject.sigma is None:
         proved = Guarantee("Nothing is guaranteed without smoothing.")
     smoothed = subject.sigma is not None
-    return ClassifierRow(position, subject.run.label, who, smoothed, clean, robust, certified, shift, proved, attack)
+    run = subject.run
+    return ClassifierRow(run.place, run.label, who, smoothed, clean, robust, certified, shift, proved, attack)
 
 
 def _with_arithmetic(one: KeyNumber) -> KeyNumber:

@@ -93,7 +93,7 @@ def page_sections(gathered: Gathered, at: Headline) -> list[Section]:
     models = {"answers": answers(found, at), "diagnoses": _diagnoses(runs)}
     warned = (w for entry in found for row in entry.rows for number in row.numbers for w in number.warnings)
     table = {"entries": found, "footnotes": _numbered(warned)}
-    facts = {"facts": _facts(runs), "runs": [_settings(position, run) for position, run in enumerate(runs)]}
+    facts = {"facts": _facts(runs), "runs": [_settings(run) for run in runs]}
     sections = [
         Section("models", "In short", "models", models),
         Section("table", "Numbers", "table", table),
@@ -182,11 +182,10 @@ def model_differences(runs: Sequence[PageRun], at: Headline) -> list[DifferenceT
     """Model against model at the page's radius; a run whose numbers contradict each other is left out."""
     if (radius := at.radius) is None:
         return []
-    sound = [(place, run) for place, run in enumerate(runs) if not run.contradictions]
     # One classifier per model, the first of its rows: the smoothed one if there is one.
-    first = [(place, subjects(run)[0]) for place, run in sound]
-    certificates = [(place, found) for place, subject in first if (found := subject.certificate) is not None]
-    attacks = [(place, found) for place, subject in first if (found := subject.strongest(radius)) is not None]
+    first = [subjects(run)[0] for run in runs if not run.contradictions]
+    certificates = [(one.run.place, found) for one in first if (found := one.certificate) is not None]
+    attacks = [(one.run.place, found) for one in first if (found := one.strongest(radius)) is not None]
     return difference_tables(certificates, attacks, radius)
 
 
@@ -261,7 +260,7 @@ def _facts(runs: Sequence[PageRun]) -> dict[str, Any]:
     return {"columns": [*_FACTS, "Seed of the tests"], "rows": rows}
 
 
-def _settings(position: int, run: PageRun) -> dict[str, Any]:
+def _settings(run: PageRun) -> dict[str, Any]:
     """The folded-in part about a run: how it was trained, where, and from which records the numbers are."""
     flat = [_flat(record.settings) for record in run.records]
     shared = [pair for pair in flat[0] if all(pair in pairs for pairs in flat)] if len(flat) > 1 else []
@@ -275,7 +274,7 @@ def _settings(position: int, run: PageRun) -> dict[str, Any]:
         for record, pairs in zip(run.records, flat, strict=True)
     ]
     return {
-        "run": position,
+        "run": run.place,
         "label": run.label,
         "folder": run.folder,
         "config": _flat(run.config),

@@ -150,19 +150,19 @@ def galleries(runs: Sequence[PageRun]) -> list[Gallery]:
 
     The runs take turns, so that each has some.
     """
-    chosen = [(position, run, attack) for position, run in enumerate(runs) if (attack := shown_attack(run)) is not None]
-    waiting = [_pictures(run.kept[attack.file], attack) for _, run, attack in chosen]
+    chosen = [(run, attack) for run in runs if (attack := shown_attack(run)) is not None]
+    waiting = [_pictures(run.kept[attack.file], attack) for run, attack in chosen]
     taken = take_turns(waiting, BUDGET)
     return [
         Gallery(
-            run=position,
+            run=run.place,
             label=run.label,
             attack=attack.attack_name,
             predictor=attack.predictor_name,
             kept=len(run.kept[attack.file]["index"]),
             pictures=tuple(sorted(pictures, key=lambda picture: (float(picture.radius), picture.index))),
         )
-        for (position, run, attack), pictures in zip(chosen, taken, strict=True)
+        for (run, attack), pictures in zip(chosen, taken, strict=True)
         if pictures
     ]
 

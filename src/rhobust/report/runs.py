@@ -264,6 +264,8 @@ class PageRun:
     label: str
     config: Row
     environment: Row
+    place: int = 0
+    """Its place on the page, which decides its colour and its marker."""
     epochs: tuple[Row, ...] = ()
     records: tuple[PageRecord, ...] = ()
     """All evaluations, in the order of their files."""
@@ -300,9 +302,9 @@ class PageRun:
         return [f"{self.label}: {line}." for line in dict.fromkeys([*noted, *found])]
 
 
-def records_of(runs: Sequence[PageRun], kind: str) -> list[tuple[int, PageRun, PageRecord]]:
-    """The records of a kind, as of `PageRun.of`, each with its run and that run's place on the page."""
-    return [(position, run, record) for position, run in enumerate(runs) for record in run.of(kind)]
+def records_of(runs: Sequence[PageRun], kind: str) -> list[tuple[PageRun, PageRecord]]:
+    """The records of a kind, as of `PageRun.of`, each with its run."""
+    return [(run, record) for run in runs for record in run.of(kind)]
 
 
 def strings(value: Any) -> list[str]:

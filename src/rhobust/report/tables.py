@@ -73,15 +73,15 @@ def table_rows(runs: Sequence[PageRun]) -> list[TableRow]:
     """All numbers of all runs: attacks, certificates, shifts, losses, measured changes, then transfers."""
     labels = names_by_hash(runs)
     rows = []
-    for position, run in enumerate(runs):
+    for run in runs:
         for kind in _NUMBERS:
             for record in run.of(kind):
                 for quantity, at, number in _NUMBERS[kind](run, record, labels):
-                    rows.append(_row(position, run, record, quantity, at, number))
+                    rows.append(_row(run, record, quantity, at, number))
     return rows
 
 
-def _row(position: int, run: PageRun, record: PageRecord, quantity: str, at: str, number: Measurement) -> TableRow:
+def _row(run: PageRun, record: PageRecord, quantity: str, at: str, number: Measurement) -> TableRow:
     interval = "–"
     if number.quantity in (ROBUST, CERTIFIED, SHIFT_ATTACK):
         interval = "; ".join([shown_interval(number), *close_votes(number)])
@@ -90,7 +90,7 @@ def _row(position: int, run: PageRun, record: PageRecord, quantity: str, at: str
     lengths = (AVERAGE_RADIUS, LOSS_UNDER_NOISE, SHIFT_LOSS, WORST_CERTIFIED, WORST_LOWER, WORST_ESTIMATE)
     in_percent = number.quantity not in lengths
     shown = shown_percent(number) if in_percent else format_number(number.value, 3, number.direction)
-    return TableRow(position, run.label, quantity, number, at, shown, interval, record.file, record.warnings)
+    return TableRow(run.place, run.label, quantity, number, at, shown, interval, record.file, record.warnings)
 
 
 def shown_percent(number: Measurement) -> str:
