@@ -14,7 +14,7 @@ from reproduction.seeds import write_seeds
 from reproduction.shift_tables import write_shift_tables
 from rhobust.archives import ENDING, opened
 from rhobust.files import read_json
-from rhobust.formatting import format_number
+from rhobust.formatting import format_interval, format_number
 from rhobust.measurements import CERTIFIED, ROBUST, Measurement, measurements, read_finished
 from rhobust.records import Record, Row, read_head, record_paths
 from rhobust.training import ENVIRONMENT, FINGERPRINT, WEIGHTS, file_hash, open_run, train_command
@@ -91,8 +91,7 @@ def write_pretrained(results: Path) -> list[Path]:
             for one in found:
                 assert one.low is not None
                 assert one.high is not None
-                ends = f"{format_number(one.low, 3, 'down')} to {format_number(one.high, 3, 'up')}"
-                cells[f"{one.at:g}"] = f"{_shown(one)} ({ends})"
+                cells[f"{one.at:g}"] = f"{_shown(one)} ({format_interval(one.low, one.high, 3)})"
                 numbers = {"value": one.value, "low": one.low, "high": one.high, "n": one.n}
                 table.append({"name": run.name, "column": f"{one.at:g}", **{key: str(numbers[key]) for key in numbers}})
             lines.append(cells | {"n": str(found[0].n)})

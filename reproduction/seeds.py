@@ -12,7 +12,7 @@ from statistics import fmean, stdev, variance
 from reproduction.render import csv_table, markdown_table, write_table
 from rhobust.archives import ENDING, opened
 from rhobust.files import read_json
-from rhobust.formatting import format_number
+from rhobust.formatting import format_interval, format_number
 from rhobust.measurements import AVERAGE_RADIUS, CERTIFIED, outcomes, read_finished
 from rhobust.records import Record, record_paths
 from rhobust.stats import Z, mean_difference, share, share_difference
@@ -45,7 +45,7 @@ class Cell:
             return f"{text} ± {self.deviation:.4f}"
         assert self.low is not None
         assert self.high is not None
-        return f"{text} ({format_number(self.low, 4, 'down')} to {format_number(self.high, 4, 'up')})"
+        return f"{text} ({format_interval(self.low, self.high, 4)})"
 
 
 Line = dict[str, Cell]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from reproduction.render import markdown_table
 from rhobust.files import write_whole
-from rhobust.formatting import format_number, format_percent
+from rhobust.formatting import format_interval, format_number, format_percent
 from rhobust.measurements import (
     AFTER,
     BEFORE,
@@ -112,7 +112,7 @@ def _shown(one: Measurement) -> str:
 def _interval(one: Measurement) -> str:
     assert one.low is not None
     assert one.high is not None
-    return f"{one.value:.3f} ({format_number(one.low, 3, 'down')} to {format_number(one.high, 3, 'up')})"
+    return f"{one.value:.3f} ({format_interval(one.low, one.high, 3)})"
 
 
 def _in_sigmas(one: Measurement, record: Record) -> str:

@@ -414,6 +414,15 @@ def test_without_weights_a_changed_record_or_another_network_is_found(shifts, pu
     assert "the record is of the model_hash" in after(stated)[0]
 
 
+def test_without_weights_a_record_of_other_noise_than_its_images_is_a_problem(shifts, published):
+    path = published / shifts["accuracy"].name
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    lines[0]["settings"]["noise"] = "float"
+    renamed = path.with_name(f"certify-shift-{settings_hash(lines[0]['settings'])}.jsonl")
+    forge(renamed, lines)
+    assert audit(renamed, share=0.0)["problems"] == ["the record is of float noise, the images need grid"]
+
+
 def test_the_command_audits_bounds_for_distributions_too(shifts, capsys):
     folder = shifts["accuracy"].parent
     assert run(["audit", str(folder), "--quiet"]) == 0

@@ -275,7 +275,7 @@ def _without_weights(record: Record) -> Target | None:
     labels = torch.zeros(1 + max(row["index"] for row in record.rows), dtype=torch.int64)
     for row in record.rows:
         labels[row["index"]] = row["label"]
-    pixel = torch.zeros(1, dtype=torch.uint8 if settings["noise"] == "grid" else torch.float32)
+    pixel = torch.zeros(1, dtype=torch.uint8)
     data = Dataset(settings["data"], settings["split"], pixel.expand(len(labels), *run.shape), labels, run.classes)
     return Target(nn.Identity(), data, settings["sigma"], folder=run.folder, model_hash=run.model_hash)
 
