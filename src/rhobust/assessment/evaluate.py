@@ -27,12 +27,12 @@ from rhobust.formatting import format_duration
 from rhobust.measurements import BASE, UNDER_NOISE, measurements
 from rhobust.models import Normalised, load_model
 from rhobust.models.inference import move_to, output_width
-from rhobust.models.sources import take_logits
+from rhobust.models.sources import known_network, take_logits
 from rhobust.noise import stream
 from rhobust.progress import ProgressCallback, progress_or_default
 from rhobust.records import Record
 from rhobust.training.distributed import resolve_device
-from rhobust.training.run import CONFIG, ENVIRONMENT, describe_environment
+from rhobust.training.run import CONFIG, ENVIRONMENT, describe_environment, open_run
 
 DIAGNOSIS = "diagnosis.json"
 """File of what explains the numbers, in words."""
@@ -76,7 +76,8 @@ def evaluate(
         images: What `as_dataset` takes: arrays, tensors, Pillow images, a torch Dataset, a DataLoader, a folder or the
             name of a data set; default: the test data of the run folder.
         labels: Class numbers or names, if the images do not bring them.
-        sigma: Standard deviation of the smoothing noise; default: the run's own, else 0.25.
+        sigma: Standard deviation of the smoothing noise; default: that of the run's training, or of the pretrained
+            network's, else 0.25.
         effort: quick: about a minute or two; standard: a quarter of an hour; full: all images, 100,000 noise samples.
         out: Folder for records and page; default: rhobust-NAME.
         weights: Weights of a network that is given by name.
@@ -166,6 +167,7 @@ def _live_target(
     sizing: Sizing,
 ) -> Target:
     """A target of a live module, or of a network by name, and the user's images; `source` is their path or name."""
+    known = None
     if isinstance(model, nn.Module):
         if weights is not None:
             raise ValueError(f"weights must be left out for a module, which has its own, got {weights}")
@@ -176,12 +178,22 @@ def _live_target(
     else:
         called = name or _short(str(model))
         network = load_model(str(model), weights, num_classes=data.num_classes, mean=mean, std=std)
+        known = known_network(str(model), weights)
     network = take_logits(move_to(device, network), to_unit(data.images[:1].to(device)))
     data = fit_classes(data, output_width(network, data.images[:1].to(device)), called)
     folder = Path(out) if out is not None else Path(f"rhobust-{_plain(called)}")
     if (folder / CONFIG).exists() and not read_json(folder / CONFIG).get("live"):
         raise ValueError(f"out must be a new folder or one of the same network, but {folder} holds another run")
-    target = Target(network, data, SIGMA if sigma is None else sigma, name=called, folder=folder, device=device)
+    target = Target(
+        network,
+        data,
+        (SIGMA if known is None else known.sigma) if sigma is None else sigma,
+        name=called,
+        folder=folder,
+        device=device,
+        trained_sigma=None if known is None else known.sigma,
+        trained_on=None if known is None else open_run(known.path.parent).training_images(),
+    )
     folder.mkdir(parents=True, exist_ok=True)
     target.check_unchanged()
     named = not isinstance(model, nn.Module)

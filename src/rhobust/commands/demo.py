@@ -32,8 +32,8 @@ class Demo:
     run_folder: Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="[RUN]")] = None
     """A run folder, a published one, or the folder of your own network's records; or give --model."""
     model: str | None = None
-    """The user's own network, package.module:factory, file.py:factory, hf:ID, timm:NAME or torchvision:NAME; with a run
-    folder, the code that it may run."""
+    """The network: package.module:factory, file.py:factory, rhobust:NAME, hf:ID, timm:NAME or torchvision:NAME; with a
+    run folder, the code that it may run."""
     weights: Path | None = None
     """Its weights, safetensors or a file of torch.save; default: what the factory or the hub loads itself."""
     mean: tuple[float, ...] | None = None
@@ -54,7 +54,7 @@ class Demo:
     crop: int | None = None
     """Side of the central square that is kept of each image, after resizing; default: likewise."""
     sigma: float | None = None
-    """Smoothing noise; default: the run's own."""
+    """Smoothing noise; default: that of the network's training, of a run or `rhobust:NAME`."""
     n: int = 10_000
     """Noise samples per image, at most."""
     alpha: float = 1e-3

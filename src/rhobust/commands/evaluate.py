@@ -35,7 +35,7 @@ class Evaluate:
     crop: int | None = None
     """Side of the central square that is kept of each image, after resizing; default: likewise."""
     sigma: float | None = None
-    """Smoothing noise; default: the run's own, else 0.25."""
+    """Smoothing noise; default: that of the network's training, of a run or `rhobust:NAME`, else 0.25."""
     mean: tuple[float, ...] | None = None
     """Mean per channel that the network expects to be subtracted from images in [0, 1]."""
     std: tuple[float, ...] | None = None

@@ -56,7 +56,7 @@ class DataOptions:
     """With which noise and on which data networks are evaluated."""
 
     sigma: float | None = None
-    """Smoothing noise; default: the run's own."""
+    """Smoothing noise; default: that of the network's training, of a run or `rhobust:NAME`."""
     data: str | None = None
     """Test data; default: the run's own."""
     resize: int | None = None

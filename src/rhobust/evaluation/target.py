@@ -26,7 +26,7 @@ from rhobust.foreign import Foreign
 from rhobust.lock import owned
 from rhobust.models.folding import CompiledFastCopy, FastCopy
 from rhobust.models.inference import CompiledCopy, check_module, device_of, for_evaluation, move_to, output_width
-from rhobust.models.sources import take_logits
+from rhobust.models.sources import known_network, take_logits
 from rhobust.progress import ProgressCallback
 from rhobust.records import Row
 from rhobust.settings import check_positive_number, sizes
@@ -231,7 +231,8 @@ class Target:
         """The user's own network, by a name and weights as in `load_model`.
 
         The folder gets a small `config.json` that says so, which the report and `from_run` read: `from_run` needs
-        neither the noise nor the normalisation again. `resize` and `crop` are those of `load`.
+        neither the noise nor the normalisation again. Of a network of this project, `rhobust:NAME`, the noise and the
+        images of its training are known. `resize` and `crop` are those of `load`.
         """
         folder, device = Path(folder), resolve_device(device)
         known = OwnNetwork.read(folder)
@@ -253,8 +254,8 @@ class Target:
         folder.mkdir(parents=True, exist_ok=True)
         target.check_unchanged()
         # An evaluation without noise, such as an attack on the base network, does not make the folder forget it.
-        kept = own if known is None or sigma is not None else replace(own, sigma=known.sigma)
-        write_json(folder / CONFIG, kept.to_json())
+        noise = known.sigma if known is not None and target.sigma is None else target.sigma
+        write_json(folder / CONFIG, replace(own, sigma=noise).to_json())
         write_json(folder / ENVIRONMENT, describe_environment(device))
         return target
 
@@ -265,14 +266,18 @@ class Target:
         model = for_evaluation(own.load(weights, num_classes=test.num_classes), device)
         model = take_logits(model, to_unit(test.images[:1].to(device)))
         data = fit_classes(test, output_width(model, test.images[:1].to(device)), own.model)
+        known = known_network(own.model, weights)
+        trained_sigma = None if known is None else known.sigma
         return cls(
             model,
             data,
-            own.sigma,
+            trained_sigma if own.sigma is None else own.sigma,
             name=own.model,
             folder=folder,
             device=device,
             model_hash="" if own.live or weights is None else file_hash(Path(weights)),
+            trained_sigma=trained_sigma,
+            trained_on=None if known is None else open_run(known.path.parent).training_images(),
             factory=own.model,
         )
 
@@ -342,8 +347,8 @@ class Target:
         """The smoothing noise; refused where the network has none."""
         if self.sigma is None:
             raise ValueError(
-                f"{self.name} has no training noise on record: pass sigma, or attack the base network with"
-                " attack:pgd, in Python PGD()"
+                f"{self.name} has no training noise on record: pass sigma, on the command line --sigma, or attack the"
+                " base network with attack:pgd, in Python PGD()"
             )
         return self.sigma
 

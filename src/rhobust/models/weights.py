@@ -12,6 +12,7 @@ import os
 import re
 import zipfile
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -41,6 +42,23 @@ MIRRORED = frozenset({"cifar10-nal-distilled-0.25", "cifar10-nal-taught-0.25"})
 """Pretrained networks that answer with the mean of an image and its mirror image, as they were certified."""
 FOLDER = "RHOBUST_PRETRAINED"
 """Environment variable that names the folder of pretrained networks."""
+
+
+@dataclass(frozen=True)
+class Pretrained:
+    """A pretrained network as its weights file describes it."""
+
+    path: Path
+    """The weights file, in the run folder of its training."""
+    model: str
+    """One of `MODELS`."""
+    activation: str
+    shape: tuple[int, int, int]
+    """Channels, height and width of its images."""
+    classes: tuple[str, ...]
+    """Names of its classes."""
+    sigma: float
+    """Noise that it was trained with."""
 
 
 def read_weights(path: Path | str) -> dict[str, Tensor]:
@@ -228,6 +246,20 @@ def _folders() -> list[Path]:
     return [*([checkout] if checkout.is_dir() else []), platformdirs.user_cache_path("rhobust") / "pretrained"]
 
 
+def describe_pretrained(name: str) -> Pretrained:
+    """What a pretrained network was trained for, by its weights file, after a check of the file's content.
+
+    Args:
+        name: One of `PRETRAINED`.
+    """
+    path = pretrained_weights(name)
+    with safe_open(path, framework="pt") as file:
+        about = json.loads(file.metadata()["rhobust"])
+    channels, height, width = about["shape"]
+    shape, classes = (channels, height, width), tuple(about["classes"])
+    return Pretrained(path, about["model"], about["activation"], shape, classes, about["sigma"])
+
+
 def build_pretrained(name: str, *, filled: bool = True) -> tuple[nn.Module, tuple[list[float], list[float]]]:
     """A pretrained network without its normalisation, and the normalisation's mean and deviation per channel.
 
@@ -235,12 +267,9 @@ def build_pretrained(name: str, *, filled: bool = True) -> tuple[nn.Module, tupl
         name: One of `PRETRAINED`.
         filled: Whether it gets its weights.
     """
-    path = pretrained_weights(name)
-    with safe_open(path, framework="pt") as file:
-        about = json.loads(file.metadata()["rhobust"])
-
-    channels, height, width = about["shape"]
-    described = about["model"], (channels, height, width), len(about["classes"]), about["activation"]
+    about = describe_pretrained(name)
+    described = about.model, about.shape, len(about.classes), about.activation
+    channels = about.shape[0]
     model = Normalised(own_network(*described), [0.0] * channels, [1.0] * channels)  # the saved buffers replace both
-    fill_weights(model, path)
+    fill_weights(model, about.path)
     return model.network if filled else own_network(*described), model.constants()
