@@ -140,9 +140,10 @@ class TrainConfig:
         """The network and where it starts from."""
         if self.init is not None and self.model in ("", self.init):
             object.__setattr__(self, "model", self.init)
-        elif self.init is not None or not self.model:
-            given = f"{self.model!r} and {self.init!r}" if self.init is not None else "none"
-            raise ValueError(f"a model or init must be given, not two different ones, got {given}")
+        elif self.init is not None:
+            raise ValueError(f"model and init must not be two different networks, got {self.model!r} and {self.init!r}")
+        elif not self.model:
+            raise ValueError("model, or init for a network that is fine-tuned, must be given, got neither")
         check_model_name(self.model)
         if self.weights is not None and self.init is None:
             raise ValueError(f"weights must be given with init, the network that they are of, got {self.weights}")
