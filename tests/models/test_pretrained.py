@@ -3,6 +3,7 @@
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -133,3 +134,21 @@ def test_evaluate_takes_the_noise_of_the_training(tmp_path, monkeypatch):
     assert noise("own") == (0.25, 0.25, False)
     assert noise("other", sigma=0.5) == (0.5, 0.25, False)
     assert noise("file", weights=FOLDER / "mnist-nal" / "model.safetensors") == (0.125, None, True)
+
+
+def test_data_must_fit_what_the_network_was_trained_for(tmp_path):
+    def classes(names, side=28):
+        pixels, labels = np.zeros((4, side, side), np.uint8), np.arange(4) % len(names)
+        np.savez(tmp_path / "data.npz", x_test=pixels, y_test=labels, classes=np.array(names))
+        where = {"data": str(tmp_path / "data.npz"), "folder": tmp_path / "records", "device": "cpu"}
+        return Target.from_weights("rhobust:mnist-nal", **where).data
+
+    assert classes(["0", "1"]).labels.tolist() == [0, 1, 0, 1]
+    found = classes(["7", "3"])  # by name, not by place
+    assert (found.labels.tolist(), found.num_classes) == ([7, 3, 7, 3], 10)
+    with pytest.raises(ValueError, match=r"must hold classes that rhobust:mnist-nal was trained for .*, got cat, dog"):
+        classes(["cat", "dog"])
+    with pytest.raises(ValueError, match="must hold images of shape 1x28x28, which rhobust:mnist-nal was trained for"):
+        classes(["0", "1"], side=32)
+    with pytest.raises(ValueError, match="must hold images of shape 1x28x28"):
+        rhobust.evaluate("rhobust:mnist-nal", "digits", out=tmp_path / "page", progress=no_progress)

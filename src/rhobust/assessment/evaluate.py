@@ -20,14 +20,14 @@ from rhobust.data.sizing import Sizing
 from rhobust.evaluation import Attack, Target, run
 from rhobust.evaluation.attack import check_networks
 from rhobust.evaluation.engine import check_unseen
-from rhobust.evaluation.own_network import IN_MEMORY, OwnNetwork
+from rhobust.evaluation.own_network import IN_MEMORY, OwnNetwork, as_trained
 from rhobust.executors import Executor
 from rhobust.files import read_json, write_json
 from rhobust.formatting import format_duration
 from rhobust.measurements import BASE, UNDER_NOISE, measurements
 from rhobust.models import Normalised, load_model
 from rhobust.models.inference import move_to, output_width
-from rhobust.models.sources import known_network, take_logits
+from rhobust.models.sources import has_weights, known_network, take_logits
 from rhobust.noise import stream
 from rhobust.progress import ProgressCallback, progress_or_default
 from rhobust.records import Record
@@ -138,7 +138,7 @@ def evaluate(
         source = str(images) if isinstance(images, Path | str) else None
         sizing = Sizing(resize, crop)
         target = _live_target(model, data, sigma, out, weights, mean, std, name, place, source, sizing)
-    named = weights is not None or target.factory is None or isinstance(model, nn.Module)
+    named = weights is not None or target.factory is None or isinstance(model, nn.Module) or has_weights(str(model))
     return assess(
         target,
         effort=effort,
@@ -177,8 +177,9 @@ def _live_target(
         network = model if mean is None or std is None else Normalised(model, mean, std)
     else:
         called = name or _short(str(model))
-        network = load_model(str(model), weights, num_classes=data.num_classes, mean=mean, std=std)
         known = known_network(str(model), weights)
+        data = as_trained(data, known, called)
+        network = load_model(str(model), weights, num_classes=data.num_classes, mean=mean, std=std)
     network = take_logits(move_to(device, network), to_unit(data.images[:1].to(device)))
     data = fit_classes(data, output_width(network, data.images[:1].to(device)), called)
     folder = Path(out) if out is not None else Path(f"rhobust-{_plain(called)}")

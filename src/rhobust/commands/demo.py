@@ -17,6 +17,7 @@ from rhobust.data.sizing import Sizing
 from rhobust.demo import DemoClassifier, NamedNetwork, build_app, serve, write_space
 from rhobust.demo.app import import_gradio
 from rhobust.evaluation.own_network import OwnNetwork
+from rhobust.models.sources import known_network
 from rhobust.process import say
 from rhobust.settings import check_at_least, check_declared, check_level, check_positive_number, sizes
 from rhobust.training import open_run
@@ -162,6 +163,9 @@ class Demo:
         """What a Space is written from."""
         if self.run_folder is None:
             assert self.model is not None
+            known = known_network(self.model, self.weights)
+            if known is not None and self.mean is None and self.classes is None:
+                return known.path.parent
             return NamedNetwork(self.model, self.weights, self.mean, self.std)
         own = OwnNetwork.read(self.run_folder)
         if own is None:

@@ -15,7 +15,7 @@ from rhobust.data import load, read_image, to_unit
 from rhobust.data.labels import fit_classes
 from rhobust.data.sizing import Sizing
 from rhobust.evaluation import Target
-from rhobust.evaluation.own_network import OwnNetwork
+from rhobust.evaluation.own_network import OwnNetwork, as_trained
 from rhobust.models import load_model
 from rhobust.models.inference import for_evaluation, output_width
 from rhobust.models.sources import SOURCES, known_network, label_names, take_logits
@@ -131,13 +131,15 @@ def open_network(asked: NetworkAsked, read: Reader, common: Common) -> OpenedIma
         if asked.data is not None:
             data = load(asked.data, "test", root=asked.root, progress=common.progress, **vars(sizing))
         known = known_network(asked.model, asked.weights)
+        data = None if data is None else as_trained(data, known, asked.model)
         width = asked.num_classes if data is None else data.num_classes
         model = load_model(asked.model, asked.weights, num_classes=width, mean=asked.mean, std=asked.std)
         model, shape, classes = for_evaluation(model, device), None, None
         if known is not None:
             trained, shape, classes = known.sigma, known.shape, known.classes
         sigma = trained if asked.sigma is None else asked.sigma
-        shape = shape if data is None else data.shape
+        if data is not None:
+            shape = data.shape
         images = read(shape, _channels(asked), sizing).to(device)
         model = take_logits(model, to_unit(images[:1]))
         width = output_width(model, images)

@@ -20,6 +20,7 @@ from rhobust.commands.options import (
 from rhobust.evaluation import Evaluation, Target, run
 from rhobust.files import check_folder, read_json
 from rhobust.models import MODELS
+from rhobust.models.sources import has_weights
 from rhobust.records import Record
 from rhobust.settings import check_positive_number, sizes
 from rhobust.training.run import CONFIG
@@ -219,7 +220,8 @@ def evaluation_command(
         record = run(self.evaluation, target, executor=common.chosen(), progress=common.progress, wait=common.wait)
         document = {**record_document(record), **({} if after is None else after(record, self.target))}
         if diagnosed:
-            named = target.factory is None or self.target.weights is not None or self.target.run is not None
+            given = self.target.weights is not None or self.target.run is not None
+            named = target.factory is None or given or has_weights(target.factory)
             examples = sorted({row["index"] for row in record.rows})
             document["diagnosis"] = first_look(target, examples, weights_named=named)
         return document

@@ -17,10 +17,18 @@ from torch import nn
 from rhobust.attacks.gradient import label_losses
 from rhobust.certificates import Repeats, Smoothing, VoteCounter, native_dtype
 from rhobust.data import Dataset, ImageSet, Pairs, load, to_unit
-from rhobust.data.labels import fit_classes, match_classes
+from rhobust.data.labels import check_shape, fit_classes, match_classes
 from rhobust.data.registry import KNOWN
 from rhobust.data.sizing import Sizing
-from rhobust.evaluation.own_network import ANSWERS, IN_MEMORY, OwnNetwork, check_answers, check_stateless, fixed_logits
+from rhobust.evaluation.own_network import (
+    ANSWERS,
+    IN_MEMORY,
+    OwnNetwork,
+    as_trained,
+    check_answers,
+    check_stateless,
+    fixed_logits,
+)
 from rhobust.files import write_json
 from rhobust.foreign import Foreign
 from rhobust.lock import owned
@@ -174,11 +182,7 @@ class Target:
         network = run.load_model(device, trust=trust, model=model)
         sizing = Sizing(resize, crop) or run.config.sizing
         test = load(data or run.config.data, "test", root=root, progress=progress, **vars(sizing))
-        if test.shape != run.shape:
-            wanted, found = ("x".join(map(str, shape)) for shape in (run.shape, test.shape))
-            raise ValueError(
-                f"{test.name} must hold images of shape {wanted}, which {folder} was trained for, got {found}"
-            )
+        check_shape(test, run.shape, folder)
         sigma = run.config.sigma if sigma is None else sigma
         test = match_classes(test, run.classes, run.folder)
         published = data in (None, run.config.data) and any(run.config.data == source.name for source in KNOWN)
@@ -263,10 +267,11 @@ class Target:
     def _own(
         cls, own: OwnNetwork, weights: Path | str | None, test: Dataset, folder: Path, device: torch.device
     ) -> Self:
+        known = known_network(own.model, weights)
+        test = as_trained(test, known, own.model)
         model = for_evaluation(own.load(weights, num_classes=test.num_classes), device)
         model = take_logits(model, to_unit(test.images[:1].to(device)))
         data = fit_classes(test, output_width(model, test.images[:1].to(device)), own.model)
-        known = known_network(own.model, weights)
         trained_sigma = None if known is None else known.sigma
         return cls(
             model,

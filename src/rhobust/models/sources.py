@@ -126,6 +126,11 @@ def known_network(name: str, weights: Path | str | None = None) -> Pretrained | 
     return describe_pretrained(rest) if scheme == SCHEME and weights is None else None
 
 
+def has_weights(name: str) -> bool:
+    """Whether a network's name stands for weights too, those of this project or of a hub."""
+    return name.partition(":")[0] in (*SOURCES, SCHEME)
+
+
 def build_network(
     name: str, *, pretrained: bool, new_head: bool = False, **offered: Any
 ) -> tuple[nn.Module, Normalisation | None]:
@@ -355,7 +360,7 @@ def build_model(
         network, found = build_network(
             name, pretrained=pretrained, new_head=True, num_classes=classes, activation=activation
         )
-        if name.partition(":")[0] in (*SOURCES, SCHEME):
+        if has_weights(name):
             return Normalised(network, *(normalisation or found or (mean, deviation)))
         return network if normalisation is None else Normalised(network, *normalisation)
 
