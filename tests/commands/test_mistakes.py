@@ -121,6 +121,10 @@ def test_a_mistake_is_one_line_and_exit_code_2(arguments, message, capsys, monke
             "tsv must name a file in an existing folder, but /nowhere is none",
         ),
         (["compare", "--device", "cpu"], "--device"),
+        (
+            ["compare", "/nowhere/run"],
+            "/nowhere/run must be a run folder, a record or a table, but there is no such file",
+        ),
     ],
 )
 def test_a_mistake_about_a_run_is_one_line(arguments, message, folder, capsys):
@@ -181,7 +185,10 @@ def test_the_users_own_network(folder, capsys, tmp_path, monkeypatch):
             "return nn.Sequential(nn.Flatten(), nn.Linear(64, 10), nn.Unflatten(1, (10, 1)))",
             "got the shape (1, 10, 1)",
         ),
-        ("return nn.Sequential(nn.Flatten(), Answer(64, 10))", "logits of shape (n, classes), got a dict for one"),
+        (
+            "return nn.Sequential(nn.Flatten(), Answer(64, 10))",
+            "got a dict for one input of shape 1x8x8 (float32): wrap it in a module that returns the logits alone",
+        ),
         ("return nn.Sequential(nn.Flatten(), nn.Linear(64, 9))", "returns 9 logits per image, got 10 classes"),
         ("import no_such_module", "must build a network, but ModuleNotFoundError: No module named 'no_such_module'"),
     ],
