@@ -56,6 +56,14 @@ def test_a_bare_file_of_either_format(weights, tmp_path):
         assert same(filled_from(tmp_path / name), weights)
 
 
+@pytest.mark.parametrize("zipped", [True, False])
+def test_a_file_is_read_by_its_content_whatever_it_is_called(weights, tmp_path, zipped):
+    torch.save({"model": weights}, tmp_path / "weights.safetensors", _use_new_zipfile_serialization=zipped)
+    assert same(filled_from(tmp_path / "weights.safetensors"), weights)
+    save_file(weights, tmp_path / "weights.pt")
+    assert same(filled_from(tmp_path / "weights.pt"), weights)
+
+
 def test_a_loss_or_an_optimizer_beside_the_network_is_left_out(weights, tmp_path):
     saved = {f"net.{name}": tensor for name, tensor in weights.items()} | {"loss.weight": torch.ones(3)}
     torch.save({"state_dict": saved, "optimizer": {"state": {}}}, tmp_path / "w.ckpt")

@@ -90,7 +90,8 @@ def _read_torch(path: Path) -> Any:
                     " the module, or save its state_dict()"
                 )
     try:
-        return torch.load(path, map_location="cpu", weights_only=True)
+        with path.open("rb") as file:  # by a path that ends in .safetensors torch reads another format
+            return torch.load(file, map_location="cpu", weights_only=True)
     except UnpicklingError as error:
         found = re.search(r"GLOBAL ([\w.]+) was not an allowed global", str(error))
         what = f"a pickled {found.group(1)}" if found else "pickled objects"
