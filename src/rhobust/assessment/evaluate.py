@@ -65,6 +65,7 @@ def evaluate(
     crop: int | None = None,
     claim: ShiftClaim | None = None,
     gamma: Sequence[float] | None = None,
+    root: Path | str | None = None,
 ) -> Assessment:
     """Evaluate a network in one call: accuracy, attacks, certificates, shift, corruptions, diagnosis and page.
 
@@ -100,6 +101,7 @@ def evaluate(
             `ShiftClaim(classifier="k-vote", votes=5)`; default: one noisy vote.
         gamma: Certify every subpopulation under shift: largest factors of reweighting, e.g. 1, 2, 5; default: none of a
             quick effort, else 1, 2, 5, 10.
+        root: Folder of the named data sets; default: $RHOBUST_DATA, else a cache folder.
     """
     if effort not in get_args(Effort):
         raise ValueError(f"effort must be one of {', '.join(get_args(Effort))}, got {effort!r}")
@@ -116,6 +118,7 @@ def evaluate(
             device=place,
             sigma=sigma,
             data=given,
+            root=root,
             progress=progress,
             trust=trust,
             unseen=unseen,
@@ -131,7 +134,7 @@ def evaluate(
         by_rows = is_live(images) and labels is None
         if by_rows:  # the images themselves may be larger than the memory
             images = images.shuffle(seed=seed, keep_in_memory=True)
-        data = as_dataset(images, labels, classes=classes, resize=resize, crop=crop, progress=progress)
+        data = as_dataset(images, labels, classes=classes, resize=resize, crop=crop, root=root, progress=progress)
         if not by_rows and not isinstance(images, Path | str):
             # Arrays are often sorted by class: in a random order the first ones are a sample of all.
             data = data.select(torch.randperm(len(data), generator=stream(seed, "order of the test images")))

@@ -30,6 +30,8 @@ class Evaluate:
     data: str | None = None
     """Test data: a folder with one subfolder per class, an .npz file, the name of a data set, or
     hf-datasets:FOLDER-or-ID[:split[:config]]."""
+    root: Path | None = None
+    """Folder of the data sets; default: $RHOBUST_DATA, else a cache folder."""
     resize: int | None = None
     """Pixels of the shorter side that images are resized to; default: as in the run's training, else as stored."""
     crop: int | None = None
@@ -109,6 +111,7 @@ class Evaluate:
             crop=self.crop,
             claim=ShiftClaim(classifier=self.classifier, votes=self.votes),
             gamma=self.gamma,
+            root=self.root,
         )
         return {
             "report": str(result.page),
