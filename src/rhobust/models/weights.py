@@ -72,7 +72,8 @@ def read_weights(path: Path | str) -> dict[str, Tensor]:
         raise ValueError(f"{path} must be a weights file, but there is no such file")
     with path.open("rb") as file:
         head = file.read(9)
-    if zipfile.is_zipfile(path) or head[:1] == b"\x80":
+    # The eight bytes before a safetensors header are its length, and may begin as a pickle does.
+    if zipfile.is_zipfile(path) or (head[:1] == b"\x80" and head[8:] != b"{"):
         return _state_dict(_read_torch(path), path)
     try:
         with safe_open(path, framework="pt") as file:
