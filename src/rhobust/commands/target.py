@@ -233,7 +233,7 @@ def evaluation_command(
             return
         if "diagnosis" in result:
             print_diagnosis(result["diagnosis"])
-        print_trained(result["summary"])
+        print_trained(result)
         print_warnings(result["summary"].get("warnings", []))
         print(result["record"])
 
