@@ -124,6 +124,8 @@ def check_numbers(command: type, arguments: Sequence[str]) -> None:
             raise ValueError(f"{name} must be {wanted}, got {value!r}")
 
 
+SIZES = {"--eps": "--radii", "--radii": "--eps"}
+"""Sizes that commands about images and commands about distributions call differently."""
 OTHER_NAMES = {"--samples": "--n"}
 """Options by another name: torchrun takes `--n` for one of its own, wherever it stands."""
 
@@ -199,8 +201,9 @@ def _is_number(text: str, *, whole: bool = False) -> bool:
 
 def suggestion(word: str, known: Iterable[str]) -> str:
     """A question that follows a message about a mistyped word; empty if nothing is near."""
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.7)
-    return f"; did you mean {near[0]}?" if near else ""
+    bare = {one.lstrip("-"): one for one in known}  # the dashes, which all have, make nothing alike
+    near = difflib.get_close_matches(word.lstrip("-"), list(bare), n=1, cutoff=0.7)
+    return f"; did you mean {bare[near[0]]}?" if near else ""
 
 
 def suggestions(command: type, arguments: Sequence[str]) -> str:
@@ -210,7 +213,8 @@ def suggestions(command: type, arguments: Sequence[str]) -> str:
     for argument in arguments:
         word = argument.partition("=")[0].replace("_", "-")
         if word.startswith("--") and word not in known:
-            return suggestion(word, known)
+            size = SIZES.get(word)
+            return f"; did you mean {size}?" if size in known else suggestion(word, known)
     for role in ("method", "attack"):
         if not any(name.startswith(f"--{role}.") for name in known):
             continue
