@@ -117,7 +117,9 @@ def test_a_target_remembers_noise_and_training_images(tmp_path):
     assert named.trained_on.to_bytes() == (FOLDER / "mnist-nal" / "training-images.bin").read_bytes()
     assert Target.from_run(tmp_path, device="cpu", trust=True).sigma == run.config.sigma
     weights = FOLDER / "mnist-nal" / "model.safetensors"  # a file says nothing of the name's noise
-    with pytest.raises(ValueError, match="no training noise on record: pass sigma, on the command line --sigma"):
+    with pytest.raises(
+        ValueError, match=r"no training noise on record: pass sigma, or attack the base network by PGD\(\)"
+    ):
         Target.from_weights(
             "rhobust:mnist-nal", weights, data=IMAGES, folder=tmp_path / "file", device="cpu"
         ).smoothing_sigma()

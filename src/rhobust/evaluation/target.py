@@ -60,6 +60,15 @@ WHERE_IT_IS = torch.device("meta")
 """Stands for the device that holds a network's weights."""
 
 
+class NoNoiseError(ValueError):
+    """A smoothed classifier is needed, but the noise of its network's training is not known, and none was passed."""
+
+    def __init__(self, name: str) -> None:
+        self.unsmoothed = f"{name} has no training noise on record"
+        """What is missing, without the remedy."""
+        super().__init__(f"{self.unsmoothed}: pass sigma, or attack the base network by PGD()")
+
+
 class _TemporaryFolder:
     """A folder that is removed with the last target that uses it, without a ResourceWarning."""
 
@@ -351,10 +360,7 @@ class Target:
     def smoothing_sigma(self) -> float:
         """The smoothing noise; refused where the network has none."""
         if self.sigma is None:
-            raise ValueError(
-                f"{self.name} has no training noise on record: pass sigma, on the command line --sigma, or attack the"
-                " base network with attack:pgd, in Python PGD()"
-            )
+            raise NoNoiseError(self.name)
         return self.sigma
 
     def sigma_warnings(self) -> list[str]:
