@@ -5,7 +5,7 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from benchmarks import BENCHMARKS, Setting, Table
 from benchmarks.peers import FILES, parse_peers
@@ -53,7 +53,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line: 0 done, 2 the user's mistake."""
+    """Run the command line: 0 done, 2 the user's mistake; the other benchmarks that were named run all the same."""
     given = parse(arguments)
     try:
         if unknown := [name for name in given.names if name not in BENCHMARKS]:
@@ -74,10 +74,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
             debug=given.debug,
             progress=no_progress if given.quiet else None,
         )
-        result = {name: BENCHMARKS[name].run(setting) for name in given.names or BENCHMARKS}
     except (ValueError, OSError) as error:
-        sys.stderr.write(f"benchmarks: {' '.join(str(error).split())}\n")
-        return 2
+        return _refuse(error)
+    result: dict[str, Any] = {}
+    code = 0
+    for name in given.names or BENCHMARKS:
+        try:
+            result[name] = BENCHMARKS[name].run(setting)
+        except (ValueError, OSError) as error:
+            code = _refuse(f"{name}: {error}")
+    if not result:
+        return code
     if given.plot is not None and "speed" in result:
         plot_curves(result["speed"], given.plot)
     if given.plot is not None and "lines" in result.get("scale", {}):
@@ -87,12 +94,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         given.markdown.write_text(BENCHMARKS[name].table(measured).markdown(name), encoding="utf-8")
     if given.json:
         print(json.dumps(result, allow_nan=False))
-        return 0
+        return code
     for number, (name, measured) in enumerate(result.items()):
         if number:
             print()
         _show(BENCHMARKS[name].table(measured))
-    return 0
+    return code
+
+
+def _refuse(reason: object) -> int:
+    """Say in one line what was wrong, and return the exit code."""
+    sys.stderr.write(f"benchmarks: {' '.join(str(reason).split())}\n")
+    return 2
 
 
 def _show(table: Table) -> None:

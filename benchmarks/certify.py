@@ -78,9 +78,11 @@ def bench_certify(setting: Setting) -> dict[str, Any]:
 
         for name, strict in _loops(device):
             rate(name, scale.loops, _reference_seconds(target, images[: scale.loops], strict=strict))
-        peer = _art_seconds(target, images[: scale.loops]) if device.type == "cpu" else None
-        if peer is not None:
-            rate(f"ART, batch {BATCH}", scale.loops, peer)
+        if device.type == "cpu":
+            try:
+                rate(f"ART, batch {BATCH}", scale.loops, _art_seconds(target, images[: scale.loops]))
+            except ImportError as error:
+                notify(f"bench certify: ART is left out: {error}")
         counters = {name: _counter(target, images, dtype) for name, dtype in _arithmetics(device)}
         for name, counter in counters.items():
             rate(name, scale.fixed, _seconds(lambda c=counter: _certify(c, Fixed(N0, N), scale.fixed), device))
@@ -227,12 +229,13 @@ def _reference_seconds(target: Target, images: Tensor, *, strict: bool) -> tuple
         torch.backends.cudnn.allow_tf32 = allowed
 
 
-def _art_seconds(target: Target, images: Tensor) -> tuple[float, float] | None:
-    """Seconds of ART's randomised smoothing; None if it is not installed."""
-    try:
-        art = import_module("art.estimators.certification.randomized_smoothing")
-    except ImportError:
-        return None
+def _art_seconds(target: Target, images: Tensor) -> tuple[float, float]:
+    """Seconds of ART's randomised smoothing.
+
+    Raises:
+        ImportError: It is not installed, or a package that it needs is not.
+    """
+    art = import_module("art.estimators.certification.randomized_smoothing")
     smoothed = art.PyTorchRandomizedSmoothing(
         model=reference_network(copy.deepcopy(target.model)).eval(),
         loss=nn.CrossEntropyLoss(),

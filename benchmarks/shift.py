@@ -2,7 +2,6 @@
 
 import time
 import tracemalloc
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -35,6 +34,9 @@ def bench_shift(setting: Setting) -> dict[str, Any]:
     test points get 20 noise samples each for our certificate and thousands for Clopper-Pearson's, in one process; both
     are statements about the population at the same alpha.
     """
+    target = None
+    if setting.run is not None:  # before the work begins: its data may be missing
+        target = Target.from_run(setting.run, device=setting.device, root=setting.root)
     with progress_or_default(setting.progress) as notify:
         bound = []
         for points in POINTS:
@@ -42,8 +44,8 @@ def bench_shift(setting: Setting) -> dict[str, Any]:
             bound.append(_timed(points))
         result: dict[str, Any] = {"alpha": ALPHA, "draws": DRAWS, "eps_in_sigma": list(EPS), "bound": bound}
         result["run"] = None
-        if setting.run is not None:
-            result["run"] = _against_intervals(setting, setting.run, notify)
+        if target is not None:
+            result["run"] = _against_intervals(setting, target, notify)
     return result
 
 
@@ -63,8 +65,7 @@ def _timed(points: int) -> dict[str, Any]:
     return {"points": points, "seconds": seconds, "cpu_seconds": busy, "peak_mib": peak / 2**20}
 
 
-def _against_intervals(setting: Setting, folder: Path, notify: ProgressCallback) -> dict[str, Any]:
-    target = Target.from_run(folder, device=setting.device, root=setting.root)
+def _against_intervals(setting: Setting, target: Target, notify: ProgressCallback) -> dict[str, Any]:
     sigma = target.smoothing_sigma()
     limit = FEW[setting.device.type] if setting.limit is None else setting.limit
     indices = list(target.data.places(limit, 1))

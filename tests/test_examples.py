@@ -120,13 +120,14 @@ def test_the_pretrained_model_can_be_tried(tmp_path, monkeypatch, capsys):
         shutil.copytree(ROOT / name, tmp_path / name)
     monkeypatch.chdir(tmp_path)
     page = (GUIDES / "pretrained.md").read_text(encoding="utf-8")
-    (commands,) = re.findall(r"^```sh\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-    for line in commands.splitlines():
+    commands = re.findall(r"^```sh\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    for line in "".join(commands).splitlines():
         # Fewer images and noise samples than the page asks for: the path is what is tested.
         short = re.sub(r"--n \d+", "--n 300", re.sub(r"--limit \d+", "--limit 2", line))
         short += " --limit 100 --draws 4" if "certify-shift" in line else ""
         assert run([*shlex.split(short)[1:], "--json", "--quiet"]) == 0
-    seven, radii, shift = (json.loads(text) for text in capsys.readouterr().out.splitlines() if text)
+    seven, radii, shift, named = (json.loads(text) for text in capsys.readouterr().out.splitlines() if text)
     assert seven["predictions"][0]["class"] == "7"
+    assert named["predictions"] == seven["predictions"]
     assert radii["summary"]["certified_accuracy"][1]["accuracy"] == 1.0
     assert shift["summary"]["curve"][0]["certified_accuracy"] > 0.5

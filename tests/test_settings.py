@@ -11,7 +11,7 @@ from rhobust.attacks import EOT, PGD, AutoAttack, PaperPGD
 from rhobust.certificates import Fixed, Sequential, ShiftClaim, Smoothing, TwoStage, choose_procedure
 from rhobust.evaluation import Ascent
 from rhobust.methods import ERM, NAL, WRM
-from rhobust.settings import check_count, check_declared, check_number, sizes
+from rhobust.settings import check_count, check_declared, check_number, check_positive_number, sizes
 from rhobust.training import TrainConfig
 
 
@@ -157,3 +157,10 @@ def test_sizes_come_as_floats_from_any_list_of_numbers(values: Any) -> None:
 def test_what_is_no_list_of_sizes_is_refused(values: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         sizes("eps", values)
+
+
+@pytest.mark.parametrize("value", ["0.25", [0.25], True, None])
+def test_a_noise_that_is_no_number_is_named(value):
+    with pytest.raises(ValueError, match="sigma must be a number, got"):
+        check_positive_number("sigma", value)
+    check_positive_number("sigma", np.float32(0.25))

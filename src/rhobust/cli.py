@@ -152,14 +152,24 @@ def _show(text: str) -> int:
 
 def parse(command: Any, name: str, arguments: list[str]) -> Any:
     """Turn arguments into the command's dataclass; a mistake is a ValueError of one line."""
-    from rhobust.commands.arguments import names_first, own_code, spelt_choices, suggestions, with_own_code
+    from rhobust.commands.arguments import (
+        check_numbers,
+        names_first,
+        own_code,
+        spelt_choices,
+        suggestions,
+        with_own_code,
+    )
     from rhobust.helptext import render_help
 
     _check_empty(arguments)
     own, arguments = own_code(arguments)
     command = command if own is None else with_own_code(command, own)
     single = isinstance(command, type)  # `data` is a choice of commands
-    arguments = names_first(command, spelt_choices(command, arguments)) if single else arguments
+    if single:
+        arguments = spelt_choices(command, arguments)
+        check_numbers(command, arguments)
+        arguments = names_first(command, arguments)
     if {"-h", "--help"} & set(arguments):
         _show(render_help(print_boxes(command, name, arguments), _columns()))
         raise SystemExit(0)

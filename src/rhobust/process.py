@@ -145,13 +145,16 @@ def answer(error: BaseException, arguments: Sequence[str]) -> int:
 
 
 def _text(error: BaseException) -> str:
-    """An error in the words of the command line, where a refused folder is trusted by options, not by arguments."""
+    """An error in the words of the command line, where what is missing is given by options, not by arguments."""
     if isinstance(error, OSError) and error.strerror is not None:
         return error.strerror if error.filename is None else f"{os.fsdecode(error.filename)}: {error.strerror}"
     named = getattr(error, "untrusted", None)
     if named is not None:
         options = " ".join(f"--{name} {shlex.quote(value)}" for name, value in named.items())
         return f"{getattr(error, 'refusal', error)}: if you trust it, pass {options}, or --trust"
+    unsmoothed = getattr(error, "unsmoothed", None)
+    if unsmoothed is not None:
+        return f"{unsmoothed}: pass --sigma, or attack the base network with attack:pgd"
     return str(error).strip() or ("there is not enough" if isinstance(error, MemoryError) else type(error).__name__)
 
 

@@ -101,7 +101,9 @@ def check_number(name: str, value: float) -> None:
 
 
 def check_positive_number(name: str, value: float) -> None:
-    """Raise unless value is > 0 and finite."""
+    """Raise unless value is one number > 0 and finite."""
+    if not _fits(value, float):
+        raise ValueError(f"{name} must be a number, got {_describe_value(value)}")
     if not 0 < value < math.inf:
         raise ValueError(f"{name} must be > 0 and finite, got {value}")
     if value < SMALLEST:

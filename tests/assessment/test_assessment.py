@@ -2,6 +2,7 @@
 
 import importlib.util
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,10 +12,14 @@ from torch import nn
 import rhobust
 from rhobust.assessment.plan import SECONDS, STEPS, first_evaluation, plan
 from rhobust.certificates import ShiftClaim
+from rhobust.cli import parse
 from rhobust.cli import run as command
+from rhobust.commands.evaluate import Evaluate
 from rhobust.evaluation import AttackShift, CertifyShift
 from rhobust.measurements import BASE, CERTIFIED, ROBUST, UNDER_NOISE, measurements
 from rhobust.models import build_model
+
+PRETRAINED = Path(__file__).parents[2] / "results" / "pretrained" / "mnist-nal"
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +45,18 @@ def assessed(network, digits, tmp_path_factory):
         patch.setitem(SECONDS, "quick", 0.0)
         out = tmp_path_factory.mktemp("door") / "out"
         return rhobust.evaluate(network, digits.images.numpy(), digits.labels.numpy(), effort="quick", out=out)
+
+
+def test_named_data_are_looked_for_under_the_root(network, tmp_path):
+    root = tmp_path / "sets"
+    for call in (
+        lambda: rhobust.evaluate(network, "mnist", root=root, out=tmp_path / "out"),
+        lambda: rhobust.evaluate(PRETRAINED, root=root),
+        lambda: rhobust.as_dataset("mnist", root=root),
+        lambda: parse(Evaluate, "evaluate", [str(PRETRAINED), "--root", str(root)]).run(),
+    ):
+        with pytest.raises(ValueError, match=re.escape(f"must be under {root}, but it is not")):
+            call()
 
 
 def test_every_number_is_on_the_page_and_in_the_frame(assessed):

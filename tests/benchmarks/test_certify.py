@@ -56,6 +56,19 @@ def test_the_document_and_its_table(folder, monkeypatch, has):
     assert "8 images" in table.notes[0]
 
 
+def test_a_peer_without_a_package_that_it_needs_is_left_out(folder, monkeypatch):
+    def fails(target, images):
+        raise ModuleNotFoundError("No module named 'statsmodels'")
+
+    said = []
+    monkeypatch.setattr(certify, "N", 1500)
+    monkeypatch.setitem(certify.SCALES, "cpu", certify.Scale(loops=1, fixed=1, grid=1))
+    monkeypatch.setattr(certify, "_art_seconds", fails)
+    result = bench_certify(Setting(torch.device("cpu"), run=folder, progress=lambda event: said.append(str(event))))
+    assert not any("ART" in rate["name"] for rate in result["rates"])
+    assert "bench certify: ART is left out: No module named 'statsmodels'" in said
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_the_peer_certifies_the_same_image(folder, monkeypatch):

@@ -29,6 +29,20 @@ def test_named_benchmarks_run_and_are_shown(monkeypatch, capsys):
     assert capsys.readouterr().out == f"{one}\n{one}"
 
 
+def test_one_that_fails_leaves_the_others(monkeypatch, capsys):
+    def fails(setting):
+        raise ValueError("mnist must be there,\n  but it is not")
+
+    monkeypatch.setitem(BENCHMARKS, "one", Benchmark(fails, toy_table))
+    monkeypatch.setitem(BENCHMARKS, "two", Benchmark(toy, toy_table))
+    assert main(["one", "two", "--device", "cpu", "--json"]) == 2
+    shown = capsys.readouterr()
+    assert json.loads(shown.out) == {"two": {"device": "cpu", "curve": 0}}
+    assert shown.err == "benchmarks: one: mnist must be there, but it is not\n"
+    assert main(["one", "--device", "cpu"]) == 2
+    assert capsys.readouterr().out == ""
+
+
 def test_an_unknown_benchmark_is_one_line(capsys):
     assert main(["weather"]) == 2
     assert f"a benchmark must be one of {', '.join(BENCHMARKS)}, got weather" in capsys.readouterr().err

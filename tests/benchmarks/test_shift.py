@@ -1,5 +1,7 @@
 """The shift benchmark compares like with like, on a tiny run."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -35,6 +37,13 @@ def test_few_draws_against_many(folder, monkeypatch):
     table = shift_table(result)
     assert len(table.rows) == 2
     assert table.notes[-1] == "never less up to sigma / 2: yes"
+
+
+def test_a_run_without_its_data_is_refused_before_the_work(tmp_path, monkeypatch):
+    monkeypatch.setattr(shifts, "_timed", lambda points: pytest.fail("the bound was timed first"))
+    run_folder = Path(__file__).parents[2] / "results" / "pretrained" / "mnist-nal"
+    with pytest.raises(ValueError, match=r"must be under .*, but it is not; run `rhobust data get mnist"):
+        bench_shift(Setting(torch.device("cpu"), run=run_folder, root=tmp_path, progress=no_progress))
 
 
 def test_without_a_run_the_bound_alone_is_timed(monkeypatch):

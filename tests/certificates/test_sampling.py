@@ -138,7 +138,10 @@ class Broken(nn.Module):
 def test_nan_is_an_error_never_a_vote(grey_images):
     with pytest.raises(ValueError, match="returned NaN"):
         votes(Broken(2, float("nan")), grey_images.images)
-    with pytest.raises(ValueError, match=r"logits must have the shape \(256, 2\), one row per input, got \(256, 3\)"):
+    with pytest.raises(
+        ValueError,
+        match=r"logits must have the shape \(256, 2\), one row per input, got \(256, 3\): num_classes must be 3",
+    ):
         votes(Broken(3, 0.0), grey_images.images)
 
 

@@ -106,7 +106,9 @@ def plain(tmp_path_factory):
 
 
 def test_a_run_without_noise_needs_sigma_to_be_attacked_through_it(plain, capsys):
-    assert "has no training noise on record: pass sigma" in refused(capsys, ["attack", str(plain), *SMALL])
+    assert "has no training noise on record: pass --sigma, or attack the base network with attack:pgd" in refused(
+        capsys, ["attack", str(plain), *SMALL]
+    )
     assert document(capsys, ["attack", str(plain), "--sigma", "0.25", "--radii", "0", "--votes", "5", *SMALL])
 
 

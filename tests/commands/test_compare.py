@@ -92,7 +92,10 @@ def test_names_and_tables_for_papers(runs, capsys):
 def test_what_cannot_be_compared_is_one_line(runs, capsys):
     for arguments, message in (
         ([runs / "g0"], "must be compared with another folder or file"),
-        ([runs / "g0", f"x={runs / 'none.tsv'}"], "none.tsv: No such file or directory"),
+        (
+            [runs / "g0", f"x={runs / 'none.tsv'}"],
+            "none.tsv must be a run folder, a record or a table, but there is no such file",
+        ),
         ([runs / "g0", runs / "peer.tsv", "--format", "html"], "html"),
     ):
         assert run(["compare", *map(str, arguments)]) == 2

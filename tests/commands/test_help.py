@@ -94,6 +94,9 @@ def test_names_and_options_come_in_any_order():
     ("words", "meant"),
     [
         (["certfy"], "did you mean certify?"),
+        (["certify", "run", "--eps", "8/255"], "did you mean --radii?"),
+        (["certify-shift", "run", "--radii", "0.1"], "did you mean --eps?"),
+        (["predict", "run", "a.png", "--sgima", "1"], "did you mean --sigma?"),
         (["attack", "run", "--limt", "3"], "did you mean --limit?"),
         (["train", "nal", "--data", "digits", "--model", "cnn"], "did you mean method:nal?"),
         (["attack", "run", "--attack.setps", "3"], "did you mean --attack.steps?"),

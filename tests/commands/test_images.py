@@ -115,6 +115,19 @@ def test_classes_have_the_names_of_the_data(folder, here, capsys):
     assert [name for name, _ in named["votes"]] == ["abcdefghij"[int(name)] for name, _ in plain["votes"]]
 
 
+PRETRAINED = Path(__file__).parents[2] / "results" / "pretrained" / "mnist-nal"
+SEVEN = Path(__file__).parents[2] / "examples" / "mnist" / "0-is-7.png"
+
+
+@pytest.mark.parametrize(("command", "answers"), [("predict", "predictions"), ("certify", "certificates")])
+def test_a_pretrained_network_answers_by_its_name_alone(command, answers, capsys):
+    named = document(capsys, [command, "--model", "rhobust:mnist-nal", str(SEVEN), *FEW])
+    assert named[answers] == document(capsys, [command, str(PRETRAINED), str(SEVEN), *FEW])[answers]
+    assert (named["sigma"], named["shape"], named["warnings"]) == (0.25, [1, 28, 28], [])
+    other = document(capsys, [command, "--model", "rhobust:mnist-nal", "--sigma", "0.5", str(SEVEN), *FEW])
+    assert other["warnings"] == ["the network was trained with noise 0.25 and is smoothed with 0.5"]
+
+
 def test_a_network_of_transformers_names_its_classes():
     network = nn.Identity()
     network.config = SimpleNamespace(id2label={0: "cat", 1: "dog"})

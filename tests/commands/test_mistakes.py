@@ -9,6 +9,7 @@ import pytest
 from safetensors.torch import save_file
 
 from commands.conftest import SMALL, document, refused, train
+from rhobust.cli import parse
 from rhobust.models import load_model
 
 
@@ -50,6 +51,16 @@ from rhobust.models import load_model
         (["measure-shift", "a", "b", "--alpha", "2"], "alpha must be in (0, 1), got 2.0"),
         (["data", "check", "digits", "--device", "cpu"], "--device"),
         (["data", "check", "\x1b[2Jcat"], "\\x1b[2Jcat"),
+        (["certify", "run", "--sigma", "x"], "--sigma must be a number, got 'x'"),
+        (["certify", "run", "--sigma=8:255"], "--sigma must be a number, got '8:255'"),
+        (["certify", "run", "--n", "1e4"], "--n must be a whole number, got '1e4'"),
+        (["certify", "run", "--radii", "0.1,0.2"], "--radii must be numbers with spaces between them, got '0.1,0.2'"),
+        (["certify-shift", "run", "--eps", "1/0"], "--eps must be numbers with spaces between them, got '1/0'"),
+        (["measure-shift", "a", "--corruptions", "jpeg", "--severities", "x"], "--severities must be whole numbers"),
+        (["attack", "run", "--attack.steps", "many"], "--attack.steps must be a whole number, got 'many'"),
+        (train("method:nal --method.gamma big"), "--method.gamma must be a number, got 'big'"),
+        (["attack", "run", "--fast", "maybe"], "invalid choice 'maybe' for argument '--fast'"),
+        (["certify", "run", "--compiled"], "Missing value for argument '--compiled'"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(arguments, message, capsys, monkeypatch, tmp_path):
@@ -110,10 +121,22 @@ def test_a_mistake_is_one_line_and_exit_code_2(arguments, message, capsys, monke
             "tsv must name a file in an existing folder, but /nowhere is none",
         ),
         (["compare", "--device", "cpu"], "--device"),
+        (
+            ["compare", "/nowhere/run"],
+            "/nowhere/run must be a run folder, a record or a table, but there is no such file",
+        ),
     ],
 )
 def test_a_mistake_about_a_run_is_one_line(arguments, message, folder, capsys):
     assert message in refused(capsys, [arguments[0], str(folder), *arguments[1:], "--quiet"])
+
+
+@pytest.mark.parametrize("words", [["--fast", "False"], ["--fast=False"], ["--fast", "false"]])
+def test_an_option_that_is_on_off_or_left_out_takes_its_word(words):
+    attack = importlib.import_module("rhobust.commands.attack").COMMAND
+    for arguments in (["run", *words], [*words, "run"], ["run", *words, "--votes", "9"]):
+        parsed = parse(attack, "attack", arguments)
+        assert (parsed.evaluation.fast, parsed.target.run) == (False, Path("run"))
 
 
 def test_a_share_that_cannot_be_is_one_line(folder, capsys):
@@ -162,7 +185,10 @@ def test_the_users_own_network(folder, capsys, tmp_path, monkeypatch):
             "return nn.Sequential(nn.Flatten(), nn.Linear(64, 10), nn.Unflatten(1, (10, 1)))",
             "got the shape (1, 10, 1)",
         ),
-        ("return nn.Sequential(nn.Flatten(), Answer(64, 10))", "logits of shape (n, classes), got a dict for one"),
+        (
+            "return nn.Sequential(nn.Flatten(), Answer(64, 10))",
+            "got a dict for one input of shape 1x8x8 (float32): wrap it in a module that returns the logits alone",
+        ),
         ("return nn.Sequential(nn.Flatten(), nn.Linear(64, 9))", "returns 9 logits per image, got 10 classes"),
         ("import no_such_module", "must build a network, but ModuleNotFoundError: No module named 'no_such_module'"),
     ],

@@ -1,9 +1,11 @@
 """What is printed errs to the safe side: proved numbers go down, losses and distances up, intervals outward."""
 
+import json
 from pathlib import Path
 
 from rhobust.commands import certify, certify_shift, curves, measure_shift
 from rhobust.commands.compare import Compare
+from rhobust.commands.options import print_trained
 from rhobust.commands.quickstart import Quickstart
 from rhobust.commands.target import RunsOptions
 from rhobust.commands.transfer import TransferCommand
@@ -133,3 +135,18 @@ def test_warnings_of_every_record_of_a_transfer(capsys):
     )
     told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("warning: ")]
     assert told == ["warning: about 1", "warning: about 2", "warning: about both"]
+
+
+def test_of_a_fine_tuned_network_only_the_last_training_is_known(tmp_path, capsys):
+    def shown(*folders, trained_on=0):
+        places = [tmp_path / folder / "certify.jsonl" for folder in folders]
+        print_trained(*({"record": str(place), "summary": {"trained_on": trained_on}} for place in places))
+        return capsys.readouterr().out
+
+    for folder, config in (("new", {"model": "cnn", "init": None}), ("tuned", {"model": "cnn", "init": "hf:some"})):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "config.json").write_text(json.dumps(config))
+    assert shown("new") == shown("memory") == "no test image was trained on\n"
+    tuned = "no test image was trained on in the fine-tuning; what came before it is not known\n"
+    assert shown("tuned") == shown("new", "tuned") == tuned
+    assert shown("new", trained_on=3) == ""

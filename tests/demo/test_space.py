@@ -90,6 +90,13 @@ def test_a_network_of_ones_own_becomes_a_space(own, capsys):
     assert torch.equal(classifier.model(images), own.eval()(images))
 
 
+def test_a_pretrained_network_becomes_a_space_by_its_name(capsys, tmp_path):
+    words = ["demo", "--model", "rhobust:mnist-nal", "--space", str(tmp_path / "space"), "--quiet"]
+    assert "model" in document(capsys, words)["files"]
+    classifier = classifier_of(tmp_path / "space")
+    assert (classifier.sigma, classifier.shape, classifier.classes) == (0.25, (1, 28, 28), tuple("0123456789"))
+
+
 def test_classes_and_size_may_be_named_without_data(own, capsys):
     names = [f"digit {number}" for number in range(10)]
     words = ["demo", "--model", "net.py:make", "--weights", "net.pt", "--sigma", "0.5", "--classes", *names]

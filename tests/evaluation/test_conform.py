@@ -94,6 +94,13 @@ def test_a_finished_calibration_is_audited(folder, capsys):
     assert (audited["kind"], audited["problems"], audited["redrawn"]) == ("conform", [], 12)
 
 
+def test_sets_of_all_classes_are_called_so(folder, capsys):
+    assert command(["conform", str(folder), "--draws", "2", "--limit", "5", "--quiet"]) == 0
+    shown = capsys.readouterr().out
+    assert "every class is in every set: these calibration points prove nothing smaller" in shown
+    assert "score is at most" not in shown.split("For ")[0]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -56,6 +56,23 @@ def test_a_bare_file_of_either_format(weights, tmp_path):
         assert same(filled_from(tmp_path / name), weights)
 
 
+@pytest.mark.parametrize("zipped", [True, False])
+def test_a_file_is_read_by_its_content_whatever_it_is_called(weights, tmp_path, zipped):
+    torch.save({"model": weights}, tmp_path / "weights.safetensors", _use_new_zipfile_serialization=zipped)
+    assert same(filled_from(tmp_path / "weights.safetensors"), weights)
+    save_file(weights, tmp_path / "weights.pt")
+    assert same(filled_from(tmp_path / "weights.pt"), weights)
+
+
+def test_a_header_whose_length_begins_as_a_pickle_does_is_none(tmp_path):
+    for padding in range(256):
+        save_file({"a" * (1 + padding): torch.ones(2)}, tmp_path / "w.pt")
+        if (tmp_path / "w.pt").read_bytes()[0] == 0x80:
+            break
+    assert (tmp_path / "w.pt").read_bytes()[0] == 0x80
+    assert read_weights(tmp_path / "w.pt")["a" * (1 + padding)].tolist() == [1, 1]
+
+
 def test_a_loss_or_an_optimizer_beside_the_network_is_left_out(weights, tmp_path):
     saved = {f"net.{name}": tensor for name, tensor in weights.items()} | {"loss.weight": torch.ones(3)}
     torch.save({"state_dict": saved, "optimizer": {"state": {}}}, tmp_path / "w.ckpt")

@@ -250,6 +250,14 @@ def test_a_model_without_a_certificate_is_named_and_warnings_are_told_once(tmp_p
     assert not any(line.warnings for line in attacked.parts[0].lines)
 
 
+def test_a_line_does_not_break_within_an_option(tmp_path):
+    run = write_run(tmp_path / "a")
+    finding = {"text": "Few samples.", "remedy": "Pass --effort full."}
+    (run / "diagnosis.json").write_text(json.dumps({"findings": [finding]}))
+    page = render(gather([run]), (), title="One model")
+    assert 'Few samples. Pass <span class="option">--effort</span> full.' in page
+
+
 def test_the_same_diagnosis_of_several_models_is_told_once(tmp_path):
     runs = [write_run(tmp_path / name, name=name) for name in ("a", "b")]
     for run in runs:

@@ -32,7 +32,7 @@ def test_a_checkpoint_runs_nothing(write, tmp_path):
 
 
 def test_names_of_this_package_and_files_inside_are_allowed(tmp_path):
-    for code in (None, "cnn", "resnet18"):
+    for code in (None, "cnn", "resnet18", "rhobust:mnist-nal"):
         check_received(tmp_path, code=code, files={"data": "cifar10", "weights": str(tmp_path / "w.safetensors")})
 
 

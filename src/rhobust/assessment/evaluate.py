@@ -20,19 +20,19 @@ from rhobust.data.sizing import Sizing
 from rhobust.evaluation import Attack, Target, run
 from rhobust.evaluation.attack import check_networks
 from rhobust.evaluation.engine import check_unseen
-from rhobust.evaluation.own_network import IN_MEMORY, OwnNetwork
+from rhobust.evaluation.own_network import IN_MEMORY, OwnNetwork, as_trained
 from rhobust.executors import Executor
 from rhobust.files import read_json, write_json
 from rhobust.formatting import format_duration
 from rhobust.measurements import BASE, UNDER_NOISE, measurements
 from rhobust.models import Normalised, load_model
 from rhobust.models.inference import move_to, output_width
-from rhobust.models.sources import take_logits
+from rhobust.models.sources import has_weights, known_network, take_logits
 from rhobust.noise import stream
 from rhobust.progress import ProgressCallback, progress_or_default
 from rhobust.records import Record
 from rhobust.training.distributed import resolve_device
-from rhobust.training.run import CONFIG, ENVIRONMENT, describe_environment
+from rhobust.training.run import CONFIG, ENVIRONMENT, describe_environment, open_run
 
 DIAGNOSIS = "diagnosis.json"
 """File of what explains the numbers, in words."""
@@ -65,6 +65,7 @@ def evaluate(
     crop: int | None = None,
     claim: ShiftClaim | None = None,
     gamma: Sequence[float] | None = None,
+    root: Path | str | None = None,
 ) -> Assessment:
     """Evaluate a network in one call: accuracy, attacks, certificates, shift, corruptions, diagnosis and page.
 
@@ -76,7 +77,8 @@ def evaluate(
         images: What `as_dataset` takes: arrays, tensors, Pillow images, a torch Dataset, a DataLoader, a folder or the
             name of a data set; default: the test data of the run folder.
         labels: Class numbers or names, if the images do not bring them.
-        sigma: Standard deviation of the smoothing noise; default: the run's own, else 0.25.
+        sigma: Standard deviation of the smoothing noise; default: that of the run's training, or of the pretrained
+            network's, else 0.25.
         effort: quick: about a minute or two; standard: a quarter of an hour; full: all images, 100,000 noise samples.
         out: Folder for records and page; default: rhobust-NAME.
         weights: Weights of a network that is given by name.
@@ -99,6 +101,7 @@ def evaluate(
             `ShiftClaim(classifier="k-vote", votes=5)`; default: one noisy vote.
         gamma: Certify every subpopulation under shift: largest factors of reweighting, e.g. 1, 2, 5; default: none of a
             quick effort, else 1, 2, 5, 10.
+        root: Folder of the named data sets; default: $RHOBUST_DATA, else a cache folder.
     """
     if effort not in get_args(Effort):
         raise ValueError(f"effort must be one of {', '.join(get_args(Effort))}, got {effort!r}")
@@ -115,6 +118,7 @@ def evaluate(
             device=place,
             sigma=sigma,
             data=given,
+            root=root,
             progress=progress,
             trust=trust,
             unseen=unseen,
@@ -130,14 +134,14 @@ def evaluate(
         by_rows = is_live(images) and labels is None
         if by_rows:  # the images themselves may be larger than the memory
             images = images.shuffle(seed=seed, keep_in_memory=True)
-        data = as_dataset(images, labels, classes=classes, resize=resize, crop=crop, progress=progress)
+        data = as_dataset(images, labels, classes=classes, resize=resize, crop=crop, root=root, progress=progress)
         if not by_rows and not isinstance(images, Path | str):
             # Arrays are often sorted by class: in a random order the first ones are a sample of all.
             data = data.select(torch.randperm(len(data), generator=stream(seed, "order of the test images")))
         source = str(images) if isinstance(images, Path | str) else None
         sizing = Sizing(resize, crop)
         target = _live_target(model, data, sigma, out, weights, mean, std, name, place, source, sizing)
-    named = weights is not None or target.factory is None or isinstance(model, nn.Module)
+    named = weights is not None or target.factory is None or isinstance(model, nn.Module) or has_weights(str(model))
     return assess(
         target,
         effort=effort,
@@ -166,6 +170,7 @@ def _live_target(
     sizing: Sizing,
 ) -> Target:
     """A target of a live module, or of a network by name, and the user's images; `source` is their path or name."""
+    known = None
     if isinstance(model, nn.Module):
         if weights is not None:
             raise ValueError(f"weights must be left out for a module, which has its own, got {weights}")
@@ -175,13 +180,24 @@ def _live_target(
         network = model if mean is None or std is None else Normalised(model, mean, std)
     else:
         called = name or _short(str(model))
+        known = known_network(str(model), weights)
+        data = as_trained(data, known, called)
         network = load_model(str(model), weights, num_classes=data.num_classes, mean=mean, std=std)
     network = take_logits(move_to(device, network), to_unit(data.images[:1].to(device)))
     data = fit_classes(data, output_width(network, data.images[:1].to(device)), called)
     folder = Path(out) if out is not None else Path(f"rhobust-{_plain(called)}")
     if (folder / CONFIG).exists() and not read_json(folder / CONFIG).get("live"):
         raise ValueError(f"out must be a new folder or one of the same network, but {folder} holds another run")
-    target = Target(network, data, SIGMA if sigma is None else sigma, name=called, folder=folder, device=device)
+    target = Target(
+        network,
+        data,
+        (SIGMA if known is None else known.sigma) if sigma is None else sigma,
+        name=called,
+        folder=folder,
+        device=device,
+        trained_sigma=None if known is None else known.sigma,
+        trained_on=None if known is None else open_run(known.path.parent).training_images(),
+    )
     folder.mkdir(parents=True, exist_ok=True)
     target.check_unchanged()
     named = not isinstance(model, nn.Module)

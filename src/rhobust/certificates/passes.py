@@ -321,7 +321,11 @@ def checked(logits: Any, rows: int, width: int) -> Tensor:
     if not isinstance(logits, Tensor):
         raise ValueError(f"logits must be a tensor of shape {(rows, width)}, got a {type(logits).__name__}")
     if logits.shape != (rows, width):
-        raise ValueError(f"logits must have the shape {(rows, width)}, one row per input, got {tuple(logits.shape)}")
+        wider = logits.dim() == 2 and len(logits) == rows
+        remedy = f": num_classes must be {logits.shape[1]} for this network" if wider else ""
+        raise ValueError(
+            f"logits must have the shape {(rows, width)}, one row per input, got {tuple(logits.shape)}{remedy}"
+        )
     return logits
 
 

@@ -62,6 +62,8 @@ class Option:
     """SWITCH, ONE, MANY or WORDS."""
     choices: tuple[str, ...] = ()
     """The words that it takes; empty where it takes others."""
+    number: str = ""
+    """What each of its values must be: `a number` or `a whole number`; empty where it may be something else."""
 
 
 def options_of(command: type, prefix: str = "") -> Iterator[Option]:
@@ -78,6 +80,8 @@ def options_of(command: type, prefix: str = "") -> Iterator[Option]:
             flat = any(getattr(mark, "name", None) == "" for mark in extra)
             for kind in nested:
                 yield from options_of(kind, prefix if flat else f"{name}.")
+        elif bool in members and len(members) < len(_members(declared)):  # on, off, or left out
+            yield Option(f"--{name}", ONE, ("True", "False"))
         elif bool in members:
             path = name.split(".")
             path[-1] = f"no-{path[-1]}" if one.default is True else path[-1]
@@ -86,13 +90,42 @@ def options_of(command: type, prefix: str = "") -> Iterator[Option]:
             tuples = [kind for kind in members if get_origin(kind) is tuple]
             many = WORDS if any(get_args(kind)[0] is str for kind in tuples) else MANY
             choices = [word for kind in members if get_origin(kind) is Literal for word in get_args(kind)]
-            yield Option(f"--{name}", many if tuples else ONE, tuple(word for word in choices if isinstance(word, str)))
+            words = tuple(word for word in choices if isinstance(word, str))
+            yield Option(f"--{name}", many if tuples else ONE, words, _number_of(members))
 
 
 def _members(kind: Any) -> Sequence[Any]:
     return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
 
 
+def _number_of(members: Sequence[Any]) -> str:
+    """What values of these types must be, where all of them are numbers."""
+    kinds = {part for kind in members for part in (get_args(kind) or (kind,)) if part is not Ellipsis}
+    if not kinds or not kinds <= {int, float}:
+        return ""
+    return "a number" if float in kinds else "a whole number"
+
+
+def check_numbers(command: type, arguments: Sequence[str]) -> None:
+    """Raise where the first value of an option that takes numbers is none."""
+    known = {option.name: option for option in options_of(command)}
+    for place, argument in enumerate(arguments):
+        name, joined, value = argument.partition("=")
+        option = known.get(name.replace("_", "-"))
+        if option is None or not option.number:
+            continue
+        if not joined:
+            following = arguments[place + 1] if place + 1 < len(arguments) else "--"
+            if following.startswith("-") and not _is_number(following):
+                continue  # no value: the parser says so
+            value = following
+        if not _is_number(value, whole=option.number == "a whole number"):
+            wanted = f"{option.number[2:]}s with spaces between them" if option.values == MANY else option.number
+            raise ValueError(f"{name} must be {wanted}, got {value!r}")
+
+
+SIZES = {"--eps": "--radii", "--radii": "--eps"}
+"""Sizes that commands about images and commands about distributions call differently."""
 OTHER_NAMES = {"--samples": "--n"}
 """Options by another name: torchrun takes `--n` for one of its own, wherever it stands."""
 
@@ -158,9 +191,9 @@ def _belongs(argument: str, values: int) -> bool:
     return (values == MANY and _is_number(argument)) or (values == WORDS and not argument.startswith("-"))
 
 
-def _is_number(text: str) -> bool:
+def _is_number(text: str, *, whole: bool = False) -> bool:
     try:
-        number(text)
+        int(text) if whole else number(text)
     except ValueError:
         return False
     return True
@@ -168,8 +201,9 @@ def _is_number(text: str) -> bool:
 
 def suggestion(word: str, known: Iterable[str]) -> str:
     """A question that follows a message about a mistyped word; empty if nothing is near."""
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.7)
-    return f"; did you mean {near[0]}?" if near else ""
+    bare = {one.lstrip("-"): one for one in known}  # the dashes, which all have, make nothing alike
+    near = difflib.get_close_matches(word.lstrip("-"), list(bare), n=1, cutoff=0.7)
+    return f"; did you mean {bare[near[0]]}?" if near else ""
 
 
 def suggestions(command: type, arguments: Sequence[str]) -> str:
@@ -179,7 +213,8 @@ def suggestions(command: type, arguments: Sequence[str]) -> str:
     for argument in arguments:
         word = argument.partition("=")[0].replace("_", "-")
         if word.startswith("--") and word not in known:
-            return suggestion(word, known)
+            size = SIZES.get(word)
+            return f"; did you mean {size}?" if size in known else suggestion(word, known)
     for role in ("method", "attack"):
         if not any(name.startswith(f"--{role}.") for name in known):
             continue

@@ -58,6 +58,8 @@ class Compare:
         if self.tsv is not None:
             check_output("tsv", self.tsv)
         with opened(self.files, named=True) as found:
+            if missing := [path for path in found.paths if not path.exists()]:
+                raise ValueError(f"{missing[0]} must be a run folder, a record or a table, but there is no such file")
             if self.tsv is not None:
                 if len(found.paths) != 1 or not is_record(found.paths[0]):
                     raise ValueError(f"--tsv must come with one record, got {len(found.paths)} files")

@@ -17,6 +17,7 @@ from rhobust.data.sizing import Sizing
 from rhobust.demo import DemoClassifier, NamedNetwork, build_app, serve, write_space
 from rhobust.demo.app import import_gradio
 from rhobust.evaluation.own_network import OwnNetwork
+from rhobust.models.sources import known_network
 from rhobust.process import say
 from rhobust.settings import check_at_least, check_declared, check_level, check_positive_number, sizes
 from rhobust.training import open_run
@@ -32,8 +33,8 @@ class Demo:
     run_folder: Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="[RUN]")] = None
     """A run folder, a published one, or the folder of your own network's records; or give --model."""
     model: str | None = None
-    """The user's own network, package.module:factory, file.py:factory, hf:ID, timm:NAME or torchvision:NAME; with a run
-    folder, the code that it may run."""
+    """The network: package.module:factory, file.py:factory, rhobust:NAME, hf:ID, timm:NAME or torchvision:NAME; with a
+    run folder, the code that it may run."""
     weights: Path | None = None
     """Its weights, safetensors or a file of torch.save; default: what the factory or the hub loads itself."""
     mean: tuple[float, ...] | None = None
@@ -54,7 +55,7 @@ class Demo:
     crop: int | None = None
     """Side of the central square that is kept of each image, after resizing; default: likewise."""
     sigma: float | None = None
-    """Smoothing noise; default: the run's own."""
+    """Smoothing noise; default: that of the network's training, of a run or `rhobust:NAME`."""
     n: int = 10_000
     """Noise samples per image, at most."""
     alpha: float = 1e-3
@@ -162,6 +163,9 @@ class Demo:
         """What a Space is written from."""
         if self.run_folder is None:
             assert self.model is not None
+            known = known_network(self.model, self.weights)
+            if known is not None and self.mean is None and self.classes is None:
+                return known.path.parent
             return NamedNetwork(self.model, self.weights, self.mean, self.std)
         own = OwnNetwork.read(self.run_folder)
         if own is None:

@@ -30,12 +30,14 @@ class Evaluate:
     data: str | None = None
     """Test data: a folder with one subfolder per class, an .npz file, the name of a data set, or
     hf-datasets:FOLDER-or-ID[:split[:config]]."""
+    root: Path | None = None
+    """Folder of the data sets; default: $RHOBUST_DATA, else a cache folder."""
     resize: int | None = None
     """Pixels of the shorter side that images are resized to; default: as in the run's training, else as stored."""
     crop: int | None = None
     """Side of the central square that is kept of each image, after resizing; default: likewise."""
     sigma: float | None = None
-    """Smoothing noise; default: the run's own, else 0.25."""
+    """Smoothing noise; default: that of the network's training, of a run or `rhobust:NAME`, else 0.25."""
     mean: tuple[float, ...] | None = None
     """Mean per channel that the network expects to be subtracted from images in [0, 1]."""
     std: tuple[float, ...] | None = None
@@ -109,6 +111,7 @@ class Evaluate:
             crop=self.crop,
             claim=ShiftClaim(classifier=self.classifier, votes=self.votes),
             gamma=self.gamma,
+            root=self.root,
         )
         return {
             "report": str(result.page),

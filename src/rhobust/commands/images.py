@@ -15,10 +15,10 @@ from rhobust.data import load, read_image, to_unit
 from rhobust.data.labels import fit_classes
 from rhobust.data.sizing import Sizing
 from rhobust.evaluation import Target
-from rhobust.evaluation.own_network import OwnNetwork
+from rhobust.evaluation.own_network import OwnNetwork, as_trained
 from rhobust.models import load_model
 from rhobust.models.inference import for_evaluation, output_width
-from rhobust.models.sources import SOURCES, label_names, take_logits
+from rhobust.models.sources import SOURCES, known_network, label_names, take_logits
 from rhobust.training import open_run
 from rhobust.training.distributed import resolve_device
 
@@ -130,21 +130,31 @@ def open_network(asked: NetworkAsked, read: Reader, common: Common) -> OpenedIma
         data, sizing = None, asked.sizing
         if asked.data is not None:
             data = load(asked.data, "test", root=asked.root, progress=common.progress, **vars(sizing))
+        known = known_network(asked.model, asked.weights)
+        data = None if data is None else as_trained(data, known, asked.model)
         width = asked.num_classes if data is None else data.num_classes
         model = load_model(asked.model, asked.weights, num_classes=width, mean=asked.mean, std=asked.std)
-        model, sigma, shape = for_evaluation(model, device), asked.sigma, None if data is None else data.shape
+        model, shape, classes = for_evaluation(model, device), None, None
+        if known is not None:
+            trained, shape, classes = known.sigma, known.shape, known.classes
+        sigma = trained if asked.sigma is None else asked.sigma
+        if data is not None:
+            shape = data.shape
         images = read(shape, _channels(asked), sizing).to(device)
         model = take_logits(model, to_unit(images[:1]))
         width = output_width(model, images)
-        hub = label_names(model, width) if asked.model.startswith("hf:") else None
-        numbers = tuple(map(str, range(width)))
-        classes = (hub or numbers) if data is None else fit_classes(data, width, asked.model).classes
-        if hub is None and data is None:
+        if data is not None:
+            classes = fit_classes(data, width, asked.model).classes
+        elif asked.model.startswith("hf:"):
+            classes = label_names(model, width)
+        if classes is None:
+            classes = tuple(map(str, range(width)))
             warnings = ("classes are the numbers of the network's outputs, from 0: --data DATA gives their names",)
     else:
         if (own := OwnNetwork.read(asked.folder)) is not None:
             target = _own_target(asked, asked.folder, common)
-            model, sigma, shape, classes = target.model, target.sigma, target.data.shape, target.data.classes
+            model, shape, classes = target.model, target.data.shape, target.data.classes
+            trained, sigma = target.trained_sigma, target.sigma
             sizing = asked.sizing or own.sizing
         else:
             run = open_run(asked.folder)

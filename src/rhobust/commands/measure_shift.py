@@ -131,7 +131,7 @@ class MeasureShiftCommand:
         if certificate is not None:
             show_floors(result)
             print_claim(certificate["statement"], result, certificate["points"])
-            print_trained(summary)
+            print_trained(result)
             print_warnings(summary.get("warnings", []))
         if result["record"] is not None:
             print(result["record"])

@@ -61,7 +61,7 @@ class MonitorCommand:
     def show(self, result: dict[str, Any]) -> None:
         summary = result["summary"]
         show_floors(result)
-        print_trained(summary)
+        print_trained(result)
         print_warnings(summary.get("warnings", []))
         print("passed" if result["passed"] else "failed")
         print(result["record"])

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from rhobust.files import read_json
 from rhobust.formatting import format_percent, printable
 from rhobust.process import ExecutorName
 from rhobust.progress import ProgressCallback, no_progress
@@ -126,10 +127,23 @@ def print_claim(statement: str, result: dict[str, Any], points: int) -> None:
     print(printable(claim_in_full(statement, settings, points, network)))
 
 
-def print_trained(summary: dict[str, Any]) -> None:
-    """Print that no test image was trained on, where that is known; otherwise a warning says how many."""
-    if summary.get("trained_on") == 0:
-        print("no test image was trained on")
+def print_trained(*results: dict[str, Any]) -> None:
+    """Print that no test image was trained on, as far as that is known; otherwise a warning says how many.
+
+    Args:
+        results: Documents of records, whose folders say whether their networks had been trained before.
+    """
+    if any(result["summary"].get("trained_on") != 0 for result in results):
+        return
+    before = any(_fine_tuned(Path(result["record"]).parent) for result in results)
+    print(f"no test image was trained on{' in the fine-tuning; what came before it is not known' if before else ''}")
+
+
+def _fine_tuned(folder: Path) -> bool:
+    """Whether the network of a folder of records started from another one."""
+    path = folder / "config.json"
+    config = read_json(path) if path.exists() else None
+    return isinstance(config, dict) and config.get("init") is not None
 
 
 def print_diagnosis(found: dict[str, Any]) -> None:

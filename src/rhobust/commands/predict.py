@@ -41,7 +41,7 @@ class Predict:
     crop: int | None = None
     """Side of the central square that is kept of each image, after resizing; default: likewise."""
     sigma: float | None = None
-    """Smoothing noise; default: the run's own."""
+    """Smoothing noise; default: that of the network's training, of a run or `rhobust:NAME`."""
     n: int = 1000
     """Noise samples per image; --samples is the same."""
     alpha: float = 1e-3

@@ -20,6 +20,7 @@ from rhobust.commands.options import (
 from rhobust.evaluation import Evaluation, Target, run
 from rhobust.files import check_folder, read_json
 from rhobust.models import MODELS
+from rhobust.models.sources import has_weights
 from rhobust.records import Record
 from rhobust.settings import check_positive_number, sizes
 from rhobust.training.run import CONFIG
@@ -56,7 +57,7 @@ class DataOptions:
     """With which noise and on which data networks are evaluated."""
 
     sigma: float | None = None
-    """Smoothing noise; default: the run's own."""
+    """Smoothing noise; default: that of the network's training, of a run or `rhobust:NAME`."""
     data: str | None = None
     """Test data; default: the run's own."""
     resize: int | None = None
@@ -219,7 +220,8 @@ def evaluation_command(
         record = run(self.evaluation, target, executor=common.chosen(), progress=common.progress, wait=common.wait)
         document = {**record_document(record), **({} if after is None else after(record, self.target))}
         if diagnosed:
-            named = target.factory is None or self.target.weights is not None or self.target.run is not None
+            given = self.target.weights is not None or self.target.run is not None
+            named = target.factory is None or given or has_weights(target.factory)
             examples = sorted({row["index"] for row in record.rows})
             document["diagnosis"] = first_look(target, examples, weights_named=named)
         return document
@@ -231,7 +233,7 @@ def evaluation_command(
             return
         if "diagnosis" in result:
             print_diagnosis(result["diagnosis"])
-        print_trained(result["summary"])
+        print_trained(result)
         print_warnings(result["summary"].get("warnings", []))
         print(result["record"])
 

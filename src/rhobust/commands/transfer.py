@@ -46,8 +46,7 @@ class TransferCommand:
             print_table(["attacked on", *names], rows)
         scored = [to["scored"] for to in result["records"][0]["summary"]["targets"]]
         print("predictor: " + ", ".join(f"{name} {one}" for name, one in zip(names, scored, strict=True)))
-        if all(record["summary"].get("trained_on") == 0 for record in result["records"]):
-            print_trained({"trained_on": 0})
+        print_trained(*result["records"])
         print_warnings(
             [*(w for record in result["records"] for w in record["summary"]["warnings"]), *result["warnings"]]
         )

@@ -55,6 +55,7 @@ def as_dataset(
     limit: int | None = None,
     resize: int | None = None,
     crop: int | None = None,
+    root: Path | str | None = None,
     progress: ProgressCallback | None = None,
 ) -> Dataset:
     """A data set from images and labels in any common form.
@@ -74,6 +75,7 @@ def as_dataset(
         limit: Largest number of images, the first ones; None: no limit.
         resize: Pixels of the shorter side that 8-bit images are resized to, as in `load`; None: as they are.
         crop: Side of the central square that is kept, after resizing; None: all of the image.
+        root: Folder of the named data sets, as in `load`.
         progress: Progress callback of a folder or a named data set; default: shown on stderr.
 
     >>> import numpy as np
@@ -84,7 +86,8 @@ def as_dataset(
         source(images)  # what is no data set is refused first
         if labels is not None:
             raise ValueError(f"labels must be left out for {images}, which has its own")
-        images, resize, crop = load(str(images), split, resize=resize, crop=crop, progress=progress), None, None
+        images = load(str(images), split, root=root, resize=resize, crop=crop, progress=progress)
+        resize, crop = None, None
     elif is_live(images):
         with progress_or_default(progress) as notify:
             images = take_live(images, split, Sizing(resize, crop), limit, notify)

@@ -92,7 +92,16 @@ def class_names(names: np.ndarray | None, count: int, name: str) -> tuple[str, .
     return found
 
 
-def match_classes(data: Dataset, classes: tuple[str, ...], folder: Path) -> Dataset:
+def check_shape(data: Dataset, shape: tuple[int, int, int], trained: Path | str) -> None:
+    """Refuse images of another shape than a network, called `trained`, was trained for."""
+    if data.shape != shape:
+        wanted, found = ("x".join(map(str, one)) for one in (shape, data.shape))
+        raise ValueError(
+            f"{data.name} must hold images of shape {wanted}, which {trained} was trained for, got {found}"
+        )
+
+
+def match_classes(data: Dataset, classes: tuple[str, ...], folder: Path | str) -> Dataset:
     """The data with a run's classes: names are matched with names, and numbers with numbers only."""
     if not data.named and not are_numbers(classes):
         raise ValueError(

@@ -16,10 +16,13 @@ from torch import nn
 
 from rhobust.certificates.independence import BatchDependenceError, top_gaps
 from rhobust.certificates.spec import arithmetic
+from rhobust.data import Dataset
+from rhobust.data.labels import are_numbers, check_shape, match_classes
 from rhobust.data.sizing import Sizing
 from rhobust.files import read_json, write_json
 from rhobust.models import load_model
 from rhobust.models.inference import frozen
+from rhobust.models.weights import Pretrained
 from rhobust.records import Row, is_own
 from rhobust.settings import check_positive_number, sizes
 from rhobust.training.run import CONFIG
@@ -109,6 +112,20 @@ class OwnNetwork:
     def load(self, weights: Path | str | None, *, num_classes: int) -> nn.Module:
         """The network, with these weights; None: what the factory or the hub loads itself."""
         return load_model(self.model, weights, num_classes=num_classes, mean=self.mean, std=self.std)
+
+
+def as_trained(data: Dataset, known: Pretrained | None, name: str) -> Dataset:
+    """The data with the classes of a network of this project; refused where it was trained for other images.
+
+    Args:
+        data: The data.
+        known: What is known of the network; None for the user's own, of which the data are not asked anything here.
+        name: The network's name.
+    """
+    if known is None:
+        return data
+    check_shape(data, known.shape, name)
+    return data if are_numbers(data.classes) else match_classes(data, known.classes, name)
 
 
 def _inside(weights: str | None, folder: Path) -> str | None:

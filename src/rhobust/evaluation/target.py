@@ -17,16 +17,24 @@ from torch import nn
 from rhobust.attacks.gradient import label_losses
 from rhobust.certificates import Repeats, Smoothing, VoteCounter, native_dtype
 from rhobust.data import Dataset, ImageSet, Pairs, load, to_unit
-from rhobust.data.labels import fit_classes, match_classes
+from rhobust.data.labels import check_shape, fit_classes, match_classes
 from rhobust.data.registry import KNOWN
 from rhobust.data.sizing import Sizing
-from rhobust.evaluation.own_network import ANSWERS, IN_MEMORY, OwnNetwork, check_answers, check_stateless, fixed_logits
+from rhobust.evaluation.own_network import (
+    ANSWERS,
+    IN_MEMORY,
+    OwnNetwork,
+    as_trained,
+    check_answers,
+    check_stateless,
+    fixed_logits,
+)
 from rhobust.files import write_json
 from rhobust.foreign import Foreign
 from rhobust.lock import owned
 from rhobust.models.folding import CompiledFastCopy, FastCopy
 from rhobust.models.inference import CompiledCopy, check_module, device_of, for_evaluation, move_to, output_width
-from rhobust.models.sources import take_logits
+from rhobust.models.sources import known_network, take_logits
 from rhobust.progress import ProgressCallback
 from rhobust.records import Row
 from rhobust.settings import check_positive_number, sizes
@@ -50,6 +58,15 @@ EXAMPLES = 4
 """Images on which a copy of the network is compared with it."""
 WHERE_IT_IS = torch.device("meta")
 """Stands for the device that holds a network's weights."""
+
+
+class NoNoiseError(ValueError):
+    """A smoothed classifier is needed, but the noise of its network's training is not known, and none was passed."""
+
+    def __init__(self, name: str) -> None:
+        self.unsmoothed = f"{name} has no training noise on record"
+        """What is missing, without the remedy."""
+        super().__init__(f"{self.unsmoothed}: pass sigma, or attack the base network by PGD()")
 
 
 class _TemporaryFolder:
@@ -174,11 +191,7 @@ class Target:
         network = run.load_model(device, trust=trust, model=model)
         sizing = Sizing(resize, crop) or run.config.sizing
         test = load(data or run.config.data, "test", root=root, progress=progress, **vars(sizing))
-        if test.shape != run.shape:
-            wanted, found = ("x".join(map(str, shape)) for shape in (run.shape, test.shape))
-            raise ValueError(
-                f"{test.name} must hold images of shape {wanted}, which {folder} was trained for, got {found}"
-            )
+        check_shape(test, run.shape, folder)
         sigma = run.config.sigma if sigma is None else sigma
         test = match_classes(test, run.classes, run.folder)
         published = data in (None, run.config.data) and any(run.config.data == source.name for source in KNOWN)
@@ -231,7 +244,8 @@ class Target:
         """The user's own network, by a name and weights as in `load_model`.
 
         The folder gets a small `config.json` that says so, which the report and `from_run` read: `from_run` needs
-        neither the noise nor the normalisation again. `resize` and `crop` are those of `load`.
+        neither the noise nor the normalisation again. Of a network of this project, `rhobust:NAME`, the noise and the
+        images of its training are known. `resize` and `crop` are those of `load`.
         """
         folder, device = Path(folder), resolve_device(device)
         known = OwnNetwork.read(folder)
@@ -253,8 +267,8 @@ class Target:
         folder.mkdir(parents=True, exist_ok=True)
         target.check_unchanged()
         # An evaluation without noise, such as an attack on the base network, does not make the folder forget it.
-        kept = own if known is None or sigma is not None else replace(own, sigma=known.sigma)
-        write_json(folder / CONFIG, kept.to_json())
+        noise = known.sigma if known is not None and target.sigma is None else target.sigma
+        write_json(folder / CONFIG, replace(own, sigma=noise).to_json())
         write_json(folder / ENVIRONMENT, describe_environment(device))
         return target
 
@@ -262,17 +276,22 @@ class Target:
     def _own(
         cls, own: OwnNetwork, weights: Path | str | None, test: Dataset, folder: Path, device: torch.device
     ) -> Self:
+        known = known_network(own.model, weights)
+        test = as_trained(test, known, own.model)
         model = for_evaluation(own.load(weights, num_classes=test.num_classes), device)
         model = take_logits(model, to_unit(test.images[:1].to(device)))
         data = fit_classes(test, output_width(model, test.images[:1].to(device)), own.model)
+        trained_sigma = None if known is None else known.sigma
         return cls(
             model,
             data,
-            own.sigma,
+            trained_sigma if own.sigma is None else own.sigma,
             name=own.model,
             folder=folder,
             device=device,
             model_hash="" if own.live or weights is None else file_hash(Path(weights)),
+            trained_sigma=trained_sigma,
+            trained_on=None if known is None else open_run(known.path.parent).training_images(),
             factory=own.model,
         )
 
@@ -341,10 +360,7 @@ class Target:
     def smoothing_sigma(self) -> float:
         """The smoothing noise; refused where the network has none."""
         if self.sigma is None:
-            raise ValueError(
-                f"{self.name} has no training noise on record: pass sigma, or attack the base network with"
-                " attack:pgd, in Python PGD()"
-            )
+            raise NoNoiseError(self.name)
         return self.sigma
 
     def sigma_warnings(self) -> list[str]:

@@ -136,8 +136,10 @@ def _copy_inputs(_: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def check_logits(logits: Any, x: Tensor) -> None:
     """Raise unless a network's output for inputs is a dense floating-point tensor of one row per input."""
+    remedy = ""
     if not isinstance(logits, Tensor) or logits.is_nested:
         given = "a nested tensor" if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
+        remedy = ": wrap it in a module that returns the logits alone"
     elif logits.dim() != 2 or len(logits) != len(x):
         given = f"the shape {tuple(logits.shape)}"
     elif logits.dtype not in LOGITS:
@@ -147,7 +149,7 @@ def check_logits(logits: Any, x: Tensor) -> None:
     else:
         return
     raise ForeignError(
-        f"the network must return floating-point logits of shape (n, classes), got {given} for {describe(x)}"
+        f"the network must return floating-point logits of shape (n, classes), got {given} for {describe(x)}{remedy}"
     )
 
 

@@ -15,7 +15,16 @@ from torch import Tensor, nn
 from rhobust.foreign import Foreign, ForeignError
 from rhobust.models.inference import for_evaluation, state_of
 from rhobust.models.networks import MODELS, Mirrored, Normalised, own_network
-from rhobust.models.weights import MIRRORED, SCHEME, build_pretrained, fill_weights, match_names, read_weights
+from rhobust.models.weights import (
+    MIRRORED,
+    SCHEME,
+    Pretrained,
+    build_pretrained,
+    describe_pretrained,
+    fill_weights,
+    match_names,
+    read_weights,
+)
 from rhobust.noise import stream_key
 
 SOURCES = {"hf": "transformers", "timm": "timm", "torchvision": "torchvision"}
@@ -104,6 +113,22 @@ def load_model(
     if mean is not None and std is not None:
         found = (mean, std)
     return for_evaluation(network if found is None else Normalised(network, *found))
+
+
+def known_network(name: str, weights: Path | str | None = None) -> Pretrained | None:
+    """What is known of a network of this project: its noise, images and classes; None of any other.
+
+    Args:
+        name: As in `load_model`.
+        weights: Weights that are loaded into it; with these nothing is known of it.
+    """
+    scheme, _, rest = name.partition(":")
+    return describe_pretrained(rest) if scheme == SCHEME and weights is None else None
+
+
+def has_weights(name: str) -> bool:
+    """Whether a network's name stands for weights too, those of this project or of a hub."""
+    return name.partition(":")[0] in (*SOURCES, SCHEME)
 
 
 def build_network(
@@ -335,7 +360,7 @@ def build_model(
         network, found = build_network(
             name, pretrained=pretrained, new_head=True, num_classes=classes, activation=activation
         )
-        if name.partition(":")[0] in (*SOURCES, SCHEME):
+        if has_weights(name):
             return Normalised(network, *(normalisation or found or (mean, deviation)))
         return network if normalisation is None else Normalised(network, *normalisation)
 

@@ -12,6 +12,7 @@ import os
 import re
 import zipfile
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -43,6 +44,23 @@ FOLDER = "RHOBUST_PRETRAINED"
 """Environment variable that names the folder of pretrained networks."""
 
 
+@dataclass(frozen=True)
+class Pretrained:
+    """A pretrained network as its weights file describes it."""
+
+    path: Path
+    """The weights file, in the run folder of its training."""
+    model: str
+    """One of `MODELS`."""
+    activation: str
+    shape: tuple[int, int, int]
+    """Channels, height and width of its images."""
+    classes: tuple[str, ...]
+    """Names of its classes."""
+    sigma: float
+    """Noise that it was trained with."""
+
+
 def read_weights(path: Path | str) -> dict[str, Tensor]:
     """The tensors of a weights file by name, on the CPU.
 
@@ -54,7 +72,8 @@ def read_weights(path: Path | str) -> dict[str, Tensor]:
         raise ValueError(f"{path} must be a weights file, but there is no such file")
     with path.open("rb") as file:
         head = file.read(9)
-    if zipfile.is_zipfile(path) or head[:1] == b"\x80":
+    # The eight bytes before a safetensors header are its length, and may begin as a pickle does.
+    if zipfile.is_zipfile(path) or (head[:1] == b"\x80" and head[8:] != b"{"):
         return _state_dict(_read_torch(path), path)
     try:
         with safe_open(path, framework="pt") as file:
@@ -72,7 +91,8 @@ def _read_torch(path: Path) -> Any:
                     " the module, or save its state_dict()"
                 )
     try:
-        return torch.load(path, map_location="cpu", weights_only=True)
+        with path.open("rb") as file:  # by a path that ends in .safetensors torch reads another format
+            return torch.load(file, map_location="cpu", weights_only=True)
     except UnpicklingError as error:
         found = re.search(r"GLOBAL ([\w.]+) was not an allowed global", str(error))
         what = f"a pickled {found.group(1)}" if found else "pickled objects"
@@ -228,6 +248,20 @@ def _folders() -> list[Path]:
     return [*([checkout] if checkout.is_dir() else []), platformdirs.user_cache_path("rhobust") / "pretrained"]
 
 
+def describe_pretrained(name: str) -> Pretrained:
+    """What a pretrained network was trained for, by its weights file, after a check of the file's content.
+
+    Args:
+        name: One of `PRETRAINED`.
+    """
+    path = pretrained_weights(name)
+    with safe_open(path, framework="pt") as file:
+        about = json.loads(file.metadata()["rhobust"])
+    channels, height, width = about["shape"]
+    shape, classes = (channels, height, width), tuple(about["classes"])
+    return Pretrained(path, about["model"], about["activation"], shape, classes, about["sigma"])
+
+
 def build_pretrained(name: str, *, filled: bool = True) -> tuple[nn.Module, tuple[list[float], list[float]]]:
     """A pretrained network without its normalisation, and the normalisation's mean and deviation per channel.
 
@@ -235,12 +269,9 @@ def build_pretrained(name: str, *, filled: bool = True) -> tuple[nn.Module, tupl
         name: One of `PRETRAINED`.
         filled: Whether it gets its weights.
     """
-    path = pretrained_weights(name)
-    with safe_open(path, framework="pt") as file:
-        about = json.loads(file.metadata()["rhobust"])
-
-    channels, height, width = about["shape"]
-    described = about["model"], (channels, height, width), len(about["classes"]), about["activation"]
+    about = describe_pretrained(name)
+    described = about.model, about.shape, len(about.classes), about.activation
+    channels = about.shape[0]
     model = Normalised(own_network(*described), [0.0] * channels, [1.0] * channels)  # the saved buffers replace both
-    fill_weights(model, path)
+    fill_weights(model, about.path)
     return model.network if filled else own_network(*described), model.constants()

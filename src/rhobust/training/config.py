@@ -12,6 +12,7 @@ from rhobust.data.sizing import Sizing
 from rhobust.formatting import printable
 from rhobust.methods import AnyMethod
 from rhobust.models import MODELS, Activation, check_model_name
+from rhobust.models.weights import SCHEME
 from rhobust.records import settings_hash
 from rhobust.settings import (
     OMIT_IF_DEFAULT,
@@ -140,9 +141,10 @@ class TrainConfig:
         """The network and where it starts from."""
         if self.init is not None and self.model in ("", self.init):
             object.__setattr__(self, "model", self.init)
-        elif self.init is not None or not self.model:
-            given = f"{self.model!r} and {self.init!r}" if self.init is not None else "none"
-            raise ValueError(f"a model or init must be given, not two different ones, got {given}")
+        elif self.init is not None:
+            raise ValueError(f"model and init must not be two different networks, got {self.model!r} and {self.init!r}")
+        elif not self.model:
+            raise ValueError("model, or init for a network that is fine-tuned, must be given, got neither")
         check_model_name(self.model)
         if self.weights is not None and self.init is None:
             raise ValueError(f"weights must be given with init, the network that they are of, got {self.weights}")
@@ -275,7 +277,7 @@ def check_received(
 
     Args:
         folder: The folder.
-        code: The network in its config; one of `MODELS` runs no code of others.
+        code: The network in its config; one of `MODELS`, or `rhobust:NAME`, runs no code of others.
         files: Paths in its config that would be read, by the option with which the user names them herself. Names of
             published data sets and files inside the folder are allowed.
         trust: Whether the user trusts the folder: everything is allowed.
@@ -283,7 +285,9 @@ def check_received(
     """
     if trust:
         return
-    wanted = {} if code is None or code in MODELS or code == model else {"model": code}
+    wanted: dict[str, str] = {}
+    if code is not None and code != model and code not in MODELS and not code.startswith(f"{SCHEME}:"):
+        wanted["model"] = code
     known = {source.name for source in KNOWN}
     wanted |= {name: path for name, path in (files or {}).items() if path not in known and _outside(path, folder)}
     if not wanted:
