@@ -137,18 +137,22 @@ class LikeTransformers(nn.Module):
         return Output(self.network(x))
 
 
-def test_outputs_with_logits_and_a_normalisation(network, digits, tmp_path, assessed):
+def test_outputs_with_logits_a_normalisation_and_class_names(network, digits, tmp_path, assessed):
     found = rhobust.evaluate(
         LikeTransformers(network.network),
         digits.images.permute(0, 2, 3, 1).numpy(),
         digits.labels.tolist(),
         mean=[0.3],
         std=[0.35],
-        effort="quick",
+        class_names=[f"digit-{number}" for number in range(10)],
         out=tmp_path / "out",
     )
+    assert "digit-7" in found.page.read_text(encoding="utf-8")
     ours, theirs = ({one.quantity: one.value for one in each.measurements} for each in (found, assessed))
     assert ours[BASE] == theirs[BASE]
+    assert [record.settings["limit"] for record in found.records] == [
+        record.settings["limit"] for record in assessed.records
+    ]
 
 
 def test_a_batch_dependent_network_is_refused_before_a_number_is_made(digits, tmp_path):

@@ -46,12 +46,12 @@ def evaluate(
     labels: Any = None,
     *,
     sigma: float | None = None,
-    effort: Effort = "standard",
+    effort: Effort = "quick",
     out: Path | str | None = None,
     weights: Path | str | None = None,
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
-    classes: Sequence[str] | None = None,
+    class_names: Sequence[str] | None = None,
     name: str | None = None,
     title: str | None = None,
     device: torch.device | str = "auto",
@@ -84,7 +84,7 @@ def evaluate(
         weights: Weights of a network that is given by name.
         mean: Mean per channel that the network expects to be subtracted from images in [0, 1].
         std: Deviation per channel that it expects to be divided by.
-        classes: Names of the classes.
+        class_names: Names of the classes, in the order of the logits.
         name: How the network is called; default: its class or name.
         title: Heading of the page.
         device: Where to compute; auto takes a GPU if there is one.
@@ -134,7 +134,7 @@ def evaluate(
         by_rows = is_live(images) and labels is None
         if by_rows:  # the images themselves may be larger than the memory
             images = images.shuffle(seed=seed, keep_in_memory=True)
-        data = as_dataset(images, labels, classes=classes, resize=resize, crop=crop, root=root, progress=progress)
+        data = as_dataset(images, labels, classes=class_names, resize=resize, crop=crop, root=root, progress=progress)
         if not by_rows and not isinstance(images, Path | str):
             # Arrays are often sorted by class: in a random order the first ones are a sample of all.
             data = data.select(torch.randperm(len(data), generator=stream(seed, "order of the test images")))
