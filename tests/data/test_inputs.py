@@ -156,7 +156,7 @@ def test_a_data_set_a_name_a_file_and_a_folder(tmp_path):
     digits = rhobust.load("digits", "test")
     assert as_dataset("digits").fingerprint() == as_dataset(digits).fingerprint() == digits.fingerprint()
     assert len(as_dataset("digits", limit=7)) == 7
-    assert as_dataset(digits, name="mine", classes="abcdefghij").classes[3] == "d"
+    assert as_dataset(digits, name="mine", class_names="abcdefghij").classes[3] == "d"
     for label in ("dark", "bright"):
         (tmp_path / "photos" / label).mkdir(parents=True)
         for number in range(12):
@@ -177,7 +177,7 @@ def test_a_data_set_a_name_a_file_and_a_folder(tmp_path):
 def test_labels_may_be_names():
     made = as_dataset(pixels(3), ["dog", "cat", "dog"])
     assert (made.labels.tolist(), made.classes) == ([1, 0, 1], ("cat", "dog"))
-    made = as_dataset(pixels(3), np.array(["dog", "cat", "dog"]), classes=("dog", "cat", "bird"))
+    made = as_dataset(pixels(3), np.array(["dog", "cat", "dog"]), class_names=("dog", "cat", "bird"))
     assert (made.labels.tolist(), made.num_classes) == ([0, 1, 0], 3)
 
 
@@ -227,9 +227,9 @@ def test_the_line_about_a_layout_says_what_works():
     with pytest.raises(ValueError, match="layout must be NCHW or NHWC, got 'CHW'"):
         as_dataset(x, [0] * 5, layout="CHW")
     with pytest.raises(ValueError, match=r"labels must be among the classes dog, got 'cat'"):
-        as_dataset(pixels(1), "cat", classes=["dog"])
+        as_dataset(pixels(1), "cat", class_names=["dog"])
     with pytest.raises(ValueError, match=r"labels must be in 0\.\.1, got 2 to 2"):
-        as_dataset(pixels(1), 2, classes=["dog", "cat"])
+        as_dataset(pixels(1), 2, class_names=["dog", "cat"])
     with pytest.raises(ValueError, match="limit must be >= 1, got 0"):
         as_dataset(pixels(1), 0, limit=0)
 
@@ -393,7 +393,7 @@ def test_evaluate_takes_the_same_forms(form, network, tmp_path, monkeypatch):
     one, own = form in SINGLE, form in ("Dataset", "torch Dataset", "DataLoader")
     x, y = pixels(1 if one else 4), 1 if one else [0, 1, 2, 1]
     given = SINGLE[form](x[0]) if one else FORMS[form](x)
-    named = {"classes": ["cat", "dog", "cow"]} if form == "torch Dataset" else {}
+    named = {"class_names": ["cat", "dog", "cow"]} if form == "torch Dataset" else {}
     target = rhobust.evaluate(network, given, *([] if own else [y]), sigma=0.25, out=tmp_path / "out", **named)
     wanted = {image.numpy().tobytes() for image in x}
     assert {image.numpy().tobytes() for image in target.data.images} == wanted

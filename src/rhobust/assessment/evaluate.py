@@ -134,7 +134,9 @@ def evaluate(
         by_rows = is_live(images) and labels is None
         if by_rows:  # the images themselves may be larger than the memory
             images = images.shuffle(seed=seed, keep_in_memory=True)
-        data = as_dataset(images, labels, classes=class_names, resize=resize, crop=crop, root=root, progress=progress)
+        data = as_dataset(
+            images, labels, class_names=class_names, resize=resize, crop=crop, root=root, progress=progress
+        )
         if not by_rows and not isinstance(images, Path | str):
             # Arrays are often sorted by class: in a random order the first ones are a sample of all.
             data = data.select(torch.randperm(len(data), generator=stream(seed, "order of the test images")))

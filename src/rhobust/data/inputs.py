@@ -48,7 +48,7 @@ def as_dataset(
     images: Any,
     labels: Any = None,
     *,
-    classes: Sequence[str] | None = None,
+    class_names: Sequence[str] | None = None,
     name: str | None = None,
     split: Split = "test",
     layout: Layout | None = None,
@@ -68,7 +68,7 @@ def as_dataset(
             these, or of image files; a torch Dataset of (image, label); a DataLoader; a live Dataset or DatasetDict of
             Hugging Face; a `Dataset`; an image file; a folder, or a name known to `load`.
         labels: Class numbers or class names, one per image; None if the images come with labels.
-        classes: Names of the classes; default: what the source says, else the numbers.
+        class_names: Names of the classes; default: what the source says, else the numbers.
         name: Name of the data set; default: the source's own, else "images".
         split: Which split a folder or a named data set gives, and what the result is called.
         layout: "NCHW" or "NHWC", for batches where the shape does not say it; default: the axis with 1 or 3 channels.
@@ -95,9 +95,9 @@ def as_dataset(
             resize, crop = None, None
     if isinstance(images, Dataset) and labels is None:
         found = Sizing(resize, crop).dataset(images if limit is None else images.take(limit)[1])
-        names = found.classes if classes is None else tuple(map(str, classes))
-        return replace(found, name=name or found.name, classes=names, named=found.named or classes is not None)
-    found = as_inputs(images, labels, classes=classes, layout=layout, limit=limit, resize=resize, crop=crop)
+        names = found.classes if class_names is None else tuple(map(str, class_names))
+        return replace(found, name=name or found.name, classes=names, named=found.named or class_names is not None)
+    found = as_inputs(images, labels, class_names=class_names, layout=layout, limit=limit, resize=resize, crop=crop)
     if found.labels is None:
         raise ValueError("labels must be given, one class number per image, got None and images without labels")
     known = found.classes
@@ -111,7 +111,7 @@ def as_inputs(
     images: Any,
     labels: Any = None,
     *,
-    classes: Sequence[str] | None = None,
+    class_names: Sequence[str] | None = None,
     layout: Layout | None = None,
     limit: int | None = None,
     subject: str = "images",
@@ -123,7 +123,7 @@ def as_inputs(
     Args:
         images: As in `as_dataset`.
         labels: As in `as_dataset`.
-        classes: As in `as_dataset`.
+        class_names: As in `as_dataset`.
         layout: As in `as_dataset`.
         limit: As in `as_dataset`.
         subject: What messages call the images.
@@ -160,7 +160,7 @@ def as_inputs(
     given = own if labels is None else labels
     found = sizing.images(_batch(found, layout, subject, None if given is None else label_count(given)), subject)
     check_range(found, subject)
-    known = own_classes if classes is None else tuple(map(str, classes))
+    known = own_classes if class_names is None else tuple(map(str, class_names))
     numbers, known = (None, known) if given is None else numbered(given, len(found), known)
     if limit is not None:
         found, numbers = found[:limit], None if numbers is None else numbers[:limit]
