@@ -4,6 +4,9 @@ import importlib.util
 import socket
 import subprocess
 import sys
+from functools import partial
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
 from types import SimpleNamespace
 
 import pytest
@@ -50,14 +53,32 @@ def test_without_ray_everything_is_imported_and_its_executor_is_one_line_with_th
     assert done.stderr == "rhobust: the executor ray needs the package ray: python -m pip install 'ray>=2.60'\n"
 
 
-def test_an_address_at_which_nobody_listens_is_one_line(monkeypatch):
+@pytest.fixture
+def unconnected(monkeypatch):
+    """A Ray that is connected to nothing; the function gives its address as an environment variable."""
     ray = SimpleNamespace(is_initialized=lambda: False)
     monkeypatch.setitem(sys.modules, "ray", ray)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: ray)
+    return partial(monkeypatch.setenv, "RAY_ADDRESS")
+
+
+def test_an_address_at_which_nobody_listens_is_one_line(unconnected, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     monkeypatch.setattr("rhobust.executors.ray.PORT", port)
+    line = f"address must be that of a Ray cluster, got .*127.0.0.1:{port}: .*refused"
     for address in ("127.0.0.1", f"127.0.0.1:{port}", f"ray://127.0.0.1:{port}"):
-        line = f"address must be that of a Ray cluster, got .*127.0.0.1:{port}: .*refused"
         with pytest.raises(ValueError, match=line):
             Ray(address=address).size("cpu")
+    unconnected(f"127.0.0.1:{port}")
+    for address in (None, "auto"):
+        with pytest.raises(ValueError, match=line):
+            Ray(address=address).size("cpu")
+
+
+def test_an_address_at_which_something_else_answers_is_one_line(unconnected):
+    # As Ray's own dashboard does, whose port is next to the address on its pages.
+    with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
+        Thread(target=server.handle_request, daemon=True).start()
+        with pytest.raises(ValueError, match=f"got 127.0.0.1:{server.server_port}: what answers there is not Ray"):
+            Ray(address=f"127.0.0.1:{server.server_port}").size("cpu")

@@ -25,6 +25,10 @@ REACHED = 10.0
 """Seconds within which a cluster's address must answer."""
 GROWTH = 10.0
 """Seconds between two looks at the cluster's size, where the number of workers is left to it."""
+SETTINGS = bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+"""An empty frame of settings: with one of them HTTP/2, and so gRPC, which Ray speaks, begins on either side."""
+GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + SETTINGS
+"""What a client of HTTP/2 says first."""
 SILENCE = 30.0
 """Seconds without a worker after which that is said."""
 FAILURES = 20
@@ -204,7 +208,7 @@ def _connected(address: str | None) -> Any:
     if not ray.is_initialized():
         if address not in (None, "auto", "local") and ":" not in address:
             address = f"{address}:{PORT}"
-        _check_reachable(address)
+        _check_reachable(os.environ.get("RAY_ADDRESS") if address in (None, "auto") else address)
         before = signal.getsignal(signal.SIGTERM)
         if address is None and not os.environ.get("RAY_ADDRESS"):
             address = "local"  # Ray would join any cluster that it finds on this machine
@@ -218,10 +222,17 @@ def _connected(address: str | None) -> Any:
 
 
 def _check_reachable(address: str | None) -> None:
-    """Refuse an address at which nobody listens: Ray would try for ten minutes."""
+    """Refuse an address at which nobody listens, or something other than Ray: Ray would try for ten minutes."""
     host, _, port = (address or "").removeprefix("ray://").rpartition(":")
-    if host and port.isdecimal():
-        try:
-            socket.create_connection((host, int(port)), timeout=REACHED).close()
-        except OSError as error:
-            raise ValueError(f"address must be that of a Ray cluster, got {address}: {error}") from None
+    if not host or not port.isdecimal():
+        return
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=REACHED) as connection:
+            if os.environ.get("RAY_USE_TLS", "0") != "0":
+                return
+            connection.sendall(GREETING)
+            said = connection.recv(len(SETTINGS))
+    except OSError as error:
+        raise ValueError(f"address must be that of a Ray cluster, got {address}: {error}") from None
+    if said[3:4] != SETTINGS[3:4]:  # the kind of the frame
+        raise ValueError(f"address must be that of a Ray cluster, got {address}: what answers there is not Ray")
