@@ -14,7 +14,7 @@ from typing import Any
 
 from rhobust.executors.base import Block, Task, WorkerError
 from rhobust.executors.parcel import Parcel
-from rhobust.executors.processes import share_of_gpu
+from rhobust.executors.processes import check_there, share_of_gpu
 from rhobust.executors.workers import Event, Keeping, Worker
 from rhobust.progress import ProgressCallback
 from rhobust.settings import check_at_least, check_declared
@@ -64,6 +64,8 @@ class Ray(Keeping):
         return self.workers or capacity(_connected(self.address), device, self.gpus)
 
     def start(self, device: str) -> "Actors":
+        if device != "cuda":
+            check_there(self.gpus, 0)  # how many a cluster has may change
         return Actors(_connected(self.address), device, self.workers, self.gpus)
 
 
