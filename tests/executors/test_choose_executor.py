@@ -1,10 +1,10 @@
 """Executors by their names, and what is said where one cannot be had."""
 
 import importlib.util
+import signal
 import socket
 import subprocess
 import sys
-from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
 from types import SimpleNamespace
@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from rhobust.executors import Local, Processes, Ray, choose_executor
+from rhobust.process import TerminatedError
 
 
 def test_an_executor_is_named_with_what_it_takes():
@@ -55,14 +56,15 @@ def test_without_ray_everything_is_imported_and_its_executor_is_one_line_with_th
 
 @pytest.fixture
 def unconnected(monkeypatch):
-    """A Ray that is connected to nothing; the function gives its address as an environment variable."""
+    """A Ray that is connected to nothing."""
     ray = SimpleNamespace(is_initialized=lambda: False)
     monkeypatch.setitem(sys.modules, "ray", ray)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: ray)
-    return partial(monkeypatch.setenv, "RAY_ADDRESS")
+    return ray
 
 
-def test_an_address_at_which_nobody_listens_is_one_line(unconnected, monkeypatch):
+@pytest.mark.usefixtures("unconnected")
+def test_an_address_at_which_nobody_listens_is_one_line(monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     monkeypatch.setattr("rhobust.executors.ray.PORT", port)
@@ -70,15 +72,27 @@ def test_an_address_at_which_nobody_listens_is_one_line(unconnected, monkeypatch
     for address in ("127.0.0.1", f"127.0.0.1:{port}", f"ray://127.0.0.1:{port}"):
         with pytest.raises(ValueError, match=line):
             Ray(address=address).size("cpu")
-    unconnected(f"127.0.0.1:{port}")
+    monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{port}")
     for address in (None, "auto"):
         with pytest.raises(ValueError, match=line):
             Ray(address=address).size("cpu")
 
 
-def test_an_address_at_which_something_else_answers_is_one_line(unconnected):
+@pytest.mark.usefixtures("unconnected")
+def test_an_address_at_which_something_else_answers_is_one_line():
     # As Ray's own dashboard does, whose port is next to the address on its pages.
     with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
         Thread(target=server.handle_request, daemon=True).start()
         with pytest.raises(ValueError, match=f"got 127.0.0.1:{server.server_port}: what answers there is not Ray"):
             Ray(address=f"127.0.0.1:{server.server_port}").size("cpu")
+
+
+def test_a_command_that_is_asked_to_end_while_ray_starts_ends_as_at_any_other_time(unconnected):
+    def ended(**_):
+        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(number))  # as Ray does
+        signal.raise_signal(signal.SIGTERM)
+
+    unconnected.init, before = ended, signal.getsignal(signal.SIGTERM)
+    with pytest.raises(TerminatedError):
+        Ray(address="local").size("cpu")
+    assert signal.getsignal(signal.SIGTERM) is before

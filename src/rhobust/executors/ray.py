@@ -16,6 +16,7 @@ from rhobust.executors.base import Block, Task, WorkerError
 from rhobust.executors.parcel import Parcel
 from rhobust.executors.processes import check_there, share_of_gpu
 from rhobust.executors.workers import Event, Keeping, Worker
+from rhobust.process import TerminatedError
 from rhobust.progress import ProgressCallback
 from rhobust.settings import check_at_least, check_declared
 
@@ -218,8 +219,11 @@ def _connected(address: str | None) -> Any:
             ray.init(address=address, log_to_driver=False, logging_level="error", include_dashboard=None)
         except (ConnectionError, RuntimeError, ValueError) as error:
             raise ValueError(f"address must be that of a Ray cluster, got {address}: {error}") from None
-        if threading.current_thread() is threading.main_thread() and before is not None:
-            signal.signal(signal.SIGTERM, before)  # Ray would end the process before rows are written
+        except SystemExit as stop:  # Ray's answer to SIGTERM
+            raise TerminatedError from stop
+        finally:
+            if threading.current_thread() is threading.main_thread() and before is not None:
+                signal.signal(signal.SIGTERM, before)  # Ray would end the process before rows are written
     return ray
 
 
