@@ -72,6 +72,10 @@ def test_an_address_at_which_nobody_listens_is_one_line(monkeypatch):
     for address in ("127.0.0.1", f"127.0.0.1:{port}", f"ray://127.0.0.1:{port}"):
         with pytest.raises(ValueError, match=line):
             Ray(address=address).size("cpu")
+    services = SimpleNamespace(canonicalize_bootstrap_address=lambda address: f"127.0.0.1:{port}")
+    monkeypatch.setitem(sys.modules, "ray._private.services", services)  # the last cluster of this machine was killed
+    with pytest.raises(ValueError, match=line):
+        Ray(address="auto").size("cpu")
     monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{port}")
     for address in (None, "auto"):
         with pytest.raises(ValueError, match=line):

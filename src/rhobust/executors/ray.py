@@ -9,6 +9,7 @@ import signal
 import socket
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -211,7 +212,7 @@ def _connected(address: str | None) -> Any:
     if not ray.is_initialized():
         if address not in (None, "auto", "local") and ":" not in address:
             address = f"{address}:{PORT}"
-        _check_reachable(os.environ.get("RAY_ADDRESS") if address in (None, "auto") else address)
+        _check_reachable(_joined(address))
         before = signal.getsignal(signal.SIGTERM)
         if address is None and not os.environ.get("RAY_ADDRESS"):
             address = "local"  # Ray would join any cluster that it finds on this machine
@@ -225,6 +226,17 @@ def _connected(address: str | None) -> Any:
             if threading.current_thread() is threading.main_thread() and before is not None:
                 signal.signal(signal.SIGTERM, before)  # Ray would end the process before rows are written
     return ray
+
+
+def _joined(address: str | None) -> str | None:
+    """The address that Ray would join; None where it starts a cluster of its own, or looks for one that is not there."""
+    named = os.environ.get("RAY_ADDRESS")
+    if named or address != "auto":
+        return named if address in (None, "auto") else address
+    # Ray notes the last cluster in a file, which stays behind where one was killed. No public function reads it.
+    with suppress(ImportError, AttributeError, ConnectionError, ValueError):
+        return importlib.import_module("ray._private.services").canonicalize_bootstrap_address(address)
+    return None
 
 
 def _check_reachable(address: str | None) -> None:
