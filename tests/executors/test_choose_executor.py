@@ -100,3 +100,17 @@ def test_a_command_that_is_asked_to_end_while_ray_starts_ends_as_at_any_other_ti
     with pytest.raises(TerminatedError):
         Ray(address="local").size("cpu")
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_cluster_that_may_want_a_token_is_one_line_that_says_how_it_gets_one(unconnected, monkeypatch):
+    def refused(**_):
+        raise ConnectionError("Failed to connect")
+
+    unconnected.init = refused
+    monkeypatch.setattr("rhobust.executors.ray._check_reachable", lambda address: None)
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    with pytest.raises(ValueError, match="got host:1: Failed to connect; if it asks for a token, set RAY_AUTH_MODE=to"):
+        Ray(address="host:1").size("cpu")
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    with pytest.raises(ValueError, match=r"got host:1: Failed to connect$"):
+        Ray(address="host:1").size("cpu")

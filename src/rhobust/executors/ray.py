@@ -219,7 +219,10 @@ def _connected(address: str | None) -> Any:
         try:
             ray.init(address=address, log_to_driver=False, logging_level="error", include_dashboard=None)
         except (ConnectionError, RuntimeError, ValueError) as error:
-            raise ValueError(f"address must be that of a Ray cluster, got {address}: {error}") from None
+            # Ray sends its token to no address that is named, unless the environment asks for it, and does not say so.
+            asked = isinstance(error, ConnectionError) and address != "auto" and not os.environ.get("RAY_AUTH_MODE")
+            hint = "; if it asks for a token, set RAY_AUTH_MODE=token" if asked else ""
+            raise ValueError(f"address must be that of a Ray cluster, got {address}: {error}{hint}") from None
         except SystemExit as stop:  # Ray's answer to SIGTERM
             raise TerminatedError from stop
         finally:
@@ -229,7 +232,7 @@ def _connected(address: str | None) -> Any:
 
 
 def _joined(address: str | None) -> str | None:
-    """The address that Ray would join; None where it starts a cluster of its own, or looks for one that is not there."""
+    """The address that Ray would join; None where it starts a cluster of its own, or finds none."""
     named = os.environ.get("RAY_ADDRESS")
     if named or address != "auto":
         return named if address in (None, "auto") else address
