@@ -51,6 +51,12 @@ def test_a_folder_that_gets_no_file_is_removed(tmp_path):
     assert not (tmp_path / "new").exists()
 
 
+def test_where_no_lock_can_be_made_the_line_names_the_file_that_was_to_be_written(tmp_path):
+    # Nobody can be kept from writing into a folder by whoever may do anything: the name is too long instead.
+    with pytest.raises(OSError, match=r"too long: '.*record'$"), owned(tmp_path / ("l" * 250), tmp_path / "record"):
+        pass
+
+
 def test_the_lock_of_a_process_that_is_gone_is_taken_over(target):
     done = subprocess.run([sys.executable, "-S", "-c", "import os; print(os.getpid())"], capture_output=True, text=True)
     number_used_again = {"process": 1, "started": 10**9}

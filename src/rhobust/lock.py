@@ -221,7 +221,8 @@ def _acquire(lock: Path, what: Path, wait: float, notify: Callable[[str], None] 
     try:
         while nobody < LOOKS:
             # Made anew where another machine removed it, because this process was suspended for long.
-            (prepared / mine.name).mkdir(parents=True, exist_ok=True)
+            with naming(what):  # in a folder that cannot be written nobody knows the lock's name
+                (prepared / mine.name).mkdir(parents=True, exist_ok=True)
             if _rename(prepared, lock, lock / mine.name):
                 break
             holder = _holder(lock)

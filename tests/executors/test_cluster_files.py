@@ -20,7 +20,8 @@ FAKE = {
     "scontrol": "echo node1; echo node2; echo node3",
     "hostname": "echo 10.0.0.1 10.0.0.2",
     # Nobody can join before the head is up, and a script may end the head as soon as its driver is done.
-    "ray": '[[ "$1" == status && ! -e "$LOG.up" ]] && exit 1\necho "ray $*" >> "$LOG"\n'
+    "ray": '[[ "$1" == start && -n "$RAY_AUTH_MODE" ]] && echo "asks for: $RAY_AUTH_MODE" >> "$LOG"\n'
+    '[[ "$1" == status && ! -e "$LOG.up" ]] && exit 1\necho "ray $*" >> "$LOG"\n'
     '[[ "$2" == --head ]] && touch "$LOG.up"\nexit 0',
     "rhobust": 'echo "rhobust $*" >> "$LOG"',
     "sleep": "exec /bin/sleep 0.1",
@@ -68,6 +69,8 @@ def test_ray_on_slurm_starts_a_head_workers_and_one_driver(tmp_path):
     lines = ran(command, tmp_path, **SLURM)
     started = sorted(line for line in lines if line.startswith("ray start"))[::-1]
     address = "10.0.0.1:24567"
+    assert lines[0] == "ray get-auth-token --generate"
+    assert lines.count("asks for: token") == 3, "a head that finds a token refuses whoever does not send it"
     assert started[0] == "ray start --head --port=24567 --num-cpus=64 --num-gpus=8 --block"
     assert started[1:] == [f"ray start --address={address} --num-cpus=64 --num-gpus=8 --block"] * 2
     places = re.findall(r"-w (node\d) ray start --(head|address)", "\n".join(lines))

@@ -128,6 +128,16 @@ def test_gpus_are_shared_out(monkeypatch):
         Processes(0)
 
 
+def test_more_gpus_per_worker_than_there_are_are_one_line(monkeypatch):
+    line = "gpus must be at most the number of GPUs that a worker may use, {}, got 2"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4")
+    with pytest.raises(ValueError, match=line.format(1)):
+        Processes(gpus=2).start("cuda")
+    with pytest.raises(ValueError, match=line.format(0)):
+        list(Processes(1, 2.0).map(Task(rows, None), [[0]]))
+    Processes(gpus=0.25).start("cpu").end()  # a share of no GPU is harmless
+
+
 def test_workers_on_one_gpu_share_its_memory(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5")
     assert memory_share(2, 1.0) == 1

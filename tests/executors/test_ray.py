@@ -1,5 +1,6 @@
 """What travels to Ray's workers, with a Ray of this process: the large part once, images by path where that works."""
 
+import importlib.util
 import pickle
 import sys
 from types import SimpleNamespace
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from rhobust.executors import Task, WorkerError
+from rhobust.executors import Ray, Task, WorkerError
 from rhobust.executors.ray import Actors
 from rhobust.executors.workers import hand_out
 
@@ -99,6 +100,12 @@ def test_a_live_data_set_is_stored_once_and_blocks_are_numbers(ray):
     computed(ray, shared)
     assert sum(len(pickle.dumps(one)) > 1 << 20 for one in ray.stored) == 1
     assert max(ray.sent) < 10_000
+
+
+def test_gpus_for_workers_on_cpus_are_one_line(ray, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: ray)
+    with pytest.raises(ValueError, match="gpus must be at most the number of GPUs that a worker may use, 0, got 2"):
+        list(Ray(1, 2.0).map(Task(mean, None), [[0]]))
 
 
 def test_workers_that_never_start_are_one_line_after_a_while(ray, monkeypatch):

@@ -53,6 +53,7 @@ class Processes(Keeping):
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
     def start(self, device: str) -> "Spawned":
+        check_there(self.gpus, len(visible_gpus()) if device == "cuda" else 0)
         return Spawned(device, self.size(device), self.gpus)
 
 
@@ -145,6 +146,12 @@ def share_of_gpu(gpus: float) -> float:
     if not gpus > 0 or (gpus > 1 and gpus != int(gpus)):
         raise ValueError(f"gpus must be a whole number, or a share in (0, 1], got {gpus:g}")
     return int(1 / gpus + 1e-9) if gpus <= 1 else 1 / gpus
+
+
+def check_there(gpus: float, there: int) -> None:
+    """Refuse more GPUs per worker than there are; a share of none is harmless."""
+    if gpus > max(1, there):
+        raise ValueError(f"gpus must be at most the number of GPUs that a worker may use, {there}, got {gpus:g}")
 
 
 def visible_gpus() -> list[str]:

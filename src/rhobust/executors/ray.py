@@ -9,13 +9,15 @@ import signal
 import socket
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 from rhobust.executors.base import Block, Task, WorkerError
 from rhobust.executors.parcel import Parcel
-from rhobust.executors.processes import share_of_gpu
+from rhobust.executors.processes import check_there, share_of_gpu
 from rhobust.executors.workers import Event, Keeping, Worker
+from rhobust.process import TerminatedError
 from rhobust.progress import ProgressCallback
 from rhobust.settings import check_at_least, check_declared
 
@@ -25,6 +27,10 @@ REACHED = 10.0
 """Seconds within which a cluster's address must answer."""
 GROWTH = 10.0
 """Seconds between two looks at the cluster's size, where the number of workers is left to it."""
+SETTINGS = bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+"""An empty frame of settings: with one of them HTTP/2, and so gRPC, which Ray speaks, begins on either side."""
+GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + SETTINGS
+"""What a client of HTTP/2 says first."""
 SILENCE = 30.0
 """Seconds without a worker after which that is said."""
 FAILURES = 20
@@ -60,6 +66,8 @@ class Ray(Keeping):
         return self.workers or capacity(_connected(self.address), device, self.gpus)
 
     def start(self, device: str) -> "Actors":
+        if device != "cuda":
+            check_there(self.gpus, 0)  # how many a cluster has may change
         return Actors(_connected(self.address), device, self.workers, self.gpus)
 
 
@@ -204,24 +212,48 @@ def _connected(address: str | None) -> Any:
     if not ray.is_initialized():
         if address not in (None, "auto", "local") and ":" not in address:
             address = f"{address}:{PORT}"
-        _check_reachable(address)
+        _check_reachable(_joined(address))
         before = signal.getsignal(signal.SIGTERM)
         if address is None and not os.environ.get("RAY_ADDRESS"):
             address = "local"  # Ray would join any cluster that it finds on this machine
         try:
             ray.init(address=address, log_to_driver=False, logging_level="error", include_dashboard=None)
         except (ConnectionError, RuntimeError, ValueError) as error:
-            raise ValueError(f"address must be that of a Ray cluster, got {address}: {error}") from None
-        if threading.current_thread() is threading.main_thread() and before is not None:
-            signal.signal(signal.SIGTERM, before)  # Ray would end the process before rows are written
+            # Ray sends its token to no address that is named, unless the environment asks for it, and does not say so.
+            asked = isinstance(error, ConnectionError) and address != "auto" and not os.environ.get("RAY_AUTH_MODE")
+            hint = "; if it asks for a token, set RAY_AUTH_MODE=token" if asked else ""
+            raise ValueError(f"address must be that of a Ray cluster, got {address}: {error}{hint}") from None
+        except SystemExit as stop:  # Ray's answer to SIGTERM
+            raise TerminatedError from stop
+        finally:
+            if threading.current_thread() is threading.main_thread() and before is not None:
+                signal.signal(signal.SIGTERM, before)  # Ray would end the process before rows are written
     return ray
 
 
+def _joined(address: str | None) -> str | None:
+    """The address that Ray would join; None where it starts a cluster of its own, or finds none."""
+    named = os.environ.get("RAY_ADDRESS")
+    if named or address != "auto":
+        return named if address in (None, "auto") else address
+    # Ray notes the last cluster in a file, which stays behind where one was killed. No public function reads it.
+    with suppress(ImportError, AttributeError, ConnectionError, ValueError):
+        return importlib.import_module("ray._private.services").canonicalize_bootstrap_address(address)
+    return None
+
+
 def _check_reachable(address: str | None) -> None:
-    """Refuse an address at which nobody listens: Ray would try for ten minutes."""
+    """Refuse an address at which nobody listens, or something other than Ray: Ray would try for ten minutes."""
     host, _, port = (address or "").removeprefix("ray://").rpartition(":")
-    if host and port.isdecimal():
-        try:
-            socket.create_connection((host, int(port)), timeout=REACHED).close()
-        except OSError as error:
-            raise ValueError(f"address must be that of a Ray cluster, got {address}: {error}") from None
+    if not host or not port.isdecimal():
+        return
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=REACHED) as connection:
+            if os.environ.get("RAY_USE_TLS", "0") != "0":
+                return
+            connection.sendall(GREETING)
+            said = connection.recv(len(SETTINGS))
+    except OSError as error:
+        raise ValueError(f"address must be that of a Ray cluster, got {address}: {error}") from None
+    if said[3:4] != SETTINGS[3:4]:  # the kind of the frame
+        raise ValueError(f"address must be that of a Ray cluster, got {address}: what answers there is not Ray")

@@ -12,6 +12,7 @@ from typing import Any, get_args
 import torch
 
 from rhobust.attacks import AnyAttack
+from rhobust.data.registry import source
 from rhobust.data.source import data_root
 from rhobust.evaluation import EVALUATIONS, Evaluation, Target, find_record, run
 from rhobust.executors import Executor, Local, Task
@@ -102,6 +103,12 @@ def plan_from_document(document: Mapping[str, Any], where: str) -> SweepPlan:
     for grid in grids:
         for cell in _cells(train, grid, where):
             cells.setdefault(cell.config, cell)
+    for name in dict.fromkeys(config.data for config in cells):
+        if Path(name).name == name:  # a path may be one of the workers' machines
+            try:
+                source(name)
+            except ValueError as error:
+                raise ValueError(f"{where}, {error}") from None
     return SweepPlan(title or "Sweep", tuple(cells.values()), tuple(_evaluation(one, where) for one in evaluations))
 
 
@@ -113,6 +120,8 @@ def _cells(train: Mapping[str, Any], axes: Mapping[str, list[Any]], where: str) 
     for values in itertools.product(*axes.values()):
         chosen = dict(zip(axes, values, strict=True))
         method = chosen.get("method", train.get("method"))
+        if not isinstance(method, str | dict | None):
+            raise ValueError(f"{where}, method must be a name, or a table with kind and its fields, got {method!r}")
         method = {"kind": method} if isinstance(method, str) else dict(method or {})
         cls = METHODS.get(method.get("kind", ""))
         known = None if cls is None else {one.name for one in dataclasses.fields(cls)}
