@@ -276,9 +276,10 @@ def prepared_pass(
     device: torch.device,
     *,
     example: Tensor,
-    rows: int | None = None,
 ) -> NetworkPass:
     """The passes of a network, ready to run; a compiled one is made once as long as the network lives.
+
+    Their rows are those of `batch_size`; default: 256 on a CPU, on a GPU by the size of an input, if memory allows.
 
     Args:
         model: The network.
@@ -286,9 +287,8 @@ def prepared_pass(
         smoothing: The arithmetic and the number of classes.
         device: Where the network is.
         example: A few inputs.
-        rows: Inputs per pass; default: by the size of an input, as many as fit into memory.
     """
-    wanted = rows or _ASKED.get() or batch_rows(device, shape)
+    wanted = _ASKED.get() or batch_rows(device, shape)
     key = tuple(shape), smoothing.dtype, smoothing.num_classes, device, wanted
     kept = _kept(_bare(model)) if smoothing.compiled else {}
     found = kept.pop(key, None)

@@ -42,7 +42,6 @@ class VoteCounter:
         smoothing: The noise and the arithmetic.
         repeats: Inputs to evaluate again in later passes, so that a network that is no function of one input is found;
             their rows get no vote. Default: none, for a network that may draw its own noise.
-        rows: Inputs per pass; default: 256 on a CPU, on a GPU as many as fill it and fit into its memory.
     """
 
     def __init__(
@@ -51,8 +50,6 @@ class VoteCounter:
         images: Tensor,
         smoothing: Smoothing,
         repeats: Repeats | None = None,
-        *,
-        rows: int | None = None,
     ) -> None:
         check_dtype(smoothing.dtype, images.device)
         if smoothing.noise == "grid" and noise_kind(images) != "grid":
@@ -62,7 +59,7 @@ class VoteCounter:
         self.model, self.smoothing, self.device = guard(model), smoothing, images.device
         self.shape = tuple(images.shape[1:])
         example = images[:MEASURED] if images.is_floating_point() else to_unit(images[:MEASURED])
-        self.passes = prepared_pass(self.model, self.shape, smoothing, self.device, example=example.float(), rows=rows)
+        self.passes = prepared_pass(self.model, self.shape, smoothing, self.device, example=example.float())
         self.repeats = repeats
         share = SHARE if self.passes.fixed else SHARE // EVERY
         self.repeated_rows = max(1, self.rows // share)
