@@ -50,7 +50,7 @@ class SweepCommand:
     def show(self, result: dict[str, Any]) -> None:
         if "planned" in result:
             planned, evaluations, finished = (result[key] for key in ("planned", "evaluations", "finished"))
-            print(f"{planned} runs with {evaluations} evaluations each, {finished} of them finished")
+            print(f"{planned} runs planned, {finished} finished; evaluations of each run: {evaluations}")
             return
         table = result["table"]
         print_table(table["columns"], table["cells"], left=len(table["columns"]) - 5)
