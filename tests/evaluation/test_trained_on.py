@@ -12,6 +12,7 @@ from PIL import Image
 import rhobust
 from rhobust.attacks import PGD
 from rhobust.data import Dataset, ImageSet, Pairs, load
+from rhobust.data.source import TRAINING_IMAGES
 from rhobust.evaluation import (
     Attack,
     Certify,
@@ -30,7 +31,6 @@ from rhobust.methods import ERM, Gaussian
 from rhobust.progress import no_progress
 from rhobust.records import read_record
 from rhobust.training import TrainConfig, train
-from rhobust.training.run import TRAINING_IMAGES
 
 CPU = torch.device("cpu")
 POPULATION = {

@@ -125,6 +125,14 @@ def test_a_target_remembers_noise_and_training_images(tmp_path):
         ).smoothing_sigma()
 
 
+def test_the_weights_file_alone_is_enough(tmp_path, monkeypatch):
+    (tmp_path / "mnist-nal").mkdir()
+    shutil.copy(FOLDER / "mnist-nal" / "model.safetensors", tmp_path / "mnist-nal")
+    monkeypatch.setenv("RHOBUST_PRETRAINED", str(tmp_path))
+    target = Target.from_weights("rhobust:mnist-nal", data=IMAGES, folder=tmp_path / "out", device="cpu")
+    assert (target.sigma, target.trained_on) == (0.25, None)
+
+
 def test_evaluate_takes_the_noise_of_the_training(tmp_path, monkeypatch):
     monkeypatch.setitem(rhobust.evaluate.__globals__, "assess", lambda target, **options: target)
     monkeypatch.setitem(rhobust.evaluate.__globals__, "SIGMA", 0.125)

@@ -13,7 +13,7 @@ from rhobust.assessment.assessment import Assessment
 from rhobust.assessment.diagnosis import diagnose_accuracy, diagnose_certificates
 from rhobust.assessment.plan import Effort, first_evaluation, forward_passes, plan, seconds_per_sample
 from rhobust.certificates import ShiftClaim
-from rhobust.data import Dataset, as_dataset, to_unit
+from rhobust.data import Dataset, ImageSet, as_dataset, to_unit
 from rhobust.data.hugging_face import is_live
 from rhobust.data.labels import fit_classes
 from rhobust.data.sizing import Sizing
@@ -32,7 +32,7 @@ from rhobust.noise import stream
 from rhobust.progress import ProgressCallback, progress_or_default
 from rhobust.records import Record
 from rhobust.training.distributed import resolve_device
-from rhobust.training.run import CONFIG, ENVIRONMENT, describe_environment, open_run
+from rhobust.training.run import CONFIG, ENVIRONMENT, describe_environment
 
 DIAGNOSIS = "diagnosis.json"
 """File of what explains the numbers, in words."""
@@ -198,7 +198,7 @@ def _live_target(
         folder=folder,
         device=device,
         trained_sigma=None if known is None else known.sigma,
-        trained_on=None if known is None else open_run(known.path.parent).training_images(),
+        trained_on=None if known is None else ImageSet.in_folder(known.path.parent),
     )
     folder.mkdir(parents=True, exist_ok=True)
     target.check_unchanged()

@@ -21,6 +21,8 @@ _CHUNK = 4096
 _MAGIC = b"rho-img1"
 _HEADER = struct.Struct(">8sQQ32s")
 """Magic, number of images, number of different ones, SHA-256 of both numbers and of the keys."""
+TRAINING_IMAGES = "training-images.bin"
+"""File of the images that a network was trained on, with those of its validation images, beside its weights."""
 
 
 def content_keys(images: Tensor | np.ndarray) -> np.ndarray:
@@ -84,6 +86,12 @@ class ImageSet:
         """The content of its file."""
         body = self.keys.astype(">u8").tobytes()
         return _HEADER.pack(_MAGIC, self.count, len(self.keys), _digest(self.count, len(self.keys), body)) + body
+
+    @classmethod
+    def in_folder(cls, folder: Path) -> "ImageSet | None":
+        """The training images of the network whose weights are in a folder; None where there is no list of them."""
+        path = folder / TRAINING_IMAGES
+        return cls.read(path) if path.exists() else None
 
     @classmethod
     def read(cls, path: Path) -> "ImageSet":

@@ -291,7 +291,7 @@ class Target:
             device=device,
             model_hash="" if own.live or weights is None else file_hash(Path(weights)),
             trained_sigma=trained_sigma,
-            trained_on=None if known is None else open_run(known.path.parent).training_images(),
+            trained_on=None if known is None else ImageSet.in_folder(known.path.parent),
             factory=own.model,
         )
 

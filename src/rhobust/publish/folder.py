@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rhobust.data.registry import KNOWN
+from rhobust.data.source import TRAINING_IMAGES
 from rhobust.evaluation.own_network import ANSWERS, IN_MEMORY, OwnNetwork
 from rhobust.files import check_folder, check_regular, read_json, write_json, write_whole
 from rhobust.publish.card import model_card
@@ -18,7 +19,6 @@ from rhobust.training.run import (
     ENVIRONMENT,
     FINGERPRINT,
     METRICS,
-    TRAINING_IMAGES,
     WEIGHTS,
     file_hash,
     open_run,

@@ -19,6 +19,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from rhobust.data import Dataset, ImageSet
+from rhobust.data.source import TRAINING_IMAGES
 from rhobust.files import check_regular, format_json, open_regular, parse_json, read_json, write_json
 from rhobust.foreign import Foreign
 from rhobust.lock import LostError, Ownership
@@ -36,8 +37,6 @@ WEIGHTS = "model.safetensors"
 """File of a run's weights."""
 ENVIRONMENT = "environment.json"
 """File of a run's versions, device and command."""
-TRAINING_IMAGES = "training-images.bin"
-"""Keys of the images that a run was trained on, with those of its validation images (`rhobust.data.ImageSet`)."""
 FINGERPRINT = "weights.json"
 """Weights fingerprint and metadata: shows damage of the weights, and is published in their place."""
 WIDEST = 100_000
@@ -67,8 +66,7 @@ class Run:
 
     def training_images(self) -> ImageSet | None:
         """The images that the run was trained on; None where an earlier release trained it, which kept no list."""
-        path = self.folder / TRAINING_IMAGES
-        return ImageSet.read(path) if path.exists() else None
+        return ImageSet.in_folder(self.folder)
 
     def metrics(self) -> list[dict[str, Any]]:
         """One dictionary per epoch."""
