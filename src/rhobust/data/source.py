@@ -22,7 +22,7 @@ _MAGIC = b"rho-img1"
 _HEADER = struct.Struct(">8sQQ32s")
 """Magic, number of images, number of different ones, SHA-256 of both numbers and of the keys."""
 TRAINING_IMAGES = "training-images.bin"
-"""File of the images that a network was trained on, with those of its validation images, in the folder of its weights."""
+"""File that lists the images a network was trained on, those of its validation too, in the folder of its weights."""
 
 
 def content_keys(images: Tensor | np.ndarray) -> np.ndarray:
