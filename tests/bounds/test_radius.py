@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from rhobust.bounds import certified_radius, log_e_value
+from rhobust.bounds import certified_radius, log_e_value, routed_radius
 
 
 def test_radius_values():
@@ -112,3 +112,68 @@ def test_stopping_at_will_rarely_rejects_a_true_hypothesis(p0):
     allowed = stats.binom.isf(1e-6, 2000, 0.05)
     rejected = np.count_nonzero((log_e_value(wins, trials - wins, p0) >= math.log(20)).any(axis=1))
     assert 5 < rejected <= allowed
+
+
+def predicted(point, planes, router):
+    """The class that a routed classifier of lines cut by thresholds gives at a point."""
+    number = int(point > router)
+    return int(point > planes[number])
+
+
+@settings(deadline=None)
+@given(
+    st.floats(-3, 3),
+    st.tuples(st.floats(-3, 3), st.floats(-3, 3)),
+    st.floats(-3, 3),
+    st.floats(0, 1),
+)
+def test_within_its_radius_a_routed_classifier_of_lines_is_constant(point, planes, router, part):
+    # A line cut at a threshold, smoothed by any noise, is itself: the distance to the cut is the exact radius.
+    answers = [(int(point > plane), abs(point - plane)) for plane in planes]
+    prediction, radius = routed_radius((int(point > router), abs(point - router)), answers)
+    assert prediction is not None
+    for other in (point - part * radius * (1 - 1e-9), point + part * radius * (1 - 1e-9)):
+        assert predicted(other, planes, router) == prediction
+
+
+def test_a_routed_radius_is_the_larger_of_two_reasons():
+    near, far = (7, 0.5), (7, 2.0)
+    assert routed_radius((1, 1.0), [near, far]) == (7, 1.0)  # the router is sure
+    assert routed_radius((0, 1.0), [near, far]) == (7, 0.5)
+    assert routed_radius((None, 0.0), [near, far]) == (7, 0.5)  # it is not, but all agree
+    assert routed_radius((1, 0.25), [near, far]) == (7, 0.5)  # it is, and all agree further out
+    assert routed_radius((1, 1.0), [(3, 0.5), far]) == (7, 1.0)  # another answers otherwise, out of reach
+    assert routed_radius((1, 0.0), [(3, 0.5), far]) == (7, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("route", "answers"),
+    [
+        ((None, 0.0), [(7, 1.0), (3, 1.0)]),  # nobody knows who answers, and they differ
+        ((None, 0.0), [(7, 1.0), None]),  # ... or one was not asked
+        ((None, 0.0), [(None, 0.0), (None, 0.0)]),
+        ((1, 1.0), [(7, 1.0), (None, 0.0)]),  # the one that answers abstains
+        ((1, 1.0), [(7, 1.0), None]),
+    ],
+)
+def test_nothing_is_certified_where_neither_reason_holds(route, answers):
+    assert routed_radius(route, answers) == (None, 0.0)
+
+
+def test_with_three_classifiers_all_must_agree():
+    assert routed_radius((None, 0.0), [(7, 1.0), (7, 2.0), (3, 9.0)]) == (None, 0.0)
+    assert routed_radius((None, 0.0), [(7, 1.0), (7, 2.0), (7, 9.0)]) == (7, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("route", "answers", "message"),
+    [
+        ((2, 1.0), [(7, 1.0), (7, 1.0)], "route must name one of 2 answers, 0 to 1, got 2"),
+        ((-1, 1.0), [(7, 1.0), (7, 1.0)], "route must name one of 2 answers, 0 to 1, got -1"),
+        ((0, -1.0), [(7, 1.0)], "the radius of a claim must be >= 0, got -1.0"),
+        ((0, 1.0), [(7, math.nan)], "the radius of a claim must be >= 0, got nan"),
+    ],
+)
+def test_claims_that_cannot_be_are_refused(route, answers, message):
+    with pytest.raises(ValueError, match=message):
+        routed_radius(route, answers)

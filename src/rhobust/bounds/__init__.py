@@ -41,6 +41,7 @@ from rhobust.bounds.population import randomized_counts as randomized_counts
 from rhobust.bounds.population import sample_loss as sample_loss
 from rhobust.bounds.radius import certified_radius as certified_radius
 from rhobust.bounds.radius import log_e_value as log_e_value
+from rhobust.bounds.radius import routed_radius as routed_radius
 from rhobust.bounds.sequential import BoundaryTest as BoundaryTest
 from rhobust.bounds.sequential import RadiusTest as RadiusTest
 from rhobust.bounds.sequential import chance_left as chance_left

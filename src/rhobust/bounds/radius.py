@@ -1,6 +1,7 @@
-"""Certified radius of randomized smoothing (Cohen et al.), and an anytime-valid e-value for a radius."""
+"""Certified radius of randomized smoothing (Cohen et al.), with a router, and an anytime-valid e-value for a radius."""
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -38,6 +39,47 @@ def certified_radius(p_lower: ArrayLike, sigma: ArrayLike) -> FloatOrArray:
     """
     probit = special.ndtri(unit_interval("p_lower", p_lower))
     return result(positive("sigma", sigma) * np.maximum(probit - MARGIN, 0.0))
+
+
+Claim = tuple[int | None, float]
+"""A class, or None, and the L2 radius within which it is certified."""
+
+
+def routed_radius(route: Claim, answers: Sequence[Claim | None]) -> Claim:
+    """Return the class and the certified radius of G(x) = g_{s(x)}(x), where a router s chooses a classifier g_k.
+
+    Guarantee: if within route's radius of x the router names the classifier of that number, and within each answer's
+    radius that classifier gives that class, then G gives the returned class within the returned radius of x. Near x
+    either the classifier that answers is known, or they all agree, so that it need not be:
+
+    R = max(min(R_s, R_{s(x)}), min_k R_k), the second only if all answers are of one class.
+
+    Args:
+        route: Number of the classifier that the router names, and within which radius; None if that is not certified.
+        answers: Class and radius of each classifier; None for one that is not known.
+
+    Example:
+        >>> routed_radius((1, 0.5), [None, (7, 2.0)])
+        (7, 0.5)
+        >>> routed_radius((1, 0.5), [(7, 0.75), (7, 2.0)])
+        (7, 0.75)
+    """
+    number, reach = route
+    if number is not None and not 0 <= number < len(answers):
+        raise ValueError(f"route must name one of {len(answers)} answers, 0 to {len(answers) - 1}, got {number}")
+    for _, radius in filter(None, (route, *answers)):
+        if not radius >= 0:
+            raise ValueError(f"the radius of a claim must be >= 0, got {radius}")
+    named = None if number is None else answers[number]
+    best: Claim = (None, 0.0)
+    if named is not None and named[0] is not None:
+        best = named[0], min(reach, named[1])
+    known = [answer for answer in answers if answer is not None]
+    classes = {answer[0] for answer in known}
+    if len(known) == len(answers) and len(classes) == 1 and None not in classes:
+        [common], radius = classes, min(answer[1] for answer in known)
+        best = common, max(radius, best[1])
+    return best
 
 
 def _stirling_remainder(z: Array) -> Array:

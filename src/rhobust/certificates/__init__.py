@@ -19,6 +19,8 @@ from rhobust.certificates.measured_shift import certify_measured_shift as certif
 from rhobust.certificates.measured_shift import certify_recentred as certify_recentred
 from rhobust.certificates.measured_shift import measure_shift as measure_shift
 from rhobust.certificates.passes import batch_size as batch_size
+from rhobust.certificates.routed import RoutedCertificate as RoutedCertificate
+from rhobust.certificates.routed import RoutedClassifier as RoutedClassifier
 from rhobust.certificates.sampling import VoteCounter as VoteCounter
 from rhobust.certificates.schedule import count_votes as count_votes
 from rhobust.certificates.shift import ShiftProcedure as ShiftProcedure

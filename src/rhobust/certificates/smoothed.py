@@ -317,7 +317,7 @@ class SmoothedClassifier(nn.Module):
         Inputs come in any form that `certify` takes.
         """
         x = network_inputs(self.model, x)
-        predictions = predict_inputs(self.model, x, self._smoothing(x, seed), indices=range(len(x)), n=n, alpha=alpha)
+        predictions = predict_inputs(self.model, x, self.smoothing(x, seed), indices=range(len(x)), n=n, alpha=alpha)
         return [prediction.prediction for prediction in predictions]
 
     def certify(
@@ -351,9 +351,10 @@ class SmoothedClassifier(nn.Module):
         if radii is not None and tolerance is not None:
             raise ValueError("radii or tolerance must be given, got both")
         procedure, x = choose_procedure(radii=radii, tolerance=tolerance, n0=n0, n=n), network_inputs(self.model, x)
-        return certify_inputs(self.model, x, self._smoothing(x, seed), procedure, indices=range(len(x)), alpha=alpha)
+        return certify_inputs(self.model, x, self.smoothing(x, seed), procedure, indices=range(len(x)), alpha=alpha)
 
-    def _smoothing(self, x: Tensor, seed: int) -> Smoothing:
+    def smoothing(self, x: Tensor, seed: int) -> Smoothing:
+        """Noise and arithmetic of the votes at such inputs."""
         return Smoothing.for_images(
             x, self.sigma, self.num_classes, seed=seed, dtype=self.dtype, compiled=self.compiled
         )
