@@ -156,7 +156,7 @@ class SpeedBench:
         compiled = _graphs() - graphs
         seconds = self._timed(lambda: smoothed.certify(images[1:], n0=N0, n=sizes.fixed))
         ours = count * (N0 + sizes.fixed) / seconds
-        counter = VoteCounter(network, images, smoothed._smoothing(images, 0))
+        counter = VoteCounter(network, images, smoothed.smoothing(images, 0))
         noise, whole = self._noise_share(counter)
         details = {
             "first_call_seconds": first,
