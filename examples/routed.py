@@ -3,14 +3,15 @@
     rhobust sweep reproduction/routed.toml --out runs/routed
     python examples/routed.py routes runs/routed/runs/* --out routes.npz
     rhobust train method:nal --method.sigma 0.5 --method.gamma 0.5 --data routes.npz --model cnn --out runs/router
-    python examples/routed.py certify runs/routed/runs/* --router runs/router --out routed.json
+    python examples/routed.py certify runs/routed/runs/* --router runs/router --out routed.json.gz
 
 `routes` labels training images by the classifier with the largest radius there, which makes a data set for the router:
-any training method will do. `certify` certifies test images under the routed classifier, and under each classifier
-alone. Give the run folders in the same order both times.
+any training method will do. `certify` certifies test images under the routed classifier, and writes the certificates
+of the router and of the classifiers, from which its own follow. Give the run folders in the same order both times.
 """
 
 import argparse
+import gzip
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from rhobust.bounds import certified_radius
 from rhobust.certificates import Certificate, Smoothing, count_votes
 from rhobust.data import Dataset
 from rhobust.evaluation.certify import certificate_row
-from rhobust.files import write_json
+from rhobust.files import format_json, write_whole
 from rhobust.training import open_run
 from rhobust.training.loop import split_validation
 
@@ -70,53 +71,49 @@ def routes(options: argparse.Namespace) -> None:
 
 
 def certify(options: argparse.Namespace) -> None:
-    """Certify images under the routed classifier, and under each classifier alone at the same alpha."""
+    """Certify images under the routed classifier. `rhobust certify RUN` does so under one classifier alone."""
     targets = [rhobust.Target.from_run(run, device=options.device, root=options.root) for run in options.runs]
     data = parts(options.runs[0], options.root)[1] if options.held_out else targets[0].data
     examples, test = data.take(options.limit, options.stride)
     classifiers = [smoothed(target) for target in targets]
     run = open_run(options.router)
     router = SmoothedClassifier(run.load_model(targets[0].device).eval(), run.config.sigma or 0.0, len(classifiers))
-    images, labels = test.images.to(targets[0].device), test.labels.tolist()
     ask: dict[str, Any] = {"radii": RADII, "n": options.n, "alpha": options.alpha, "seed": options.seed}
-    found = RoutedClassifier(router, classifiers).certify(images, **ask)
+    found = RoutedClassifier(router, classifiers).certify(test.images.to(targets[0].device), **ask)
+    pairs = [*zip(map(int, examples), test.labels.tolist(), strict=True)]
+    for radius in RADII:
+        right = [one.prediction == label and one.radius >= radius for one, (_, label) in zip(found, pairs, strict=True)]
+        print(f"certified at {radius:g}: {np.mean(right):.3f}")
     document = {
         "data": test.name,
         "held_out": options.held_out,
-        "examples": [int(index) for index in examples],
-        "labels": labels,
+        "noise": router.smoothing(test.images, options.seed).noise,
+        "dimension": test.images[0].numel(),
         **ask,
-        "networks": [
-            {"name": target.name, "model_hash": target.model_hash, "sigma": one.sigma}
-            for target, one in zip(targets, classifiers, strict=True)
-        ]
-        + [{"name": run.config.run_id, "model_hash": run.model_hash, "sigma": router.sigma}],
-        "routed": [{"prediction": one.prediction, "radius": one.radius, "draws": one.draws} for one in found],
-        "router": rows(labels, [one.route for one in found]),
-        "answers": [rows(labels, [one.answers[place] for one in found]) for place in range(len(classifiers))],
-        "alone": [],
+        "rows": [
+            {"index": index, "label": label, "prediction": one.prediction, "radius": one.radius}
+            for one, (index, label) in zip(found, pairs, strict=True)
+        ],
+        "router": part(run.config.run_id, run.model_hash, router.sigma, pairs, [one.route for one in found]),
+        "classifiers": [
+            part(target.name, target.model_hash, target.sigma, pairs, [one.answers[number] for one in found])
+            for number, target in enumerate(targets)
+        ],
     }
-    show("routed", labels, found)
-    for target, classifier in zip(targets, classifiers, strict=True):
-        alone = classifier.certify(images, **ask)
-        show(target.name, labels, alone)
-        document["alone"].append(rows(labels, alone))
-    write_json(options.out, document)
+    content = format_json(document)
+    write_whole(options.out, gzip.compress(content, mtime=0) if options.out.suffix == ".gz" else content)
 
 
-def rows(labels: Sequence[int], certificates: Sequence[Certificate | None]) -> list[dict[str, Any] | None]:
-    """Certificates as rows of a record, by their place among the images; None where none was needed."""
-    return [
-        None if one is None else certificate_row(place, label, one)
-        for place, (label, one) in enumerate(zip(labels, certificates, strict=True))
-    ]
-
-
-def show(name: str, labels: Sequence[int], certificates: Sequence[Any]) -> None:
-    """Print the certified accuracy at each radius."""
-    pairs = list(zip(certificates, labels, strict=True))
-    shares = [np.mean([one.prediction == label and one.radius >= radius for one, label in pairs]) for radius in RADII]
-    print(f"{name}: " + "  ".join(f"{radius:g} {share:.3f}" for radius, share in zip(RADII, shares, strict=True)))
+def part(
+    name: str,
+    model_hash: str,
+    sigma: float | None,
+    pairs: Sequence[tuple[int, int]],
+    certificates: Sequence[Certificate | None],
+) -> dict[str, Any]:
+    """The certificates of one network as rows of a record; there is none where the network was not needed."""
+    rows = [certificate_row(*pair, one) for pair, one in zip(pairs, certificates, strict=True) if one is not None]
+    return {"name": name, "model_hash": model_hash, "sigma": sigma, "rows": rows}
 
 
 def main() -> None:

@@ -62,7 +62,7 @@ def write_seeds(results: Path) -> list[Path]:
         first = records["NAL, seed 0"]
     measured = measured_record(pretrained / DISTILLED)
     lines["NAL, seed 0, average certified radius"] = {"ACR": average_radius(first, measured)}
-    return _write(results / "tables" / "table-seeds.csv", lines)
+    return write_lines(results / "tables" / "table-seeds.csv", TITLE, NOTE, lines)
 
 
 def decided_record(run: Path) -> Record:
@@ -123,21 +123,22 @@ def _lines(found: Mapping[str, Outcomes]) -> dict[str, Line]:
     """The lines of the table but the last."""
     seeds = [name for name in found if name.startswith("NAL")]
     whole = [name for name in seeds if len(found[name][0.0]) == max(len(found[one][0.0]) for one in seeds)]
-    lines = {name: _shares(found[name]) for name in seeds}
+    lines = {name: shares(found[name]) for name in seeds}
     lines["NAL, mean of all seeds"] = _means([found[name] for name in seeds])
     lines[f"NAL, mean of {' and '.join(name.removeprefix('NAL, ') for name in whole)}"] = _means(
         [found[name] for name in whole]
     )
     for baseline in (name for name in found if name not in seeds):
-        lines[baseline] = _shares(found[baseline])
-        lines |= {f"{name}, minus {baseline}": _differences([found[name]], found[baseline]) for name in seeds}
-        lines[f"NAL, mean of all seeds, minus {baseline}"] = _differences(
+        lines[baseline] = shares(found[baseline])
+        lines |= {f"{name}, minus {baseline}": differences([found[name]], found[baseline]) for name in seeds}
+        lines[f"NAL, mean of all seeds, minus {baseline}"] = differences(
             [found[name] for name in seeds], found[baseline]
         )
     return lines
 
 
-def _shares(curve: Outcomes) -> Line:
+def shares(curve: Outcomes) -> Line:
+    """The share of certified images by radius, each with its 95% interval over images."""
     cells = {}
     for radius, images in curve.items():
         one = share(round(sum(images.values())), len(images))
@@ -155,10 +156,10 @@ def _means(curves: Sequence[Outcomes]) -> Line:
     return cells
 
 
-def _differences(ours: Sequence[Outcomes], theirs: Outcomes) -> Line:
+def differences(ours: Sequence[Outcomes], theirs: Outcomes) -> Line:
     """The mean of ours minus theirs, on the images that all have, with its 95% interval over images."""
     cells = {}
-    for radius in RADII:
+    for radius in theirs:
         images = sorted(set(theirs[radius]).intersection(*(curve[radius] for curve in ours)))
         means = [fmean(curve[radius][index] for curve in ours) for index in images]
         others = [theirs[radius][index] for index in images]
@@ -171,6 +172,7 @@ def _differences(ours: Sequence[Outcomes], theirs: Outcomes) -> Line:
     return cells
 
 
+TITLE = "One recipe over seeds, its teacher and SmoothAdv: certified accuracy on CIFAR-10, sigma 0.25"
 NOTE = (
     "NAL: three trainings, with the settings of cifar10-nal-distilled-0.25. In brackets: the 95% interval over the"
     " choice of images; ±: standard deviation over trainings. Differences are on the images that both have. The average"
@@ -178,17 +180,17 @@ NOTE = (
 )
 
 
-def _write(path: Path, lines: Mapping[str, Line]) -> list[Path]:
-    columns = (*(f"{radius:g}" for radius in RADII), "ACR")
+def write_lines(path: Path, title: str, note: str, lines: Mapping[str, Line]) -> list[Path]:
+    """Write a table of one line per network: Markdown with intervals, CSV with one number per row."""
+    columns = dict.fromkeys(column for cells in lines.values() for column in cells)
     rows: list[tuple[str, ...]] = [("network", *columns, "n")]
     for name, cells in lines.items():
         texts = (cells[column].shown if column in cells else "" for column in columns)
         rows.append((name, *texts, str(next(iter(cells.values())).n)))
-    title = "One recipe over seeds, its teacher and SmoothAdv: certified accuracy on CIFAR-10, sigma 0.25"
     numbers = [
         (name, column, cell.value, cell.low, cell.high, cell.deviation, cell.n)
         for name, cells in lines.items()
         for column, cell in cells.items()
     ]
     heads = ("name", "column", "value", "low", "high", "deviation", "n")
-    return write_table(path, f"# {title}\n\n{markdown_table(rows, 1)}\n{NOTE}\n", csv_table([heads, *numbers]))
+    return write_table(path, f"# {title}\n\n{markdown_table(rows, 1)}\n{note}\n", csv_table([heads, *numbers]))

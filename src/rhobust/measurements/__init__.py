@@ -1,6 +1,7 @@
 """The one reader of records, without torch: measurements with intervals, paired comparisons, contradictions."""
 
 from rhobust.measurements.certified import read_tsv as read_tsv
+from rhobust.measurements.certified import unproved_rows as unproved_rows
 from rhobust.measurements.certified import write_tsv as write_tsv
 from rhobust.measurements.comparison import COMPARABLE as COMPARABLE
 from rhobust.measurements.comparison import SAME_IMAGES as SAME_IMAGES

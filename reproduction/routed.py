@@ -1,0 +1,86 @@
+"""The table of input-dependent noise: what a router certifies, beside each of the classifiers it chooses from.
+
+The file of `examples/routed.py` holds the certificates of the router and of the classifiers. They are proved again from
+their counts, and joined again, before anything is counted.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from reproduction.seeds import differences, shares, write_lines
+from rhobust.archives import ENDING, opened
+from rhobust.bounds import routed_radius
+from rhobust.files import parse_json, read_file, unzip
+from rhobust.measurements import CERTIFIED, outcomes, read_finished, unproved_rows
+from rhobust.records import Row, record_paths
+
+ROUTED, ARCHIVE = Path("routed", "mnist-routed.json.gz"), f"mnist-routed{ENDING}"
+"""The file of the routed classifier, and the archive of the classifiers' own records, below the folder of results."""
+RADII = (0.0, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0)
+TITLE = "A router among three noises: certified accuracy on MNIST"
+NOTE = (
+    "Each certificate holds at alpha 0.001, that of the routed classifier with the certificates of the router and of"
+    " all classifiers. In brackets: the 95% interval over the choice of images; differences are image by image. Last"
+    " line: images that at least one classifier certifies by itself, no certificate of any one classifier."
+)
+
+
+def write_routed(results: Path) -> list[Path]:
+    """Write the table of the routed classifier: certified accuracy by radius, and its difference to each classifier."""
+    document = read_routed(results / ROUTED)
+    with opened([results / "records" / ARCHIVE]) as here:
+        records = [read_finished(path) for run in here.paths for path in record_paths(run, "certify-grid")]
+    alone = {record.settings["model_hash"]: record for record in records}
+    classifiers = {
+        f"sigma {one['sigma']:g} alone": {
+            radius: outcomes(alone[one["model_hash"]], CERTIFIED, radius) for radius in RADII
+        }
+        for one in document["classifiers"]
+    }
+    routed = {radius: {row["index"]: _right(row, radius) for row in document["rows"]} for radius in RADII}
+    any_of_them = {
+        radius: {index: max(one[radius][index] for one in classifiers.values()) for index in images}
+        for radius, images in routed.items()
+    }
+    lines = {name: shares(curve) for name, curve in classifiers.items()} | {"routed": shares(routed)}
+    lines |= {f"routed, minus {name}": differences([routed], curve) for name, curve in classifiers.items()}
+    lines["any of the three alone"] = shares(any_of_them)
+    return write_lines(results / "tables" / "table-routed.csv", TITLE, NOTE, lines)
+
+
+def read_routed(path: Path) -> dict[str, Any]:
+    """The file of a routed classifier whose certificates all follow from their counts.
+
+    Raises:
+        ValueError: One does not.
+    """
+    document = parse_json(unzip(read_file(path), path))
+    for fault in faults(document):
+        raise ValueError(f"{path} must hold certificates that follow from their counts, but {fault}")
+    return document
+
+
+def faults(document: Mapping[str, Any]) -> Iterator[str]:
+    """One line for each certificate of a routed classifier that does not follow from the counts of its parts."""
+    parts = [document["router"], *document["classifiers"]]
+    given = {key: document[key] for key in ("radii", "n", "noise", "dimension")}
+    settings = {**given, "way": "grid", "n0": 0, "stopping": "boundary", "alpha": document["alpha"] / len(parts)}
+    for part in parts:
+        for fault in unproved_rows(part["rows"], settings | {"sigma": part["sigma"]}):
+            yield f"{part['name']}: {fault}"
+    router, *classifiers = ({row["index"]: row for row in part["rows"]} for part in parts)
+    for row in document["rows"]:
+        claims = [_claim(one.get(row["index"])) for one in classifiers]
+        prediction, radius = routed_radius(_claim(router[row["index"]]) or (None, 0.0), claims)
+        if (prediction, radius) != (row["prediction"], row["radius"]):
+            found = f"{row['prediction']} within {row['radius']}"
+            yield f"example {row['index']}: its parts give {prediction} within {radius}, the file says {found}"
+
+
+def _claim(row: Row | None) -> tuple[int | None, float] | None:
+    return None if row is None else (row["prediction"], row["radius"])
+
+
+def _right(row: Row, radius: float) -> float:
+    return float(row["prediction"] == row["label"] and row["radius"] >= radius)

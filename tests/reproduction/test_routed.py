@@ -1,0 +1,74 @@
+"""The example of input-dependent noise from training to certificates, and the published table of what it gains."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+from reproduction.routed import faults, read_routed
+from rhobust.cli import run
+
+ROOT = Path(__file__).parents[2]
+TRAINING = "--data digits --model cnn-small --epochs 15 --lr 0.005 --validation 200 --quiet"
+
+
+@pytest.fixture(scope="module")
+def example():
+    spec = importlib.util.spec_from_file_location("routed_example", ROOT / "examples" / "routed.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+
+    def call(*options):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sys, "argv", ["routed.py", *map(str, options)])
+            module.main()
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def certified(example, tmp_path_factory):
+    """A file of certificates on held-out images, by two classifiers of different noise and a trained router."""
+    folder = tmp_path_factory.mktemp("routed")
+    runs = [folder / "little", folder / "much"]
+    for sigma, out in zip((0.1, 0.5), runs, strict=True):
+        command = f"train method:gaussian --method.sigma {sigma} {TRAINING} --out {out}"
+        assert run(command.split()) == 0
+    routes = folder / "routes.npz"
+    example("routes", *runs, "--out", routes, "--draws", 50)
+    command = f"train method:gaussian --method.sigma 0.5 {TRAINING} --out {folder / 'router'}"
+    assert run(command.replace("--data digits", f"--data {routes}").split()) == 0
+    out = folder / "routed.json.gz"
+    options = ("--router", folder / "router", "--out", out, "--limit", 30, "--n", 1000, "--held-out")
+    example("certify", *runs, *options)
+    return out
+
+
+def test_every_certificate_follows_from_the_counts_of_its_parts(certified):
+    document = read_routed(certified)
+    assert document["held_out"]
+    assert len(document["rows"]) == 30
+    assert [one["sigma"] for one in document["classifiers"]] == [0.1, 0.5]
+    right = [row for row in document["rows"] if row["prediction"] == row["label"]]
+    assert len(right) > 20
+    assert {row["prediction"] for row in document["router"]["rows"]} >= {0, 1}
+
+
+def test_a_changed_count_or_radius_is_a_fault(certified):
+    document = read_routed(certified)
+    place, row = next((place, row) for place, row in enumerate(document["rows"]) if row["radius"] > 0)
+    row["radius"] += 0.25
+    found = list(faults(document))
+    assert len(found) == 1
+    assert found[0].startswith(f"example {row['index']}: its parts give {row['prediction']} within ")
+    row["radius"] -= 0.25
+    document["router"]["rows"][place]["radius"] += 0.25
+    assert any("the counts give the radius" in fault for fault in faults(document))
+
+
+def test_the_parts_share_alpha(certified):
+    # What was proved at a third of alpha is not proved at less.
+    document = read_routed(certified)
+    assert not list(faults(document))
+    assert list(faults(document | {"alpha": document["alpha"] / 1000}))
