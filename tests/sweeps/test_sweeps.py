@@ -75,7 +75,7 @@ def test_several_grids_share_the_axes_and_a_training_that_two_of_them_name():
 @pytest.mark.parametrize(
     ("changes", "line"),
     [
-        ({"trains": {}}, "plan.toml must hold title, train, axes, grid, evaluate, got trains"),
+        ({"trains": {}}, "plan.toml must hold title, split, train, axes, grid, evaluate, got trains"),
         ({"axes": {**AXES, "eps": [1.0]}}, "axes.eps must be a field of a training or of one of its methods"),
         ({"axes": {**AXES, "seed": 3}}, "axes.seed must be a list with one value at least, got 3"),
         ({"grid": [{"sigma": []}]}, "axes.sigma must be a list with one value at least, got \\[\\]"),
@@ -159,7 +159,7 @@ def test_what_fails_is_tried_again_then_listed_and_the_rest_is_done(done, tmp_pa
     assert json.loads((tmp_path / "out" / "failures.json").read_text()) == result["failures"]
     assert "1 trainings lack numbers." in (tmp_path / "out" / "sweep.md").read_text()
     assert run([*command, "--dry-run"]) == 0
-    assert capsys.readouterr().out == "4 runs planned, 3 finished; evaluations of each run: 1\n"
+    assert capsys.readouterr().out == "4 runs planned, 3 finished; evaluations of each run: 1, on test images\n"
     assert run(command) == 0  # the next call tries it again
     assert (tmp_path / "out" / "sweep.md").read_bytes() == (done[0] / "sweep.md").read_bytes()
 

@@ -12,6 +12,7 @@ from typing import Any, get_args
 import torch
 
 from rhobust.attacks import AnyAttack
+from rhobust.data import EvaluationSplit
 from rhobust.data.registry import source
 from rhobust.data.source import data_root
 from rhobust.evaluation import EVALUATIONS, Evaluation, Target, find_record, run
@@ -29,7 +30,7 @@ from rhobust.sweeps.table import SweepTable, table_of
 from rhobust.training import Run, TrainConfig, config_from_json, train
 from rhobust.training.distributed import resolve_device
 
-KEYS = ("title", "train", "axes", "grid", "evaluate")
+KEYS = ("title", "split", "train", "axes", "grid", "evaluate")
 """What a plan may say."""
 METHODS = {kind_of(cls): cls for cls in get_args(AnyMethod)}
 RUNS, FAILURES, LOCK = "runs", "failures.json", "sweep.lock"
@@ -54,6 +55,8 @@ class SweepPlan:
     title: str
     cells: tuple[Cell, ...]
     evaluations: tuple[Evaluation, ...]
+    split: EvaluationSplit = "test"
+    """The images that every run is evaluated on: test images, or those that it held out of its training."""
 
     @property
     def configs(self) -> tuple[TrainConfig, ...]:
@@ -63,6 +66,9 @@ class SweepPlan:
 
 def read_plan(path: Path | str) -> SweepPlan:
     """Read a plan from a TOML file.
+
+    `split = "validation"` evaluates every run on the training images that it held out, so that what is chosen by the
+    sweep is not chosen on test images.
 
     `[train]` says what is the same for all trainings, by the names of `TrainConfig`; `[axes]` gives lists, and every
     combination of their values is one training: `method`, fields of methods such as `sigma`, `gamma` and `eps`, `seed`,
@@ -88,6 +94,9 @@ def plan_from_document(document: Mapping[str, Any], where: str) -> SweepPlan:
     title, train, axes = (document.get(key, empty) for key, empty in (("title", ""), ("train", {}), ("axes", {})))
     if not isinstance(title, str) or not isinstance(train, dict) or not isinstance(axes, dict):
         raise ValueError(f"{where} must hold a title, a table train and a table axes")
+    split = document.get("split", "test")
+    if split not in get_args(EvaluationSplit):
+        raise ValueError(f"{where}, split must be 'test' or 'validation', got {split!r}")
     grids = document.get("grid", [{}])
     if not isinstance(grids, list) or not all(isinstance(grid, dict) for grid in grids):
         raise ValueError(f"{where} must hold [[grid]] tables, got {grids!r}")
@@ -109,7 +118,13 @@ def plan_from_document(document: Mapping[str, Any], where: str) -> SweepPlan:
                 source(name)
             except ValueError as error:
                 raise ValueError(f"{where}, {error}") from None
-    return SweepPlan(title or "Sweep", tuple(cells.values()), tuple(_evaluation(one, where) for one in evaluations))
+    if split == "validation" and (none := [config for config in cells if not config.validation]):
+        raise ValueError(
+            f"{where}, validation must be > 0 in every training to evaluate held-out images, got 0 in {none[0].run_id}"
+        )
+    return SweepPlan(
+        title or "Sweep", tuple(cells.values()), tuple(_evaluation(one, where) for one in evaluations), split
+    )
 
 
 def _cells(train: Mapping[str, Any], axes: Mapping[str, list[Any]], where: str) -> tuple[Cell, ...]:
@@ -167,6 +182,7 @@ class Unit:
     config: TrainConfig
     folder: Path
     evaluations: tuple[Evaluation, ...] = ()
+    split: EvaluationSplit = "test"
 
     @property
     def run(self) -> Run:
@@ -182,7 +198,9 @@ class Unit:
         """The finished record of an evaluation; None where there is none yet."""
         if not self.run.finished:
             return None
-        path = find_record(evaluation, self.folder, model_hash=self.run.model_hash, sigma=self.config.sigma)
+        path = find_record(
+            evaluation, self.folder, model_hash=self.run.model_hash, sigma=self.config.sigma, split=self.split
+        )
         return path if path is not None and is_finished(path) else None
 
 
@@ -199,7 +217,7 @@ class SweepOutcome:
 
 def plan_units(plan: SweepPlan, out: Path) -> list[Unit]:
     """The units of a plan, one per training, in the folder of a sweep."""
-    return [Unit(one, out.absolute() / RUNS / one.run_id, plan.evaluations) for one in plan.configs]
+    return [Unit(one, out.absolute() / RUNS / one.run_id, plan.evaluations, plan.split) for one in plan.configs]
 
 
 def run_sweep(
@@ -302,7 +320,13 @@ def _do(unit: Unit, device: str, root: Path, progress: ProgressCallback) -> None
     # The plan names the network and its data itself, so the folder may use them.
     config = unit.config
     target = Target.from_run(
-        unit.folder, device=device, data=config.data, root=root, progress=progress, model=config.model
+        unit.folder,
+        device=device,
+        data=config.data,
+        split=unit.split,
+        root=root,
+        progress=progress,
+        model=config.model,
     )
     for evaluation in missing:
         run(evaluation, target, executor=Local(), progress=progress, wait=True)
