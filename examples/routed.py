@@ -37,10 +37,10 @@ def smoothed(target: rhobust.Target) -> SmoothedClassifier:
     return SmoothedClassifier(target.model.eval(), target.sigma, target.data.num_classes)
 
 
-def parts(folder: Path, root: Path | None) -> tuple[Dataset, Dataset]:
-    """The training images of a run, and those that it held out."""
+def fitted(folder: Path, root: Path | None) -> Dataset:
+    """The images that a run was trained on, without those that it held out."""
     config = open_run(folder).config
-    return split_validation(rhobust.load(config.data, "train", root=root), config)
+    return split_validation(rhobust.load(config.data, "train", root=root), config)[0]
 
 
 def routes(options: argparse.Namespace) -> None:
@@ -52,7 +52,7 @@ def routes(options: argparse.Namespace) -> None:
     estimates = []
     for folder in options.runs:
         target = rhobust.Target.from_run(folder, device=options.device, root=options.root)
-        _, data = parts(folder, options.root)[0].take(options.limit)
+        _, data = fitted(folder, options.root).take(options.limit)
         classifier = smoothed(target)
         smoothing = Smoothing(classifier.sigma, classifier.num_classes)
         images = data.images.to(target.device)
@@ -71,9 +71,10 @@ def routes(options: argparse.Namespace) -> None:
 
 def certify(options: argparse.Namespace) -> None:
     """Certify images under the routed classifier, and under each classifier alone at the same alpha."""
-    targets = [rhobust.Target.from_run(run, device=options.device, root=options.root) for run in options.runs]
-    data = parts(options.runs[0], options.root)[1] if options.held_out else targets[0].data
-    examples, test = data.take(options.limit, options.stride)
+    where: dict[str, Any] = {"device": options.device, "root": options.root}
+    where["split"] = "validation" if options.held_out else "test"
+    targets = [rhobust.Target.from_run(run, **where) for run in options.runs]
+    examples, test = targets[0].data.take(options.limit, options.stride)
     classifiers = [smoothed(target) for target in targets]
     run = open_run(options.router)
     router = SmoothedClassifier(run.load_model(targets[0].device).eval(), run.config.sigma or 0.0, len(classifiers))

@@ -30,8 +30,8 @@ class SweepCommand:
         if self.dry_run:
             units = plan_units(plan, out)
             finished = sum(unit.done for unit in units)
-            counts = {"planned": len(units), "evaluations": len(plan.evaluations), "finished": finished}
-            return {**counts, "split": plan.split}
+            evaluations = sum(len(unit.evaluations) for unit in units)
+            return {"planned": len(units), "evaluations": evaluations, "finished": finished, "split": plan.split}
         outcome = run_sweep(
             plan,
             out,
@@ -53,8 +53,8 @@ class SweepCommand:
     def show(self, result: dict[str, Any]) -> None:
         if "planned" in result:
             planned, evaluations, finished = (result[key] for key in ("planned", "evaluations", "finished"))
-            where = f", on {name_split(result['split'])} images" if evaluations else ""
-            print(f"{planned} runs planned, {finished} finished; evaluations of each run: {evaluations}{where}")
+            where = f" on {name_split(result['split'])} images" if evaluations else ""
+            print(f"{planned} runs planned, {finished} finished; {evaluations} evaluations{where}")
             return
         table = result["table"]
         print_table(table["columns"], table["cells"], left=len(table["columns"]) - 5)

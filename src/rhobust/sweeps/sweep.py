@@ -57,11 +57,18 @@ class SweepPlan:
     evaluations: tuple[Evaluation, ...]
     split: EvaluationSplit = "test"
     """The images that every run is evaluated on: test images, or those that it held out of its training."""
+    methods: tuple[tuple[Evaluation, tuple[str, ...]], ...] = ()
+    """Evaluations of some methods only, with the names of these; all others are of every method."""
 
     @property
     def configs(self) -> tuple[TrainConfig, ...]:
         """Every training, once."""
         return tuple(cell.config for cell in self.cells)
+
+    def evaluations_of(self, config: TrainConfig) -> tuple[Evaluation, ...]:
+        """What is evaluated of a training."""
+        method, only = kind_of(type(config.method)), dict(self.methods)
+        return tuple(one for one in self.evaluations if method in only.get(one, (method,)))
 
 
 def read_plan(path: Path | str) -> SweepPlan:
@@ -75,7 +82,7 @@ def read_plan(path: Path | str) -> SweepPlan:
     `data` and every other field of `TrainConfig`. A method that lacks a field is trained once for all its values.
     Experiments that are no single grid are several: each `[[grid]]` has axes of its own besides those of `[axes]`, as
     lists or as single values. A training that two grids name is done once. Each `[[evaluate]]` names an evaluation by
-    its `kind` and gives its fields.
+    its `kind` and gives its fields; with `methods` it is made of these methods only, as an attack that needs noise.
     """
     path = Path(path)
     try:
@@ -122,9 +129,14 @@ def plan_from_document(document: Mapping[str, Any], where: str) -> SweepPlan:
         raise ValueError(
             f"{where}, validation must be > 0 in every training to evaluate held-out images, got 0 in {none[0].run_id}"
         )
-    return SweepPlan(
-        title or "Sweep", tuple(cells.values()), tuple(_evaluation(one, where) for one in evaluations), split
+    made = tuple(_evaluation(one, where) for one in evaluations)
+    trained = dict.fromkeys(kind_of(type(config.method)) for config in cells)
+    only = tuple(
+        (evaluation, _methods(one["methods"], list(trained), where))
+        for evaluation, one in zip(made, evaluations, strict=True)
+        if "methods" in one
     )
+    return SweepPlan(title or "Sweep", tuple(cells.values()), made, split, only)
 
 
 def _cells(train: Mapping[str, Any], axes: Mapping[str, list[Any]], where: str) -> tuple[Cell, ...]:
@@ -171,8 +183,15 @@ def _evaluation(document: Any, where: str) -> Evaluation:
     kind = document.get("kind") if isinstance(document, dict) else None
     if kind not in EVALUATIONS:
         raise ValueError(f"{where}, evaluate.kind must be one of {', '.join(EVALUATIONS)}, got {kind!r}")
-    settings = {key: value for key, value in document.items() if key != "kind"}
+    settings = {key: value for key, value in document.items() if key not in ("kind", "methods")}
     return from_json(EVALUATIONS[kind], settings, f"{where}, evaluate {kind}", AnyAttack)
+
+
+def _methods(names: Any, trained: Sequence[str], where: str) -> tuple[str, ...]:
+    """The methods of an evaluation, which the plan must train."""
+    if not isinstance(names, list) or not names or any(name not in trained for name in names):
+        raise ValueError(f"{where}, evaluate.methods must be a list of the plan's {', '.join(trained)}, got {names!r}")
+    return tuple(names)
 
 
 @dataclass(frozen=True)
@@ -217,7 +236,8 @@ class SweepOutcome:
 
 def plan_units(plan: SweepPlan, out: Path) -> list[Unit]:
     """The units of a plan, one per training, in the folder of a sweep."""
-    return [Unit(one, out.absolute() / RUNS / one.run_id, plan.evaluations, plan.split) for one in plan.configs]
+    runs = out.absolute() / RUNS
+    return [Unit(one, runs / one.run_id, plan.evaluations_of(one), plan.split) for one in plan.configs]
 
 
 def run_sweep(
@@ -319,14 +339,7 @@ def _do(unit: Unit, device: str, root: Path, progress: ProgressCallback) -> None
         return
     # The plan names the network and its data itself, so the folder may use them.
     config = unit.config
-    target = Target.from_run(
-        unit.folder,
-        device=device,
-        data=config.data,
-        split=unit.split,
-        root=root,
-        progress=progress,
-        model=config.model,
-    )
+    named = {"data": config.data, "model": config.model}
+    target = Target.from_run(unit.folder, device=device, split=unit.split, root=root, progress=progress, **named)
     for evaluation in missing:
         run(evaluation, target, executor=Local(), progress=progress, wait=True)

@@ -102,9 +102,9 @@ def table_of(plan: "SweepPlan", units: "Sequence[Unit]") -> SweepTable:
     found: dict[tuple[Where, str, str, float | None], dict[int, Measurement]] = {}
     missing = 0
     for cell, unit in zip(plan.cells, units, strict=True):
-        paths = [unit.record(one) for one in plan.evaluations]
+        paths = [unit.record(one) for one in unit.evaluations]
         missing += not unit.run.finished or None in paths
-        for evaluation, path in zip(plan.evaluations, paths, strict=True):
+        for evaluation, path in zip(unit.evaluations, paths, strict=True):
             name = f"{evaluation.kind} {evaluation.label}".strip()
             for one in [] if path is None else measurements(read_finished(path)):
                 quantity = " ".join([one.quantity, *_detail(one)])
