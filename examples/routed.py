@@ -38,10 +38,10 @@ def smoothed(target: rhobust.Target) -> SmoothedClassifier:
     return SmoothedClassifier(target.model.eval(), target.sigma, target.data.num_classes)
 
 
-def parts(folder: Path, root: Path | None) -> tuple[Dataset, Dataset]:
-    """The training images of a run, and those that it held out."""
+def fitted(folder: Path, root: Path | None) -> Dataset:
+    """The images that a run was trained on, without those that it held out."""
     config = open_run(folder).config
-    return split_validation(rhobust.load(config.data, "train", root=root), config)
+    return split_validation(rhobust.load(config.data, "train", root=root), config)[0]
 
 
 def routes(options: argparse.Namespace) -> None:
@@ -53,7 +53,7 @@ def routes(options: argparse.Namespace) -> None:
     estimates = []
     for folder in options.runs:
         target = rhobust.Target.from_run(folder, device=options.device, root=options.root)
-        _, data = parts(folder, options.root)[0].take(options.limit)
+        _, data = fitted(folder, options.root).take(options.limit)
         classifier = smoothed(target)
         smoothing = Smoothing(classifier.sigma, classifier.num_classes)
         images = data.images.to(target.device)
@@ -72,9 +72,9 @@ def routes(options: argparse.Namespace) -> None:
 
 def certify(options: argparse.Namespace) -> None:
     """Certify images under the routed classifier. `rhobust certify RUN` does so under one classifier alone."""
-    targets = [rhobust.Target.from_run(run, device=options.device, root=options.root) for run in options.runs]
-    data = parts(options.runs[0], options.root)[1] if options.held_out else targets[0].data
-    examples, test = data.take(options.limit, options.stride)
+    where: dict[str, Any] = {"device": options.device, "root": options.root, "split": options.split}
+    targets = [rhobust.Target.from_run(run, **where) for run in options.runs]
+    examples, test = targets[0].data.take(options.limit, options.stride)
     classifiers = [smoothed(target) for target in targets]
     run = open_run(options.router)
     router = SmoothedClassifier(run.load_model(targets[0].device).eval(), run.config.sigma or 0.0, len(classifiers))
@@ -86,7 +86,7 @@ def certify(options: argparse.Namespace) -> None:
         print(f"certified at {radius:g}: {np.mean(right):.3f}")
     document = {
         "data": test.name,
-        "held_out": options.held_out,
+        "split": test.split,
         "noise": router.smoothing(test.images, options.seed).noise,
         "dimension": test.images[0].numel(),
         **ask,
@@ -133,7 +133,7 @@ def main() -> None:
         else:
             one.add_argument("--router", type=Path, required=True, help="run folder of the router")
             one.add_argument("--stride", type=int, default=1, help="take every stride-th test image")
-            one.add_argument("--held-out", action="store_true", help="training images that were held out, to choose")
+            one.add_argument("--split", default="test", help="validation: the images that the runs held out, to choose")
             one.add_argument("--n", type=int, default=100_000, help="noise samples per image and network, at most")
             one.add_argument("--alpha", type=float, default=1e-3, help="probability that a certificate is false")
             one.add_argument("--seed", type=int, default=0, help="random seed")

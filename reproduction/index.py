@@ -24,7 +24,8 @@ RADIUS = {"mnist": 0.84, "cifar10": 0.92, "tiny-imagenet-50": 0.93}
 CERTIFIED_RADIUS = {"mnist": 0.1, "cifar10": 0.25, "tiny-imagenet-50": 0.25}
 """The L2 radius at which certified accuracy is quoted; where it was not decided, the smallest that was, but 0."""
 HELD_OUT, TRAINED_ON = "cifar10-validation-part", "cifar10-training-part"
-"""What records of the search for a recipe call the training images that were held out, and those that were not."""
+"""What older records, of the search for a recipe, call the training images that were held out, and those that were
+not; others call held-out images the split `validation`."""
 VARIANTS_COMMAND = "python -m reproduction variants --scale gpu"
 """Trains the methods of `reproduction/variants.py`, which have no command line of their own."""
 WHITE_BOX = ("eot", "pgd")
@@ -64,7 +65,7 @@ def write_search(results: Path) -> list[Path]:
     with opened([results / "records" / f"recipe-search{ENDING}"]) as here:
         for run in here.paths:
             for record in map(read_finished, record_paths(run, "certify")):
-                if record.settings["data"] == HELD_OUT:
+                if record.settings["data"] == HELD_OUT or record.settings["split"] == "validation":
                     proved = _at(record, CERTIFIED)
                     cells = {f"certified at {radius:g}": _shown(proved[radius]) for radius in SEARCH_RADII}
                     score = math.fsum(proved[radius].value for radius in SEARCH_RADII[1:]) / 3
@@ -163,7 +164,7 @@ def _headline(run: Path, settings: Row) -> dict[str, str]:
     cells: dict[str, str] = {}
     radius = RADIUS.get(settings["data"])
     attacks = {path: read_head(path)["settings"] for path in record_paths(run, "attack")}
-    attacks = {path: header for path, header in attacks.items() if _own_attack(header, settings)}
+    attacks = {path: one for path, one in attacks.items() if one["split"] == "test" and _own_attack(one, settings)}
     if attacks:
         # A white-box attack comes before the paper's attack, and the one on the most images first.
         images = {path: (_white_box(header), header["limit"] or math.inf) for path, header in attacks.items()}

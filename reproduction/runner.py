@@ -190,6 +190,7 @@ class Store:
             self.folder(job.run),
             model_hash=self.run(job.run).model_hash,
             sigma=job.sigma,
+            split=job.split,
             source_hash=None if job.source is None else self.run(job.source).model_hash,
         )
 

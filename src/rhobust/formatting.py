@@ -57,6 +57,15 @@ def format_distance(value: float) -> str:
     return f"{float(Context(prec=6, rounding=ROUND_FLOOR).create_decimal(repr(float(value)))):.6g}"
 
 
+def name_split(split: str | None) -> str:
+    """What the images of a split are called: those that a run held out of its training are no test images.
+
+    >>> name_split("test"), name_split("validation")
+    ('test', 'held-out')
+    """
+    return "held-out" if split == "validation" else "test"
+
+
 def format_setting(value: float) -> str:
     """A setting that identifies a classifier or a loss (sigma, a clip): all its digits, without trailing zeros.
 

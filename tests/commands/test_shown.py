@@ -138,9 +138,10 @@ def test_warnings_of_every_record_of_a_transfer(capsys):
 
 
 def test_of_a_fine_tuned_network_only_the_last_training_is_known(tmp_path, capsys):
-    def shown(*folders, trained_on=0):
+    def shown(*folders, trained_on=0, split="test"):
         places = [tmp_path / folder / "certify.jsonl" for folder in folders]
-        print_trained(*({"record": str(place), "summary": {"trained_on": trained_on}} for place in places))
+        said = {"settings": {"split": split}, "summary": {"trained_on": trained_on}}
+        print_trained(*({"record": str(place), **said} for place in places))
         return capsys.readouterr().out
 
     for folder, config in (("new", {"model": "cnn", "init": None}), ("tuned", {"model": "cnn", "init": "hf:some"})):
@@ -150,3 +151,4 @@ def test_of_a_fine_tuned_network_only_the_last_training_is_known(tmp_path, capsy
     tuned = "no test image was trained on in the fine-tuning; what came before it is not known\n"
     assert shown("tuned") == shown("new", "tuned") == tuned
     assert shown("new", trained_on=3) == ""
+    assert shown("new", split="validation") == "no held-out image was trained on\n"

@@ -40,7 +40,7 @@ def test_shape_and_size() -> None:
         ({"labels": torch.full((6,), -1)}, "labels must be in"),
         ({"images": np.zeros((6, 3, 4, 5), np.uint8)}, "images must be a tensor, got a ndarray"),
         ({"labels": [0] * 6}, "labels must be a tensor, got a list"),
-        ({"split": "val"}, "split must be 'train' or 'test', got 'val'"),
+        ({"split": "val"}, "split must be 'train', 'test' or 'validation', got 'val'"),
         ({"crop": 4}, "crop must be"),
     ],
 )

@@ -2,6 +2,7 @@
 
 import csv
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,13 @@ import pytest
 from reproduction.index import COLUMNS, TITLES, page, row, write_pretrained, write_search
 from reproduction.shift_tables import write_shift_tables
 from rhobust.archives import ENDING
+from rhobust.attacks import EOT
+from rhobust.evaluation import Attack, Certify, Target
+from rhobust.evaluation import run as evaluate
 from rhobust.files import read_json
+from rhobust.methods import Gaussian
+from rhobust.progress import no_progress
+from rhobust.training import TrainConfig, train
 
 RESULTS = Path(__file__).parents[2] / "results"
 ARCHIVES = sorted((RESULTS / "records").glob(f"*{ENDING}"))
@@ -93,6 +100,22 @@ def test_the_table_of_the_search_is_what_the_records_give(table, tmp_path):
     assert [one["weights"] for one in searched if one["validation"] != "5000"] == [table[-2]["weights"]]
     assert sum(one["certified_on"] == "cifar10 test" for one in searched) == 4
     assert {one["certified_on"] for one in searched} == {"cifar10 test", "cifar10-validation-part train"}
+
+
+def test_records_of_held_out_images_are_told_from_those_of_test_images(tmp_path):
+    config = TrainConfig(Gaussian(sigma=0.25), data="digits", model="cnn-small", epochs=1, validation=100)
+    folder = train(config, tmp_path, device="cpu", progress=no_progress).folder
+    certify = Certify(n0=10, n=50, limit=3)
+    attack = Attack(attack=EOT(steps=1, draws=1), radii=(0.0,), probe=False)
+    held_out, test = (Target.from_run(folder, split=split, device="cpu") for split in ("validation", "test"))
+    evaluate(certify, held_out, progress=no_progress)
+    evaluate(replace(attack, limit=5), held_out, progress=no_progress)
+    before = row(folder, "here")
+    assert (before["certified_on"], before["attacked"]) == ("digits validation", "")
+    evaluate(certify, test, progress=no_progress)
+    evaluate(replace(attack, limit=4), test, progress=no_progress)
+    after = row(folder, "here")
+    assert (after["certified_on"], after["attacked"]) == ("digits test", "4")
 
 
 def test_the_page_shows_the_same(table):

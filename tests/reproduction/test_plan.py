@@ -15,11 +15,12 @@ from reproduction.runner import PAPER, SPECS, Store, plan
 from reproduction.scales import SCALES
 from reproduction.settings import CIFAR_R, MNIST
 from reproduction.specs import Table
-from rhobust import attacks, open_run
+from rhobust import attacks, cli, open_run
 from rhobust.methods import NAL, AdversarialTraining, SmoothAdv
 from rhobust.settings import kind_of
 from rhobust.sweeps import plan_units, read_plan
 
+PLANS = sorted((Path(__file__).parents[2] / "reproduction").glob("*.toml"))
 EVERY = [
     *("table1", "table2", "table-pgd100", "table-sigma", "table-kr", "table-sigma-kr", "table-gamma", "table-elu"),
     *("fig-training", "fig1a", "fig1b", "fig1c", "fig-certified", "fig1d", "fig-elu", "fig2", "fig-transfer"),
@@ -106,6 +107,49 @@ def test_the_certified_results_have_the_published_networks_settings_and_three_se
     assert published in found.configs
     assert [type(one).kind for one in found.evaluations] == ["certify", "certify-shift"]
     assert all(one.limit is None for one in found.evaluations)
+
+
+@pytest.mark.parametrize("path", PLANS, ids=lambda path: path.stem)
+def test_every_plan_expands_into_what_its_comment_runs(path, tmp_path, capsys):
+    comment = [line for line in path.read_text().splitlines() if line.startswith("#")]
+    assert any(f"rhobust sweep reproduction/{path.name} --out" in line for line in comment)
+    found = read_plan(path)
+    assert cli.run(["sweep", str(path), "--out", str(tmp_path / "out"), "--dry-run"]) == 0
+    units = plan_units(found, tmp_path)
+    evaluations = sum(len(unit.evaluations) for unit in units)
+    where = "held-out" if found.split == "validation" else "test"
+    assert capsys.readouterr().out == (
+        f"{len(units)} runs planned, 0 finished; {evaluations} evaluations on {where} images\n"
+    )
+    assert all(unit.evaluations for unit in units)
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_searches_touch_no_test_image_and_give_each_method_as_many_trainings():
+    certified, attacked = (read_plan(one) for name in ("search-0.5", "attacked") for one in PLANS if one.stem == name)
+    for search in (certified, attacked):
+        assert search.split == "validation"
+        assert {one.limit for one in search.evaluations} == {1000}
+        assert {(one.validation, one.epochs, one.optimizer, one.lr, one.keep) for one in search.configs} == {
+            (5000, 30, "sgd", 0.2, "last")
+        }
+    names = Counter(kind_of(type(one.method)) for one in certified.configs)
+    assert names == {"nal": 8, "smoothadv": 8}
+    (evaluation,) = certified.evaluations
+    assert evaluation.radii == (0.0, 0.5, 1.0, 1.5)
+    assert {(one.method.steps, one.method.draws, one.method.sigma, one.mirror) for one in certified.configs} == {
+        (2, 4, 0.5, True)
+    }
+    first, second, third = certified.configs[:3]
+    assert (first.weight_decay, first.method.gamma, first.method.agreement) == (5e-4, 0.4, 8.0)
+    assert (second.weight_decay, second.method.gamma, second.method.agreement) == (5e-4, 0.4, 4.0)
+    assert third.method == SmoothAdv(sigma=0.5, eps=1.0, steps=2, draws=4, agreement=8.0)
+    names = Counter(kind_of(type(one.method)) for one in attacked.configs)
+    assert names == {"nal": 4, "smoothadv": 4, "trades": 4}
+    for config in attacked.configs:
+        (evaluation,) = attacked.evaluations_of(config)
+        assert evaluation.radii == (0.0, 0.5, 0.92)
+        assert evaluation.attack == (attacks.PGD() if config.sigma is None else attacks.EOT())
 
 
 def test_the_full_scale_is_the_paper():

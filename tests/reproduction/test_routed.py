@@ -40,14 +40,14 @@ def certified(example, tmp_path_factory):
     command = f"train method:gaussian --method.sigma 0.5 {TRAINING} --out {folder / 'router'}"
     assert run(command.replace("--data digits", f"--data {routes}").split()) == 0
     out = folder / "routed.json.gz"
-    options = ("--router", folder / "router", "--out", out, "--limit", 30, "--n", 1000, "--held-out")
+    options = ("--router", folder / "router", "--out", out, "--limit", 30, "--n", 1000, "--split", "validation")
     example("certify", *runs, *options)
     return out
 
 
 def test_every_certificate_follows_from_the_counts_of_its_parts(certified):
     document = read_routed(certified)
-    assert document["held_out"]
+    assert document["split"] == "validation"
     assert len(document["rows"]) == 30
     assert [one["sigma"] for one in document["classifiers"]] == [0.1, 0.5]
     right = [row for row in document["rows"] if row["prediction"] == row["label"]]

@@ -8,6 +8,7 @@ import pytest
 
 from rhobust.cli import run
 from rhobust.evaluation import Accuracy, Certify
+from rhobust.executors import Processes
 from rhobust.lock import owned
 from rhobust.methods import NAL, Gaussian
 from rhobust.progress import no_progress
@@ -75,7 +76,7 @@ def test_several_grids_share_the_axes_and_a_training_that_two_of_them_name():
 @pytest.mark.parametrize(
     ("changes", "line"),
     [
-        ({"trains": {}}, "plan.toml must hold title, train, axes, grid, evaluate, got trains"),
+        ({"trains": {}}, "plan.toml must hold title, split, train, axes, grid, evaluate, got trains"),
         ({"axes": {**AXES, "eps": [1.0]}}, "axes.eps must be a field of a training or of one of its methods"),
         ({"axes": {**AXES, "seed": 3}}, "axes.seed must be a list with one value at least, got 3"),
         ({"grid": [{"sigma": []}]}, "axes.sigma must be a list with one value at least, got \\[\\]"),
@@ -85,6 +86,10 @@ def test_several_grids_share_the_axes_and_a_training_that_two_of_them_name():
         ({"axes": {**AXES, "method": [3]}}, "method must be a name, or a table with kind and its fields, got 3"),
         ({"axes": {"seed": [0]}, "train": {**TRAIN, "method": ["erm"]}}, "method must be a name, .*, got \\['erm'\\]"),
         ({"axes": {**AXES, "data": ["digits", "digitz"]}}, "plan.toml, data must be one of .*; got 'digitz'"),
+        ({"split": "train"}, "plan.toml, split must be 'test' or 'validation', got 'train'"),
+        ({"split": "validation"}, "plan.toml, validation must be > 0 in every training .*, got 0 in gaussian-"),
+        ({"evaluate": [{"kind": "accuracy", "methods": ["nal"]}]}, "evaluate.methods .* gaussian, consistency, got"),
+        ({"evaluate": [{"kind": "accuracy", "methods": []}]}, "evaluate.methods must be a list of the plan's gaussian"),
         ({"evaluate": [{"kind": "guess"}]}, "evaluate.kind must be one of .*, got 'guess'"),
         ({"evaluate": [{"kind": "certify", "n": "many"}]}, "evaluate certify must be a valid Certify"),
     ],
@@ -113,6 +118,7 @@ def test_the_table_has_means_deviations_and_paired_intervals_over_seeds(done):
     assert [found[key] for key in ("difference", "low", "high")] == [paired.value, paired.low, paired.high]
     assert rows["gaussian", "base accuracy"]["difference"] is None
     assert outcome.table.markdown() == (out / "sweep.md").read_text()
+    assert "Everything is measured on test images." in outcome.table.markdown()
     assert (out / "sweep.csv").read_text().count("\n") == 1 + len(outcome.table.rows)
     assert "consistency" in outcome.page.read_text()
 
@@ -159,9 +165,49 @@ def test_what_fails_is_tried_again_then_listed_and_the_rest_is_done(done, tmp_pa
     assert json.loads((tmp_path / "out" / "failures.json").read_text()) == result["failures"]
     assert "1 trainings lack numbers." in (tmp_path / "out" / "sweep.md").read_text()
     assert run([*command, "--dry-run"]) == 0
-    assert capsys.readouterr().out == "4 runs planned, 3 finished; evaluations of each run: 1\n"
+    assert capsys.readouterr().out == "4 runs planned, 3 finished; 4 evaluations on test images\n"
     assert run(command) == 0  # the next call tries it again
     assert (tmp_path / "out" / "sweep.md").read_bytes() == (done[0] / "sweep.md").read_bytes()
+
+
+def test_a_search_is_measured_on_held_out_images_with_every_executor(tmp_path, capsys):
+    search = plan_of(split="validation", train={**TRAIN, "validation": 200}, axes={**AXES, "seed": [0]})
+    executors = {"local": None, "scripted": Scripted(2, deaths=1), "processes": Processes(2)}
+    found = {}
+    for name, executor in executors.items():
+        found[name] = sweep(search, tmp_path / name, executor=executor).table
+        for unit in plan_units(search, tmp_path / name):
+            head = json.loads(unit.record(search.evaluations[0]).read_text().splitlines()[0])
+            assert head["settings"]["split"] == "validation"
+            assert len(list(unit.folder.glob("accuracy-*"))) == 1
+    assert found["local"] == found["scripted"] == found["processes"]
+    for name in ("sweep.json", "sweep.md", "sweep.csv"):
+        assert len({(tmp_path / one / name).read_bytes() for one in executors}) == 1
+    assert json.loads((tmp_path / "local" / "sweep.json").read_text())["split"] == "validation"
+    words = "Everything is measured on held-out images of each training, no test images."
+    assert words in (tmp_path / "local" / "sweep.md").read_text()
+    header, *lines = (tmp_path / "local" / "sweep.csv").read_text().splitlines()
+    assert header.endswith(",split")
+    assert all(line.endswith(",validation") for line in lines)
+    # The same trainings on test images have records of their own.
+    assert not any(unit.done for unit in plan_units(replace(search, split="test"), tmp_path / "local"))
+    test = sweep(replace(search, split="test"), tmp_path / "local").table
+    assert test.split == "test"
+    assert test != found["local"]
+    assert sweep(search, tmp_path / "local").table == found["local"]
+
+
+def test_an_evaluation_is_made_of_the_methods_that_it_names(tmp_path):
+    certify = {"kind": "certify", "n": 100, "limit": 2, "methods": ["gaussian"]}
+    plan = plan_of(
+        axes={"method": ["erm", "gaussian"], "sigma": [0.25], "seed": [0]}, evaluate=[*DOCUMENT["evaluate"], certify]
+    )
+    assert [len(unit.evaluations) for unit in plan_units(plan, tmp_path)] == [1, 2]
+    outcome = sweep(plan, tmp_path)
+    assert outcome.failures == {}
+    assert outcome.table.missing == 0
+    certified = {row["method"] for row in outcome.table.rows if row["evaluation"].startswith("certify")}
+    assert {row["method"] for row in outcome.table.rows} - certified == {"erm"}
 
 
 def test_a_second_sweep_in_a_folder_leaves_with_one_line(tmp_path):

@@ -268,10 +268,9 @@ def test_an_interrupted_run_keeps_its_mean_and_its_best_epoch(tmp_path):
 def test_no_image_that_is_measured_on_was_trained_on():
     data = load("digits", "train")
     numbered = replace(data, labels=torch.arange(len(data)), classes=tuple(map(str, range(len(data)))))
-    fitting, measured = (
-        set(part.labels.tolist())
-        for part in split_validation(numbered, replace(CONFIG, validation=300, keep="best-clean"))
-    )
+    parts = split_validation(numbered, replace(CONFIG, validation=300, keep="best-clean"))
+    assert [part.split for part in parts] == ["train", "validation"]
+    fitting, measured = (set(part.labels.tolist()) for part in parts)
     assert len(measured) == 300
     assert fitting | measured == set(range(len(data)))
     assert not fitting & measured

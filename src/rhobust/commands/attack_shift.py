@@ -27,16 +27,15 @@ def show(result: dict[str, Any]) -> None:
 
 
 def with_floor(record: Record, _: TargetOptions) -> dict[str, Any]:
-    """The certified curve of the same classifier in the folder, W2 and from the most test points."""
+    """The certified curve of the same classifier and data in the folder, W2 and from the most test points."""
     votes = record.settings["votes"]
     found = [
         one
         for one in finished_records(record.path.parent, "certify-shift")
-        if one.settings.get("model_hash") == record.settings["model_hash"]
+        if all(one.settings.get(key) == record.settings[key] for key in ("model_hash", "data", "split", "sigma"))
         and (one.settings.get("loss", "0-1"), one.settings.get("cost", "w2")) == ("0-1", "w2")
         and one.settings.get("classifier") != "majority"
         and (one.settings.get("votes") or 1) == votes
-        and one.settings["sigma"] == record.settings["sigma"]
     ]
     best = max(found, key=lambda one: len(one.rows), default=None)
     return {"floor": [] if best is None or best.summary is None else best.summary["curve"]}

@@ -89,6 +89,7 @@ class CertifyOptions(TargetOptions):
             return None
         unused: dict[str, Any] = {"out": self.out, "tsv": self.tsv, "limit": evaluation.limit}
         unused |= {"unseen": self.unseen or None, "stride": None if evaluation.stride == 1 else evaluation.stride}
+        unused |= {"split": None if self.split == "test" else self.split}
         for name, value in unused.items():
             if value is not None:
                 raise ValueError(f"--{name} must be left out with image files, got {value}")

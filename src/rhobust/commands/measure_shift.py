@@ -90,6 +90,7 @@ class MeasureShiftCommand:
         """What needs no network: the distances alone."""
         given = {"labels": self.labels, "dtype": self.evaluation.dtype}
         given |= {name: getattr(self.network, name) for name in ("weights", "mean", "std", "sigma", "data")}
+        given |= {"split": None if self.network.split == "test" else self.network.split}
         for name, value in given.items():
             if value is not None:
                 raise ValueError(f"--{name} must come with a network, but neither --run nor --model was given")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from rhobust.files import read_json
-from rhobust.formatting import format_percent, printable
+from rhobust.formatting import format_percent, name_split, printable
 from rhobust.process import ExecutorName
 from rhobust.progress import ProgressCallback, no_progress
 from rhobust.records import Record
@@ -128,15 +128,16 @@ def print_claim(statement: str, result: dict[str, Any], points: int) -> None:
 
 
 def print_trained(*results: dict[str, Any]) -> None:
-    """Print that no test image was trained on, as far as that is known; otherwise a warning says how many.
+    """Print that no image of the evaluation was trained on, as far as that is known; otherwise a warning says how many.
 
     Args:
-        results: Documents of records, whose folders say whether their networks had been trained before.
+        results: Documents of records of one split, whose folders say whether their networks had been trained before.
     """
     if any(result["summary"].get("trained_on") != 0 for result in results):
         return
     before = any(_fine_tuned(Path(result["record"]).parent) for result in results)
-    print(f"no test image was trained on{' in the fine-tuning; what came before it is not known' if before else ''}")
+    known = " in the fine-tuning; what came before it is not known" if before else ""
+    print(f"no {name_split(results[0]['settings'].get('split'))} image was trained on{known}")
 
 
 def _fine_tuned(folder: Path) -> bool:

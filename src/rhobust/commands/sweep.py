@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import tyro
 
 from rhobust.commands.options import Spreading, SpreadingOptions, print_table
+from rhobust.formatting import name_split
 from rhobust.sweeps import plan_units, read_plan, run_sweep
 
 
@@ -29,7 +30,8 @@ class SweepCommand:
         if self.dry_run:
             units = plan_units(plan, out)
             finished = sum(unit.done for unit in units)
-            return {"planned": len(units), "evaluations": len(plan.evaluations), "finished": finished}
+            evaluations = sum(len(unit.evaluations) for unit in units)
+            return {"planned": len(units), "evaluations": evaluations, "finished": finished, "split": plan.split}
         outcome = run_sweep(
             plan,
             out,
@@ -41,6 +43,7 @@ class SweepCommand:
         )
         return {
             "out": str(out),
+            "split": plan.split,
             "table": {"columns": outcome.table.columns, "cells": outcome.table.cells()},
             "rows": list(outcome.table.rows),
             "report": None if outcome.page is None else str(outcome.page),
@@ -50,10 +53,12 @@ class SweepCommand:
     def show(self, result: dict[str, Any]) -> None:
         if "planned" in result:
             planned, evaluations, finished = (result[key] for key in ("planned", "evaluations", "finished"))
-            print(f"{planned} runs planned, {finished} finished; evaluations of each run: {evaluations}")
+            where = f" on {name_split(result['split'])} images" if evaluations else ""
+            print(f"{planned} runs planned, {finished} finished; {evaluations} evaluations{where}")
             return
         table = result["table"]
         print_table(table["columns"], table["cells"], left=len(table["columns"]) - 5)
+        print(f"measured on {name_split(result['split'])} images")
         for name, line in result["failures"].items():
             print(f"failed: {name}: {line}")
         print(f"{result['out']}/sweep.md")

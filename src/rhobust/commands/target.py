@@ -17,7 +17,9 @@ from rhobust.commands.options import (
     print_warnings,
     record_document,
 )
+from rhobust.data import EvaluationSplit
 from rhobust.evaluation import Evaluation, Target, run
+from rhobust.evaluation.held_out import check_split
 from rhobust.files import check_folder, read_json
 from rhobust.models import MODELS
 from rhobust.models.sources import has_weights
@@ -60,6 +62,8 @@ class DataOptions:
     """Smoothing noise; default: that of the network's training, of a run or `rhobust:NAME`."""
     data: str | None = None
     """Test data; default: the run's own."""
+    split: EvaluationSplit = "test"
+    """validation: the training images that the run held out (train --validation), in place of test data."""
     resize: int | None = None
     """Pixels of the shorter side that images are resized to; default: as in the run's training, else as stored."""
     crop: int | None = None
@@ -89,6 +93,7 @@ class DataOptions:
             device=common.device,
             sigma=self.sigma,
             data=self.data,
+            split=self.split,
             root=self.root,
             progress=common.progress,
             trust=self.trust,
@@ -146,6 +151,7 @@ class TargetOptions(DataOptions):
             raise ValueError(
                 f"a run folder, or all of --model, --data and --out must be given, got no --{', no --'.join(missing)}"
             )
+        check_split(self.split, own=self.model)
         target = Target.from_weights(
             self.model,
             self.weights,

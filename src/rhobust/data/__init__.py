@@ -7,6 +7,7 @@ from rhobust.data.corruptions import check_corruptions as check_corruptions
 from rhobust.data.corruptions import corrupt as corrupt
 from rhobust.data.corruptions import corruption_block as corruption_block
 from rhobust.data.dataset import Dataset as Dataset
+from rhobust.data.dataset import EvaluationSplit as EvaluationSplit
 from rhobust.data.dataset import Split as Split
 from rhobust.data.dataset import as_float as as_float
 from rhobust.data.dataset import augment as augment

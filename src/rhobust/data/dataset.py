@@ -12,6 +12,9 @@ from torch import Generator, Tensor
 from torch.nn import functional as F
 
 Split = Literal["train", "test"]
+"""The parts of a data set."""
+EvaluationSplit = Literal["test", "validation"]
+"""What networks are evaluated on: test images, or training images that were held out of the training."""
 
 # Images per block where the whole set would need a copy in a wider type.
 _CHUNK = 4096
@@ -43,8 +46,8 @@ class Dataset:
 
     name: str
     """Name of the data set ("mnist"), of the folder or of the file."""
-    split: Split
-    """Train or test split."""
+    split: Split | EvaluationSplit
+    """Train or test split; validation: images of the train split that a run held out of its training."""
     images: Tensor
     """uint8, (n, channels, height, width)."""
     labels: Tensor
@@ -62,8 +65,8 @@ class Dataset:
 
     def __post_init__(self) -> None:
         images, labels = self.images, self.labels
-        if self.split not in ("train", "test"):
-            raise ValueError(f"split must be 'train' or 'test', got {self.split!r}")
+        if self.split not in ("train", "test", "validation"):
+            raise ValueError(f"split must be 'train', 'test' or 'validation', got {self.split!r}")
         for name, given in (("images", images), ("labels", labels)):
             if not isinstance(given, Tensor):
                 raise ValueError(f"{name} must be a tensor, got a {type(given).__name__}")

@@ -115,6 +115,7 @@ def audit_record(
     if (share or isinstance(evaluation, CertifyShift | Conform)) and not problems:
         with _reading(record):
             sigma, made_on = record.settings["sigma"], record.settings["device"]
+            split = "validation" if record.settings["split"] == "validation" else "test"
             surrogate = None if share else _without_weights(record)
         if share and made_on != device.type:
             raise ValueError(f"{path} must be sampled again on a {made_on}, got {device.type}: or set share to 0")
@@ -123,6 +124,7 @@ def audit_record(
             device=device,
             sigma=sigma,
             data=data,
+            split=split,
             root=root,
             progress=progress,
             trust=trust,

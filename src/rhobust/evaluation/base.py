@@ -152,6 +152,7 @@ def find_record(
     *,
     model_hash: str | None,
     sigma: float | None = None,
+    split: str | None = None,
     source_hash: str | None = None,
 ) -> Path | None:
     """The record of an evaluation in a folder, a finished one before an unfinished one; None where there is none.
@@ -164,6 +165,7 @@ def find_record(
         folder: A run folder.
         model_hash: Fingerprint of the weights.
         sigma: Smoothing noise; None accepts any.
+        split: Split of the data, test or validation; None accepts any.
         source_hash: Fingerprint of the network on which a transfer attack was crafted; None for no transfer attack.
     """
     found = []
@@ -176,7 +178,10 @@ def find_record(
         crafted_on = source.get("model_hash") if isinstance(source, dict) else None
         if (settings.get("model_hash"), crafted_on) != (model_hash, source_hash):
             continue
-        if (sigma is None or settings.get("sigma") == sigma) and _describes(settings, evaluation):
+        asked = {"sigma": sigma, "split": split}
+        if any(value is not None and settings.get(key) != value for key, value in asked.items()):
+            continue
+        if _describes(settings, evaluation):
             found.append(path)
     return next(filter(is_finished, found), found[0] if found else None)
 

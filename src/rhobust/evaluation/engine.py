@@ -258,6 +258,11 @@ def count_trained(evaluation: Evaluation, target: Any) -> tuple[int, int] | None
 def check_unseen(evaluation: Evaluation, target: Any) -> None:
     """Refuse a statement about other images than the test images if the network was trained on one of these."""
     found = count_trained(evaluation, target)
+    if _chosen_by(evaluation, target):
+        raise ValueError(
+            f"test images must be new to the network for a statement about other images, but those that {target.name}"
+            " held out chose the epoch that it kept: take test images, or keep the last epoch"
+        )
     if found is not None and found[0] and evaluation.population(target):
         name, remedy = target.data.name, "pass unseen to leave them out"
         if target.pairs is not None and evaluation.kind == "measure-shift":
@@ -273,6 +278,11 @@ def check_unseen(evaluation: Evaluation, target: Any) -> None:
         )
 
 
+def _chosen_by(evaluation: Evaluation, target: Any) -> bool:
+    """Whether a statement about other images would rest on images that chose the network's weights."""
+    return isinstance(target, Target) and target.chose_epoch and evaluation.population(target)
+
+
 def describe_trained(evaluation: Evaluation, target: Any, warnings: list[str]) -> Row:
     """What the summary of a record says of test images that were trained on.
 
@@ -282,7 +292,7 @@ def describe_trained(evaluation: Evaluation, target: Any, warnings: list[str]) -
         warnings: Warnings of the summary so far.
     """
     found, lines = count_trained(evaluation, target), list[str]()
-    if found is not None and found[0] and target.data.split == "test":
+    if found is not None and found[0] and target.data.split != "train":
         lines = [
             f"{found[0]:,} of the {found[1]:,} test images were trained on: the numbers say little of other images"
         ]
@@ -304,6 +314,8 @@ def as_evaluated(target: Target, fingerprint: object) -> Target:
 
 def check_trained(evaluation: Evaluation, target: Target, summary: Row | None) -> Iterator[str]:
     """What a record does not say, or says wrongly, of test images that were trained on."""
+    if _chosen_by(evaluation, target):
+        yield "its images chose the epoch that was kept: it proves nothing about other images"
     found = count_trained(evaluation, target)
     if found is None:
         return

@@ -16,10 +16,11 @@ from torch import nn
 
 from rhobust.attacks.gradient import label_losses
 from rhobust.certificates import Repeats, Smoothing, VoteCounter, native_dtype
-from rhobust.data import Dataset, ImageSet, Pairs, load, to_unit
+from rhobust.data import Dataset, EvaluationSplit, ImageSet, Pairs, load, to_unit
 from rhobust.data.labels import check_shape, fit_classes, match_classes
 from rhobust.data.registry import KNOWN
 from rhobust.data.sizing import Sizing
+from rhobust.evaluation.held_out import check_split, held_out
 from rhobust.evaluation.own_network import (
     ANSWERS,
     IN_MEMORY,
@@ -88,7 +89,7 @@ class Target:
     model: nn.Module
     """From inputs in [0, 1] to logits; moved to `device`, and evaluated in evaluation mode with frozen weights."""
     data: Dataset
-    """Test images and labels, on the CPU."""
+    """Test images and labels, or those that a run held out of its training, on the CPU."""
     sigma: float | None = None
     """Smoothing noise; None for a base network without smoothing."""
     name: str = ""
@@ -104,7 +105,9 @@ class Target:
     trained_on: ImageSet | None = None
     """The images that the network was trained on; None where that is not known."""
     fine_tuned: bool = False
-    """Whether it was trained before, on images that `trained_on` does not list."""
+    """Whether it was trained before, or by a teacher, on images that `trained_on` does not list."""
+    chose_epoch: bool = False
+    """Whether the evaluated images were held out and chose the epoch that was kept: they are not new to the network."""
     published_split: bool = False
     """Whether the network was trained on the training split of the published data set whose test split is evaluated."""
     factory: str | None = None
@@ -147,6 +150,7 @@ class Target:
         device: torch.device | str = "auto",
         sigma: float | None = None,
         data: str | None = None,
+        split: EvaluationSplit = "test",
         root: Path | str | None = None,
         progress: ProgressCallback | None = None,
         trust: bool = False,
@@ -163,11 +167,16 @@ class Target:
         A folder is data. Code that its config names runs only if `model` names it too; weights and data at paths
         outside the folder are read only if `weights` or `data` name what to read. `trust` allows all of it.
 
+        `split="validation"` takes exactly the images that the run held out of its training, in place of test data:
+        what is chosen on them is not chosen on test images.
+
         `unseen` leaves out the test images that the network was trained on. `resize` and `crop` are those of `load`;
         without either, images are resized and cropped as in training.
         """
         folder = Path(folder)
+        check_split(split)
         if (own := OwnNetwork.read(folder)) is not None:
+            check_split(split, own=folder)
             if own.weights == IN_MEMORY:
                 raise ValueError(f"{folder} must name its network, but that was in memory: evaluate it from Python")
             files = {} if weights or own.weights is None else {"weights": own.weights}
@@ -189,13 +198,17 @@ class Target:
         files = {} if data else {"data": run.config.data}
         check_received(run.folder, code=run.config.model, files=files, trust=trust, model=model)
         network = run.load_model(device, trust=trust, model=model)
-        sizing = Sizing(resize, crop) or run.config.sizing
-        test = load(data or run.config.data, "test", root=root, progress=progress, **vars(sizing))
+        sizing, seen = Sizing(resize, crop), run.training_images()
+        if split == "validation":
+            test, seen = held_out(run, data=data, sizing=sizing, root=root, progress=progress)
+        else:
+            asked = vars(sizing or run.config.sizing)
+            test = load(data or run.config.data, "test", root=root, progress=progress, **asked)
         check_shape(test, run.shape, folder)
         sigma = run.config.sigma if sigma is None else sigma
         test = match_classes(test, run.classes, run.folder)
         published = data in (None, run.config.data) and any(run.config.data == source.name for source in KNOWN)
-        target = cls._of_run(run, network, test, sigma, device, published_split=published)
+        target = cls._of_run(run, network, test, sigma, device, seen, published_split=published)
         return target.unseen() if unseen else target
 
     @classmethod
@@ -206,9 +219,13 @@ class Target:
         data: Dataset,
         sigma: float | None,
         device: torch.device,
+        trained_on: ImageSet | None,
         *,
         published_split: bool = False,
     ) -> Self:
+        validating = data.split == "validation"
+        # A teacher may have been trained on the images that its student held out.
+        fine_tuned = run.config.init is not None or (validating and run.config.teacher is not None)
         return cls(
             model,
             data,
@@ -218,9 +235,10 @@ class Target:
             device=device,
             model_hash=run.model_hash,
             trained_sigma=run.config.sigma,
-            trained_on=run.training_images(),
-            fine_tuned=run.config.init is not None,
-            published_split=published_split and run.config.init is None,
+            trained_on=trained_on,
+            fine_tuned=fine_tuned,
+            chose_epoch=validating and run.config.keep != "last",
+            published_split=published_split and not fine_tuned,
             factory=run.config.factory,
         )
 
@@ -312,9 +330,8 @@ class Target:
                     " ...: a transfer attack needs equal classes"
                 )
             sigma = self.sigma if run.config.sigma is None else run.config.sigma
-            source = Target._of_run(
-                run, run.load_model(self.device, trust=trust, model=model), self.data, sigma, self.device
-            )
+            network = run.load_model(self.device, trust=trust, model=model)
+            source = Target._of_run(run, network, self.data, sigma, self.device, run.training_images())
         return self._with(source=source)
 
     def with_predictors(self, predictors: Sequence["Target"]) -> "Target":

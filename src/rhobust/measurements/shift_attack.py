@@ -7,7 +7,7 @@ import numpy as np
 from scipy import stats as distributions
 
 from rhobust.bounds import spend_budget
-from rhobust.formatting import format_distance, format_percent, format_setting
+from rhobust.formatting import format_distance, format_percent, format_setting, name_split
 from rhobust.measurements.counting import integer, nonnegative, numbered_rows, other_summary, same, summary_points
 from rhobust.measurements.quantities import SHIFT_ATTACK, Measurement
 from rhobust.proofs.claim import name_classifier
@@ -59,9 +59,10 @@ def _loss(errors: np.ndarray, draws: int, votes: int) -> np.ndarray:
 
 def in_words(accuracy: float, eps: float, settings: Mapping[str, Any], points: int) -> str:
     """The sentence of what the attack leaves at one eps: an estimate, and no bound from below."""
+    images = f"{points} {name_split(settings.get('split'))} images"
     return (
-        f"An attack that moves these {points} test images by a root mean square of at most {format_distance(eps)}, most"
-        f" where it breaks most, leaves {name_classifier(settings['votes'])} (sigma"
+        f"An attack that moves these {images} by a root mean square of at most"
+        f" {format_distance(eps)}, most where it breaks most, leaves {name_classifier(settings['votes'])} (sigma"
         f" {format_setting(settings['sigma'])}) right {format_percent(accuracy, 'nearest')}% of the time (estimate). No"
         " certificate about these images can be above it, up to the error of the estimate; a stronger attack may leave"
         " less."

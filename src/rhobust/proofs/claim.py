@@ -7,7 +7,14 @@ from typing import Any, Literal
 
 from rhobust.bounds import Cost
 from rhobust.bounds.confidence import NoiseKind, corrected_alpha
-from rhobust.formatting import format_confidence, format_distance, format_number, format_percent, format_setting
+from rhobust.formatting import (
+    format_confidence,
+    format_distance,
+    format_number,
+    format_percent,
+    format_setting,
+    name_split,
+)
 from rhobust.settings import AUTO, check_at_least, check_declared, check_level, check_positive_number
 
 Classifier = Literal["randomised", "k-vote", "majority"]
@@ -53,7 +60,7 @@ def claim_in_full(statement: str, settings: Mapping[str, Any], points: int, netw
     if network is None:
         whose = f"If the {points} pairs{'' if pairs is None else f' ({pairs})'} are {drawn}"
     else:
-        images = f"the {points} {'test' if pairs is None else 'labelled'} images"
+        images = f"the {points} {name_split(settings.get('split')) if pairs is None else 'labelled'} images"
         if data is not None and settings.get("points") != "before":
             images += f" of {data}"
         if pairs is not None:

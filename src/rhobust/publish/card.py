@@ -9,7 +9,7 @@ from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 
-from rhobust.formatting import format_confidence, format_distance, format_number, format_percent, printable
+from rhobust.formatting import format_confidence, format_distance, format_number, format_percent, name_split, printable
 from rhobust.measurements import (
     AFTER,
     ALL_AT_ONCE,
@@ -139,9 +139,10 @@ def _answers(records: Sequence[PageRecord]) -> list[str]:
             found.append(f"**Accuracy under noise** (estimate): one noisy vote is right on {_value(one)}.")
     for record in records:
         if (one := _middle(record.curve(ALL_AT_ONCE))) is not None and record.alpha is not None:
+            images = f"{one.n:,} {name_split(record.settings.get('split'))} images"
             found.append(
                 f"**Proved** at single images: with probability {format_confidence(record.alpha)} over the noise, at"
-                f" least {_value(one)} of {one.n:,} test images are right and stay right under every perturbation up to"
+                f" least {_value(one)} of {images} are right and stay right under every perturbation up to"
                 f" L2 distance {format_distance(one.at or 0.0)} (smoothed classifier)."
             )
         if record.kind == "certify-shift" and record.statement:

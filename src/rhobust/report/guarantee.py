@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from rhobust.formatting import format_confidence, format_distance, format_number, format_percent
+from rhobust.formatting import format_confidence, format_distance, format_number, format_percent, name_split
 from rhobust.measurements import (
     AFTER,
     ALL_AT_ONCE,
@@ -91,7 +91,8 @@ def _typical(proved: Mapping[float, float]) -> tuple[float, float]:
 
 def _of_shift(record: PageRecord, shift: ShiftCurve, eps: float, value: float) -> Guarantee:
     data = f" of {record.data}" if record.data else ""
-    of = f"the one that the {record.n} test images{data} were drawn from independently"
+    points = f"{record.n} {name_split(record.settings.get('split'))} images{data}"
+    of = f"the one that the {points} were drawn from independently"
     of = f"these {record.n} test points" if shift.sampled else of
     images = " of 8-bit images" if record.settings.get("noise") == "grid" else ""
     who = shift.classifier if shift.classifier == ONE else f"the {shift.classifier}"

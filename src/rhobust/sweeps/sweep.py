@@ -12,6 +12,7 @@ from typing import Any, get_args
 import torch
 
 from rhobust.attacks import AnyAttack
+from rhobust.data import EvaluationSplit
 from rhobust.data.registry import source
 from rhobust.data.source import data_root
 from rhobust.evaluation import EVALUATIONS, Evaluation, Target, find_record, run
@@ -29,7 +30,7 @@ from rhobust.sweeps.table import SweepTable, table_of
 from rhobust.training import Run, TrainConfig, config_from_json, train
 from rhobust.training.distributed import resolve_device
 
-KEYS = ("title", "train", "axes", "grid", "evaluate")
+KEYS = ("title", "split", "train", "axes", "grid", "evaluate")
 """What a plan may say."""
 METHODS = {kind_of(cls): cls for cls in get_args(AnyMethod)}
 RUNS, FAILURES, LOCK = "runs", "failures.json", "sweep.lock"
@@ -54,22 +55,34 @@ class SweepPlan:
     title: str
     cells: tuple[Cell, ...]
     evaluations: tuple[Evaluation, ...]
+    split: EvaluationSplit = "test"
+    """The images that every run is evaluated on: test images, or those that it held out of its training."""
+    methods: tuple[tuple[Evaluation, tuple[str, ...]], ...] = ()
+    """Evaluations of some methods only, with the names of these; all others are of every method."""
 
     @property
     def configs(self) -> tuple[TrainConfig, ...]:
         """Every training, once."""
         return tuple(cell.config for cell in self.cells)
 
+    def evaluations_of(self, config: TrainConfig) -> tuple[Evaluation, ...]:
+        """What is evaluated of a training."""
+        method, only = kind_of(type(config.method)), dict(self.methods)
+        return tuple(one for one in self.evaluations if method in only.get(one, (method,)))
+
 
 def read_plan(path: Path | str) -> SweepPlan:
     """Read a plan from a TOML file.
+
+    `split = "validation"` evaluates every run on the training images that it held out, so that what is chosen by the
+    sweep is not chosen on test images.
 
     `[train]` says what is the same for all trainings, by the names of `TrainConfig`; `[axes]` gives lists, and every
     combination of their values is one training: `method`, fields of methods such as `sigma`, `gamma` and `eps`, `seed`,
     `data` and every other field of `TrainConfig`. A method that lacks a field is trained once for all its values.
     Experiments that are no single grid are several: each `[[grid]]` has axes of its own besides those of `[axes]`, as
     lists or as single values. A training that two grids name is done once. Each `[[evaluate]]` names an evaluation by
-    its `kind` and gives its fields.
+    its `kind` and gives its fields; with `methods` it is made of these methods only, as an attack that needs noise.
     """
     path = Path(path)
     try:
@@ -88,6 +101,9 @@ def plan_from_document(document: Mapping[str, Any], where: str) -> SweepPlan:
     title, train, axes = (document.get(key, empty) for key, empty in (("title", ""), ("train", {}), ("axes", {})))
     if not isinstance(title, str) or not isinstance(train, dict) or not isinstance(axes, dict):
         raise ValueError(f"{where} must hold a title, a table train and a table axes")
+    split = document.get("split", "test")
+    if split not in get_args(EvaluationSplit):
+        raise ValueError(f"{where}, split must be 'test' or 'validation', got {split!r}")
     grids = document.get("grid", [{}])
     if not isinstance(grids, list) or not all(isinstance(grid, dict) for grid in grids):
         raise ValueError(f"{where} must hold [[grid]] tables, got {grids!r}")
@@ -109,7 +125,18 @@ def plan_from_document(document: Mapping[str, Any], where: str) -> SweepPlan:
                 source(name)
             except ValueError as error:
                 raise ValueError(f"{where}, {error}") from None
-    return SweepPlan(title or "Sweep", tuple(cells.values()), tuple(_evaluation(one, where) for one in evaluations))
+    if split == "validation" and (none := [config for config in cells if not config.validation]):
+        raise ValueError(
+            f"{where}, validation must be > 0 in every training to evaluate held-out images, got 0 in {none[0].run_id}"
+        )
+    made = tuple(_evaluation(one, where) for one in evaluations)
+    trained = dict.fromkeys(kind_of(type(config.method)) for config in cells)
+    only = tuple(
+        (evaluation, _methods(one["methods"], list(trained), where))
+        for evaluation, one in zip(made, evaluations, strict=True)
+        if "methods" in one
+    )
+    return SweepPlan(title or "Sweep", tuple(cells.values()), made, split, only)
 
 
 def _cells(train: Mapping[str, Any], axes: Mapping[str, list[Any]], where: str) -> tuple[Cell, ...]:
@@ -156,8 +183,15 @@ def _evaluation(document: Any, where: str) -> Evaluation:
     kind = document.get("kind") if isinstance(document, dict) else None
     if kind not in EVALUATIONS:
         raise ValueError(f"{where}, evaluate.kind must be one of {', '.join(EVALUATIONS)}, got {kind!r}")
-    settings = {key: value for key, value in document.items() if key != "kind"}
+    settings = {key: value for key, value in document.items() if key not in ("kind", "methods")}
     return from_json(EVALUATIONS[kind], settings, f"{where}, evaluate {kind}", AnyAttack)
+
+
+def _methods(names: Any, trained: Sequence[str], where: str) -> tuple[str, ...]:
+    """The methods of an evaluation, which the plan must train."""
+    if not isinstance(names, list) or not names or any(name not in trained for name in names):
+        raise ValueError(f"{where}, evaluate.methods must be a list of the plan's {', '.join(trained)}, got {names!r}")
+    return tuple(names)
 
 
 @dataclass(frozen=True)
@@ -167,6 +201,7 @@ class Unit:
     config: TrainConfig
     folder: Path
     evaluations: tuple[Evaluation, ...] = ()
+    split: EvaluationSplit = "test"
 
     @property
     def run(self) -> Run:
@@ -182,7 +217,9 @@ class Unit:
         """The finished record of an evaluation; None where there is none yet."""
         if not self.run.finished:
             return None
-        path = find_record(evaluation, self.folder, model_hash=self.run.model_hash, sigma=self.config.sigma)
+        path = find_record(
+            evaluation, self.folder, model_hash=self.run.model_hash, sigma=self.config.sigma, split=self.split
+        )
         return path if path is not None and is_finished(path) else None
 
 
@@ -199,7 +236,8 @@ class SweepOutcome:
 
 def plan_units(plan: SweepPlan, out: Path) -> list[Unit]:
     """The units of a plan, one per training, in the folder of a sweep."""
-    return [Unit(one, out.absolute() / RUNS / one.run_id, plan.evaluations) for one in plan.configs]
+    runs = out.absolute() / RUNS
+    return [Unit(one, runs / one.run_id, plan.evaluations_of(one), plan.split) for one in plan.configs]
 
 
 def run_sweep(
@@ -301,8 +339,7 @@ def _do(unit: Unit, device: str, root: Path, progress: ProgressCallback) -> None
         return
     # The plan names the network and its data itself, so the folder may use them.
     config = unit.config
-    target = Target.from_run(
-        unit.folder, device=device, data=config.data, root=root, progress=progress, model=config.model
-    )
+    named = {"data": config.data, "model": config.model}
+    target = Target.from_run(unit.folder, device=device, split=unit.split, root=root, progress=progress, **named)
     for evaluation in missing:
         run(evaluation, target, executor=Local(), progress=progress, wait=True)

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rhobust.data import EvaluationSplit
 from rhobust.files import write_json, write_whole
-from rhobust.formatting import format_distance, format_interval, format_number
+from rhobust.formatting import format_distance, format_interval, format_number, name_split
 from rhobust.measurements import Measurement, measurements, read_finished
 from rhobust.stats import mean_difference
 
@@ -32,18 +33,21 @@ class SweepTable:
     a first method to compare with, the `difference` of the means with its 95% interval over seeds."""
     missing: int
     """Trainings without all their numbers."""
+    split: EvaluationSplit = "test"
+    """The images that everything was measured on."""
 
     def write(self, folder: Path) -> None:
         """Write `sweep.json`, `sweep.md` and `sweep.csv`."""
-        document = {"title": self.title, "axes": list(self.axes), "rows": list(self.rows), "missing": self.missing}
-        write_json(folder / "sweep.json", document)
+        shown = {"axes": list(self.axes), "rows": list(self.rows), "missing": self.missing}
+        write_json(folder / "sweep.json", {"title": self.title, "split": self.split, **shown})
         write_whole(folder / "sweep.md", self.markdown())
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         columns = [*self.axes, "evaluation", "quantity", "at", "status", "mean", "deviation", "seeds"]
-        columns += ["difference", "low", "high"]
+        columns += ["difference", "low", "high", "split"]
         writer.writerow(columns)
-        writer.writerows([["" if (value := row.get(one)) is None else value for one in columns] for row in self.rows])
+        rows = [{**row, "split": self.split} for row in self.rows]
+        writer.writerows([["" if (value := row.get(one)) is None else value for one in columns] for row in rows])
         write_whole(folder / "sweep.csv", text.getvalue())
 
     def cells(self) -> list[list[str]]:
@@ -63,6 +67,12 @@ class SweepTable:
         ]
 
     @property
+    def images(self) -> str:
+        """The images that everything was measured on, in words."""
+        whose = " of each training, no test images" if self.split == "validation" else ""
+        return f"{name_split(self.split)} images{whose}"
+
+    @property
     def columns(self) -> list[str]:
         """Titles of the columns."""
         numbers = ["mean", "deviation", "seeds", "difference to the first method", "95% over seeds"]
@@ -73,9 +83,10 @@ class SweepTable:
         lines = [self.columns, ["---"] * len(self.columns), *self.cells()]
         body = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
         note = (
-            "Means and standard deviations are over seeds. The difference is to the first method of the plan at the"
-            " same place of the other axes, paired by seed, with Student's interval, which covers the randomness of"
-            " training and not the choice of images. A mean of certified numbers is no certificate."
+            f"Everything is measured on {self.images}. Means and standard deviations are over seeds. The difference is"
+            " to the first method of the plan at the same place of the other axes, paired by seed, with Student's"
+            " interval, which covers the randomness of training and not the choice of images. A mean of certified"
+            " numbers is no certificate."
         )
         gaps = f"\n\n{self.missing} trainings lack numbers." if self.missing else ""
         return f"# {self.title}\n\n{body}\n\n{note}{gaps}\n"
@@ -91,9 +102,9 @@ def table_of(plan: "SweepPlan", units: "Sequence[Unit]") -> SweepTable:
     found: dict[tuple[Where, str, str, float | None], dict[int, Measurement]] = {}
     missing = 0
     for cell, unit in zip(plan.cells, units, strict=True):
-        paths = [unit.record(one) for one in plan.evaluations]
+        paths = [unit.record(one) for one in unit.evaluations]
         missing += not unit.run.finished or None in paths
-        for evaluation, path in zip(plan.evaluations, paths, strict=True):
+        for evaluation, path in zip(unit.evaluations, paths, strict=True):
             name = f"{evaluation.kind} {evaluation.label}".strip()
             for one in [] if path is None else measurements(read_finished(path)):
                 quantity = " ".join([one.quantity, *_detail(one)])
@@ -101,7 +112,7 @@ def table_of(plan: "SweepPlan", units: "Sequence[Unit]") -> SweepTable:
     first = next((dict(cell.at).get("method") for cell in plan.cells), None)
     axes = tuple(dict.fromkeys(name for cell in plan.cells for name, _ in cell.at))
     rows = [_row(key, by_seed, found.get(_first(key, first, plan), {})) for key, by_seed in found.items()]
-    return SweepTable(plan.title, axes, tuple(rows), missing)
+    return SweepTable(plan.title, axes, tuple(rows), missing, plan.split)
 
 
 def _detail(one: Measurement) -> list[str]:

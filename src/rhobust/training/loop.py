@@ -393,10 +393,11 @@ def _copy(model: nn.Module) -> dict[str, Tensor]:
 
 
 def split_validation(data: Dataset, config: TrainConfig) -> tuple[Dataset, Dataset]:
-    """The training images and the images on which accuracy is measured."""
+    """The training images and the images on which accuracy is measured: the held-out ones where there are any."""
     if config.validation >= len(data):
         raise ValueError(f"validation must leave images to train on ({len(data)}), got {config.validation}")
     order = torch.randperm(len(data), generator=stream(config.seed, "validation"))
     if not config.validation:
         return data, data.select(order[:MEASURED])
-    return data.select(order[config.validation :]), data.select(order[: config.validation])
+    held_out = replace(data.select(order[: config.validation]), split="validation")
+    return data.select(order[config.validation :]), held_out

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -191,7 +191,7 @@ def create_run_folder(run: Run, environment: dict[str, Any], images: ImageSet, o
     A run that is continued must have the training images that it was begun with.
     """
     if (run.folder / CONFIG).exists():
-        _check_same_images(run, images)
+        check_same_images(run, images, "continued")
         yield
         return
     try:
@@ -211,13 +211,14 @@ def create_run_folder(run: Run, environment: dict[str, Any], images: ImageSet, o
         raise
 
 
-def _check_same_images(run: Run, images: ImageSet) -> None:
+def check_same_images(run: Run, images: ImageSet, use: Literal["continued", "evaluated"]) -> None:
+    """Raise if these are not the training images that a run was begun with; a run without a list is not checked."""
     known = run.training_images()
     if known is None or known.to_bytes() == images.to_bytes():
         return
     new, gone = (len(np.setdiff1d(one.keys, other.keys)) for one, other in ((images, known), (known, images)))
     raise ValueError(
-        f"{run.folder} must be continued with the training images that it was begun with, but of {run.config.data}"
+        f"{run.folder} must be {use} with the training images that it was begun with, but of {run.config.data}"
         f" {new:,} are new and {gone:,} are gone: restore them, or train into another folder"
     )
 

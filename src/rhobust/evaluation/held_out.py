@@ -1,0 +1,64 @@
+"""The images that a training run held out, and those that it was trained on."""
+
+from pathlib import Path
+from typing import get_args
+
+from rhobust.data import Dataset, EvaluationSplit, ImageSet, load
+from rhobust.data.sizing import Sizing
+from rhobust.progress import ProgressCallback
+from rhobust.training.loop import split_validation
+from rhobust.training.run import Run, check_same_images
+
+
+def check_split(split: str, *, own: Path | str | None = None) -> None:
+    """Raise unless a network can be evaluated on this split.
+
+    Args:
+        split: The split.
+        own: Name of the network, if it is the user's own.
+    """
+    if split not in get_args(EvaluationSplit):
+        raise ValueError(f"split must be 'test' or 'validation', got {split!r}")
+    if own is not None and split != "test":
+        raise ValueError(
+            f"split must be 'test' for {own}, which is no training run and held nothing out, got {split!r}"
+        )
+
+
+def held_out(
+    run: Run,
+    *,
+    data: str | None = None,
+    sizing: Sizing,
+    root: Path | str | None = None,
+    progress: ProgressCallback | None = None,
+) -> tuple[Dataset, ImageSet | None]:
+    """The images that a run held out (`TrainConfig.validation`), and the set of those that it was trained on.
+
+    They are the same images in the same order as in the training, since the run's list of its training images is
+    compared with the data; files that were renamed, but not changed, may change the order without notice. The set is
+    None where an earlier release trained the run, which kept no list.
+
+    Args:
+        run: The run.
+        data: Data that the user named: the run's own, or None.
+        sizing: How the user wants images to be resized and cropped: as in the training, or not at all.
+        root: Folder of the data sets.
+        progress: Progress callback.
+    """
+    config = run.config
+    if not config.validation:
+        raise ValueError(f"validation must be > 0 in the training of {run.folder} to evaluate held-out images, got 0")
+    if data not in (None, config.data):
+        raise ValueError(f"data must be the run's own, {config.data}, to evaluate its held-out images, got {data}")
+    if sizing and sizing != config.sizing:
+        raise ValueError(
+            f"resize and crop must be as in the training, {config.resize} and {config.crop}, to evaluate its held-out"
+            f" images, got {sizing.resize} and {sizing.crop}"
+        )
+    train = load(config.data, "train", root=root, progress=progress, **vars(config.sizing))
+    listed = run.training_images()
+    if listed is not None:
+        check_same_images(run, ImageSet.of(train.images), "evaluated")
+    fitting, held = split_validation(train, config)
+    return held, None if listed is None else ImageSet.of(fitting.images)

@@ -1,0 +1,222 @@
+"""A run is evaluated on exactly the images that it held out, and what is said of them is not said of test images."""
+
+import json
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import rhobust
+from rhobust.attacks import EOT
+from rhobust.data import ImageSet, load
+from rhobust.data.source import TRAINING_IMAGES
+from rhobust.evaluation import Attack, Certify, CertifyShift, Target, audit_record, find_record, run
+from rhobust.evaluation.engine import UNKNOWN
+from rhobust.executors import Processes
+from rhobust.methods import Gaussian
+from rhobust.progress import no_progress
+from rhobust.report import write_report
+from rhobust.training import TrainConfig, train
+from rhobust.training.loop import split_validation
+
+CONFIG = TrainConfig(
+    Gaussian(sigma=0.25), data="digits", model="cnn-small", epochs=1, batch_size=100, validation=120, seed=3
+)
+CERTIFY = Certify(n=100, limit=20)
+SHIFT = CertifyShift(eps=(0.0, 0.1), draws=5, limit=20)
+
+
+def made(folder, config=CONFIG):
+    return train(config, folder, device="cpu", progress=no_progress).folder
+
+
+def opened(folder, split="validation", **options):
+    return Target.from_run(folder, split=split, device="cpu", progress=no_progress, **options)
+
+
+@pytest.fixture(scope="module")
+def trained_once(tmp_path_factory):
+    return made(tmp_path_factory.mktemp("held-out") / "run")
+
+
+@pytest.fixture
+def folder(trained_once, tmp_path):
+    return shutil.copytree(trained_once, tmp_path / "run")
+
+
+def test_the_images_are_those_that_the_training_measured_on(folder):
+    fitting, held = split_validation(load("digits", "train"), CONFIG)
+    target = opened(folder)
+    assert (target.data.name, target.data.split, len(target.data)) == ("digits", "validation", 120)
+    assert torch.equal(target.data.images, held.images)
+    assert torch.equal(target.data.labels, held.labels)
+    assert target.trained_on.to_bytes() == ImageSet.of(fitting.images).to_bytes()
+    accuracy = rhobust.evaluation.Accuracy(draws=2)
+    record = run(accuracy, target, progress=no_progress)
+    right = np.mean([row["prediction"] == row["label"] for row in record.rows])
+    assert right == pytest.approx(target_accuracy(folder))
+
+
+def target_accuracy(folder):
+    """The accuracy on held-out images that the training wrote down."""
+    return json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])["accuracy"]
+
+
+def test_records_of_the_two_splits_are_two(folder):
+    held, test = (run(CERTIFY, opened(folder, split), progress=no_progress) for split in ("validation", "test"))
+    assert held.path.name != test.path.name
+    assert (held.settings["data"], held.settings["split"]) == ("digits", "validation")
+    weights = held.settings["model_hash"]
+    names = {
+        one: find_record(CERTIFY, folder, model_hash=weights, split=one) for one in ("validation", "test", "train")
+    }
+    assert names == {"validation": held.path, "test": test.path, "train": None}
+    assert find_record(CERTIFY, folder, model_hash=weights) in (held.path, test.path)
+    page = write_report([folder], folder / "report.html").path.read_text()
+    assert "digits (validation)" in page
+
+
+def test_held_out_images_are_not_counted_as_trained_on(folder):
+    target = opened(folder)
+    assert ImageSet.in_folder(folder).contains(target.data.images).all()
+    for evaluation in (CERTIFY, SHIFT):
+        summary = run(evaluation, target, progress=no_progress).summary
+        assert (summary["trained_on"], summary["warnings"]) == (0, [])
+
+
+def test_a_held_out_image_that_was_also_trained_on_is_counted(tmp_path):
+    digits = load("digits", "train")
+    images, labels = digits.images[:200].numpy(), digits.labels[:200].numpy()
+    twice = np.concatenate([images, images]), np.concatenate([labels, labels])
+    test = load("digits", "test")
+    np.savez(tmp_path / "twice.npz", x_train=twice[0], y_train=twice[1], x_test=test.images, y_test=test.labels)
+    config = replace(CONFIG, data=str(tmp_path / "twice.npz"))
+    folder = made(tmp_path / "run", config)
+    target = opened(folder, data=config.data)
+    fitting, held = split_validation(load(config.data, "train"), config)
+    again = ImageSet.of(fitting.images).contains(held.images)
+    assert 0 < again.sum() < len(held)
+    record = run(replace(CERTIFY, limit=None), target, progress=no_progress)
+    assert record.summary["trained_on"] == again.sum()
+    assert "of the 120 test images were trained on" in record.summary["warnings"][0]
+    with pytest.raises(ValueError, match=f"{again[:20].sum()} of 20 of twice.npz were trained on: pass unseen"):
+        run(SHIFT, target, progress=no_progress)
+    assert len(opened(folder, data=config.data, unseen=True).data) == len(held) - again.sum()
+
+
+def test_images_that_chose_the_epoch_are_not_new(tmp_path):
+    config = replace(CONFIG, keep="best-clean")
+    target = opened(made(tmp_path / "run", config))
+    assert run(CERTIFY, target, progress=no_progress).summary["trained_on"] == 0
+    line = "test images must be new .*, but those that gaussian-.* held out chose the epoch that it kept: take test"
+    with pytest.raises(ValueError, match=line):
+        run(SHIFT, target, progress=no_progress)
+    forged = run(SHIFT, replace(target, chose_epoch=False), progress=no_progress)
+    problems = audit_record(forged.path, device="cpu", share=0.1, progress=no_progress)["problems"]
+    assert problems == ["its images chose the epoch that was kept: it proves nothing about other images"]
+    assert run(SHIFT, opened(target.folder, "test"), progress=no_progress).summary["warnings"] == []
+
+
+def test_of_a_teachers_images_nothing_is_known(folder, tmp_path):
+    config = replace(CONFIG, teacher=str(folder))
+    student = made(tmp_path / "student", config)
+    assert run(SHIFT, opened(student), progress=no_progress).summary["warnings"] == [UNKNOWN]
+    assert run(SHIFT, opened(student, "test"), progress=no_progress).summary["warnings"] == []
+
+
+def test_without_a_list_the_split_of_a_published_data_set_is_known(folder):
+    (folder / TRAINING_IMAGES).unlink()
+    target = opened(folder)
+    assert target.trained_on is None
+    assert run(SHIFT, target, progress=no_progress).summary["warnings"] == []
+
+
+def test_the_audit_finds_the_images_again(folder):
+    for evaluation in (CERTIFY, SHIFT):
+        record = run(evaluation, opened(folder), progress=no_progress)
+        found = audit_record(record.path, device="cpu", share=0.2, progress=no_progress)
+        assert (found["problems"], found["redrawn"]) == ([], 4)
+    held_out = run(CERTIFY, opened(folder), progress=no_progress)
+    lines = held_out.path.read_text().replace('"split": "validation"', '"split": "test"')
+    held_out.path.write_text(lines)
+    assert audit_record(held_out.path, device="cpu", share=0.2, progress=no_progress)["problems"]
+
+
+def test_workers_take_the_same_images(folder, tmp_path):
+    again = shutil.copytree(folder, tmp_path / "again")
+    alone = run(CERTIFY, opened(folder), progress=no_progress)
+    with Processes(2) as executor:
+        spread = run(CERTIFY, opened(again), executor=executor, progress=no_progress)
+    assert (spread.path.name, spread.rows) == (alone.path.name, alone.rows)
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ({"split": "train"}, "split must be 'test' or 'validation', got 'train'"),
+        ({"data": "mnist"}, "data must be the run's own, digits, to evaluate its held-out images, got mnist"),
+        ({"resize": 8}, "resize and crop must be as in the training, None and None, .*, got 8 and None"),
+    ],
+)
+def test_other_images_are_refused(folder, options, line):
+    with pytest.raises(ValueError, match=line):
+        opened(folder, **options)
+
+
+def test_a_run_that_held_nothing_out_is_refused(tmp_path):
+    folder = made(tmp_path / "run", replace(CONFIG, validation=0))
+    with pytest.raises(ValueError, match=r"validation must be > 0 in the training of .*run to evaluate .*, got 0"):
+        opened(folder)
+
+
+def test_changed_training_data_are_refused(tmp_path):
+    digits = load("digits", "train")
+
+    def save(rows):
+        np.savez(tmp_path / "data.npz", x=digits.images[rows].numpy(), y=digits.labels[rows].numpy())
+
+    save(slice(300))
+    folder = made(tmp_path / "run", replace(CONFIG, data=str(tmp_path / "data.npz")))
+    save(slice(1, 301))
+    with pytest.raises(ValueError, match=r"must be evaluated with the training images that it was begun with"):
+        opened(folder, data=str(tmp_path / "data.npz"))
+
+
+def test_a_network_that_is_no_training_run_is_refused(tmp_path, capsys):
+    own = ["certify", "--model", "rhobust:mnist-nal", "--data", "digits", "--out", str(tmp_path / "own")]
+    assert rhobust.cli.run([*own, "--split", "validation"]) == 2
+    line = "split must be 'test' for rhobust:mnist-nal, which is no training run and held nothing out, got 'validation'"
+    assert capsys.readouterr().err == f"rhobust: {line}\n"
+    config = {"model": "net:make", "weights": "w.pt", "data": "digits", "sigma": None}
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match=r"split must be 'test' for .*own, which is no training run"):
+        opened(tmp_path / "own")
+
+
+def test_the_commands_take_the_split_and_say_so(folder, capsys):
+    ask = ["--split", "validation", "--limit", "20", "--device", "cpu", "--quiet"]
+    assert rhobust.cli.run(["certify", str(folder), "--n", "100", *ask]) == 0
+    assert "no held-out image was trained on" in capsys.readouterr().out
+    assert rhobust.cli.run(["certify-shift", str(folder), "--draws", "5", "--eps", "0.1", *ask]) == 0
+    assert "if the 20 held-out images of digits are independent draws" in capsys.readouterr().out
+    attack = ["attack", str(folder), "--radii", "0", "0.25", "--no-probe", "attack:eot", "--attack.steps", "2"]
+    assert rhobust.cli.run([*attack, *ask]) == 0
+    assert "no held-out image was trained on" in capsys.readouterr().out
+    splits = [json.loads(path.read_text().splitlines()[0])["settings"]["split"] for path in folder.glob("*-*.jsonl")]
+    assert splits == ["validation"] * 3
+    assert rhobust.cli.run(["certify", str(folder), "image.png", "--split", "validation"]) == 2
+    assert "--split must be left out with image files, got validation" in capsys.readouterr().err
+
+
+def test_a_transfer_attack_is_crafted_for_the_same_images(folder, tmp_path):
+    other = made(tmp_path / "other", replace(CONFIG, seed=4))
+    attack = Attack(attack=EOT(steps=1, draws=1), radii=(0.0, 0.1), limit=4, probe=False)
+    record = run(attack, opened(folder).with_source(other), progress=no_progress)
+    assert record.settings["split"] == "validation"
+    with pytest.raises(ValueError, match="the same"):
+        rhobust.evaluation.transfer_matrix(
+            rhobust.evaluation.Transfer(radii=(0.0,), limit=2), [opened(folder), opened(other)], progress=no_progress
+        )
