@@ -9,7 +9,7 @@ import time
 import pytest
 import torch
 
-from rhobust import cores
+from rhobust import SmoothedClassifier, cores
 from rhobust.cores import Look
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -101,25 +101,43 @@ def test_idle_threads_come_with_a_competitor_and_go_with_it(monkeypatch):
     monkeypatch.setattr(Look, "now", now)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
-    cores._watch()
+    cores._watch(threading.Event())
     assert held == ["kept, 3 looks left", "released, 1 looks left"]
 
 
-@pytest.mark.parametrize("policy", cores.POLICIES)
-def test_the_environments_own_words_are_heeded(monkeypatch, policy):
-    watched = threading.Event()
-    monkeypatch.setattr(cores, "_watch", watched.set)
+@pytest.fixture
+def watched(monkeypatch):
+    """What each watch was told at its end, in their order."""
+    told = []
+    monkeypatch.setattr(cores, "_watch", lambda ended: told.append(ended))
     monkeypatch.setattr(cores.sys, "platform", "linux")
     for name in cores.POLICIES:
         monkeypatch.delenv(name, raising=False)
+    return told
+
+
+@pytest.mark.parametrize("policy", cores.POLICIES)
+def test_the_environments_own_words_are_heeded(monkeypatch, policy, watched):
     monkeypatch.setenv(policy, "passive")
-    cores.watch_cores()
-    assert not watched.wait(0.2)
+    cores._begin()
     monkeypatch.delenv(policy)
-    cores.watch_cores()
-    assert watched.wait(10)
+    cores._begin()
+    deadline = time.monotonic() + 10
+    while not watched and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert len(watched) == 1
+
+
+def test_the_cores_are_watched_while_votes_are_counted_from_python_and_no_longer(watched):
+    classifier = SmoothedClassifier(torch.nn.Flatten().eval(), 0.5, 16)
+    seen = []
+    classifier.model.register_forward_hook(lambda *_: seen.extend(not one.is_set() for one in watched))
+    classifier.certify(torch.zeros(2, 1, 4, 4, dtype=torch.uint8), n=2000)
+    assert seen
+    assert all(seen)
+    assert all(one.is_set() for one in watched)
 
 
 def test_a_system_that_does_not_say_what_its_threads_do_is_left_alone(monkeypatch, tmp_path):
     monkeypatch.setattr(cores, "PROC", tmp_path)
-    cores._watch()
+    cores._watch(threading.Event())

@@ -27,8 +27,8 @@ def resident():
 
 torch.set_num_threads(1)
 outside, before = faults(), resident()
-with kept_memory():
-    with kept_memory():
+with kept_memory:
+    with kept_memory:
         faults()
     inside, kept = faults(), resident()
 print(outside, inside, kept - before, resident() - before, faults())
@@ -74,15 +74,14 @@ class Malloc:
 def test_threads_share_it_and_the_last_one_ends_it(monkeypatch):
     malloc = Malloc()
     monkeypatch.setattr(memory, "_gnu_malloc", lambda: malloc)
-    monkeypatch.setattr(memory, "_USERS", memory._Users())
     entered, leave = threading.Event(), threading.Event()
 
-    @kept_memory()
+    @kept_memory
     def work():
         entered.set()
         leave.wait()
 
-    @kept_memory()
+    @kept_memory
     def fail():
         thread.start()
         entered.wait()
@@ -99,5 +98,4 @@ def test_threads_share_it_and_the_last_one_ends_it(monkeypatch):
 
 def test_without_gnus_malloc_nothing_is_done(monkeypatch):
     monkeypatch.setattr(memory, "_gnu_malloc", lambda: None)
-    with kept_memory():
-        assert memory._USERS._malloc is None
+    assert memory._keep()() is None

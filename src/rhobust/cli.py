@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, get_args
 
-from rhobust.cores import watch_cores
+from rhobust.cores import watched_cores
 from rhobust.process import FAILED, GONE, answer, catch_signals, emit, launched, open_streams, results_only, say
 
 COMMANDS = {
@@ -54,8 +54,8 @@ def main() -> None:
     except ValueError as error:
         sys.exit(answer(error, arguments))
     catch_signals()
-    watch_cores()
-    sys.exit(run(arguments))
+    with watched_cores:
+        sys.exit(run(arguments))
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -17,8 +17,11 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+
+from rhobust.outermost import Outermost
 
 PAUSE = 0.25
 """Seconds between two looks."""
@@ -32,15 +35,6 @@ PROC = Path("/proc")
 """Where Linux says what its cores and threads do."""
 RUNNING = (1, 2, 3, 6, 7)
 """Columns of a core in `stat` that are work: user, nice, system, and both kinds of interrupts."""
-
-
-def watch_cores() -> None:
-    """Let torch's threads sleep while they wait for each other whenever others crowd the cores, from now on.
-
-    Does nothing where the environment says how to wait, and where the system does not say what its threads do.
-    """
-    if sys.platform == "linux" and not any(os.environ.get(name) for name in POLICIES):
-        threading.Thread(target=_watch, name="rhobust cores", daemon=True).start()
 
 
 @dataclass(frozen=True)
@@ -118,11 +112,11 @@ def openmp_libraries() -> set[str]:
     return {line[5] for line in lines if len(line) == 6 and Path(line[5]).name.startswith("libgomp")}
 
 
-def _watch() -> None:
+def _watch(ended: threading.Event) -> None:
+    idle: Idle | None = None
     with contextlib.suppress(OSError, ValueError, IndexError):  # the system does not say
-        before, idle = Look.now(), None
-        while True:
-            time.sleep(PAUSE)
+        before = Look.now()
+        while not ended.wait(PAUSE):
             look, cores = Look.now(), len(os.sched_getaffinity(0))
             threads = getattr(sys.modules.get("torch"), "get_num_threads", lambda: 1)()  # without torch nothing waits
             crowded = threads > 1 and look.crowded(before, threads, cores, asleep=idle is not None)
@@ -132,3 +126,18 @@ def _watch() -> None:
                 idle.release()
                 idle = None
             before = look
+    if idle is not None:
+        idle.release()
+
+
+def _begin() -> Callable[[], None]:
+    ended = threading.Event()
+    if sys.platform == "linux" and not any(os.environ.get(name) for name in POLICIES):
+        threading.Thread(target=_watch, args=[ended], name="rhobust cores", daemon=True).start()
+    return ended.set
+
+
+watched_cores = Outermost(_begin)
+"""Torch's threads sleep while they wait for each other whenever others crowd the cores, until the outermost of these
+contexts ends; also a decorator. Does nothing where the environment says how to wait, and where the system does not say
+what its threads do."""

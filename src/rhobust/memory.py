@@ -9,9 +9,9 @@ given back. Guarantee: no number depends on it.
 import ctypes
 import os
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+
+from rhobust.outermost import Outermost
 
 MIB = 2**20
 TRIM_THRESHOLD, MMAP_THRESHOLD, MMAP_MAX = -1, -3, -4
@@ -22,47 +22,27 @@ USUAL = {TRIM_THRESHOLD: 64 * MIB, MMAP_THRESHOLD: 32 * MIB, MMAP_MAX: 65536}
 """Where malloc's own adjustment ends in a process that frees large blocks; its state before cannot be read."""
 
 
-@contextmanager
-def kept_memory() -> Iterator[None]:
-    """Keep freed memory until the outermost of these contexts ends; works as a decorator too.
+def _keep() -> Callable[[], None]:
+    malloc = _gnu_malloc()
+    if malloc is None:
+        return lambda: None
 
-    Does nothing without GNU's malloc, and where the environment has settings for it.
-    """
-    _USERS.enter()
-    try:
-        yield
-    finally:
-        _USERS.leave()
+    def give_back() -> None:
+        _set(malloc, USUAL)
+        malloc.malloc_trim(ctypes.c_size_t(0))
 
-
-class _Users:
-    """How many contexts are open, in all threads: malloc's settings belong to the process."""
-
-    def __init__(self) -> None:
-        self._lock, self._open = threading.Lock(), 0
-        self._malloc: ctypes.CDLL | None = None
-
-    def enter(self) -> None:
-        with self._lock:
-            if self._open == 0:
-                self._malloc = _gnu_malloc()
-                self._set(KEPT)
-            self._open += 1
-
-    def leave(self) -> None:
-        with self._lock:
-            self._open -= 1
-            if self._open == 0 and self._malloc is not None:
-                self._set(USUAL)
-                self._malloc.malloc_trim(ctypes.c_size_t(0))
-
-    def _set(self, settings: dict[int, int]) -> None:
-        if self._malloc is not None:
-            for name, value in settings.items():
-                self._malloc.mallopt(name, value)
+    _set(malloc, KEPT)
+    return give_back
 
 
-_USERS = _Users()
+kept_memory = Outermost(_keep)
+"""Freed memory is kept until the outermost of these contexts ends; also a decorator. Does nothing without GNU's malloc,
+and where the environment has settings for it."""
+
+
+def _set(malloc: ctypes.CDLL, settings: dict[int, int]) -> None:
+    for name, value in settings.items():
+        malloc.mallopt(name, value)
 
 
 def _gnu_malloc() -> ctypes.CDLL | None:

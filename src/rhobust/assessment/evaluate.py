@@ -13,6 +13,7 @@ from rhobust.assessment.assessment import Assessment
 from rhobust.assessment.diagnosis import diagnose_accuracy, diagnose_certificates
 from rhobust.assessment.plan import Effort, first_evaluation, forward_passes, plan, seconds_per_sample
 from rhobust.certificates import ShiftClaim
+from rhobust.cores import watched_cores
 from rhobust.data import Dataset, ImageSet, as_dataset, to_unit
 from rhobust.data.hugging_face import is_live
 from rhobust.data.labels import fit_classes
@@ -40,6 +41,7 @@ SIGMA = 0.25
 """Noise level where nobody says one."""
 
 
+@watched_cores
 def evaluate(
     model: nn.Module | Path | str,
     images: Any = None,

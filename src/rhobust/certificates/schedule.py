@@ -16,6 +16,7 @@ from rhobust.certificates.blocks import JoinedVotes, PendingVotes, SampleBlock, 
 from rhobust.certificates.independence import Repeats
 from rhobust.certificates.sampling import VoteCounter
 from rhobust.certificates.spec import Smoothing
+from rhobust.cores import watched_cores
 from rhobust.memory import kept_memory
 from rhobust.proofs.procedures import CHUNK, Plan
 from rhobust.settings import check_count
@@ -42,7 +43,7 @@ def run_schedule(counter: VoteCounter, schedule: SamplingSchedule) -> Iterator[N
     """Count votes until the schedule is done; yields after each batch of votes that the schedule has taken."""
     ahead = AHEAD[counter.device.type]
     running: deque[tuple[list[SampleBlock], PendingVotes | JoinedVotes]] = deque()
-    with kept_memory():
+    with kept_memory, watched_cores:
         while True:
             blocks = schedule.next_blocks(counter.room)
             if blocks:

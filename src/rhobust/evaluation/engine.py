@@ -12,6 +12,7 @@ from typing import Any
 
 from rhobust.certificates import BatchDependenceError, batch_size
 from rhobust.certificates.passes import asked_batch_size
+from rhobust.cores import watched_cores
 from rhobust.evaluation.base import Evaluation
 from rhobust.evaluation.target import Target, Untargeted
 from rhobust.executors import Executor, Local, Ranks, Task
@@ -30,7 +31,8 @@ WINDOW = 60.0
 UNKNOWN = "it is not known whether test images were trained on: the statement holds only if none were"
 
 
-@kept_memory()
+@kept_memory
+@watched_cores
 def run(
     evaluation: Evaluation,
     target: Target | Untargeted,

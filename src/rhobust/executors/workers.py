@@ -21,7 +21,7 @@ from typing import Any, Literal, Protocol
 
 import torch
 
-from rhobust.cores import watch_cores
+from rhobust.cores import watched_cores
 from rhobust.executors.base import Block, Executor, Task, WorkerError
 from rhobust.executors.parcel import Parcel
 from rhobust.memory import kept_memory
@@ -197,7 +197,7 @@ class Worker:
         """The rows of a block, or what was raised."""
         assert self.task is not None
         try:
-            with kept_memory():
+            with kept_memory:
                 return list(self.task(block))
         except Exception as error:
             return portable(error)
@@ -273,5 +273,5 @@ def work(connection: Connection, threads: int, share: float) -> None:
     if parent is not None:
         threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
     torch.set_num_threads(threads)
-    watch_cores()
-    serve(connection, Worker(share=share))
+    with watched_cores:
+        serve(connection, Worker(share=share))

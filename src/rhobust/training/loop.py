@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from rhobust.cores import watched_cores
 from rhobust.data import Dataset, ImageSet, augment, channel_statistics, cutmix, epoch_batches, load, to_unit
 from rhobust.foreign import Foreign
 from rhobust.lock import Ownership, owned, tidy
@@ -59,7 +60,8 @@ STATISTICS = 50
 weight of 0.005."""
 
 
-@kept_memory()
+@kept_memory
+@watched_cores
 def train(
     config: TrainConfig,
     out: Path | str,

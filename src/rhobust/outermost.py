@@ -1,0 +1,39 @@
+"""Settings of the whole process that are in force while anybody needs them."""
+
+import threading
+from collections.abc import Callable
+from contextlib import ContextDecorator
+
+
+class Outermost(ContextDecorator):
+    """A context that begins with its first entry and ends with its last exit, in whatever threads; a decorator too.
+
+    Args:
+        begin: Called at the first entry; it returns what is called at the last exit.
+
+    Example:
+        >>> def begin():
+        ...     print("begun")
+        ...     return lambda: print("ended")
+        >>> context = Outermost(begin)
+        >>> with context, context:
+        ...     print("inside")
+        begun
+        inside
+        ended
+    """
+
+    def __init__(self, begin: Callable[[], Callable[[], object]]) -> None:
+        self._begin, self._lock, self._open = begin, threading.Lock(), 0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._open == 0:
+                self._end = self._begin()
+            self._open += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._open -= 1
+            if self._open == 0:
+                self._end()
