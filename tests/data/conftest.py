@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from rhobust.data import decoded
+
 
 @dataclass
 class Site:
@@ -86,6 +88,12 @@ def npm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, 
         program.chmod(0o755)
 
     return install
+
+
+@pytest.fixture
+def always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Decoded images of any number are worth a file."""
+    monkeypatch.setattr(decoded, "WORTH_IMAGES", 1)
 
 
 def flip_bit(path: Path, place: int = -1) -> None:
