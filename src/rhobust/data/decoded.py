@@ -273,32 +273,26 @@ def decode_once(
     found = None if cache is None or again else cache.read(count)
     if found is None:
         size = shape()
-        found = _decode(cache, lambda: decoded(size), count, size, name, progress)
+        if cache is not None:
+            try:
+                found = cache.write(size, decoded(size), progress)
+            except CacheWriteError as error:
+                progress(f"decoded images are not kept: {error}")
+        found = found or _in_memory(decoded(size), count, size, name)
     places, pixels = found
     images = torch.from_numpy(pixels)
-    # Pixels in memory are of no file.
-    whole = cache is not None and isinstance(pixels, np.memmap)
-    return SplitImages(places, images, Origin(cache, images, images._version) if whole else None)
+    mapped = cache is not None and isinstance(pixels, np.memmap)
+    return SplitImages(places, images, Origin(cache, images, images._version) if mapped else None)
 
 
-def _decode(
-    cache: MappedImages | None,
-    decoded: Callable[[], Iterable[tuple[int, np.ndarray]]],
-    count: int,
-    shape: Shape,
-    name: str,
-    progress: ProgressCallback,
+def _in_memory(
+    decoded: Iterable[tuple[int, np.ndarray]], count: int, shape: Shape, name: str
 ) -> tuple[list[int], np.ndarray]:
-    """Places and pixels, in the file where it can be written, else in memory."""
-    if cache is not None:
-        try:
-            return cache.write(shape, decoded(), progress)
-        except CacheWriteError as error:
-            progress(f"decoded images are not kept: {error}")
+    """Places and pixels, as `MappedImages.write` returns them."""
     check_memory(name, count * int(np.prod(shape)))
     # Pages of the tail that an unsplit source leaves unused are never touched.
     images, places = np.empty((count, *shape), np.uint8), list[int]()
-    for place, image in decoded():
+    for place, image in decoded:
         images[len(places)] = image
         places.append(place)
     return places, images[: len(places)]

@@ -1,6 +1,5 @@
 """Tiny ImageNet: 64x64 photographs of 200 ImageNet classes (Stanford CS231n 2015), unpacked or in its zip archive."""
 
-import hashlib
 import os
 import re
 import zipfile
@@ -60,10 +59,6 @@ class FolderTree:
                     found.append((name, f"{status.st_size} {status.st_mtime_ns}"))
         return found
 
-    def files(self, names: Sequence[str]) -> list[Path]:
-        """The files on disk that hold these."""
-        return [self.path / name for name in names]
-
     def read(self, name: str) -> bytes:
         """The whole file."""
         try:
@@ -89,10 +84,6 @@ class ZipTree:
             and not info.is_dir()
             and not info.filename.startswith(tuple(f"{self._prefix}{name}/" for name in exclude))
         }
-
-    def files(self, names: Sequence[str]) -> list[Path]:
-        """The archive, which holds all."""
-        return [self.path]
 
     def read(self, name: str) -> bytes:
         """The whole file; an encrypted one, one in an unknown compression and one that is too large are refused."""
@@ -240,8 +231,9 @@ class TinyImageNet:
         names, label = sorted(members), f"{self.name}-{split}"
         first = FirstContents(root / "tiny-imagenet-decoded" / f"{label}.json")
         # Named apart: all classes and the first of them are decoded from one folder.
-        source, files = tree.path / self.name, tree.files(names)
-        cache = MappedImages.of(root, source, split, AS_STORED, files, len(names), _stamp(tree, names))
+        source, stamp = tree.path / self.name, "\n".join(f"{name}\0{tree.stamps[name]}" for name in names)
+        files = [tree.path] if isinstance(tree, ZipTree) else [tree.path / name for name in names]
+        cache = MappedImages.of(root, source, split, AS_STORED, files, len(names), stamp)
         _, images, origin = decode_once(
             cache,
             lambda: (3, _SIDE, _SIDE),
@@ -272,14 +264,6 @@ def _decode(
             raise ValueError(f"{path} must be {_SIDE}x{_SIDE} pixels, got {width}x{height}; replace it")
         yield place, pixels
         progress(ProgressEvent(f"decoding {label}", place + 1, len(names), "images"))
-
-
-def _stamp(tree: Tree, names: Sequence[str]) -> str:
-    """What changes with these files, also with those inside an archive."""
-    digest = hashlib.sha256()
-    for name in names:
-        digest.update(f"{name}\0{tree.stamps[name]}\n".encode())
-    return digest.hexdigest()
 
 
 def train_images(tree: Tree) -> dict[str, str]:

@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Iterator
 from contextlib import chdir, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -28,7 +28,6 @@ from rhobust.models.sources import known_network, take_logits
 from rhobust.models.weights import Pretrained
 from rhobust.records import Row, is_own
 from rhobust.settings import check_positive_number, sizes
-from rhobust.training.config import check_received
 from rhobust.training.run import CONFIG, ENVIRONMENT, describe_environment, file_hash
 from rhobust.version import VERSION
 
@@ -115,36 +114,6 @@ class OwnNetwork:
         code = module if module.endswith(".py") else str(Path(*module.split(".")).with_suffix(".py"))
         named = [factory if module == "hf" else code, *([self.weights] if self.weights else []), self.data]
         return [name for name in named if Path(self.made_in or "", name).exists()]
-
-    def asked(
-        self,
-        folder: Path,
-        *,
-        data: str | None,
-        weights: Path | str | None,
-        sigma: float | None,
-        sizing: Sizing,
-        trust: bool,
-        model: str | None,
-    ) -> Self:
-        """The same with what the user gave in place of what its folder says: paths that were given lead from here.
-
-        Raises:
-            ValueError: No name leads to it, or its folder names code or files that the user neither names nor trusts.
-        """
-        if self.weights == IN_MEMORY:
-            raise ValueError(f"{folder} must name its network, but that was in memory: evaluate it from Python")
-        files = {} if weights or self.weights is None else {"weights": self.weights}
-        files |= {} if data else {"data": self.data}
-        check_received(folder, code=self.model, files=files, trust=trust, model=model)
-        data = str(Path(data).absolute()) if data and Path(data).exists() else data
-        return replace(
-            self,
-            weights=str(Path(weights).absolute()) if weights else self.weights,
-            data=data or self.data,
-            sigma=self.sigma if sigma is None else sigma,
-            sizing=sizing or self.sizing,
-        )
 
     def fit(self, data: Dataset, device: torch.device, *, module: nn.Module | None = None, name: str = "") -> "Fitted":
         """The network on a device, and data whose classes are those of its outputs.

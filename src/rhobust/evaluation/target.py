@@ -16,24 +16,14 @@ from rhobust.data import Dataset, ImageSet, Pairs, load
 from rhobust.data.labels import check_shape, match_classes
 from rhobust.data.registry import KNOWN
 from rhobust.data.sizing import Sizing
-from rhobust.evaluation.own_network import (
-    OwnNetwork,
-    check_answers,
-    check_stateless,
-    fixed_logits,
-)
+from rhobust.evaluation.own_network import IN_MEMORY, OwnNetwork, check_answers, check_stateless, fixed_logits
 from rhobust.models.inference import check_module, device_of, move_to
 from rhobust.progress import ProgressCallback
 from rhobust.records import Row
 from rhobust.settings import check_positive_number, sizes
 from rhobust.training.config import check_received
 from rhobust.training.distributed import resolve_device
-from rhobust.training.run import (
-    CONFIG,
-    Run,
-    open_run,
-    weights_fingerprint,
-)
+from rhobust.training.run import CONFIG, Run, open_run, weights_fingerprint
 
 T = TypeVar("T")
 
@@ -149,8 +139,20 @@ class Target:
         """
         folder = Path(folder)
         if (own := OwnNetwork.read(folder)) is not None:
-            asked = own.asked(
-                folder, data=data, weights=weights, sigma=sigma, sizing=Sizing(resize, crop), trust=trust, model=model
+            if own.weights == IN_MEMORY:
+                raise ValueError(f"{folder} must name its network, but that was in memory: evaluate it from Python")
+            files = {} if weights or own.weights is None else {"weights": own.weights}
+            files |= {} if data else {"data": own.data}
+            check_received(folder, code=own.model, files=files, trust=trust, model=model)
+            # Paths that the user gave lead from here.
+            given = {name: str(Path(path).absolute()) for name, path in (("data", data), ("weights", weights)) if path}
+            given |= {"data": data} if data and not Path(data).exists() else {}
+            asked = replace(
+                own,
+                weights=given.get("weights", own.weights),
+                data=given.get("data", own.data),
+                sigma=own.sigma if sigma is None else sigma,
+                sizing=Sizing(resize, crop) or own.sizing,
             )
             root = None if root is None else Path(root).absolute()
             with own.where_made(trust=trust):
