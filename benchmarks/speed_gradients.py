@@ -20,6 +20,7 @@ from rhobust.attacks import EOT
 from rhobust.attacks.gradient import margin
 from rhobust.data import Dataset, to_unit
 from rhobust.evaluation import Attack, Target, run
+from rhobust.evaluation.copies import compiled_copy, fast_copy
 from rhobust.methods import NAL, WRM, SmoothAdv
 from rhobust.models.inference import WithEvalCopy
 from rhobust.noise import ExampleNoise
@@ -50,8 +51,8 @@ class WholeBench(SpeedBench):
         x, y = to_unit(images), torch.zeros(len(images), dtype=torch.long, device=self.device)
         data = Dataset("bench", "test", images.cpu(), y.cpu(), tuple("0123456789"))
         target = Target(network, data, sigma=sigma, name="bench", device=self.device)
-        copied = target.compiled_copy if self.device.type == "cuda" else target.fast_copy
-        model = WithEvalCopy(network, copied)
+        copied = compiled_copy if self.device.type == "cuda" else fast_copy
+        model = WithEvalCopy(network, lambda: copied(target))
 
         def ours() -> Tensor:
             rng = ExampleNoise(0, "bench", range(len(x)))

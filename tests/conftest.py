@@ -1,9 +1,11 @@
 """Shared fixtures: networks with known answers, small data, and a guard on the global generators."""
 
+import importlib.util
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -13,6 +15,16 @@ from torch import Tensor, nn
 from reproduction.archive import unpacked
 from rhobust.data import Dataset
 from rhobust.models import build_model
+
+ROOT = Path(__file__).parent.parent
+
+
+def load_script(path: str) -> ModuleType:
+    """A file of this repository that is in no package: a tool, an example."""
+    spec = importlib.util.spec_from_file_location(path.removesuffix(".py").replace("/", "_"), ROOT / path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 class HalfSpace(nn.Module):
@@ -39,7 +51,7 @@ def _global_generators_stay_untouched() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def published() -> Iterator[Callable[..., Path]]:
     """Opens archives of `results/records` by their names: a folder whose `runs` holds all their run folders."""
-    folder = Path(__file__).parent.parent / "results" / "records"
+    folder = ROOT / "results" / "records"
     with ExitStack() as stack:
         yield cache(lambda *names: stack.enter_context(unpacked([folder / f"{name}.tar.xz" for name in names])))
 

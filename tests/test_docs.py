@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import load_script
+
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 GUIDES = ("index", "command-line")
@@ -18,10 +20,7 @@ MODULES = [path.stem for path in sorted((DOCS / "reference").glob("*.md")) if pa
 
 
 def tool(name):
-    spec = importlib.util.spec_from_file_location(f"docs_{name}", DOCS / "tools" / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script(f"docs/tools/{name}.py")
 
 
 def public_names(module):

@@ -1,6 +1,5 @@
 """The example and the guides, run as a reader would run them."""
 
-import importlib.util
 import json
 import re
 import shlex
@@ -12,6 +11,7 @@ import pytest
 import torch
 
 from rhobust.cli import run
+from tests.conftest import load_script
 
 ROOT = Path(__file__).parent.parent
 GUIDES = ROOT / "docs" / "guides"
@@ -19,10 +19,7 @@ GUIDES = ROOT / "docs" / "guides"
 
 @pytest.fixture(scope="module")
 def example():
-    spec = importlib.util.spec_from_file_location("measure_shift_example", ROOT / "examples" / "measure_shift.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("examples/measure_shift.py")
 
 
 @pytest.fixture(scope="module")

@@ -1,11 +1,12 @@
 """Extras: every message and page that names one names one that exists; the check of an installation itself."""
 
-import importlib.util
 import re
 import tomllib
 from pathlib import Path
 
 import pytest
+
+from tests.conftest import load_script
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -52,10 +53,7 @@ def test_versions_are_named_alike() -> None:
 
 @pytest.fixture
 def script():
-    spec = importlib.util.spec_from_file_location("install_check", ROOT / "tests" / "install" / "check.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("tests/install/check.py")
 
 
 def test_the_check_pins_the_lower_bounds(script) -> None:

@@ -1,13 +1,14 @@
 """The notebooks of examples/notebooks: whole and small, and (slow) they run and still print what was saved."""
 
 import ast
-import importlib.util
 import json
 import re
 from pathlib import Path
 
 import pytest
 import torch
+
+from tests.conftest import load_script
 
 ROOT = Path(__file__).parent.parent
 NOTEBOOKS = sorted((ROOT / "examples" / "notebooks").glob("*.ipynb"))
@@ -25,10 +26,7 @@ def words(outputs):
 
 @pytest.fixture(scope="module")
 def tool():
-    spec = importlib.util.spec_from_file_location("docs_notebooks", ROOT / "docs" / "tools" / "notebooks.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("docs/tools/notebooks.py")
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)

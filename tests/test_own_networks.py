@@ -1,6 +1,5 @@
 """The front door, tried with networks as people have them: examples/own_networks.py, one call and one command each."""
 
-import importlib.util
 import json
 import sys
 from pathlib import Path
@@ -11,16 +10,14 @@ import torch
 import rhobust
 from rhobust.cli import run
 from rhobust.progress import no_progress
+from tests.conftest import load_script
 
 ROOT = Path(__file__).parent.parent
 
 
 @pytest.fixture(scope="module")
 def example():
-    spec = importlib.util.spec_from_file_location("own_networks_example", ROOT / "examples" / "own_networks.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("examples/own_networks.py")
 
 
 @pytest.mark.slow

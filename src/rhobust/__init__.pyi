@@ -19,6 +19,7 @@ from rhobust.certificates import MeasuredCertificate as MeasuredCertificate
 from rhobust.certificates import MeasuredShift as MeasuredShift
 from rhobust.certificates import RecentredCertificate as RecentredCertificate
 from rhobust.certificates import RobustSurrogate as RobustSurrogate
+from rhobust.certificates import RoutedCertificate as RoutedCertificate
 from rhobust.certificates import RoutedClassifier as RoutedClassifier
 from rhobust.certificates import ShiftCertificate as ShiftCertificate
 from rhobust.certificates import ShiftClaim as ShiftClaim

@@ -142,8 +142,8 @@ def test_outputs_with_logits_a_normalisation_and_class_names(network, digits, tm
         LikeTransformers(network.network),
         digits.images.permute(0, 2, 3, 1).numpy(),
         digits.labels.tolist(),
-        mean=[0.3],
-        std=[0.35],
+        mean=np.array([0.3], dtype=np.float32),
+        std=torch.tensor([0.35]),
         class_names=[f"digit-{number}" for number in range(10)],
         out=tmp_path / "out",
     )

@@ -12,6 +12,7 @@ import pytest
 from rhobust.cli import COMMANDS, parse, run
 from rhobust.commands.arguments import names_first, number, options_of
 from rhobust.helptext import EXAMPLES
+from tests.conftest import load_script
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -21,10 +22,7 @@ def command_of(name):
 
 
 def tool():
-    spec = importlib.util.spec_from_file_location("help_tool", ROOT / "docs" / "tools" / "help.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("docs/tools/help.py")
 
 
 def test_the_stored_help_is_that_of_the_commands():

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from rhobust.data import decoded
+
 
 @dataclass
 class Site:
@@ -64,6 +66,17 @@ def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
         thread.join()
 
 
+def tar_of(files: dict[str, bytes]) -> bytes:
+    """A packed archive of files."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as tar:
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    return packed.getvalue()
+
+
 @pytest.fixture
 def npm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, bytes] | None], None]:
     """Put on the PATH an npm whose every package holds these files; with None, one that fails; before, none."""
@@ -76,16 +89,18 @@ def npm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, 
         script = "import sys; sys.exit('npm error code E404')"
         if files is not None:
             archive = tmp_path / "package.tgz"
-            with tarfile.open(archive, "w:gz") as tar:
-                for name, content in files.items():
-                    member = tarfile.TarInfo(name)
-                    member.size = len(content)
-                    tar.addfile(member, io.BytesIO(content))
+            archive.write_bytes(tar_of(files))
             script = f"import shutil; shutil.copy({json.dumps(str(archive))}, '.')"
         program.write_text(f"#!{sys.executable}\n{script}\n")
         program.chmod(0o755)
 
     return install
+
+
+@pytest.fixture
+def always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Decoded images of any number are worth a file."""
+    monkeypatch.setattr(decoded, "WORTH_IMAGES", 1)
 
 
 def flip_bit(path: Path, place: int = -1) -> None:

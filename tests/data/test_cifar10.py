@@ -1,7 +1,6 @@
 import hashlib
 import io
 import json
-import tarfile
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +10,7 @@ from PIL import Image
 from rhobust.data import check, get, load
 from rhobust.data.cifar10 import CIFAR10, batch_from_png, parse_batch
 from rhobust.progress import no_progress
+from tests.data.conftest import tar_of
 
 NAMES = [*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"]
 RNG = np.random.default_rng(0)
@@ -21,17 +21,7 @@ BATCHES = {
 }
 
 
-def archive() -> bytes:
-    file = io.BytesIO()
-    with tarfile.open(fileobj=file, mode="w:gz") as tar:
-        for name, content in BATCHES.items():
-            member = tarfile.TarInfo(f"cifar-10-batches-bin/{name}.bin")
-            member.size = len(content)
-            tar.addfile(member, io.BytesIO(content))
-    return file.getvalue()
-
-
-ARCHIVE = archive()
+ARCHIVE = tar_of({f"cifar-10-batches-bin/{name}.bin": content for name, content in BATCHES.items()})
 
 
 def png(name: str) -> bytes:

@@ -1,6 +1,4 @@
 import hashlib
-import io
-import tarfile
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +7,7 @@ import pytest
 from rhobust.data import check, get, load
 from rhobust.data.cifar100 import CIFAR100
 from rhobust.progress import no_progress
+from tests.data.conftest import tar_of
 
 RNG = np.random.default_rng(0)
 IMAGES = {name: RNG.integers(0, 256, (5, 3, 32, 32), np.uint8) for name in ("train", "test")}
@@ -26,13 +25,7 @@ def archive() -> bytes:
         for name in IMAGES
     }
     files["fine_label_names.txt"] = ("\n".join(CLASSES) + "\n\n").encode()
-    file = io.BytesIO()
-    with tarfile.open(fileobj=file, mode="w:gz") as tar:
-        for name, content in files.items():
-            member = tarfile.TarInfo(f"cifar-100-binary/{name}")
-            member.size = len(content)
-            tar.addfile(member, io.BytesIO(content))
-    return file.getvalue()
+    return tar_of({f"cifar-100-binary/{name}": content for name, content in files.items()})
 
 
 ARCHIVE = archive()

@@ -17,12 +17,6 @@ pytestmark = pytest.mark.usefixtures("always")
 
 
 @pytest.fixture
-def always(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Folders of any size are worth a file."""
-    monkeypatch.setattr(decoded, "WORTH_IMAGES", 1)
-
-
-@pytest.fixture
 def photos(tmp_path: Path) -> Path:
     for number in range(40):
         path = tmp_path / "photos" / f"class{number % 2}" / f"{number}.png"
@@ -51,6 +45,25 @@ def content(data: Dataset) -> str:
 
 def files(root: Path) -> list[Path]:
     return sorted((root / FOLDER).iterdir())
+
+
+def test_processes_that_decode_at_once_do_not_disturb_each_other(
+    photos: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone, process, others = content(load(str(photos), "train", root=root.with_name("alone"))), os.getpid(), []
+
+    def meanwhile(_: object) -> None:
+        """Another process begins and ends while this one decodes."""
+        if not others:
+            others.append("")
+            with monkeypatch.context() as elsewhere:
+                elsewhere.setattr(os, "getpid", lambda: process + 1)
+                others.append(content(load(str(photos), "train", root=root)))
+
+    assert content(load(str(photos), "train", root=root, progress=meanwhile)) == others[1] == alone
+    assert len(files(root)) == 2
+    forbid_decoding(monkeypatch)
+    assert content(load(str(photos), "train", root=root)) == alone
 
 
 @pytest.mark.parametrize("crop", [None, 4])

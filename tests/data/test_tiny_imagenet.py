@@ -4,6 +4,7 @@ import json
 import shutil
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from PIL import Image
 
 from rhobust.data.dataset import Dataset
+from rhobust.data.decoded import FOLDER
 from rhobust.data.tiny_imagenet import TinyImageNet
 from rhobust.progress import ProgressEvent, no_progress
 
@@ -109,10 +111,22 @@ def test_the_zip_is_the_folder(root: Path, packed: Path) -> None:
         assert load(packed, split).fingerprint() == load(root, split).fingerprint()
 
 
+@pytest.mark.usefixtures("always")
 def test_it_decodes_once(root: Path, packed: Path) -> None:
     for place in (root, packed):
         assert [decodings(place), decodings(place)] == [6, 0]
         assert [decodings(place, "train"), decodings(place, "train")] == [12, 0]
+        assert load(place).fingerprint() == replace(load(place), origin=None).fingerprint()
+        TinyImageNet(first=2).load(place, "test", no_progress)
+        assert decodings(place) == 0, "some of the classes are decoded into a file of their own"
+
+
+@pytest.mark.usefixtures("always")
+def test_a_changed_archive_is_decoded_again(root: Path, packed: Path) -> None:
+    load(packed, "train")
+    (root / "tiny-imagenet-200" / "train" / "n01" / "images" / "n01_9.JPEG").write_bytes(jpeg(99))
+    shutil.make_archive(str(packed / "tiny-imagenet-200"), "zip", root, "tiny-imagenet-200")
+    assert len(load(packed, "train")) == 13
 
 
 def test_check_decodes_everything_and_counts_the_classes(root: Path) -> None:
@@ -145,10 +159,11 @@ def test_a_changed_file_is_refused(root: Path, flip_bit) -> None:
     assert load(root).fingerprint() == before
 
 
+@pytest.mark.usefixtures("always")
 @pytest.mark.parametrize("damage", ["flip", "cut", "other", "empty", "gone"])
 def test_a_damaged_array_is_decoded_again(damage: str, root: Path, flip_bit) -> None:
     before = load(root).fingerprint()
-    array = root / "tiny-imagenet-decoded" / "tiny-imagenet-test.npy"
+    [array] = (root / FOLDER).glob("*.bin")
     if damage == "flip":
         flip_bit(array, 5000)
     elif damage == "gone":

@@ -9,7 +9,8 @@ from torch.nn import functional as F
 
 from rhobust.attacks import EOT, PGD
 from rhobust.data import to_unit
-from rhobust.evaluation import Attack, Target, run
+from rhobust.evaluation import Attack, run, sweep
+from rhobust.evaluation.copies import fast_copy
 from rhobust.evaluation.sweep import Predictor
 from rhobust.models import build_model
 from rhobust.models.inference import frozen
@@ -22,7 +23,7 @@ RADII = (0.0, 0.25, 0.5, 1.0)
 def test_the_copy_has_nearly_the_same_gradients(target, name):
     options = {"mean": [0.5], "deviation": [0.25], "activation": "relu", "seed": 0}
     model = build_model(name, shape=(1, 8, 8), classes=3, **options).eval()
-    copied = replace(target, model=model).fast_copy()
+    copied = fast_copy(replace(target, model=model))
     x, y = torch.rand(8, 1, 8, 8, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 2, 0, 1, 2, 0, 1])
 
     def gradient(network):
@@ -73,7 +74,7 @@ def test_votes_are_those_of_the_copy(target, monkeypatch):
         def forward(self, x):
             return torch.tensor([0.0, 1.0]).expand(len(x), 2)
 
-    monkeypatch.setattr(Target, "fast_copy", lambda _: One())
+    monkeypatch.setattr(sweep, "fast_copy", lambda _: One())
     judge = Predictor(target, "smoothed", 10, fast=True)
     x, labels = to_unit(target.data.images[:6]), [0, 1, 0, 1, 1, 0]
     verdicts = judge.predict(x, labels, list(range(6)), 0, "test")

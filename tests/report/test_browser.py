@@ -2,7 +2,6 @@
 
 import csv
 import json
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,9 +9,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from selenium import webdriver
 from selenium.webdriver import ActionChains, Keys
-from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.chrome.webdriver import WebDriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
@@ -21,14 +18,9 @@ from report.folders import write_certified_images, write_corruptions, write_loss
 from rhobust.formatting import format_percent
 from rhobust.records import read_record
 from rhobust.report import write_report
+from tests.browser import chromium, needs_browser
 
-BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-DRIVER = shutil.which("chromedriver")
-
-pytestmark = pytest.mark.skipif(
-    BROWSER is None or DRIVER is None,
-    reason="needs chromium and chromedriver (Debian: apt-get install chromium chromium-driver)",
-)
+pytestmark = needs_browser
 
 DESKTOP, PHONE = (1280, 900), (390, 844)
 AXE = Path(__file__).parents[2] / ".cache/node_modules/axe-core/axe.min.js"
@@ -58,17 +50,8 @@ def folder(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def browser(folder) -> Iterator[WebDriver]:
-    options = webdriver.ChromeOptions()
-    assert BROWSER is not None
-    options.binary_location = BROWSER
-    # The only page it opens is ours; in a container Chromium's own sandbox cannot start.
-    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"):
-        options.add_argument(argument)
-    options.add_experimental_option("prefs", {"download.default_directory": str(folder / "saved")})
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
-    yield driver
-    driver.quit()
+    with chromium(**{"download.default_directory": str(folder / "saved")}) as driver:
+        yield driver
 
 
 @pytest.fixture

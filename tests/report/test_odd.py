@@ -4,13 +4,13 @@ import json
 import random
 import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from report.folders import rewrite, write_losses, write_run, write_shift, write_transfer
 from rhobust.report import write_report
+from tests.fuzz.edits import places
 
 ODD = (None, True, -1, 0, 1e308, "", "x", [], [None], {}, {"a": []}, [[1]], "<b>")
 
@@ -23,17 +23,6 @@ def whole(tmp_path_factory) -> Path:
     beside = [{"name": "kumar", "classifier": "randomised", "cost": "w1", "certified_accuracy": [0.5], "eps": [0.1]}]
     write_shift(run, np.ones(5, dtype=int), sigma=0.25, classifier="k-vote", votes=3, beside=beside)
     return run
-
-
-def places(document: Any) -> list[tuple[Any, Any]]:
-    """Every place in a document that can be given another value."""
-    found: list[tuple[Any, Any]] = []
-    entries = document.items() if isinstance(document, dict) else enumerate(document)
-    for key, value in list(entries):
-        found.append((document, key))
-        if isinstance(value, dict | list):
-            found += places(value)
-    return found
 
 
 def spoil(path: Path, rng: random.Random) -> None:

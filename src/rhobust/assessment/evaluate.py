@@ -14,26 +14,24 @@ from rhobust.assessment.diagnosis import diagnose_accuracy, diagnose_certificate
 from rhobust.assessment.plan import Effort, first_evaluation, forward_passes, plan, seconds_per_sample
 from rhobust.certificates import ShiftClaim
 from rhobust.cores import watched_cores
-from rhobust.data import Dataset, ImageSet, as_dataset, to_unit
+from rhobust.data import Dataset, as_dataset
 from rhobust.data.hugging_face import is_live
-from rhobust.data.labels import fit_classes
 from rhobust.data.sizing import Sizing
 from rhobust.evaluation import Attack, Target, run
 from rhobust.evaluation.attack import check_networks
 from rhobust.evaluation.engine import check_unseen
-from rhobust.evaluation.own_network import IN_MEMORY, OwnNetwork, as_trained
+from rhobust.evaluation.own_network import IN_MEMORY, OwnNetwork
 from rhobust.executors import Executor
 from rhobust.files import read_json, write_json
 from rhobust.formatting import format_duration
 from rhobust.measurements import BASE, UNDER_NOISE, measurements
-from rhobust.models import Normalised, load_model
-from rhobust.models.inference import move_to, output_width
-from rhobust.models.sources import has_weights, known_network, take_logits
+from rhobust.models.sources import has_weights
 from rhobust.noise import stream
 from rhobust.progress import ProgressCallback, progress_or_default
 from rhobust.records import Record
+from rhobust.settings import sizes
 from rhobust.training.distributed import resolve_device
-from rhobust.training.run import CONFIG, ENVIRONMENT, describe_environment
+from rhobust.training.run import CONFIG
 
 DIAGNOSIS = "diagnosis.json"
 """File of what explains the numbers, in words."""
@@ -127,7 +125,7 @@ def evaluate(
             resize=resize,
             crop=crop,
         )
-        target = target if target.sigma is not None else replace(target, sigma=SIGMA)
+        target = _smoothed(target)
     else:
         if unseen:
             raise ValueError("unseen must be left out for a network that is no run folder: its training is not known")
@@ -174,57 +172,40 @@ def _live_target(
     sizing: Sizing,
 ) -> Target:
     """A target of a live module, or of a network by name, and the user's images; `source` is their path or name."""
-    known = None
-    if isinstance(model, nn.Module):
-        if weights is not None:
-            raise ValueError(f"weights must be left out for a module, which has its own, got {weights}")
-        if (mean is None) != (std is None):
-            raise ValueError("mean and std must be given together, got one of them")
-        called = name or type(model).__name__
-        network = model if mean is None or std is None else Normalised(model, mean, std)
-    else:
-        called = name or _short(str(model))
-        known = known_network(str(model), weights)
-        data = as_trained(data, known, called)
-        network = load_model(str(model), weights, num_classes=data.num_classes, mean=mean, std=std)
-    network = take_logits(move_to(device, network), to_unit(data.images[:1].to(device)))
-    data = fit_classes(data, output_width(network, data.images[:1].to(device)), called)
+    module = model if isinstance(model, nn.Module) else None
+    if module is not None and weights is not None:
+        raise ValueError(f"weights must be left out for a module, which has its own, got {weights}")
+    if module is not None and (mean is None) != (std is None):
+        raise ValueError("mean and std must be given together, got one of them")
+    called = name or (_short(str(model)) if module is None else type(model).__name__)
     folder = Path(out) if out is not None else Path(f"rhobust-{_plain(called)}")
+    own = OwnNetwork(
+        str(model) if module is None else called,
+        (None if weights is None else str(weights)) if module is None else IN_MEMORY,
+        data.name if source is None else source,
+        sigma,
+        None if mean is None else sizes("mean", mean),
+        None if std is None else sizes("std", std),
+        sizing,
+        str(Path.cwd()) if module is None else None,
+        live=True,
+    )
+    target = _smoothed(Target.of_network(own, data, folder, device, module=module, name=called))
     if (folder / CONFIG).exists() and not read_json(folder / CONFIG).get("live"):
         raise ValueError(f"out must be a new folder or one of the same network, but {folder} holds another run")
-    target = Target(
-        network,
-        data,
-        (SIGMA if known is None else known.sigma) if sigma is None else sigma,
-        name=called,
-        folder=folder,
-        device=device,
-        trained_sigma=None if known is None else known.sigma,
-        trained_on=None if known is None else ImageSet.in_folder(known.path.parent),
-    )
-    folder.mkdir(parents=True, exist_ok=True)
     target.check_unchanged()
-    named = not isinstance(model, nn.Module)
-    _describe(
-        target,
-        OwnNetwork(
-            str(model) if named else called,
-            (None if weights is None else str(weights)) if named else IN_MEMORY,
-            data.name if source is None else source,
-            target.sigma,
-            None if mean is None else tuple(mean),
-            None if std is None else tuple(std),
-            sizing,
-            str(Path.cwd()) if named else None,
-        ),
-    )
+    _describe(target, own)
     return target
+
+
+def _smoothed(target: Target) -> Target:
+    """The target with a noise level, where none is known and nobody said one."""
+    return target if target.sigma is not None else replace(target, sigma=SIGMA)
 
 
 def _describe(target: Target, own: OwnNetwork) -> None:
     """Say in the folder of a live network what its records are about."""
-    write_json(target.folder / CONFIG, {**own.to_json(), "live": True, "name": target.name})
-    write_json(target.folder / ENVIRONMENT, describe_environment(target.device))
+    replace(own, sigma=target.sigma).write(target.folder, target.device, name=target.name)
 
 
 def _short(model: str) -> str:
@@ -254,7 +235,7 @@ def assess(
 ) -> Assessment:
     """Evaluate a target and write its page: what `evaluate` does once the network and the data are there."""
     if not (target.folder / CONFIG).exists():
-        _describe(target, OwnNetwork(target.name, IN_MEMORY, target.data.name, target.sigma))
+        _describe(target, OwnNetwork(target.name, IN_MEMORY, target.data.name, live=True))
     with progress_or_default(progress) as notify:
         records: list[Record] = []
         check_networks(target, target)

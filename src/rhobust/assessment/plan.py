@@ -9,6 +9,7 @@ from rhobust.attacks import EOT, PGD
 from rhobust.certificates import ShiftClaim, Smoothing, noise_kind
 from rhobust.data import CORRUPTIONS, SEVERITIES
 from rhobust.evaluation import Accuracy, Attack, AttackShift, Certify, CertifyShift, Corruptions, Evaluation, Target
+from rhobust.evaluation.copies import vote_counter
 from rhobust.files import read_json, write_json
 
 Effort = Literal["quick", "standard", "full"]
@@ -42,7 +43,7 @@ def seconds_per_sample(target: Target) -> float:
     smoothing = Smoothing.on(
         target.device, target.smoothing_sigma(), target.data.num_classes, noise=noise_kind(target.data.images)
     )
-    counter = target.counter(smoothing)
+    counter = vote_counter(target, smoothing)
     counter.seconds_per_sample()  # the first batch compiles, and takes memory
     seconds = counter.seconds_per_sample()
     write_json(path, {"seconds_per_sample": seconds})

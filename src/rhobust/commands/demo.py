@@ -10,7 +10,7 @@ import tyro
 from torch import Tensor
 
 from rhobust.commands.images import NetworkAsked, OpenedImages, open_network
-from rhobust.commands.options import Common, CommonOptions
+from rhobust.commands.options import Common, CommonOptions, check_smoothing
 from rhobust.data import load
 from rhobust.data.registry import KNOWN
 from rhobust.data.sizing import Sizing
@@ -19,7 +19,7 @@ from rhobust.demo.app import import_gradio
 from rhobust.evaluation.own_network import OwnNetwork
 from rhobust.models.sources import known_network
 from rhobust.process import say
-from rhobust.settings import check_at_least, check_declared, check_level, check_positive_number, sizes
+from rhobust.settings import check_at_least, check_declared, check_level
 from rhobust.training import open_run
 
 EXAMPLES = 8
@@ -77,13 +77,9 @@ class Demo:
         check_at_least(1, self, "n")
         check_at_least(0, self, "seed")
         check_level(self.alpha)
-        if self.sigma is not None:
-            check_positive_number("sigma", self.sigma)
+        check_smoothing(self)
         if self.port is not None and not 1 <= self.port <= 65_535:
             raise ValueError(f"port must be in 1..65535, got {self.port}")
-        for name, values in (("mean", self.mean), ("std", self.std)):
-            if values is not None:
-                sizes(name, values)
 
     def run(self) -> dict[str, Any]:
         if self.space is None:

@@ -7,11 +7,11 @@ from typing import Annotated, Any
 import tyro
 
 from rhobust.assessment import Effort, evaluate
-from rhobust.commands.options import Counting, CountingOptions, record_document
+from rhobust.commands.options import Counting, CountingOptions, check_smoothing, record_document
 from rhobust.files import check_folder
 from rhobust.proofs.claim import Classifier, ShiftClaim
 from rhobust.proofs.subpopulation import factors
-from rhobust.settings import check_declared, check_positive_number, sizes
+from rhobust.settings import check_declared
 
 
 @dataclass(frozen=True)
@@ -68,11 +68,7 @@ class Evaluate:
 
     def __post_init__(self) -> None:
         check_declared(self)
-        if self.sigma is not None:
-            check_positive_number("sigma", self.sigma)
-        for name, values in (("mean", self.mean), ("std", self.std)):
-            if values is not None:
-                sizes(name, values)
+        check_smoothing(self)
         ShiftClaim(classifier=self.classifier, votes=self.votes)
         if self.gamma is not None:
             factors(self.gamma)

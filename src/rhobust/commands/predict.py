@@ -8,8 +8,8 @@ import tyro
 
 from rhobust.certificates import Dtype, Repeats, VoteCounter, check_batch_independence, predict_inputs
 from rhobust.commands.images import NetworkAsked, open_images, shown_images, split_names
-from rhobust.commands.options import Common, CommonOptions, print_table, print_warnings
-from rhobust.settings import check_at_least, check_declared, check_level, check_positive_number, sizes
+from rhobust.commands.options import Common, CommonOptions, check_smoothing, print_table, print_warnings
+from rhobust.settings import check_at_least, check_declared, check_level
 
 
 @dataclass(frozen=True)
@@ -58,11 +58,7 @@ class Predict:
         check_declared(self)
         check_at_least(1, self, "n")
         check_level(self.alpha)
-        if self.sigma is not None:
-            check_positive_number("sigma", self.sigma)
-        for name, values in (("mean", self.mean), ("std", self.std)):
-            if values is not None:
-                sizes(name, values)
+        check_smoothing(self)
 
     def run(self) -> dict[str, Any]:
         folder, files = split_names(self.names, self.model)

@@ -12,6 +12,7 @@ from rhobust.commands.options import (
     Common,
     Counting,
     CountingOptions,
+    check_smoothing,
     print_diagnosis,
     print_trained,
     print_warnings,
@@ -24,7 +25,6 @@ from rhobust.files import check_folder, read_json
 from rhobust.models import MODELS
 from rhobust.models.sources import has_weights
 from rhobust.records import Record
-from rhobust.settings import check_positive_number, sizes
 from rhobust.training.run import CONFIG
 
 FLAT = tyro.conf.arg(name="")
@@ -76,8 +76,7 @@ class DataOptions:
     """Leave out the test images that the run was trained on."""
 
     def __post_init__(self) -> None:
-        if self.sigma is not None:
-            check_positive_number("sigma", self.sigma)
+        check_smoothing(self)
 
     def load(self, folder: Path, common: Common, *, model: str | None = None, weights: Path | None = None) -> Target:
         """The network of a run folder, or the user's own that a folder of records is about.
@@ -122,12 +121,6 @@ class TargetOptions(DataOptions):
     """Deviation per channel that it expects to be divided by."""
     out: Path | None = None
     """Folder for the records of the user's own network."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name, values in (("mean", self.mean), ("std", self.std)):
-            if values is not None:
-                sizes(name, values)
 
     def check(self) -> None:
         """Refuse places where results cannot be written, before work begins."""

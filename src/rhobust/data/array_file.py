@@ -6,11 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from rhobust.data.arrays import ArrayHeader, channels_first, integer_labels, read_arrays, read_headers, read_shards
-from rhobust.data.dataset import Dataset, Origin, Split
-from rhobust.data.decoded import MappedImages, decode_split
+from rhobust.data.dataset import Dataset, Split
+from rhobust.data.decoded import MappedImages, SplitImages, decode_once
 from rhobust.data.labels import class_names
 from rhobust.data.sizing import Sizing
 from rhobust.data.source import DatasetCheck, content_keys, in_test_part, split_message, summarise_check, warn_missing
@@ -151,10 +150,8 @@ class StoredImages:
     shape: tuple[int, ...]
     """Number of images, channels, height and width."""
 
-    def map(
-        self, root: Path, split: Split, part: Split | None, progress: ProgressCallback
-    ) -> tuple[list[int], Tensor, Origin | None]:
-        """Places and images of a split, in a file that is mapped into memory, and where they come from.
+    def map(self, root: Path, split: Split, part: Split | None, progress: ProgressCallback) -> SplitImages:
+        """The images of a split, in a file that is mapped into memory.
 
         Args:
             root: Folder of the data sets.
@@ -164,13 +161,8 @@ class StoredImages:
         """
         count, *shape = self.shape
         cache = MappedImages.of(root, self.path, split, Sizing(), [self.path], count, self.name)
-        found = None if cache is None else cache.read(count)
-        if found is None:
-            size = shape[0], shape[1], shape[2]
-            found = decode_split(lambda: self._images(part), count, size, str(self.path), cache, progress)
-        places, pixels = found
-        images = torch.from_numpy(pixels)
-        return places, images, None if cache is None else cache.origin(pixels, images)
+        size = shape[0], shape[1], shape[2]
+        return decode_once(cache, lambda: size, lambda _: self._images(part), count, str(self.path), progress)
 
     def _images(self, part: Split | None) -> Iterator[tuple[int, np.ndarray]]:
         first = 0

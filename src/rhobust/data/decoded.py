@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -29,6 +29,10 @@ WORTH_BYTES = 1 << 24
 # Python 3.13 is the first that names it; the number is that of these machines.
 _LINUX = sys.platform == "linux" and platform.machine() in ("x86_64", "aarch64", "riscv64")
 _NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if _LINUX else 0)
+
+
+Shape = tuple[int, int, int]
+"""Channels, height and width of an image."""
 
 
 class CacheWriteError(ValueError):
@@ -124,7 +128,7 @@ class MappedImages:
         return places, images
 
     def write(
-        self, shape: tuple[int, int, int], decoded: Iterable[tuple[int, np.ndarray]], progress: ProgressCallback
+        self, shape: Shape, decoded: Iterable[tuple[int, np.ndarray]], progress: ProgressCallback
     ) -> tuple[list[int], np.ndarray]:
         """Write images as they are decoded, one by one, and map the file; memory holds one image at a time.
 
@@ -165,15 +169,6 @@ class MappedImages:
         self._forget_older()
         progress(f"decoded images are in {self._pixels}")
         return places, images
-
-    def origin(self, pixels: np.ndarray, images: torch.Tensor) -> Origin | None:
-        """That these images are the file's; None for an array that is no map of it.
-
-        Args:
-            pixels: What `read` or `write` returned.
-            images: The same as a tensor.
-        """
-        return Origin(self, images, images._version) if isinstance(pixels, np.memmap) else None
 
     def fingerprint(self, labels: torch.Tensor, compute: Callable[[], str]) -> str:
         """The fingerprint of these images with some labels: kept from the first call on, which reads every pixel.
@@ -243,33 +238,61 @@ def pixel_digest(images: np.ndarray) -> str:
     return hashlib.sha256(images.data).hexdigest()
 
 
-def decode_split(
-    decoded: Callable[[], Iterable[tuple[int, np.ndarray]]],
-    count: int,
-    shape: tuple[int, int, int],
-    name: str,
+class SplitImages(NamedTuple):
+    """The decoded images of one split."""
+
+    places: list[int]
+    """Where they are among the images of the source."""
+    images: torch.Tensor
+    """uint8, (n, channels, height, width)."""
+    origin: Origin | None
+    """The file that they are mapped from; None: memory."""
+
+
+def decode_once(
     cache: MappedImages | None,
+    shape: Callable[[], Shape],
+    decoded: Callable[[Shape], Iterable[tuple[int, np.ndarray]]],
+    count: int,
+    name: str,
     progress: ProgressCallback,
-) -> tuple[list[int], np.ndarray]:
-    """The places of a split's images among those of the source, and their pixels: in a mapped file, else in memory.
+    *,
+    again: bool = False,
+) -> SplitImages:
+    """The images of one split: from their file if it is there, else decoded, into the file or into memory.
 
     Args:
-        decoded: Decodes them: the place and the pixels of each.
-        count: Largest number of them.
-        shape: Channels, height and width of each.
-        name: The source, for messages.
         cache: The file; None: memory.
+        shape: Finds channels, height and width of each; called only if they are decoded.
+        decoded: Decodes images of that shape: the place and the pixels of each.
+        count: Largest number of them.
+        name: The source, for messages.
         progress: Progress callback.
+        again: Decode even if the file is there, and write it again.
     """
-    if cache is not None:
-        try:
-            return cache.write(shape, decoded(), progress)
-        except CacheWriteError as error:
-            progress(f"decoded images are not kept: {error}")
+    found = None if cache is None or again else cache.read(count)
+    if found is None:
+        size = shape()
+        if cache is not None:
+            try:
+                found = cache.write(size, decoded(size), progress)
+            except CacheWriteError as error:
+                progress(f"decoded images are not kept: {error}")
+        found = found or _in_memory(decoded(size), count, size, name)
+    places, pixels = found
+    images = torch.from_numpy(pixels)
+    mapped = cache is not None and isinstance(pixels, np.memmap)
+    return SplitImages(places, images, Origin(cache, images, images._version) if mapped else None)
+
+
+def _in_memory(
+    decoded: Iterable[tuple[int, np.ndarray]], count: int, shape: Shape, name: str
+) -> tuple[list[int], np.ndarray]:
+    """Places and pixels, as `MappedImages.write` returns them."""
     check_memory(name, count * int(np.prod(shape)))
     # Pages of the tail that an unsplit source leaves unused are never touched.
     images, places = np.empty((count, *shape), np.uint8), list[int]()
-    for place, image in decoded():
+    for place, image in decoded:
         images[len(places)] = image
         places.append(place)
     return places, images[: len(places)]

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from rhobust.data.dataset import Dataset, Split
-from rhobust.data.decoded import MappedImages, decode_split
+from rhobust.data.decoded import MappedImages, Shape, decode_once
 from rhobust.data.images import SUFFIXES, is_image, read_header
 from rhobust.data.sizing import AS_STORED, Sizing, common_shape, decode_sized, in_order
 from rhobust.data.source import DatasetCheck, content_keys, hash_order, split_message, warn_missing
@@ -64,17 +64,17 @@ class ImageFolder:
         files = self._files()
         classes, chosen = self._classes(files), files[None] or files[split]
         cache = MappedImages.of(root, self.path, split, self.sizing, _all(files))
-        found = None if cache is None else cache.read(len(chosen))
-        if found is None:
-            shape = self._shape(files)
-            found = decode_split(
-                lambda: self._images(files, split, shape, progress), len(chosen), shape, str(self.path), cache, progress
-            )
-        places, pixels = found
-        labels = self._labels(files, split, places, classes, progress)
-        images, name = torch.from_numpy(pixels), self.name + str(self.sizing)
-        origin = None if cache is None else cache.origin(pixels, images)
-        return Dataset(name, split, images, torch.tensor(labels), classes, origin=origin)
+        found = decode_once(
+            cache,
+            lambda: self._shape(files),
+            lambda shape: self._images(files, split, shape, progress),
+            len(chosen),
+            str(self.path),
+            progress,
+        )
+        labels = self._labels(files, split, found.places, classes, progress)
+        name = self.name + str(self.sizing)
+        return Dataset(name, split, found.images, torch.tensor(labels), classes, origin=found.origin)
 
     def check(self, root: Path, progress: ProgressCallback) -> DatasetCheck:
         """Decode every image, whatever was decoded before; one image is in memory at a time."""
@@ -124,7 +124,7 @@ class ImageFolder:
         return labels
 
     def _images(
-        self, files: SplitFiles, split: Split, shape: tuple[int, int, int], progress: ProgressCallback
+        self, files: SplitFiles, split: Split, shape: Shape, progress: ProgressCallback
     ) -> Iterator[tuple[int, np.ndarray]]:
         """Place and pixels of each image of the split; the stored pixels, before resizing, choose the split."""
         chosen, part = files[None] or files[split], split if files[None] else None
@@ -159,7 +159,7 @@ class ImageFolder:
             return {"train": [], "test": _images_under(self.path), None: []}
         return {"train": [], "test": [], None: _images_under(self.path)}
 
-    def _shape(self, files: SplitFiles) -> tuple[int, int, int]:
+    def _shape(self, files: SplitFiles) -> Shape:
         """Channels, height and width of all images after resizing and cropping."""
         return common_shape(((path, read_header(path)) for path in _all(files)), self.sizing, f"under {self.path}")
 

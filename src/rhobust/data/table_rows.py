@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from rhobust.data.dataset import Dataset, Split
-from rhobust.data.decoded import MappedImages, decode_split
+from rhobust.data.decoded import MappedImages, Shape, decode_once
 from rhobust.data.images import IMAGE_KEYS, header_of
 from rhobust.data.labels import LABEL_KEYS, numbered
 from rhobust.data.sizing import Sizing, common_shape, decode_sized, in_order
@@ -89,25 +89,20 @@ class TableRows:
             len(order),
             stamp,
         )
-        found = None if cache is None else cache.read(len(order))
-        if found is None:
-            shape = self._shape(columns, sizing)
-            part = split if unsplit else None
-            found = decode_split(
-                lambda: self._images(columns, order, shape, sizing, part, name, progress),
-                len(order),
-                shape,
-                str(self.where),
-                cache,
-                progress,
-            )
-        places, pixels = found
+        part = split if unsplit else None
+        places, images, origin = decode_once(
+            cache,
+            lambda: self._shape(columns, sizing),
+            lambda shape: self._images(columns, order, shape, sizing, part, name, progress),
+            len(order),
+            str(self.where),
+            progress,
+        )
         if not places:
             raise ValueError(f"{self.where} must have an image for its {split} split, but the pixels of none choose it")
         if unsplit:
             progress(split_message(self.where, split, len(places), len(order)))
-        images, labels = torch.from_numpy(pixels), everything[[order[place] for place in places]]
-        origin = None if cache is None else cache.origin(pixels, images)
+        labels = everything[[order[place] for place in places]]
         return Dataset(name, split, images, labels, classes, named=named, origin=origin)
 
     def _labels(self, columns: Columns, chosen: str) -> tuple[torch.Tensor, tuple[str, ...], bool]:
@@ -141,7 +136,7 @@ class TableRows:
                 raise ValueError(f"{path} must hold an image, but it is empty")
             yield held, path
 
-    def _shape(self, columns: Columns, sizing: Sizing) -> tuple[int, int, int]:
+    def _shape(self, columns: Columns, sizing: Sizing) -> Shape:
         headers = (
             (path, header_of(content, path))
             for table in (self.table, *self.others)
@@ -154,7 +149,7 @@ class TableRows:
         self,
         columns: Columns,
         order: Sequence[int],
-        shape: tuple[int, int, int],
+        shape: Shape,
         sizing: Sizing,
         part: Split | None,
         name: str,

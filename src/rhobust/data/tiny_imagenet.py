@@ -1,22 +1,22 @@
 """Tiny ImageNet: 64x64 photographs of 200 ImageNet classes (Stanford CS231n 2015), unpacked or in its zip archive."""
 
-import hashlib
 import os
 import re
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import torch
 
-from rhobust.data.arrays import read_arrays
 from rhobust.data.dataset import Dataset, Split
+from rhobust.data.decoded import MappedImages, decode_once
 from rhobust.data.download import download, verify_file
 from rhobust.data.images import decode_image
+from rhobust.data.sizing import AS_STORED
 from rhobust.data.source import DatasetCheck, fetch_command, summarise_check
 from rhobust.files import read_file, read_json, write_json
 from rhobust.progress import ProgressCallback, ProgressEvent
@@ -24,6 +24,7 @@ from rhobust.progress import ProgressCallback, ProgressEvent
 PUBLISHED = 200
 """Classes of the published data set."""
 _FOLDER = "tiny-imagenet-200"
+_SIDE = 64
 # The published test images have no labels.
 _EXCLUDED = ("test",)
 _MOST_BYTES = 1 << 28
@@ -99,106 +100,48 @@ Tree: TypeAlias = FolderTree | ZipTree
 """The files of the data set: `stamps` has each file's name and a stamp that changes with the file."""
 
 
-@dataclass(frozen=True)
-class DecodedImages:
-    """Cache of decoded colour images of one side length."""
+class FirstContents:
+    """Size and checksum of each file when it was first decoded: a file that has changed since then is refused.
 
-    folder: Path
-    """Folder of the array and its description."""
-    label: str
-    """Prefix of their names."""
-    side: int
-    """Required height and width."""
+    There are no published digests of single files.
+    """
 
-    @property
-    def _array(self) -> Path:
-        return self.folder / f"{self.label}.npy"
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._known = self._read()
+        self._found: dict[str, str] = {}
 
-    @property
-    def _description(self) -> Path:
-        return self.folder / f"{self.label}.json"
-
-    def load(self, tree: Tree, names: Sequence[str], progress: ProgressCallback) -> np.ndarray:
-        """The images of these files, uint8 (n, 3, side, side), from the cache if it is still valid."""
-        if self._array.is_file() and (description := self._read_description()):
-            if description.get("stamp") == _stamp(tree, names):
-                if (images := self._read_array(description, len(names))) is not None:
-                    return images
-                progress(f"{self._array} is damaged: decoding again")
-            else:
-                progress(f"{tree.path} changed since it was decoded: decoding again")
-        return self.decode(tree, names, progress)
-
-    def decode(self, tree: Tree, names: Sequence[str], progress: ProgressCallback) -> np.ndarray:
-        """Decode every file, cache the array, and return it."""
-        known = self._read_description().get("files", {})
-        images = np.empty((len(names), 3, self.side, self.side), np.uint8)
-        files = {}
-        for done, name in enumerate(names):
-            content = tree.read(name)
-            files[name] = f"{len(content)} {zlib.crc32(content):08x}"
-            if known.get(name, files[name]) != files[name]:
-                raise ValueError(
-                    f"{tree.path / name} must have the contents it was first decoded with, but they changed: "
-                    f"restore it, or delete {self._description} to accept it"
-                )
-            pixels = decode_image(content, tree.path / name, 3)
-            if pixels.shape != images.shape[1:]:
-                _, height, width = pixels.shape
-                raise ValueError(
-                    f"{tree.path / name} must be {self.side}x{self.side} pixels, got {width}x{height}; replace it"
-                )
-            images[done] = pixels
-            progress(ProgressEvent(f"decoding {self.label}", done + 1, len(names), "images"))
-        self._write(images, {"stamp": _stamp(tree, names), "sha256": _digest(images), "files": files}, progress)
-        return images
-
-    def _read_description(self) -> dict[str, Any]:
-        if not self._description.is_file():
+    def _read(self) -> dict[str, str]:
+        if not self.path.is_file():
             return {}
         try:
-            description = read_json(self._description)
+            description = read_json(self.path)
         except ValueError as error:
             raise ValueError(f"{error}; delete it") from None
-        if not isinstance(description, dict) or not isinstance(description.get("files", {}), dict):
-            raise ValueError(f"{self._description} must describe decoded images, but it is damaged; delete it")
-        return description
+        known = description.get("files", {}) if isinstance(description, dict) else None
+        if not isinstance(known, dict):
+            raise ValueError(f"{self.path} must describe decoded images, but it is damaged; delete it")
+        return known
 
-    def _read_array(self, description: dict[str, Any], count: int) -> np.ndarray | None:
-        try:
-            images = read_arrays(self._array, (), bare="images")["images"]
-        except ValueError:
-            return None
-        whole = images.dtype == np.uint8 and images.shape == (count, 3, self.side, self.side)
-        return images if whole and _digest(images) == description.get("sha256") else None
+    def check(self, name: str, content: bytes, path: Path) -> None:
+        """Refuse a file that is known with other contents; `path` is what the message calls it."""
+        found = f"{len(content)} {zlib.crc32(content):08x}"
+        if self._known.get(name, found) != found:
+            raise ValueError(
+                f"{path} must have the contents it was first decoded with, but they changed: "
+                f"restore it, or delete {self.path} to accept it"
+            )
+        self._found[name] = found
 
-    def _write(self, images: np.ndarray, description: dict[str, Any], progress: ProgressCallback) -> None:
-        # The description is written last: after a kill between the two the array does not match and is decoded again.
-        part = self.folder / f".{self._array.name}.{os.getpid()}.part"
+    def keep(self, progress: ProgressCallback) -> None:
+        """Write down those that were checked, once all files are decoded; nothing where none was."""
+        if self._found in ({}, self._known):
+            return
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            try:
-                with part.open("wb") as file:
-                    np.save(file, images, allow_pickle=False)
-                    file.flush()
-                    os.fsync(file.fileno())
-                part.replace(self._array)
-            finally:
-                part.unlink(missing_ok=True)
-            write_json(self._description, description)
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            write_json(self.path, {"files": self._found})
         except OSError as error:
-            progress(f"decoded images are not cached: {self.folder} cannot be written ({error.strerror})")
-
-
-def _stamp(tree: Tree, names: Sequence[str]) -> str:
-    digest = hashlib.sha256()
-    for name in names:
-        digest.update(f"{name}\0{tree.stamps[name]}\n".encode())
-    return digest.hexdigest()
-
-
-def _digest(images: np.ndarray) -> str:
-    return hashlib.sha256(np.ascontiguousarray(images).data).hexdigest()
+            progress(f"checksums of the images are not cached: {self.path} cannot be written ({error.strerror})")
 
 
 @dataclass(frozen=True)
@@ -208,8 +151,9 @@ class TinyImageNet:
     A class is a folder under `train`; the test split is the published validation split with its annotations.
     `TinyImageNet(first=50)` is a separate data set, `tiny-imagenet-50`: the first 50 classes in the order of
     `wnids.txt`, regardless of other classes in the folder.
-    Images are decoded once into `ROOT/tiny-imagenet-decoded`. There are no published digests of single files, so
-    the first decoding stores a checksum of each, and a later change of a file is an error.
+    Images are decoded once, into a file under the root that later calls map into memory (`MappedImages`). There are no
+    published digests of single files, so the first decoding stores a checksum of each in `ROOT/tiny-imagenet-decoded`,
+    and a later change of a file is an error.
     """
 
     addresses: tuple[str, ...] = (
@@ -284,14 +228,42 @@ class TinyImageNet:
             train = {name: wnid for name, wnid in train.items() if wnid in chosen}
         wnids = sorted(set(train.values()))
         members = train if split == "train" else validation_images(tree, wnids)
-        decoded = DecodedImages(root / "tiny-imagenet-decoded", f"{self.name}-{split}", side=64)
-        names = sorted(members)
-        images = decoded.decode(tree, names, progress) if again else decoded.load(tree, names, progress)
+        names, label = sorted(members), f"{self.name}-{split}"
+        first = FirstContents(root / "tiny-imagenet-decoded" / f"{label}.json")
+        # Named apart: all classes and the first of them are decoded from one folder.
+        source, stamp = tree.path / self.name, "\n".join(f"{name}\0{tree.stamps[name]}" for name in names)
+        files = [tree.path] if isinstance(tree, ZipTree) else [tree.path / name for name in names]
+        cache = MappedImages.of(root, source, split, AS_STORED, files, len(names), stamp)
+        _, images, origin = decode_once(
+            cache,
+            lambda: (3, _SIDE, _SIDE),
+            lambda _: _decode(tree, names, first, label, progress),
+            len(names),
+            str(tree.path),
+            progress,
+            again=again,
+        )
+        first.keep(progress)
         places = {wnid: place for place, wnid in enumerate(wnids)}
         labels = torch.tensor([places[members[name]] for name in names])
         words = _class_names(tree)
         classes = tuple(words.get(wnid, wnid) for wnid in wnids)
-        return Dataset(self.name, split, torch.from_numpy(images), labels, classes, crop=8, flip=True)
+        return Dataset(self.name, split, images, labels, classes, crop=8, flip=True, origin=origin)
+
+
+def _decode(
+    tree: Tree, names: Sequence[str], first: FirstContents, label: str, progress: ProgressCallback
+) -> Iterator[tuple[int, np.ndarray]]:
+    """Place and pixels of each file of the tree, if it has the contents of its first decoding."""
+    for place, name in enumerate(names):
+        path, content = tree.path / name, tree.read(name)
+        first.check(name, content, path)
+        pixels = decode_image(content, path, 3)
+        if pixels.shape != (3, _SIDE, _SIDE):
+            _, height, width = pixels.shape
+            raise ValueError(f"{path} must be {_SIDE}x{_SIDE} pixels, got {width}x{height}; replace it")
+        yield place, pixels
+        progress(ProgressEvent(f"decoding {label}", place + 1, len(names), "images"))
 
 
 def train_images(tree: Tree) -> dict[str, str]:

@@ -81,7 +81,7 @@ def answer(classifier: DemoClassifier, image: Tensor, live: LiveCertificate) -> 
         f' data-done="{str(live.done).lower()}">{picture(image, "what the network sees")}<div>'
         f'<p class="rb-label">{"The answer" if live.done or live.proved else "So far"}</p>'
         f'<p class="rb-class">{headline}</p><p class="rb-proof">{proof}</p></div>'
-        f"{_sampling(live)}{_votes(classifier, live)}{_claim(classifier, image, live)}</section>"
+        f"{_sampling(live)}{_votes(classifier, live)}{_claim(classifier, image)}</section>"
     )
 
 
@@ -111,7 +111,7 @@ def _votes(classifier: DemoClassifier, live: LiveCertificate) -> str:
     return f'<table class="rb-votes"><caption>Votes of the noisy copies</caption>{bars}</table>'
 
 
-def _claim(classifier: DemoClassifier, image: Tensor, live: LiveCertificate) -> str:
+def _claim(classifier: DemoClassifier, image: Tensor) -> str:
     shape = "×".join(map(str, image.shape[1:]))
     return (
         f'<p class="rb-claim">The claim is about the smoothed classifier (noise σ {classifier.sigma:g}) and the image'

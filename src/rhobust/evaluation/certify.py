@@ -21,6 +21,7 @@ from rhobust.certificates import (
 )
 from rhobust.evaluation.attack import check_increasing
 from rhobust.evaluation.base import Evaluation
+from rhobust.evaluation.copies import vote_counter
 from rhobust.evaluation.pictures import keep_certified
 from rhobust.evaluation.target import Target
 from rhobust.formatting import format_duration
@@ -154,7 +155,7 @@ class Certify(Evaluation):
     def rows(self, target: Target, examples: Sequence[int], progress: ProgressCallback) -> Iterator[Row]:
         start = time.perf_counter()
         smoothing, chosen = self.smoothing(target), self.certification()
-        counter = target.counter(smoothing)
+        counter = vote_counter(target, smoothing)
         # Once per process, and again in the end: a worker gets many small blocks.
         target.once(("independent", smoothing), lambda: check_batch_independence(counter))
         if chosen.name == "fixed":
@@ -179,7 +180,7 @@ class Certify(Evaluation):
             yield certificate_row(index, int(target.data.labels[index]), certificate)
 
     def summarise(self, target: Target, rows: list[Row]) -> Row:
-        warnings = [*target.sigma_warnings(), *check_batch_independence(target.counter(self.smoothing(target)))]
+        warnings = [*target.sigma_warnings(), *check_batch_independence(vote_counter(target, self.smoothing(target)))]
         return {**certified_summary(rows, self.settings(target)), "warnings": warnings}
 
     def compare(self, target: Target, record: Record) -> Row:

@@ -4,11 +4,12 @@ It is known again by its logits at fixed images.
 """
 
 import math
+import os
 from collections.abc import Iterator
-from contextlib import chdir, contextmanager
+from contextlib import chdir, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -16,22 +17,26 @@ from torch import nn
 
 from rhobust.certificates.independence import BatchDependenceError, top_gaps
 from rhobust.certificates.spec import arithmetic
-from rhobust.data import Dataset
-from rhobust.data.labels import are_numbers, check_shape, match_classes
+from rhobust.data import Dataset, ImageSet, to_unit
+from rhobust.data.labels import are_numbers, check_shape, fit_classes, match_classes
 from rhobust.data.sizing import Sizing
 from rhobust.files import read_json, write_json
-from rhobust.models import load_model
-from rhobust.models.inference import frozen
+from rhobust.lock import owned
+from rhobust.models import Normalised, load_model
+from rhobust.models.inference import frozen, move_to, output_width
+from rhobust.models.sources import known_network, take_logits
 from rhobust.models.weights import Pretrained
 from rhobust.records import Row, is_own
 from rhobust.settings import check_positive_number, sizes
-from rhobust.training.run import CONFIG
+from rhobust.training.run import CONFIG, ENVIRONMENT, describe_environment, file_hash
 from rhobust.version import VERSION
 
 IN_MEMORY = "in memory"
 """What a folder says of a network that was handed over as a module: no name leads to it."""
 ANSWERS = "answers.json"
 """File that ties a folder to one network of the user's own: its logits at fixed images."""
+PATIENCE = 60.0
+"""Seconds to wait for another process that compares its network with the folder's."""
 DTYPE = "float32"
 """Arithmetic of those logits on every device; files of version 0.1 do not say theirs, and may hold TF32."""
 TOLERANCE = {DTYPE: (1e-4, 2e-5), None: (1e-2, 1e-2)}
@@ -89,6 +94,7 @@ class OwnNetwork:
     def to_json(self) -> dict[str, Any]:
         """The config of the folder; what was not given is left out."""
         given = {"sigma": self.sigma, "mean": self.mean, "std": self.std, **vars(self.sizing), "made_in": self.made_in}
+        given |= {"live": True} if self.live else {}
         described = {"rhobust": VERSION, "model": self.model, "weights": self.weights, "data": self.data}
         return described | {key: value for key, value in given.items() if value is not None}
 
@@ -109,9 +115,52 @@ class OwnNetwork:
         named = [factory if module == "hf" else code, *([self.weights] if self.weights else []), self.data]
         return [name for name in named if Path(self.made_in or "", name).exists()]
 
-    def load(self, weights: Path | str | None, *, num_classes: int) -> nn.Module:
-        """The network, with these weights; None: what the factory or the hub loads itself."""
-        return load_model(self.model, weights, num_classes=num_classes, mean=self.mean, std=self.std)
+    def fit(self, data: Dataset, device: torch.device, *, module: nn.Module | None = None, name: str = "") -> "Fitted":
+        """The network on a device, and data whose classes are those of its outputs.
+
+        Of a network of this project the noise and the images of its training are known, however it was asked for.
+
+        Args:
+            data: The data.
+            device: The device.
+            module: The network itself, where it was handed over in memory; default: loaded by its name.
+            name: How messages call it; default: the name that leads to it.
+        """
+        name = name or self.model
+        known = known_network(self.model, self.weights)
+        data = as_trained(data, known, name)
+        if module is None:
+            model = load_model(self.model, self.weights, num_classes=data.num_classes, mean=self.mean, std=self.std)
+        else:
+            model = module if self.mean is None or self.std is None else Normalised(module, self.mean, self.std)
+        first = to_unit(data.images[:1].to(device))
+        model = take_logits(move_to(device, model), first)
+        return Fitted(
+            model,
+            fit_classes(data, output_width(model, first), name),
+            name,
+            model_hash="" if self.live or self.weights is None else file_hash(Path(self.weights)),
+            trained_sigma=None if known is None else known.sigma,
+            trained_on=None if known is None else ImageSet.in_folder(known.path.parent),
+        )
+
+    def write(self, folder: Path, device: torch.device, **more: Any) -> None:
+        """Say in a folder what its records are about, and where they are made."""
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(folder / CONFIG, {**self.to_json(), **more})
+        write_json(folder / ENVIRONMENT, describe_environment(device))
+
+
+class Fitted(NamedTuple):
+    """The user's own network, data for it, and what is known of its training."""
+
+    model: nn.Module
+    data: Dataset
+    name: str
+    model_hash: str
+    """SHA-256 of its weights file; empty where its parameters name it."""
+    trained_sigma: float | None
+    trained_on: ImageSet | None
 
 
 def as_trained(data: Dataset, known: Pretrained | None, name: str) -> Dataset:
@@ -166,20 +215,23 @@ def check_answers(folder: Path, here: np.ndarray | None, shape: tuple[int, ...],
         name: How messages call it.
         model_hash: Fingerprint of its weights.
     """
+    # Two processes with different networks must not both find the folder empty; one that cannot write only reads.
+    writable = not folder.exists() or os.access(folder, os.W_OK)
     path, key = folder / ANSWERS, "x".join(map(str, shape))
-    known = _read(path) if path.exists() else {"model_hash": model_hash, "dtype": DTYPE, "logits": {}}
-    there = _numbers(path, known["logits"].get(key))
-    changed = here is not None and there is not None and _differ(here, there, known.get("dtype"))
-    if known["model_hash"] != model_hash or changed:
-        raise ValueError(
-            f"{folder} must hold records of one network, but {name} answers otherwise than the one that"
-            f" they are about: its code or its weights were changed; choose another folder, or remove the records"
-            f" and {ANSWERS}"
-        )
-    if key not in known["logits"] or (here is not None and there is None):
-        known["logits"][key] = None if here is None else [[_word(value) for value in row] for row in here.tolist()]
-        folder.mkdir(parents=True, exist_ok=True)
-        write_json(path, known)
+    with owned(path.with_suffix(".lock"), path, wait=PATIENCE) if writable else nullcontext():
+        known = _read(path) if path.exists() else {"model_hash": model_hash, "dtype": DTYPE, "logits": {}}
+        there = _numbers(path, known["logits"].get(key))
+        changed = here is not None and there is not None and _differ(here, there, known.get("dtype"))
+        if known["model_hash"] != model_hash or changed:
+            raise ValueError(
+                f"{folder} must hold records of one network, but {name} answers otherwise than the one that"
+                f" they are about: its code or its weights were changed; choose another folder, or remove the records"
+                f" and {ANSWERS}"
+            )
+        if key not in known["logits"] or (here is not None and there is None):
+            known["logits"][key] = None if here is None else [[_word(value) for value in row] for row in here.tolist()]
+            folder.mkdir(parents=True, exist_ok=True)
+            write_json(path, known)
 
 
 def check_stateless(first: np.ndarray | None, here: np.ndarray | None) -> None:

@@ -11,6 +11,7 @@ from rhobust.attacks import AnyAttack, AttackMethod, GradientAttack, PaperPGD
 from rhobust.attacks.base import MIN_BATCH, Norm, distances, pad_batch
 from rhobust.certificates import Dtype, Smoothing, compiled_by_default, count_votes, native_dtype
 from rhobust.data import to_unit
+from rhobust.evaluation.copies import compiled_copy, fast_copy
 from rhobust.evaluation.target import Target
 from rhobust.models.inference import WithEvalCopy, frozen
 from rhobust.noise import ExampleNoise
@@ -68,7 +69,7 @@ class Predictor:
             compiled=compiled,
         )
         # A compiled pass has a copy of its own, which certificates share.
-        network = target.fast_copy() if self.fast and not compiled else target.model
+        network = fast_copy(target) if self.fast and not compiled else target.model
         counts = count_votes(network, x, smoothing, indices=names, draws=self.votes, purpose=purpose).cpu()
         rows = []
         for count, label in zip(counts, labels, strict=True):
@@ -222,7 +223,7 @@ class Sweep:
         return self.fast is not None and attack and self.source.device.type == "cuda" and len(self.block) >= self.size
 
     def _copy(self) -> nn.Module:
-        return self.source.compiled_copy() if self.compiled else self.source.fast_copy()
+        return compiled_copy(self.source) if self.compiled else fast_copy(self.source)
 
     def _chunks(self, positions: list[int]) -> Iterator[list[int]]:
         for first in range(0, len(positions), self.size):

@@ -1,62 +1,33 @@
 """What is evaluated: a network, its smoothing noise, its test data, and the folder for the records."""
 
-import os
 import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Hashable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import torch
 from torch import nn
 
-from rhobust.attacks.gradient import label_losses
-from rhobust.certificates import Repeats, Smoothing, VoteCounter, native_dtype
-from rhobust.data import Dataset, EvaluationSplit, ImageSet, Pairs, load, to_unit
-from rhobust.data.labels import check_shape, fit_classes, match_classes
+from rhobust.certificates import native_dtype
+from rhobust.data import Dataset, EvaluationSplit, ImageSet, Pairs, load
+from rhobust.data.labels import check_shape, match_classes
 from rhobust.data.registry import KNOWN
 from rhobust.data.sizing import Sizing
 from rhobust.evaluation.held_out import check_split, held_out
-from rhobust.evaluation.own_network import (
-    ANSWERS,
-    IN_MEMORY,
-    OwnNetwork,
-    as_trained,
-    check_answers,
-    check_stateless,
-    fixed_logits,
-)
-from rhobust.files import write_json
-from rhobust.foreign import Foreign
-from rhobust.lock import owned
-from rhobust.models.folding import CompiledFastCopy, FastCopy
-from rhobust.models.inference import CompiledCopy, check_module, device_of, for_evaluation, move_to, output_width
-from rhobust.models.sources import known_network, take_logits
+from rhobust.evaluation.own_network import IN_MEMORY, OwnNetwork, check_answers, check_stateless, fixed_logits
+from rhobust.models.inference import check_module, device_of, move_to
 from rhobust.progress import ProgressCallback
 from rhobust.records import Row
 from rhobust.settings import check_positive_number, sizes
 from rhobust.training.config import check_received
 from rhobust.training.distributed import resolve_device
-from rhobust.training.run import (
-    CONFIG,
-    ENVIRONMENT,
-    Run,
-    describe_environment,
-    file_hash,
-    open_run,
-    weights_fingerprint,
-)
+from rhobust.training.run import CONFIG, Run, open_run, weights_fingerprint
 
 T = TypeVar("T")
 
-PATIENCE = 60.0
-"""Seconds to wait for another process that compares its network with the folder's."""
-EXAMPLES = 4
-"""Images on which a copy of the network is compared with it."""
 WHERE_IT_IS = torch.device("meta")
 """Stands for the device that holds a network's weights."""
 
@@ -182,15 +153,20 @@ class Target:
             files = {} if weights or own.weights is None else {"weights": own.weights}
             files |= {} if data else {"data": own.data}
             check_received(folder, code=own.model, files=files, trust=trust, model=model)
-            sizing = Sizing(resize, crop) or own.sizing
-            own = replace(own, sigma=own.sigma if sigma is None else sigma)
             # Paths that the user gave lead from here.
             given = {name: str(Path(path).absolute()) for name, path in (("data", data), ("weights", weights)) if path}
             given |= {"data": data} if data and not Path(data).exists() else {}
+            asked = replace(
+                own,
+                weights=given.get("weights", own.weights),
+                data=given.get("data", own.data),
+                sigma=own.sigma if sigma is None else sigma,
+                sizing=Sizing(resize, crop) or own.sizing,
+            )
             root = None if root is None else Path(root).absolute()
             with own.where_made(trust=trust):
-                test = load(given.get("data", own.data), "test", root=root, progress=progress, **vars(sizing))
-                target = cls._own(own, given.get("weights", own.weights), test, folder, resolve_device(device))
+                test = load(asked.data, "test", root=root, progress=progress, **vars(asked.sizing))
+                target = cls.of_network(asked, test, folder, resolve_device(device))
             return target.unseen() if unseen else target
         if weights is not None:
             raise ValueError(f"weights must be left out for {folder}, a training run, got {weights}")
@@ -202,8 +178,8 @@ class Target:
         if split == "validation":
             test, seen = held_out(run, data=data, sizing=sizing, root=root, progress=progress)
         else:
-            asked = vars(sizing or run.config.sizing)
-            test = load(data or run.config.data, "test", root=root, progress=progress, **asked)
+            resized = vars(sizing or run.config.sizing)
+            test = load(data or run.config.data, "test", root=root, progress=progress, **resized)
         check_shape(test, run.shape, folder)
         sigma = run.config.sigma if sigma is None else sigma
         test = match_classes(test, run.classes, run.folder)
@@ -281,37 +257,31 @@ class Target:
             sizing,
             str(Path.cwd()),
         )
-        target = cls._own(own, own.weights, test, folder, device)
-        folder.mkdir(parents=True, exist_ok=True)
+        target = cls.of_network(own, test, folder, device)
         target.check_unchanged()
         # An evaluation without noise, such as an attack on the base network, does not make the folder forget it.
         noise = known.sigma if known is not None and target.sigma is None else target.sigma
-        write_json(folder / CONFIG, replace(own, sigma=noise).to_json())
-        write_json(folder / ENVIRONMENT, describe_environment(device))
+        replace(own, sigma=noise).write(folder, device)
         return target
 
     @classmethod
-    def _own(
-        cls, own: OwnNetwork, weights: Path | str | None, test: Dataset, folder: Path, device: torch.device
+    def of_network(
+        cls,
+        own: OwnNetwork,
+        test: Dataset,
+        folder: Path,
+        device: torch.device,
+        *,
+        module: nn.Module | None = None,
+        name: str = "",
     ) -> Self:
-        known = known_network(own.model, weights)
-        test = as_trained(test, known, own.model)
-        model = for_evaluation(own.load(weights, num_classes=test.num_classes), device)
-        model = take_logits(model, to_unit(test.images[:1].to(device)))
-        data = fit_classes(test, output_width(model, test.images[:1].to(device)), own.model)
-        trained_sigma = None if known is None else known.sigma
-        return cls(
-            model,
-            data,
-            trained_sigma if own.sigma is None else own.sigma,
-            name=own.model,
-            folder=folder,
-            device=device,
-            model_hash="" if own.live or weights is None else file_hash(Path(weights)),
-            trained_sigma=trained_sigma,
-            trained_on=None if known is None else ImageSet.in_folder(known.path.parent),
-            factory=own.model,
-        )
+        """The user's own network, data for it, and the folder of its records.
+
+        `module` and `name` are those of `OwnNetwork.fit`.
+        """
+        fitted = own.fit(test, device, module=module, name=name)
+        sigma = fitted.trained_sigma if own.sigma is None else own.sigma
+        return cls(**fitted._asdict(), sigma=sigma, folder=folder, device=device, factory=own.model)
 
     def with_source(self, source: "Target | Path | str", *, trust: bool = False, model: str | None = None) -> "Target":
         """This target for transfer attacks: crafted on another network, on this one's data.
@@ -408,34 +378,6 @@ class Target:
             self._cache[name] = make()
         return self._cache[name]
 
-    def counter(self, smoothing: Smoothing) -> VoteCounter:
-        """The vote counter over all images of the data, made (and compiled) once."""
-
-        def make() -> VoteCounter:
-            counter = VoteCounter(self.model, self.data.images.to(self.device), smoothing, Repeats())
-            counter.warm_up()
-            return counter
-
-        return self.once(("counter", smoothing), make)
-
-    def fast_copy(self) -> FastCopy:
-        """The evaluation copy of the network in bf16, made once."""
-
-        def make() -> FastCopy:
-            with Foreign("the network must have a copy in bfloat16, or fast be False, but making it raised"):
-                return FastCopy(self.model, to_unit(self.data.images[:EXAMPLES]).to(self.device))
-
-        return self.once("fast copy", make)
-
-    def compiled_copy(self) -> nn.Module:
-        """The same copy, compiled for one batch size, made once; not compiled, with one warning, where it cannot be."""
-
-        def make() -> nn.Module:
-            compiled = CompiledFastCopy(self.fast_copy())
-            return CompiledCopy(compiled, partial(label_losses, compiled), lambda step: step)
-
-        return self.once("compiled copy", make)
-
     def check_unchanged(self) -> None:
         """Refuse a network of the user's own that answers otherwise than before, or than that of the folder's records.
 
@@ -447,11 +389,7 @@ class Target:
             return
         here = fixed_logits(self.model, self.data.shape, self.device)
         check_stateless(self.once(("answers", self.data.shape), lambda: here), here)
-        # Two processes with different networks must not both find the folder empty; one that cannot write only reads.
-        writable = not self.folder.exists() or os.access(self.folder, os.W_OK)
-        answers = self.folder / ANSWERS
-        with owned(answers.with_suffix(".lock"), answers, wait=PATIENCE) if writable else nullcontext():
-            check_answers(self.folder, here, self.data.shape, name=self.name, model_hash=self.model_hash)
+        check_answers(self.folder, here, self.data.shape, name=self.name, model_hash=self.model_hash)
 
 
 @dataclass(frozen=True)

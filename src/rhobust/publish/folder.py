@@ -92,7 +92,7 @@ def publish_run(
         write_fingerprint(out, out)
     else:
         kept = replace(own, weights=WEIGHTS, data=own.data if data else Path(own.data).name)
-        write_json(out / CONFIG, {**kept.to_json(), **({"live": True} if own.live else {})})
+        write_json(out / CONFIG, kept.to_json())
     for name in (ENVIRONMENT, METRICS, TRAINING_IMAGES, ANSWERS):
         if (folder / name).exists():
             _copy(folder / name, out / name)
