@@ -11,7 +11,7 @@ import torch
 import rhobust
 from rhobust.attacks import EOT
 from rhobust.data import ImageSet, load
-from rhobust.data.source import TRAINING_IMAGES
+from rhobust.data.source import HELD_OUT_IMAGES, TRAINING_IMAGES
 from rhobust.evaluation import Attack, Certify, CertifyShift, Target, audit_record, find_record, run
 from rhobust.evaluation.engine import UNKNOWN
 from rhobust.executors import Processes
@@ -182,6 +182,59 @@ def test_changed_training_data_are_refused(tmp_path):
     save(slice(1, 301))
     with pytest.raises(ValueError, match=r"must be evaluated with the training images that it was begun with"):
         opened(folder, data=str(tmp_path / "data.npz"))
+
+
+@pytest.fixture
+def reordered(tmp_path):
+    """A run on images in a file, and what puts them into another order: the same images, at other places."""
+    digits, path = load("digits", "train"), tmp_path / "data.npz"
+
+    def save(order):
+        np.savez(path, x=digits.images[order].numpy(), y=digits.labels[order].numpy())
+
+    save(torch.arange(300))
+    return made(tmp_path / "run", replace(CONFIG, data=str(path))), str(path), lambda: save(torch.arange(300).flip(0))
+
+
+def test_images_in_another_order_are_refused(reordered):
+    # Places decide which images are held out: in another order they are others, which were trained on.
+    folder, data, reorder = reordered
+    before = opened(folder, data=data)
+    assert ImageSet.in_folder(folder, HELD_OUT_IMAGES).to_bytes() == ImageSet.of(before.data.images).to_bytes()
+    reorder()
+    with pytest.raises(ValueError, match=r"must be evaluated with the images that it held out, but of .* are new"):
+        opened(folder, data=data)
+    assert run(CERTIFY, opened(folder, "test", data=data), progress=no_progress).summary["trained_on"] == 0
+
+
+def test_a_run_is_not_continued_with_other_images_held_out(reordered, tmp_path, monkeypatch):
+    class KilledError(Exception):
+        pass
+
+    def die(*_):
+        raise KilledError
+
+    _, data, reorder = reordered
+    monkeypatch.setattr("rhobust.training.loop.save_weights", die)
+    with pytest.raises(KilledError):
+        made(tmp_path / "killed", replace(CONFIG, data=data))
+    monkeypatch.undo()
+    reorder()
+    with pytest.raises(ValueError, match=r"must be continued with the images that it held out, .*: restore the names"):
+        train(replace(CONFIG, data=data), tmp_path / "killed", resume=True, device="cpu", progress=no_progress)
+
+
+def test_without_a_list_of_them_nothing_is_known_of_images_in_any_order(reordered):
+    folder, data, reorder = reordered
+    (folder / HELD_OUT_IMAGES).unlink()
+    reorder()
+    summary = run(SHIFT, opened(folder, data=data), progress=no_progress).summary
+    assert ("trained_on" in summary, summary["warnings"]) == (False, [UNKNOWN])
+
+
+def test_without_a_list_of_them_the_order_of_a_published_data_set_is_known(folder):
+    (folder / HELD_OUT_IMAGES).unlink()
+    assert run(SHIFT, opened(folder), progress=no_progress).summary["trained_on"] == 0
 
 
 def test_a_network_that_is_no_training_run_is_refused(tmp_path, capsys):
