@@ -1,6 +1,8 @@
 """A run is evaluated on exactly the images that it held out, and what is said of them is not said of test images."""
 
+import html
 import json
+import re
 import shutil
 from dataclasses import replace
 
@@ -9,15 +11,19 @@ import pytest
 import torch
 
 import rhobust
-from rhobust.attacks import EOT
+from rhobust.attacks import EOT, PGD
+from rhobust.certificates import ShiftClaim
 from rhobust.data import ImageSet, load
 from rhobust.data.source import HELD_OUT_IMAGES, TRAINING_IMAGES
-from rhobust.evaluation import Attack, Certify, CertifyShift, Target, audit_record, find_record, run
+from rhobust.evaluation import Accuracy, Attack, Certify, CertifyShift, Target, audit_record, find_record, run
 from rhobust.evaluation.engine import UNKNOWN
 from rhobust.executors import Processes
 from rhobust.methods import Gaussian
 from rhobust.progress import no_progress
+from rhobust.publish import publish_run
 from rhobust.report import write_report
+from rhobust.report.comparisons import transfer_tables
+from rhobust.report.gather import gather
 from rhobust.training import TrainConfig, train
 from rhobust.training.loop import split_validation
 
@@ -76,6 +82,43 @@ def test_records_of_the_two_splits_are_two(folder):
     assert find_record(CERTIFY, folder, model_hash=weights) in (held.path, test.path)
     page = write_report([folder], folder / "report.html").path.read_text()
     assert "digits (validation)" in page
+
+
+def test_nothing_that_is_shown_of_held_out_images_calls_them_test_images(folder, tmp_path, capsys):
+    attacks = [
+        Attack(attack=one, radii=(0.0, 0.1), limit=20, probe=False) for one in (EOT(steps=1, draws=1), PGD(steps=1))
+    ]
+    sample = replace(SHIFT, claim=ShiftClaim(estimator="sample"))
+    for evaluation in (Accuracy(draws=2), replace(CERTIFY, radii=(0.0, 0.1)), SHIFT, sample, *attacks):
+        run(evaluation, opened(folder), progress=no_progress)
+    page = html.unescape(write_report([folder], folder / "report.html").path.read_text())
+    assert not re.search(r"\btest (images|inputs)", page)
+    assert "smoothed, σ\xa00.25, on digits (validation)" in page
+    assert "base network, on digits (validation)" in page
+    assert "Certified accuracy, held-out images" in page
+    publish_run(folder, tmp_path / "published")
+    card = (tmp_path / "published" / "README.md").read_text()
+    for line in (
+        "of 120 held-out images.",
+        "%, held-out images.",
+        "distributions, from held-out images",
+        "noise 0.25, held-out",
+    ):
+        assert line in card
+    assert len(re.findall(r"of 20 held-out images right at L2", card)) == 2
+    records = [str(path) for path in sorted(folder.glob("certify-grid-*.jsonl"))]
+    assert rhobust.cli.run(["compare", *records, *records]) == 0
+    assert capsys.readouterr().out.count(".jsonl, held-out images") == 4
+
+
+def test_tables_of_transfer_attacks_do_not_mix_the_splits(folder, tmp_path):
+    other = made(tmp_path / "other", replace(CONFIG, epochs=2))
+    attack = Attack(attack=EOT(steps=1, draws=1), radii=(0.0, 0.1), limit=4, probe=False)
+    for split in ("test", "validation"):
+        for one, another in ((folder, other), (other, folder)):
+            run(attack, opened(one, split).with_source(another), progress=no_progress)
+    tables = transfer_tables(gather([folder, other]).runs)
+    assert [table.title for table in tables] == ["EOT-PGD, radius 0.1", "EOT-PGD, radius 0.1, held-out images"]
 
 
 def test_held_out_images_are_not_counted_as_trained_on(folder):
