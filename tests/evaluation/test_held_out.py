@@ -16,7 +16,7 @@ from rhobust.certificates import ShiftClaim
 from rhobust.data import ImageSet, load
 from rhobust.data.source import HELD_OUT_IMAGES, TRAINING_IMAGES
 from rhobust.evaluation import Accuracy, Attack, Certify, CertifyShift, Target, audit_record, find_record, run
-from rhobust.evaluation.engine import UNKNOWN
+from rhobust.evaluation.engine import CHOSEN, UNKNOWN
 from rhobust.executors import Processes
 from rhobust.methods import Gaussian
 from rhobust.progress import no_progress
@@ -152,13 +152,18 @@ def test_a_held_out_image_that_was_also_trained_on_is_counted(tmp_path):
 def test_images_that_chose_the_epoch_are_not_new(tmp_path):
     config = replace(CONFIG, keep="best-clean")
     target = opened(made(tmp_path / "run", config))
-    assert run(CERTIFY, target, progress=no_progress).summary["trained_on"] == 0
+    summary = run(CERTIFY, target, progress=no_progress).summary
+    assert (summary["trained_on"], summary["warnings"]) == (0, [CHOSEN])
     line = "test images must be new .*, but those that gaussian-.* held out chose the epoch that it kept: take test"
     with pytest.raises(ValueError, match=line):
         run(SHIFT, target, progress=no_progress)
     forged = run(SHIFT, replace(target, chose_epoch=False), progress=no_progress)
     problems = audit_record(forged.path, device="cpu", share=0.1, progress=no_progress)["problems"]
     assert problems == ["its images chose the epoch that was kept: it proves nothing about other images"]
+    published = shutil.copytree(target.folder, tmp_path / "published")  # without its weights
+    (published / "model.safetensors").unlink()
+    path = published / forged.path.name
+    assert audit_record(path, device="cpu", share=0, progress=no_progress)["problems"] == problems
     assert run(SHIFT, opened(target.folder, "test"), progress=no_progress).summary["warnings"] == []
 
 
