@@ -41,7 +41,13 @@ def smoothed(target: rhobust.Target) -> SmoothedClassifier:
 def fitted(folder: Path, root: Path | None) -> Dataset:
     """The images that a run was trained on, without those that it held out."""
     config = open_run(folder).config
-    return split_validation(rhobust.load(config.data, "train", root=root), config)[0]
+    return split_validation(rhobust.load(config.data, "train", root=root, **vars(config.sizing)), config)[0]
+
+
+def check_same(data: Sequence[Dataset]) -> None:
+    """Exit unless all runs have the same images: those that one held out another may have been trained on."""
+    if len({one.fingerprint() for one in data}) > 1:
+        raise SystemExit("runs must have the same data, and hold out the same images: equal seed and validation")
 
 
 def routes(options: argparse.Namespace) -> None:
@@ -50,10 +56,11 @@ def routes(options: argparse.Namespace) -> None:
     The radius is that of the share of votes for the right class, plus half a vote of each kind: an estimate, which
     needs no guarantee, since the router is certified as it comes out.
     """
-    estimates = []
+    estimates, everything = [], [fitted(folder, options.root) for folder in options.runs]
+    check_same(everything)
+    _, data = everything[0].take(options.limit)
     for folder in options.runs:
         target = rhobust.Target.from_run(folder, device=options.device, root=options.root)
-        _, data = fitted(folder, options.root).take(options.limit)
         classifier = smoothed(target)
         smoothing = Smoothing(classifier.sigma, classifier.num_classes)
         images = data.images.to(target.device)
@@ -74,6 +81,7 @@ def certify(options: argparse.Namespace) -> None:
     """Certify images under the routed classifier. `rhobust certify RUN` does so under one classifier alone."""
     where: dict[str, Any] = {"device": options.device, "root": options.root, "split": options.split}
     targets = [rhobust.Target.from_run(run, **where) for run in options.runs]
+    check_same([target.data for target in targets])
     examples, test = targets[0].data.take(options.limit, options.stride)
     classifiers = [smoothed(target) for target in targets]
     run = open_run(options.router)
@@ -84,10 +92,18 @@ def certify(options: argparse.Namespace) -> None:
     for radius in RADII:
         right = [one.prediction == label and one.radius >= radius for one, (_, label) in zip(found, pairs, strict=True)]
         print(f"certified at {radius:g}: {np.mean(right):.3f}")
+    lists = [*(target.trained_on for target in targets), run.training_images()]
+    known = [images.contains(test.images) for images in lists if images is not None]
+    smoothing = router.smoothing(test.images.to(targets[0].device), options.seed)
     document = {
         "data": test.name,
         "split": test.split,
-        "noise": router.smoothing(test.images, options.seed).noise,
+        "data_fingerprint": targets[0].data.fingerprint(),
+        "trained_on": int(np.any(known, axis=0).sum()) if len(known) == len(lists) else None,
+        "device": targets[0].device.type,
+        "dtype": smoothing.dtype,
+        "compiled": smoothing.compiled,
+        "noise": smoothing.noise,
         "dimension": test.images[0].numel(),
         **ask,
         "rows": [

@@ -13,15 +13,15 @@ from rhobust.archives import ENDING, opened
 from rhobust.bounds import routed_radius
 from rhobust.files import parse_json, read_file, unzip
 from rhobust.measurements import CERTIFIED, outcomes, read_finished, unproved_rows
-from rhobust.records import Row, record_paths
+from rhobust.records import Record, Row, record_paths
 
 ROUTED, ARCHIVE = Path("routed", "mnist-routed.json.gz"), f"mnist-routed{ENDING}"
 """The file of the routed classifier, and the archive of the classifiers' own records, below the folder of results."""
 RADII = (0.0, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0)
 TITLE = "A router among three noises: certified accuracy on MNIST"
 NOTE = (
-    "Each certificate holds at alpha 0.001, that of the routed classifier with the certificates of the router and of"
-    " all classifiers. In brackets: the 95% interval over the choice of images; differences are image by image. Last"
+    "Each certificate holds at alpha {alpha:g}, that of the routed classifier with the certificates of the router and"
+    " of all classifiers. In brackets: the 95% interval over the choice of images; differences are image by image. Last"
     " line: images that at least one classifier certifies by itself, no certificate of any one classifier."
 )
 
@@ -32,6 +32,8 @@ def write_routed(results: Path) -> list[Path]:
     with opened([results / "records" / ARCHIVE]) as here:
         records = [read_finished(path) for run in here.paths for path in record_paths(run, "certify-grid")]
     alone = {record.settings["model_hash"]: record for record in records}
+    for one in document["classifiers"]:
+        check_same(document | {"sigma": one["sigma"]}, alone[one["model_hash"]])
     classifiers = {
         f"sigma {one['sigma']:g} alone": {
             radius: outcomes(alone[one["model_hash"]], CERTIFIED, radius) for radius in RADII
@@ -46,7 +48,15 @@ def write_routed(results: Path) -> list[Path]:
     lines = {name: shares(curve) for name, curve in classifiers.items()} | {"routed": shares(routed)}
     lines |= {f"routed, minus {name}": differences([routed], curve) for name, curve in classifiers.items()}
     lines["any of the three alone"] = shares(any_of_them)
-    return write_lines(results / "tables" / "table-routed.csv", TITLE, NOTE, lines)
+    note = NOTE.format(alpha=document["alpha"])
+    return write_lines(results / "tables" / "table-routed.csv", TITLE, note, lines)
+
+
+def check_same(document: Mapping[str, Any], record: Record) -> None:
+    """Raise unless a classifier's own record is of the same images, noise and level, as far as the file names them."""
+    for key in ("data", "split", "data_fingerprint", "sigma", "alpha"):
+        if key in document and document[key] != record.settings[key]:
+            raise ValueError(f"{record.path} must have the {key} {document[key]}, got {record.settings[key]}")
 
 
 def read_routed(path: Path) -> dict[str, Any]:
@@ -69,8 +79,15 @@ def faults(document: Mapping[str, Any]) -> Iterator[str]:
     for part in parts:
         for fault in unproved_rows(part["rows"], settings | {"sigma": part["sigma"]}):
             yield f"{part['name']}: {fault}"
-    router, *classifiers = ({row["index"]: row for row in part["rows"]} for part in parts)
+    router, *classifiers = named = [{row["index"]: row for row in part["rows"]} for part in parts]
+    seen: set[int] = set()
     for row in document["rows"]:
+        if row["index"] in seen or row["index"] not in router:
+            yield f"example {row['index']} must occur once in the file and in its router"
+            continue
+        seen.add(row["index"])
+        if any(one[row["index"]]["label"] != row["label"] for one in named if row["index"] in one):
+            yield f"example {row['index']}: its parts must have the label {row['label']}"
         claims = [_claim(one.get(row["index"])) for one in classifiers]
         prediction, radius = routed_radius(_claim(router[row["index"]]) or (None, 0.0), claims)
         if (prediction, radius) != (row["prediction"], row["radius"]):

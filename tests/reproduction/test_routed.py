@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from reproduction.routed import faults, read_routed
+from reproduction.routed import check_same, faults, read_routed
 from rhobust.cli import run
+from rhobust.records import Record
 
 ROOT = Path(__file__).parents[2]
 TRAINING = "--data digits --model cnn-small --epochs 15 --lr 0.005 --validation 200 --quiet"
@@ -65,6 +66,42 @@ def test_a_changed_count_or_radius_is_a_fault(certified):
     row["radius"] -= 0.25
     document["router"]["rows"][place]["radius"] += 0.25
     assert any("the counts give the radius" in fault for fault in faults(document))
+
+
+def test_rows_that_are_not_those_of_their_parts_are_faults(certified):
+    document = read_routed(certified)
+    row = document["rows"][0]
+    twice = document | {"rows": [*document["rows"], row]}
+    once = f"example {row['index']} must occur once in the file and in its router"
+    assert list(faults(twice)) == [once]
+    assert list(faults(document | {"router": document["router"] | {"rows": document["router"]["rows"][1:]}})) == [once]
+    other = document | {"rows": [row | {"label": row["label"] + 1}, *document["rows"][1:]]}
+    assert list(faults(other)) == [f"example {row['index']}: its parts must have the label {row['label'] + 1}"]
+
+
+@pytest.mark.parametrize(("key", "value"), [("split", "test"), ("sigma", 1.0), ("alpha", 0.01)])
+def test_a_classifiers_own_record_must_be_of_the_same_images_noise_and_level(certified, key, value):
+    document = read_routed(certified) | {"sigma": 0.1}
+    settings = {name: document[name] for name in ("data", "split", "data_fingerprint", "sigma", "alpha")}
+    check_same(document, Record(Path("own.jsonl"), "certify", settings, [], None))
+    with pytest.raises(ValueError, match=f"own.jsonl must have the {key} "):
+        check_same(document, Record(Path("own.jsonl"), "certify", settings | {key: value}, [], None))
+
+
+def test_the_images_were_trained_on_by_nobody(certified):
+    document = read_routed(certified)
+    assert (document["trained_on"], document["dtype"], document["device"]) == (0, "float32", "cpu")
+
+
+def test_runs_that_held_out_other_images_are_refused(example, certified, tmp_path):
+    runs = [certified.parent / "little", tmp_path / "other"]
+    assert run(f"train method:gaussian {TRAINING.replace('15', '1')} --seed 1 --out {runs[1]}".split()) == 0
+    line = "runs must have the same data, and hold out the same images"
+    with pytest.raises(SystemExit, match=line):
+        example("routes", *runs, "--out", tmp_path / "routes.npz")
+    options = ("--router", certified.parent / "router", "--out", tmp_path / "routed.json", "--split", "validation")
+    with pytest.raises(SystemExit, match=line):
+        example("certify", *runs, *options)
 
 
 def test_the_parts_share_alpha(certified):
