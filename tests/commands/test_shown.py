@@ -151,6 +151,8 @@ def test_of_a_fine_tuned_network_only_the_last_training_is_known(tmp_path, capsy
     assert shown("new") == shown("memory") == "no test image was trained on\n"
     tuned = "no test image was trained on in the fine-tuning; what came before it is not known\n"
     assert shown("tuned") == shown("new", "tuned") == tuned
+    (tmp_path / "tuned" / "records").mkdir()  # as it is published
+    assert shown("tuned/records") == tuned
     assert shown("new", trained_on=3) == ""
     assert shown("new", split="validation") == "no held-out image was trained on\n"
     assert shown("taught") == "no test image was trained on\n"

@@ -11,7 +11,7 @@ from rhobust.files import read_json
 from rhobust.formatting import format_percent, name_split, printable
 from rhobust.process import ExecutorName
 from rhobust.progress import ProgressCallback, no_progress
-from rhobust.records import Record
+from rhobust.records import Record, network_folder
 from rhobust.settings import check_positive_number, sizes
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def print_trained(*results: dict[str, Any]) -> None:
     if any(result["summary"].get("trained_on") != 0 for result in results):
         return
     split = name_split(results[0]["settings"].get("split"))
-    configs = [_config(Path(result["record"]).parent) for result in results]
+    configs = [_config(network_folder(Path(result["record"]))) for result in results]
     known = ""
     if any(config.get("init") is not None for config in configs):
         known = " in the fine-tuning; what came before it is not known"
