@@ -1,4 +1,4 @@
-"""The table of input-dependent noise: what a router certifies, beside each of the classifiers it chooses from.
+"""The table of input-dependent noise: what a router certifies, next to each of the classifiers it chooses from.
 
 The file of `examples/routed.py` holds the certificates of the router and of the classifiers. They are proved again from
 their counts, and joined again, before anything is counted.
