@@ -15,41 +15,43 @@ from rhobust.files import parse_json, read_file, unzip
 from rhobust.measurements import CERTIFIED, outcomes, read_finished, unproved_rows
 from rhobust.records import Record, Row, record_paths
 
-ROUTED, ARCHIVE = Path("routed", "mnist-routed.json.gz"), f"mnist-routed{ENDING}"
-"""The file of the routed classifier, and the archive of the classifiers' own records, below the folder of results."""
+ARCHIVE = f"mnist-routed{ENDING}"
+"""The archive of the classifiers' own records and of the routers."""
 RADII = (0.0, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0)
-TITLE = "A router among three noises: certified accuracy on MNIST"
+TITLE = "Input-dependent noise on MNIST: certified accuracy of classifiers alone, and with a router among them"
 NOTE = (
-    "Each certificate holds at alpha {alpha:g}, that of the routed classifier with the certificates of the router and"
-    " of all classifiers. In brackets: the 95% interval over the choice of images; differences are image by image. Last"
-    " line: images that at least one classifier certifies by itself, no certificate of any one classifier."
+    "Each certificate holds at alpha {alpha:g}, that of a routed classifier with the certificates of its router and of"
+    " all its classifiers. In brackets: the 95% interval over the choice of images; differences are image by image. Any"
+    " alone: images that at least one classifier certifies by itself; up to chance no router among them certifies more."
 )
 
 
 def write_routed(results: Path) -> list[Path]:
-    """Write the table of the routed classifier: certified accuracy by radius, and its difference to each classifier."""
-    document = read_routed(results / ROUTED)
+    """Write the table of input-dependent noise: certified accuracy, and the difference of a router to each noise."""
     with opened([results / "records" / ARCHIVE]) as here:
         records = [read_finished(path) for run in here.paths for path in record_paths(run, "certify-grid")]
-    alone = {record.settings["model_hash"]: record for record in records}
-    for one in document["classifiers"]:
-        check_same(document | {"sigma": one["sigma"]}, alone[one["model_hash"]])
-    classifiers = {
-        f"sigma {one['sigma']:g} alone": {
-            radius: outcomes(alone[one["model_hash"]], CERTIFIED, radius) for radius in RADII
-        }
-        for one in document["classifiers"]
+    own = {record.settings["model_hash"]: record for record in records}
+    [alpha] = {record.settings["alpha"] for record in records}
+    records.sort(key=lambda record: record.settings["sigma"])
+    alone = {
+        f"sigma {record.settings['sigma']:g} alone": {radius: outcomes(record, CERTIFIED, radius) for radius in RADII}
+        for record in records
     }
-    routed = {radius: {row["index"]: _right(row, radius) for row in document["rows"]} for radius in RADII}
-    any_of_them = {
-        radius: {index: max(one[radius][index] for one in classifiers.values()) for index in images}
-        for radius, images in routed.items()
-    }
-    lines = {name: shares(curve) for name, curve in classifiers.items()} | {"routed": shares(routed)}
-    lines |= {f"routed, minus {name}": differences([routed], curve) for name, curve in classifiers.items()}
-    lines["any of the three alone"] = shares(any_of_them)
-    note = NOTE.format(alpha=document["alpha"])
-    return write_lines(results / "tables" / "table-routed.csv", TITLE, note, lines)
+    lines = {name: shares(curve) for name, curve in alone.items()}
+    for path in sorted((results / "routed").glob("*.json.gz")):
+        document = read_routed(path)
+        for one in document["classifiers"]:
+            check_same(document | {"sigma": one["sigma"]}, own[one["model_hash"]])
+        noises = " and ".join(f"{one['sigma']:g}" for one in document["classifiers"])
+        name = f"sigma {noises}, router at {document['router']['sigma']:g}"
+        curve = {radius: {row["index"]: _right(row, radius) for row in document["rows"]} for radius in RADII}
+        lines[name] = shares(curve)
+        lines |= {f"{name}, minus {one}": differences([curve], theirs) for one, theirs in alone.items()}
+    images = next(iter(alone.values()))[0.0]
+    lines["any alone"] = shares(
+        {radius: {index: max(one[radius][index] for one in alone.values()) for index in images} for radius in RADII}
+    )
+    return write_lines(results / "tables" / "table-routed.csv", TITLE, NOTE.format(alpha=alpha), lines)
 
 
 def check_same(document: Mapping[str, Any], record: Record) -> None:
