@@ -143,7 +143,7 @@ def test_a_network_must_be_named(command, here, capsys):
 
 
 def test_the_folder_of_an_evaluation_stands_for_its_network(here, capsys, monkeypatch):
-    monkeypatch.setitem(rhobust.evaluate.__globals__, "assess", lambda target, **options: target)
+    monkeypatch.setitem(rhobust.evaluate.__wrapped__.__globals__, "assess", lambda target, **options: target)
     mean, std, sigma = (float(value) for value in here[1::2])
     made = rhobust.evaluate("imaged.py:ready", "digits", mean=[mean], std=[std], sigma=sigma, out="page", device="cpu")
     own = ["--model", "imaged.py:ready", *here]

@@ -134,8 +134,8 @@ def test_the_weights_file_alone_is_enough(tmp_path, monkeypatch):
 
 
 def test_evaluate_takes_the_noise_of_the_training(tmp_path, monkeypatch):
-    monkeypatch.setitem(rhobust.evaluate.__globals__, "assess", lambda target, **options: target)
-    monkeypatch.setitem(rhobust.evaluate.__globals__, "SIGMA", 0.125)
+    monkeypatch.setitem(rhobust.evaluate.__wrapped__.__globals__, "assess", lambda target, **options: target)
+    monkeypatch.setitem(rhobust.evaluate.__wrapped__.__globals__, "SIGMA", 0.125)
 
     def noise(folder, **changes):
         made = rhobust.evaluate("rhobust:mnist-nal", IMAGES, out=tmp_path / folder, progress=no_progress, **changes)
