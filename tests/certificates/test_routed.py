@@ -130,6 +130,15 @@ def test_false_certificates_are_rarer_than_alpha():
     assert 0 < false <= stats.binom.ppf(0.9999, count, alpha)
 
 
+def test_wrong_predictions_are_rarer_than_alpha():
+    # Here the router barely names the second classifier, and the first one gives another class.
+    alpha, count = 0.3, 400
+    routed = RoutedClassifier(cut(0.5, 0.5), [cut(0.52, 0.1), cut(0.48, 0.5)])
+    image = torch.full((count, 1, 4, 4), 129 / 255)
+    wrong = sum(one == 0 for one in routed.predict(image, n=60, alpha=alpha))
+    assert 0 < wrong <= stats.binom.ppf(0.9999, count, alpha)
+
+
 def test_three_classifiers_and_their_router():
     router = SmoothedClassifier(Cut(0.5, 3).eval(), 0.5, 3)
     routed = RoutedClassifier(router, [cut(0.1, 0.1), cut(0.2, 0.5), cut(0.3, 1.0)])
