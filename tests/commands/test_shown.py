@@ -155,6 +155,6 @@ def test_of_a_fine_tuned_network_only_the_last_training_is_known(tmp_path, capsy
     assert shown("tuned/records") == tuned
     assert shown("new", trained_on=3) == ""
     assert shown("new", split="validation") == "no held-out image was trained on\n"
-    assert shown("taught") == "no test image was trained on\n"
-    taught = "no held-out image was trained on; what the teacher was trained on is not known\n"
-    assert shown("taught", split="validation") == taught
+    taught = "image was trained on; what the teacher was trained on is not known\n"
+    assert shown("taught") == f"no test {taught}"
+    assert shown("taught", split="validation") == f"no held-out {taught}"

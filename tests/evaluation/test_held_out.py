@@ -174,6 +174,15 @@ def test_of_a_teachers_images_nothing_is_known(folder, tmp_path):
     assert run(SHIFT, opened(student, "test"), progress=no_progress).summary["warnings"] == []
 
 
+def test_a_teacher_may_have_been_trained_on_test_images_of_ones_own(folder, tmp_path):
+    # The teacher's training images are the student's test images, and the student's list does not say so.
+    ours, theirs = load("digits", "test"), load("digits", "train")
+    data = tmp_path / "mine.npz"
+    np.savez(data, x_train=ours.images, y_train=ours.labels, x_test=theirs.images[:50], y_test=theirs.labels[:50])
+    student = made(tmp_path / "student", replace(CONFIG, data=str(data), teacher=str(folder)))
+    assert run(SHIFT, opened(student, "test", data=str(data)), progress=no_progress).summary["warnings"] == [UNKNOWN]
+
+
 def test_without_a_list_the_split_of_a_published_data_set_is_known(folder):
     (folder / TRAINING_IMAGES).unlink()
     target = opened(folder)

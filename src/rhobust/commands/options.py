@@ -142,7 +142,7 @@ def print_trained(*results: dict[str, Any]) -> None:
     known = ""
     if any(config.get("init") is not None for config in configs):
         known = " in the fine-tuning; what came before it is not known"
-    elif split == "held-out" and any(config.get("teacher") is not None for config in configs):
+    elif any(config.get("teacher") is not None for config in configs):
         known = "; what the teacher was trained on is not known"
     print(f"no {split} image was trained on{known}")
 

@@ -200,8 +200,9 @@ class Target:
         published_split: bool = False,
     ) -> Self:
         validating = data.split == "validation"
-        # A teacher may have been trained on the images that its student held out.
-        fine_tuned = run.config.init is not None or (validating and run.config.teacher is not None)
+        # A teacher may have been trained on what its student held out, and on any test images but published ones.
+        taught = run.config.teacher is not None and (validating or not published_split)
+        fine_tuned = run.config.init is not None or taught
         return cls(
             model,
             data,
