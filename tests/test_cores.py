@@ -138,6 +138,17 @@ def test_the_cores_are_watched_while_votes_are_counted_from_python_and_no_longer
     assert all(one.is_set() for one in watched)
 
 
+def test_where_no_thread_can_be_started_votes_are_counted_all_the_same(monkeypatch):
+    def refuse(_):
+        raise RuntimeError("can't start new thread")
+
+    for name in cores.POLICIES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    classifier = SmoothedClassifier(torch.nn.Flatten().eval(), 0.5, 16)
+    assert len(classifier.certify(torch.zeros(2, 1, 4, 4, dtype=torch.uint8), n=200)) == 2
+
+
 def test_a_system_that_does_not_say_what_its_threads_do_is_left_alone(monkeypatch, tmp_path):
     monkeypatch.setattr(cores, "PROC", tmp_path)
     cores._watch(threading.Event())

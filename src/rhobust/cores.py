@@ -114,7 +114,8 @@ def openmp_libraries() -> set[str]:
 
 def _watch(ended: threading.Event) -> None:
     idle: Idle | None = None
-    with contextlib.suppress(OSError, ValueError, IndexError):  # the system does not say
+    # The system does not say, or no more threads may be started.
+    with contextlib.suppress(OSError, ValueError, IndexError, RuntimeError):
         before = Look.now()
         while not ended.wait(PAUSE):
             look, cores = Look.now(), len(os.sched_getaffinity(0))
@@ -133,7 +134,8 @@ def _watch(ended: threading.Event) -> None:
 def _begin() -> Callable[[], None]:
     ended = threading.Event()
     if sys.platform == "linux" and not any(os.environ.get(name) for name in POLICIES):
-        threading.Thread(target=_watch, args=[ended], name="rhobust cores", daemon=True).start()
+        with contextlib.suppress(RuntimeError):  # no more threads may be started
+            threading.Thread(target=_watch, args=[ended], name="rhobust cores", daemon=True).start()
     return ended.set
 
 

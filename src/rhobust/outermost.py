@@ -24,7 +24,8 @@ class Outermost(ContextDecorator):
     """
 
     def __init__(self, begin: Callable[[], Callable[[], object]]) -> None:
-        self._begin, self._lock, self._open = begin, threading.Lock(), 0
+        # Reentrant: the collector may close a generator that is inside of the context while this thread holds it.
+        self._begin, self._lock, self._open = begin, threading.RLock(), 0
 
     def __enter__(self) -> None:
         with self._lock:

@@ -163,3 +163,23 @@ def test_a_level_that_is_none_is_refused(routed, alpha):
         routed.certify(greys(20), n=100, alpha=alpha)
     with pytest.raises(ValueError, match="alpha must be"):
         routed.predict(greys(20), n=100, alpha=alpha)
+
+
+class PassedOn(nn.Module):
+    """A module around another one that has its attributes, as `torch.compile` returns."""
+
+    def __init__(self, module):
+        super().__init__()
+        self.inner = module
+
+    def __getattr__(self, name):
+        return getattr(super().__getattr__("_modules")["inner"], name)
+
+
+@pytest.mark.parametrize("wrap", [PassedOn, lambda one: one.model])
+def test_what_is_no_smoothed_classifier_is_refused(wrap):
+    # It would not be counted among the classifiers, and the others would answer under its number.
+    with pytest.raises(ValueError, match="each of classifiers must be a SmoothedClassifier, got a "):
+        RoutedClassifier(cut(0.5, 0.5), [wrap(cut(0.1, 0.1)), cut(0.9, 0.5)])
+    with pytest.raises(ValueError, match="router must be a SmoothedClassifier, got a "):
+        RoutedClassifier(wrap(cut(0.5, 0.5)), [cut(0.1, 0.1), cut(0.9, 0.5)])

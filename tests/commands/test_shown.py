@@ -144,11 +144,17 @@ def test_of_a_fine_tuned_network_only_the_last_training_is_known(tmp_path, capsy
         print_trained(*({"record": str(place), **said} for place in places))
         return capsys.readouterr().out
 
-    for folder, config in (("new", {"model": "cnn", "init": None}), ("tuned", {"model": "cnn", "init": "hf:some"})):
+    configs = {"new": {"init": None}, "tuned": {"init": "hf:some"}, "taught": {"teacher": "runs/big"}}
+    for folder, config in configs.items():
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "config.json").write_text(json.dumps(config))
     assert shown("new") == shown("memory") == "no test image was trained on\n"
     tuned = "no test image was trained on in the fine-tuning; what came before it is not known\n"
     assert shown("tuned") == shown("new", "tuned") == tuned
+    (tmp_path / "tuned" / "records").mkdir()  # as it is published
+    assert shown("tuned/records") == tuned
     assert shown("new", trained_on=3) == ""
     assert shown("new", split="validation") == "no held-out image was trained on\n"
+    assert shown("taught") == "no test image was trained on\n"
+    taught = "no held-out image was trained on; what the teacher was trained on is not known\n"
+    assert shown("taught", split="validation") == taught

@@ -1,6 +1,8 @@
 """A run is evaluated on exactly the images that it held out, and what is said of them is not said of test images."""
 
+import html
 import json
+import re
 import shutil
 from dataclasses import replace
 
@@ -9,15 +11,19 @@ import pytest
 import torch
 
 import rhobust
-from rhobust.attacks import EOT
+from rhobust.attacks import EOT, PGD
+from rhobust.certificates import ShiftClaim
 from rhobust.data import ImageSet, load
-from rhobust.data.source import TRAINING_IMAGES
-from rhobust.evaluation import Attack, Certify, CertifyShift, Target, audit_record, find_record, run
-from rhobust.evaluation.engine import UNKNOWN
+from rhobust.data.source import HELD_OUT_IMAGES, TRAINING_IMAGES
+from rhobust.evaluation import Accuracy, Attack, Certify, CertifyShift, Target, audit_record, find_record, run
+from rhobust.evaluation.engine import CHOSEN, UNKNOWN
 from rhobust.executors import Processes
 from rhobust.methods import Gaussian
 from rhobust.progress import no_progress
+from rhobust.publish import publish_run
 from rhobust.report import write_report
+from rhobust.report.comparisons import transfer_tables
+from rhobust.report.gather import gather
 from rhobust.training import TrainConfig, train
 from rhobust.training.loop import split_validation
 
@@ -78,6 +84,43 @@ def test_records_of_the_two_splits_are_two(folder):
     assert "digits (validation)" in page
 
 
+def test_nothing_that_is_shown_of_held_out_images_calls_them_test_images(folder, tmp_path, capsys):
+    attacks = [
+        Attack(attack=one, radii=(0.0, 0.1), limit=20, probe=False) for one in (EOT(steps=1, draws=1), PGD(steps=1))
+    ]
+    sample = replace(SHIFT, claim=ShiftClaim(estimator="sample"))
+    for evaluation in (Accuracy(draws=2), replace(CERTIFY, radii=(0.0, 0.1)), SHIFT, sample, *attacks):
+        run(evaluation, opened(folder), progress=no_progress)
+    page = html.unescape(write_report([folder], folder / "report.html").path.read_text())
+    assert not re.search(r"\btest (images|inputs)", page)
+    assert "smoothed, σ\xa00.25, on digits (validation)" in page
+    assert "base network, on digits (validation)" in page
+    assert "Certified accuracy, held-out images" in page
+    publish_run(folder, tmp_path / "published")
+    card = (tmp_path / "published" / "README.md").read_text()
+    for line in (
+        "of 120 held-out images.",
+        "%, held-out images.",
+        "distributions, from held-out images",
+        "noise 0.25, held-out",
+    ):
+        assert line in card
+    assert len(re.findall(r"of 20 held-out images right at L2", card)) == 2
+    records = [str(path) for path in sorted(folder.glob("certify-grid-*.jsonl"))]
+    assert rhobust.cli.run(["compare", *records, *records]) == 0
+    assert capsys.readouterr().out.count(".jsonl, held-out images") == 4
+
+
+def test_tables_of_transfer_attacks_do_not_mix_the_splits(folder, tmp_path):
+    other = made(tmp_path / "other", replace(CONFIG, epochs=2))
+    attack = Attack(attack=EOT(steps=1, draws=1), radii=(0.0, 0.1), limit=4, probe=False)
+    for split in ("test", "validation"):
+        for one, another in ((folder, other), (other, folder)):
+            run(attack, opened(one, split).with_source(another), progress=no_progress)
+    tables = transfer_tables(gather([folder, other]).runs)
+    assert [table.title for table in tables] == ["EOT-PGD, radius 0.1", "EOT-PGD, radius 0.1, held-out images"]
+
+
 def test_held_out_images_are_not_counted_as_trained_on(folder):
     target = opened(folder)
     assert ImageSet.in_folder(folder).contains(target.data.images).all()
@@ -109,13 +152,18 @@ def test_a_held_out_image_that_was_also_trained_on_is_counted(tmp_path):
 def test_images_that_chose_the_epoch_are_not_new(tmp_path):
     config = replace(CONFIG, keep="best-clean")
     target = opened(made(tmp_path / "run", config))
-    assert run(CERTIFY, target, progress=no_progress).summary["trained_on"] == 0
+    summary = run(CERTIFY, target, progress=no_progress).summary
+    assert (summary["trained_on"], summary["warnings"]) == (0, [CHOSEN])
     line = "test images must be new .*, but those that gaussian-.* held out chose the epoch that it kept: take test"
     with pytest.raises(ValueError, match=line):
         run(SHIFT, target, progress=no_progress)
     forged = run(SHIFT, replace(target, chose_epoch=False), progress=no_progress)
     problems = audit_record(forged.path, device="cpu", share=0.1, progress=no_progress)["problems"]
     assert problems == ["its images chose the epoch that was kept: it proves nothing about other images"]
+    published = shutil.copytree(target.folder, tmp_path / "published")  # without its weights
+    (published / "model.safetensors").unlink()
+    path = published / forged.path.name
+    assert audit_record(path, device="cpu", share=0, progress=no_progress)["problems"] == problems
     assert run(SHIFT, opened(target.folder, "test"), progress=no_progress).summary["warnings"] == []
 
 
@@ -182,6 +230,59 @@ def test_changed_training_data_are_refused(tmp_path):
     save(slice(1, 301))
     with pytest.raises(ValueError, match=r"must be evaluated with the training images that it was begun with"):
         opened(folder, data=str(tmp_path / "data.npz"))
+
+
+@pytest.fixture
+def reordered(tmp_path):
+    """A run on images in a file, and what puts them into another order: the same images, at other places."""
+    digits, path = load("digits", "train"), tmp_path / "data.npz"
+
+    def save(order):
+        np.savez(path, x=digits.images[order].numpy(), y=digits.labels[order].numpy())
+
+    save(torch.arange(300))
+    return made(tmp_path / "run", replace(CONFIG, data=str(path))), str(path), lambda: save(torch.arange(300).flip(0))
+
+
+def test_images_in_another_order_are_refused(reordered):
+    # Places decide which images are held out: in another order they are others, which were trained on.
+    folder, data, reorder = reordered
+    before = opened(folder, data=data)
+    assert ImageSet.in_folder(folder, HELD_OUT_IMAGES).to_bytes() == ImageSet.of(before.data.images).to_bytes()
+    reorder()
+    with pytest.raises(ValueError, match=r"must be evaluated with the images that it held out, but of .* are new"):
+        opened(folder, data=data)
+    assert run(CERTIFY, opened(folder, "test", data=data), progress=no_progress).summary["trained_on"] == 0
+
+
+def test_a_run_is_not_continued_with_other_images_held_out(reordered, tmp_path, monkeypatch):
+    class KilledError(Exception):
+        pass
+
+    def die(*_):
+        raise KilledError
+
+    _, data, reorder = reordered
+    monkeypatch.setattr("rhobust.training.loop.save_weights", die)
+    with pytest.raises(KilledError):
+        made(tmp_path / "killed", replace(CONFIG, data=data))
+    monkeypatch.undo()
+    reorder()
+    with pytest.raises(ValueError, match=r"must be continued with the images that it held out, .*: restore the names"):
+        train(replace(CONFIG, data=data), tmp_path / "killed", resume=True, device="cpu", progress=no_progress)
+
+
+def test_without_a_list_of_them_nothing_is_known_of_images_in_any_order(reordered):
+    folder, data, reorder = reordered
+    (folder / HELD_OUT_IMAGES).unlink()
+    reorder()
+    summary = run(SHIFT, opened(folder, data=data), progress=no_progress).summary
+    assert ("trained_on" in summary, summary["warnings"]) == (False, [UNKNOWN])
+
+
+def test_without_a_list_of_them_the_order_of_a_published_data_set_is_known(folder):
+    (folder / HELD_OUT_IMAGES).unlink()
+    assert run(SHIFT, opened(folder), progress=no_progress).summary["trained_on"] == 0
 
 
 def test_a_network_that_is_no_training_run_is_refused(tmp_path, capsys):

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from reproduction.routed import faults, read_routed
+from reproduction.routed import check_same, faults, read_routed
 from rhobust.cli import run
+from rhobust.records import Record
 
 ROOT = Path(__file__).parents[2]
 TRAINING = "--data digits --model cnn-small --epochs 15 --lr 0.005 --validation 200 --quiet"
@@ -32,13 +33,13 @@ def certified(example, tmp_path_factory):
     """A file of certificates on held-out images, by two classifiers of different noise and a trained router."""
     folder = tmp_path_factory.mktemp("routed")
     runs = [folder / "little", folder / "much"]
-    for sigma, out in zip((0.1, 0.5), runs, strict=True):
+    for sigma, out in zip((0.1, 0.25), runs, strict=True):
         command = f"train method:gaussian --method.sigma {sigma} {TRAINING} --out {out}"
         assert run(command.split()) == 0
     routes = folder / "routes.npz"
-    example("routes", *runs, "--out", routes, "--draws", 50)
-    command = f"train method:gaussian --method.sigma 0.5 {TRAINING} --out {folder / 'router'}"
-    assert run(command.replace("--data digits", f"--data {routes}").split()) == 0
+    example("routes", *runs, "--out", routes)
+    command = f"train method:gaussian --method.sigma 0.25 {TRAINING} --out {folder / 'router'}"
+    assert run(command.replace("--data digits", f"--data {routes}").replace("15", "30").split()) == 0
     out = folder / "routed.json.gz"
     options = ("--router", folder / "router", "--out", out, "--limit", 30, "--n", 1000, "--split", "validation")
     example("certify", *runs, *options)
@@ -49,7 +50,7 @@ def test_every_certificate_follows_from_the_counts_of_its_parts(certified):
     document = read_routed(certified)
     assert document["split"] == "validation"
     assert len(document["rows"]) == 30
-    assert [one["sigma"] for one in document["classifiers"]] == [0.1, 0.5]
+    assert [one["sigma"] for one in document["classifiers"]] == [0.1, 0.25]
     right = [row for row in document["rows"] if row["prediction"] == row["label"]]
     assert len(right) > 20
     assert {row["prediction"] for row in document["router"]["rows"]} >= {0, 1}
@@ -65,6 +66,42 @@ def test_a_changed_count_or_radius_is_a_fault(certified):
     row["radius"] -= 0.25
     document["router"]["rows"][place]["radius"] += 0.25
     assert any("the counts give the radius" in fault for fault in faults(document))
+
+
+def test_rows_that_are_not_those_of_their_parts_are_faults(certified):
+    document = read_routed(certified)
+    row = document["rows"][0]
+    twice = document | {"rows": [*document["rows"], row]}
+    once = f"example {row['index']} must occur once in the file and in its router"
+    assert list(faults(twice)) == [once]
+    assert list(faults(document | {"router": document["router"] | {"rows": document["router"]["rows"][1:]}})) == [once]
+    other = document | {"rows": [row | {"label": row["label"] + 1}, *document["rows"][1:]]}
+    assert list(faults(other)) == [f"example {row['index']}: its parts must have the label {row['label'] + 1}"]
+
+
+@pytest.mark.parametrize(("key", "value"), [("split", "test"), ("sigma", 1.0), ("alpha", 0.01)])
+def test_a_classifiers_own_record_must_be_of_the_same_images_noise_and_level(certified, key, value):
+    document = read_routed(certified) | {"sigma": 0.1}
+    settings = {name: document[name] for name in ("data", "split", "data_fingerprint", "sigma", "alpha")}
+    check_same(document, Record(Path("own.jsonl"), "certify", settings, [], None))
+    with pytest.raises(ValueError, match=f"own.jsonl must have the {key} "):
+        check_same(document, Record(Path("own.jsonl"), "certify", settings | {key: value}, [], None))
+
+
+def test_the_images_were_trained_on_by_nobody(certified):
+    document = read_routed(certified)
+    assert (document["trained_on"], document["dtype"], document["device"]) == (0, "float32", "cpu")
+
+
+def test_runs_that_held_out_other_images_are_refused(example, certified, tmp_path):
+    runs = [certified.parent / "little", tmp_path / "other"]
+    assert run(f"train method:gaussian {TRAINING.replace('15', '1')} --seed 1 --out {runs[1]}".split()) == 0
+    line = "runs must have the same data, and hold out the same images"
+    with pytest.raises(SystemExit, match=line):
+        example("routes", *runs, "--out", tmp_path / "routes.npz")
+    options = ("--router", certified.parent / "router", "--out", tmp_path / "routed.json", "--split", "validation")
+    with pytest.raises(SystemExit, match=line):
+        example("certify", *runs, *options)
 
 
 def test_the_parts_share_alpha(certified):

@@ -57,6 +57,9 @@ class RoutedClassifier(nn.Module):
 
     def __init__(self, router: SmoothedClassifier, classifiers: Sequence[SmoothedClassifier]) -> None:
         super().__init__()
+        for name, one in [("router", router), *(("each of classifiers", one) for one in classifiers)]:
+            if not isinstance(one, SmoothedClassifier):
+                raise ValueError(f"{name} must be a SmoothedClassifier, got a {type(one).__name__}")
         if len(classifiers) < 2 or router.num_classes != len(classifiers):
             choices = f"{router.num_classes} for {len(classifiers)} classifiers"
             raise ValueError(f"the router must have one class per classifier, and two at least, got {choices}")

@@ -13,7 +13,7 @@ import tyro
 from rhobust.archives import opened
 from rhobust.commands.options import Output, OutputOptions, print_table
 from rhobust.files import check_output
-from rhobust.formatting import Direction, format_interval, format_number, printable
+from rhobust.formatting import Direction, format_interval, format_number, name_split, printable
 from rhobust.measurements import comparison, is_record, partners, read_compared, write_tsv
 from rhobust.records import Record, Row
 from rhobust.settings import check_declared, sizes
@@ -138,9 +138,13 @@ def _names(files: Sequence[Row]) -> list[str]:
     shared = os.path.commonpath([path.parent for path in paths])
     short = [path.relative_to(shared).as_posix() for path in paths]
     times = Counter(one["name"] for one in files if "name" in one)
-    return [
+    names = [
         path if "name" not in one else f"{one['name']} ({path})" if times[one["name"]] > 1 else one["name"]
         for one, path in zip(files, short, strict=True)
+    ]
+    return [
+        f"{name}, {name_split(one['split'])} images" if "split" in one else name
+        for one, name in zip(files, names, strict=True)
     ]
 
 

@@ -11,7 +11,7 @@ from rhobust.files import read_json
 from rhobust.formatting import format_percent, name_split, printable
 from rhobust.process import ExecutorName
 from rhobust.progress import ProgressCallback, no_progress
-from rhobust.records import Record
+from rhobust.records import Record, network_folder
 from rhobust.settings import check_positive_number, sizes
 
 if TYPE_CHECKING:
@@ -132,20 +132,26 @@ def print_trained(*results: dict[str, Any]) -> None:
     """Print that no image of the evaluation was trained on, as far as that is known; otherwise a warning says how many.
 
     Args:
-        results: Documents of records of one split, whose folders say whether their networks had been trained before.
+        results: Documents of records of one split, whose folders say whether their networks had been trained before, or
+            by a teacher.
     """
     if any(result["summary"].get("trained_on") != 0 for result in results):
         return
-    before = any(_fine_tuned(Path(result["record"]).parent) for result in results)
-    known = " in the fine-tuning; what came before it is not known" if before else ""
-    print(f"no {name_split(results[0]['settings'].get('split'))} image was trained on{known}")
+    split = name_split(results[0]["settings"].get("split"))
+    configs = [_config(network_folder(Path(result["record"]))) for result in results]
+    known = ""
+    if any(config.get("init") is not None for config in configs):
+        known = " in the fine-tuning; what came before it is not known"
+    elif split == "held-out" and any(config.get("teacher") is not None for config in configs):
+        known = "; what the teacher was trained on is not known"
+    print(f"no {split} image was trained on{known}")
 
 
-def _fine_tuned(folder: Path) -> bool:
-    """Whether the network of a folder of records started from another one."""
+def _config(folder: Path) -> dict[str, Any]:
+    """What a folder of records says of the training of its network."""
     path = folder / "config.json"
     config = read_json(path) if path.exists() else None
-    return isinstance(config, dict) and config.get("init") is not None
+    return config if isinstance(config, dict) else {}
 
 
 def print_diagnosis(found: dict[str, Any]) -> None:

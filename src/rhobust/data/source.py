@@ -23,6 +23,8 @@ _HEADER = struct.Struct(">8sQQ32s")
 """Magic, number of images, number of different ones, SHA-256 of both numbers and of the keys."""
 TRAINING_IMAGES = "training-images.bin"
 """File that lists the images a network was trained on, those of its validation too, in the folder of its weights."""
+HELD_OUT_IMAGES = "held-out-images.bin"
+"""File that lists those of its validation alone."""
 
 
 def content_keys(images: Tensor | np.ndarray) -> np.ndarray:
@@ -88,9 +90,9 @@ class ImageSet:
         return _HEADER.pack(_MAGIC, self.count, len(self.keys), _digest(self.count, len(self.keys), body)) + body
 
     @classmethod
-    def in_folder(cls, folder: Path) -> "ImageSet | None":
+    def in_folder(cls, folder: Path, name: str = TRAINING_IMAGES) -> "ImageSet | None":
         """The training images of the network whose weights are in a folder; None where there is no list of them."""
-        path = folder / TRAINING_IMAGES
+        path = folder / name
         return cls.read(path) if path.exists() else None
 
     @classmethod

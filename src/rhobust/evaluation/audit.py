@@ -279,7 +279,9 @@ def _without_weights(record: Record) -> Target | None:
         labels[row["index"]] = row["label"]
     pixel = torch.zeros(1, dtype=torch.uint8)
     data = Dataset(settings["data"], settings["split"], pixel.expand(len(labels), *run.shape), labels, run.classes)
-    return Target(nn.Identity(), data, settings["sigma"], folder=run.folder, model_hash=run.model_hash)
+    chose_epoch = settings["split"] == "validation" and run.config.keep != "last"
+    about: dict[str, Any] = {"folder": run.folder, "model_hash": run.model_hash, "chose_epoch": chose_epoch}
+    return Target(nn.Identity(), data, settings["sigma"], **about)
 
 
 def _redraw_radii(

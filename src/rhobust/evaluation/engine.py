@@ -28,6 +28,7 @@ SMALL = 32
 """Examples that one worker gets at once at most, where blocks can be cut anywhere: what a dead worker can cost."""
 WINDOW = 60.0
 """Seconds over which the speed is measured."""
+CHOSEN = "the images chose the epoch that was kept: the numbers are too good for other images"
 UNKNOWN = "it is not known whether test images were trained on: the statement holds only if none were"
 
 
@@ -298,6 +299,8 @@ def describe_trained(evaluation: Evaluation, target: Any, warnings: list[str]) -
         lines = [
             f"{found[0]:,} of the {found[1]:,} test images were trained on: the numbers say little of other images"
         ]
+    if isinstance(target, Target) and target.chose_epoch:
+        lines += [CHOSEN]
     if isinstance(target, Target) and evaluation.population(target):
         unknown = not target.published_split if found is None else target.fine_tuned
         lines += [UNKNOWN] if unknown else []

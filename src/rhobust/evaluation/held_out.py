@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import get_args
 
 from rhobust.data import Dataset, EvaluationSplit, ImageSet, load
+from rhobust.data.registry import KNOWN
 from rhobust.data.sizing import Sizing
 from rhobust.progress import ProgressCallback
 from rhobust.training.loop import split_validation
@@ -35,9 +36,9 @@ def held_out(
 ) -> tuple[Dataset, ImageSet | None]:
     """The images that a run held out (`TrainConfig.validation`), and the set of those that it was trained on.
 
-    They are the same images in the same order as in the training, since the run's list of its training images is
-    compared with the data; files that were renamed, but not changed, may change the order without notice. The set is
-    None where an earlier release trained the run, which kept no list.
+    They are the same images as in the training, since the run's lists of its training images and of those that it held
+    out are compared with the data. The set is None where an earlier release trained the run, which kept no such list,
+    unless the data set is a published one, whose images have one order.
 
     Args:
         run: The run.
@@ -57,8 +58,8 @@ def held_out(
             f" images, got {sizing.resize} and {sizing.crop}"
         )
     train = load(config.data, "train", root=root, progress=progress, **vars(config.sizing))
-    listed = run.training_images()
-    if listed is not None:
-        check_same_images(run, ImageSet.of(train.images), "evaluated")
     fitting, held = split_validation(train, config)
-    return held, None if listed is None else ImageSet.of(fitting.images)
+    check_same_images(run, ImageSet.of(train.images), ImageSet.of(held.images), "evaluated")
+    in_order = run.held_out_images() is not None or any(config.data == source.name for source in KNOWN)
+    known = in_order and run.training_images() is not None
+    return held, ImageSet.of(fitting.images) if known else None

@@ -248,6 +248,7 @@ def _compared(record: Record, first: Record, radii: Sequence[float]) -> Row:
         # A table has no counts, so its radii are only claimed.
         "status": {"attack": "upper bound", "certify": "proved"}[record.kind] if record.settings else "claimed",
         "n": len({row["index"] for row in record.rows}),
+        **({"split": split} if (split := record.settings.get("split")) not in (None, "test") else {}),
         _QUANTITIES[record.kind].replace(" ", "_"): curve,
     }
     for one in found:

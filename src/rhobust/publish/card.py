@@ -134,9 +134,13 @@ def _answers(records: Sequence[PageRecord]) -> list[str]:
     found: list[str] = []
     for record in records:
         if (one := record.value(BASE)) is not None:
-            found.append(f"**Accuracy** (estimate): the base network is right on {_value(one)} of {one.n:,} images.")
+            found.append(
+                f"**Accuracy** (estimate): the base network is right on {_value(one)} of {_images(one, record)}."
+            )
         if (one := record.value(UNDER_NOISE)) is not None and record.kind == "accuracy":
-            found.append(f"**Accuracy under noise** (estimate): one noisy vote is right on {_value(one)}.")
+            found.append(
+                f"**Accuracy under noise** (estimate): one noisy vote is right on {_value(one)}{record.whose}."
+            )
     for record in records:
         if (one := _middle(record.curve(ALL_AT_ONCE))) is not None and record.alpha is not None:
             images = f"{one.n:,} {name_split(record.settings.get('split'))} images"
@@ -146,17 +150,24 @@ def _answers(records: Sequence[PageRecord]) -> list[str]:
                 f" L2 distance {format_distance(one.at or 0.0)} (smoothed classifier)."
             )
         if record.kind == "certify-shift" and record.statement:
-            found.append(f"**Proved** for distributions: {record.statement}")
+            from_held_out = ", from held-out images" if record.whose else ""
+            found.append(f"**Proved** for distributions{from_held_out}: {record.statement}")
     attacks = [record for record in records if record.kind == "attack"]
     # The paper's protocol overestimates robustness: it comes first only where there is no other attack.
     for record in [one for one in attacks if one.attack_kind != "paper"] or attacks:
         if (one := _middle(record.curve(ROBUST))) is not None:
             norm = {"linf": "L-infinity"}.get(record.norm, "L2")
+            left = f"{_value(one)} of {_images(one, record)}"
             found.append(
-                f"**An attack** ({plain(record.attack_name)}) leaves {_value(one)} of {one.n:,} images right at {norm}"
+                f"**An attack** ({plain(record.attack_name)}) leaves {left} right at {norm}"
                 f" distance {format_distance(one.at or 0.0)} ({record.predictor_name}); a stronger one may leave fewer."
             )
     return list(dict.fromkeys(found))
+
+
+def _images(one: Measurement, record: PageRecord) -> str:
+    """The images behind a number, which are test images where nothing else is said."""
+    return f"{one.n:,} {'held-out ' if record.whose else ''}images"
 
 
 def _middle(points: Sequence[Measurement]) -> Measurement | None:
@@ -192,8 +203,9 @@ def _title(record: PageRecord) -> str:
         "measure-shift": "A measured change",
     }
     if record.kind == "attack":
-        return f"{record.attack_name} on the {record.predictor_name}{noise if record.predictor != 'base' else ''}"
-    return f"{names.get(record.kind, record.kind)}{noise}"
+        noise = noise if record.predictor != "base" else ""
+        return f"{record.attack_name} on the {record.predictor_name}{noise}{record.whose}"
+    return f"{names.get(record.kind, record.kind)}{noise}{record.whose}"
 
 
 def _claim(record: PageRecord) -> str:
@@ -234,7 +246,7 @@ def _corruptions(record: PageRecord) -> Row:
 
 def _attack(record: PageRecord) -> str:
     norm = {"linf": "L-infinity"}.get(record.norm, "L2")
-    return f"{record.attack_name}, {norm}, on the {record.predictor_name}, {record.n:,} images"
+    return f"{record.attack_name}, {norm}, on the {record.predictor_name}, {_images(record.found[0], record)}"
 
 
 def _settings(config: Row) -> list[tuple[str, str]]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rhobust.data.registry import KNOWN
-from rhobust.data.source import TRAINING_IMAGES
+from rhobust.data.source import HELD_OUT_IMAGES, TRAINING_IMAGES
 from rhobust.evaluation.own_network import ANSWERS, IN_MEMORY, OwnNetwork
 from rhobust.files import check_folder, check_regular, read_json, write_json, write_whole
 from rhobust.publish.card import model_card
@@ -93,7 +93,7 @@ def publish_run(
     else:
         kept = replace(own, weights=WEIGHTS, data=own.data if data else Path(own.data).name)
         write_json(out / CONFIG, kept.to_json())
-    for name in (ENVIRONMENT, METRICS, TRAINING_IMAGES, ANSWERS):
+    for name in (ENVIRONMENT, METRICS, TRAINING_IMAGES, HELD_OUT_IMAGES, ANSWERS):
         if (folder / name).exists():
             _copy(folder / name, out / name)
     for record in shown:

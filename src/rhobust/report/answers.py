@@ -61,7 +61,7 @@ def _accurate(rows: Sequence[ClassifierRow]) -> AnswerPart:
         for row in rows
         if row.clean.number is not None
     ]
-    text = "Share of the test images, unchanged, that it classifies right."
+    text = "Share of the images, unchanged, that it classifies right."
     return _part(text if lines else "No accuracy was measured.", lines)
 
 

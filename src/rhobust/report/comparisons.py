@@ -4,7 +4,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rhobust.formatting import format_distance, format_interval, format_number, format_percent
-from rhobust.measurements import ROBUST, comparison, outcomes
+from rhobust.measurements import ROBUST, SAME_IMAGES, comparison, outcomes
 from rhobust.records import Record
 from rhobust.report.overview import subjects
 from rhobust.report.runs import ATTACKS, PageRecord, PageRun
@@ -46,7 +46,7 @@ def transfer_tables(runs: Sequence[PageRun]) -> list[TransferTable]:
     for run in runs:
         for record in run.of("transfer"):
             names |= target_names(record)
-            group = groups.setdefault(repr(record.settings.get("attack")), [])
+            group = groups.setdefault((repr(record.settings.get("attack")), *_images_of(record)), [])
             for target in dict.fromkeys(str(one.detail["target"]) for one in record.found):
                 found = tuple(one for one in record.found if one.detail["target"] == target)
                 group.append((str(record.settings.get("model_hash")), target, replace(record, found=found)))
@@ -55,7 +55,9 @@ def transfer_tables(runs: Sequence[PageRun]) -> list[TransferTable]:
             names.setdefault(record.crafted_on, str(record.source.get("name")))
             # One by one means on the same images: others make a table of their own.
             images = frozenset(outcomes(record.record, ROBUST, next(iter(record.accuracy))))
-            group = groups.setdefault((repr(record.settings.get("attack")), record.norm, images), [])
+            group = groups.setdefault(
+                (repr(record.settings.get("attack")), record.norm, images, *_images_of(record)), []
+            )
             group.append((record.crafted_on, str(record.settings.get("model_hash")), record))
     own_names = names_by_hash(runs)
     return [
@@ -63,6 +65,12 @@ def transfer_tables(runs: Sequence[PageRun]) -> list[TransferTable]:
         for group in groups.values()
         if len(group) > 1 and any(source != target for source, target, _ in group)
     ]
+
+
+def _images_of(record: PageRecord) -> tuple[object, object]:
+    """What names the images of a record, together with their indices."""
+    split, fingerprint = (record.settings.get(key) for key in SAME_IMAGES)
+    return split, fingerprint
 
 
 def _transferred(run: PageRun) -> list[PageRecord]:
@@ -90,7 +98,7 @@ def _transfer_table(group: Sequence[Crossing], names: Mapping[str, str], order: 
         for found in zip(*cells, strict=True)
     )
     return TransferTable(
-        title=kind if radius is None else f"{kind}, radius {format_distance(radius)}",
+        title=f"{kind if radius is None else f'{kind}, radius {format_distance(radius)}'}{records[0].whose}",
         columns=tuple(names.get(target, target) for target in targets),
         rows=tuple(
             (names.get(source, source), tuple(cells.get((source, target)) for target in targets)) for source in sources
@@ -133,7 +141,7 @@ def peer_table(runs: Sequence[PageRun], tables: Sequence[tuple[str, Record]]) ->
         return None
     # One certificate per model, of the first of its rows: the smoothed classifier's if there is one.
     quoted = [(run.label, subjects(run)[0].certificate) for run in runs if not run.contradictions]
-    labelled = [(label, found.record) for label, found in quoted if found is not None] + list(tables)
+    labelled = [(f"{label}{found.whose}", found.record) for label, found in quoted if found is not None] + list(tables)
     compared = comparison([record for _, record in labelled])
     rows = []
     for (label, _), one in zip(labelled, compared["files"], strict=True):

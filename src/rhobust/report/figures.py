@@ -129,7 +129,7 @@ def _certified_line(run: PageRun, certificate: PageRecord, end: float) -> Series
     # A grid falls to zero beyond its last radius: next to a certificate that knows every radius it only hides it.
     kind, words = ("certified-grid", "Certified at chosen radii") if rough else ("certified", "Certified")
     return Series(
-        label=f"{run.label}, certified",
+        label=f"{run.label}, certified{certificate.whose}",
         run=run.place,
         kind=kind,
         words=f"{words} (proved)",
@@ -156,7 +156,7 @@ def _attack_line(run: PageRun, attack: PageRecord, runs: int) -> Series:
     kind = attack_kind(run, attack)
     points = [Point(radius, c.value, c.low, c.high) for radius, c in attack.accuracy.items()]
     on = kind in ("eot", "autoattack", "plain") or (kind == "base" and runs <= CROWD)
-    label = f"{run.label}, {attack.attack_name}, {attack.predictor_name}"
+    label = f"{run.label}, {attack.attack_name}, {attack.predictor_name}{attack.whose}"
     return Series(label, run.place, kind, _ATTACKS[kind], points, "≤", hollow=True, on=on, warnings=attack.warnings)
 
 
@@ -192,7 +192,7 @@ def _over_eps(runs: Sequence[PageRun]) -> ChartFigure | None:
     )
     if attacks:
         caption += (
-            " The attack spends one W2 budget over the test images: no certificate about these images can be above its"
+            " The attack spends one W2 budget over the images: no certificate about these images can be above its"
             " markers (an estimate, with 95% intervals; a stronger attack may leave less)."
         )
     return _figure(chart, caption, nav="Shift", at="eps")
@@ -205,7 +205,7 @@ def _shift_lines(run: PageRun, record: PageRecord) -> Iterator[Series]:
             # A shift of at most eps includes no shift: the first value holds from 0 on.
             points.insert(0, Point(0.0, points[0].y, marked=False))
         yield Series(
-            label=f"{run.label}, {shift.title}",
+            label=f"{run.label}, {shift.title}{record.whose}",
             run=run.place,
             kind=f"shift {shift.title}",
             words=f"{shift.title} (proved)",
@@ -217,14 +217,15 @@ def _shift_lines(run: PageRun, record: PageRecord) -> Iterator[Series]:
         )
     words = "One noisy prediction, no shift (estimate)"
     start = [Point(0.0, one.value) for one in record.curve(UNDER_NOISE)]
-    yield Series(f"{run.label}, no shift", run.place, "noise", words, start, hollow=True, warnings=record.warnings)
+    label = f"{run.label}, no shift{record.whose}"
+    yield Series(label, run.place, "noise", words, start, hollow=True, warnings=record.warnings)
 
 
 def _shift_attack_line(run: PageRun, record: PageRecord) -> Series:
     votes = record.settings.get("votes")
     words = f"W2 attack, {'one noisy vote' if votes == 1 else f'{votes} noisy votes'} (upper bound)"
     points = [Point(one.at or 0.0, one.value, one.low, one.high) for one in record.curve(SHIFT_ATTACK)]
-    label = f"{run.label}, {words}"
+    label = f"{run.label}, {words}{record.whose}"
     return Series(label, run.place, f"shift-attack {votes}", words, points, "≤", hollow=True, warnings=record.warnings)
 
 
@@ -266,7 +267,7 @@ def _loss_lines(run: PageRun, losses: PageRecord) -> Iterator[Series]:
         ("guess", "The paper’s estimate (bounds nothing)", "", losses.curve(WORST_ESTIMATE)),
     ):
         if curve:
-            held, label, points = kind == "upper", f"{run.label}, {words}", _points(curve)
+            held, label, points = kind == "upper", f"{run.label}, {words}{losses.whose}", _points(curve)
             yield Series(
                 label, run.place, kind, words, points, sign, hollow=not held, held=held, warnings=losses.warnings
             )

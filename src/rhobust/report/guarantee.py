@@ -93,7 +93,7 @@ def _of_shift(record: PageRecord, shift: ShiftCurve, eps: float, value: float) -
     data = f" of {record.data}" if record.data else ""
     points = f"{record.n} {name_split(record.settings.get('split'))} images{data}"
     of = f"the one that the {points} were drawn from independently"
-    of = f"these {record.n} test points" if shift.sampled else of
+    of = f"these {points}" if shift.sampled else of
     images = " of 8-bit images" if record.settings.get("noise") == "grid" else ""
     who = shift.classifier if shift.classifier == ONE else f"the {shift.classifier}"
     return Guarantee(
@@ -109,11 +109,12 @@ def _of_shift(record: PageRecord, shift: ShiftCurve, eps: float, value: float) -
 def _of_inputs(certificate: PageRecord, radius: float, value: float) -> Guarantee:
     # Grid noise proves something of 8-bit images, float noise only of ideal samples: the claim says which.
     change = "change to another 8-bit image" if certificate.settings.get("noise") == "grid" else "change"
+    inputs = f"{certificate.n} {name_split(certificate.settings.get('split'))} inputs"
     return Guarantee(
         "At least ",
         f"{format_percent(value, 'down')}%",
-        f" of these {certificate.n} test inputs are classified right by the smoothed classifier and stay so under"
-        f" every {change} of L2 length up to {format_distance(radius)}{_sure(certificate.alpha)}.",
+        f" of these {inputs} are classified right by the smoothed classifier and stay so under every"
+        f" {change} of L2 length up to {format_distance(radius)}{_sure(certificate.alpha)}.",
         value,
         certificate.warnings,
     )

@@ -148,7 +148,7 @@ class ImageSummary:
 def certified_runs(runs: Sequence[PageRun]) -> list[tuple[PageRun, str, PageRecord]]:
     """The quoted certificate of each smoothed classifier, with its run and the words for it."""
     return [
-        (run, subject.who, certificate)
+        (run, f"{subject.who}{certificate.whose}", certificate)
         for run in runs
         for subject in subjects(run)
         if subject.sigma is not None and (certificate := subject.certificate) is not None

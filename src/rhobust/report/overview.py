@@ -124,7 +124,7 @@ class Subject:
 
 
 def subjects(run: PageRun) -> list[Subject]:
-    """The classifiers of a run that something is known of; for each data set the smoothed ones first."""
+    """The classifiers of a run that something is known of, test data first, and for each data set the smoothed ones."""
     named = _data_names(run)
     fallback = next(filter(None, named), str(run.config.get("data", "")))
     found: dict[tuple[str, float], list[PageRecord]] = {}
@@ -141,7 +141,8 @@ def subjects(run: PageRun) -> list[Subject]:
         found[fallback, own] = []
     if not found and not base:
         base[fallback] = []
-    order = dict.fromkeys([*(data for data, _ in found), *base])
+    held_out = {name for record, name in zip(run.records, named, strict=True) if record.whose}
+    order = sorted(dict.fromkeys([*(data for data, _ in found), *base]), key=lambda data: data in held_out)
     return [
         Subject(run, sigma, data, tuple(records))
         for data in order
@@ -195,7 +196,8 @@ def entries(runs: Sequence[PageRun], at: Headline) -> list[ModelEntry]:
     several = len({subject.data for own in known for subject in own}) > 1
     found = []
     for run, own in zip(runs, known, strict=True):
-        rows = tuple(_row(subject, at, name_data=several) for subject in own)
+        named = [several or any(record.whose for record in subject.records) for subject in own]
+        rows = tuple(_row(subject, at, name_data=one) for subject, one in zip(own, named, strict=True))
         notes = (*_missing(own), *run.notes)
         found.append(ModelEntry(run.place, run.label, _below(run), rows, notes, run.diagnosis))
     return found

@@ -103,6 +103,11 @@ class PageRecord:
         return f"{named} ({split})" if named and split not in (None, "test") else named
 
     @property
+    def whose(self) -> str:
+        """What the names of its numbers end with where the images are no test images; they would be taken for such."""
+        return ", held-out images" if self.settings.get("split") == "validation" else ""
+
+    @property
     def n(self) -> int:
         """Images behind the numbers."""
         return self.found[0].n

@@ -77,7 +77,7 @@ def table_rows(runs: Sequence[PageRun]) -> list[TableRow]:
         for kind in _NUMBERS:
             for record in run.of(kind):
                 for quantity, at, number in _NUMBERS[kind](run, record, labels):
-                    rows.append(_row(run, record, quantity, at, number))
+                    rows.append(_row(run, record, f"{quantity}{record.whose}", at, number))
     return rows
 
 
@@ -271,7 +271,8 @@ def _tables(
             what = "Certified" if quantity == CERTIFIED else group[0][1].attack_name
             places = tuple(place for place, _ in group)
             n = len(outcomes(records[0], quantity, radius))
-            yield DifferenceTable(f"{what}, radius {format_distance(radius)}", n, places, cells)
+            title = f"{what}, radius {format_distance(radius)}{group[0][1].whose}"
+            yield DifferenceTable(title, n, places, cells)
 
 
 def _difference_cell(apart: Difference) -> DifferenceCell:

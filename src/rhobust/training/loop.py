@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
@@ -141,7 +141,10 @@ def _train(
     fitting, measured = split_validation(_augmented(data, config), config)
     trainer = Trainer.start(run, fitting.to(device), measured.to(device), device, processes, owner)
     environment = {**describe_environment(device), "command": train_command(config)}
-    with nullcontext() if owner is None else create_run_folder(run, environment, ImageSet.of(data.images), owner):
+    with ExitStack() as stack:
+        if owner is not None:
+            held_out = ImageSet.of(measured.images) if config.validation else None
+            stack.enter_context(create_run_folder(run, environment, ImageSet.of(data.images), held_out, owner))
         if isinstance(config.method, WRM) and config.activation != "elu":
             notify("warning: WRM's theory needs a smooth network; activation elu is the paper's choice")
         while len(trainer.metrics) < config.epochs:

@@ -19,7 +19,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from rhobust.data import Dataset, ImageSet
-from rhobust.data.source import TRAINING_IMAGES
+from rhobust.data.source import HELD_OUT_IMAGES, TRAINING_IMAGES
 from rhobust.files import check_regular, format_json, open_regular, parse_json, read_json, write_json
 from rhobust.foreign import Foreign
 from rhobust.lock import LostError, Ownership
@@ -67,6 +67,10 @@ class Run:
     def training_images(self) -> ImageSet | None:
         """The images that the run was trained on; None where an earlier release trained it, which kept no list."""
         return ImageSet.in_folder(self.folder)
+
+    def held_out_images(self) -> ImageSet | None:
+        """Those that it held out; None where it held nothing out, or where an earlier release kept no list."""
+        return ImageSet.in_folder(self.folder, HELD_OUT_IMAGES)
 
     def metrics(self) -> list[dict[str, Any]]:
         """One dictionary per epoch."""
@@ -185,18 +189,22 @@ def check_folder(run: Run, *, resume: bool) -> None:
 
 
 @contextmanager
-def create_run_folder(run: Run, environment: dict[str, Any], images: ImageSet, owner: Ownership) -> Iterator[None]:
+def create_run_folder(
+    run: Run, environment: dict[str, Any], images: ImageSet, held_out: ImageSet | None, owner: Ownership
+) -> Iterator[None]:
     """Begin a run in its folder, or use the one that is there; a failure before the first epoch is saved undoes it.
 
-    A run that is continued must have the training images that it was begun with.
+    A run that is continued must have the training images that it was begun with, and hold out the same of them.
     """
     if (run.folder / CONFIG).exists():
-        check_same_images(run, images, "continued")
+        check_same_images(run, images, held_out, "continued")
         yield
         return
     try:
         owner.replace(run.folder / ENVIRONMENT, format_json(environment))
         owner.replace(run.folder / TRAINING_IMAGES, images.to_bytes())
+        if held_out is not None:
+            owner.replace(run.folder / HELD_OUT_IMAGES, held_out.to_bytes())
         # The config is written last: a folder with a config is complete.
         config = {"rhobust": environment["rhobust"], **config_to_json(run.config)}
         owner.replace(run.folder / CONFIG, format_json(config))
@@ -206,21 +214,30 @@ def create_run_folder(run: Run, environment: dict[str, Any], images: ImageSet, o
     except BaseException:
         if not (run.folder / METRICS).exists():
             owner.check()
-            for name in (CONFIG, ENVIRONMENT, TRAINING_IMAGES):
+            for name in (CONFIG, ENVIRONMENT, TRAINING_IMAGES, HELD_OUT_IMAGES):
                 (run.folder / name).unlink(missing_ok=True)
         raise
 
 
-def check_same_images(run: Run, images: ImageSet, use: Literal["continued", "evaluated"]) -> None:
-    """Raise if these are not the training images that a run was begun with; a run without a list is not checked."""
-    known = run.training_images()
-    if known is None or known.to_bytes() == images.to_bytes():
-        return
-    new, gone = (len(np.setdiff1d(one.keys, other.keys)) for one, other in ((images, known), (known, images)))
-    raise ValueError(
-        f"{run.folder} must be {use} with the training images that it was begun with, but of {run.config.data}"
-        f" {new:,} are new and {gone:,} are gone: restore them, or train into another folder"
-    )
+def check_same_images(
+    run: Run, images: ImageSet, held_out: ImageSet | None, use: Literal["continued", "evaluated"]
+) -> None:
+    """Raise if these are not the training images that a run was begun with, or not those of them that it held out.
+
+    The second depends on their order: the images that are held out are chosen by their places. A run without a list is
+    not checked.
+    """
+    for what, known, found, remedy in (
+        ("training images that it was begun with", run.training_images(), images, "them"),
+        ("images that it held out", run.held_out_images(), held_out, "the names and the order of its files"),
+    ):
+        if known is None or found is None or known.to_bytes() == found.to_bytes():
+            continue
+        new, gone = (len(np.setdiff1d(one.keys, other.keys)) for one, other in ((found, known), (known, found)))
+        raise ValueError(
+            f"{run.folder} must be {use} with the {what}, but of {run.config.data} {new:,} are new and {gone:,} are"
+            f" gone: restore {remedy}, or train into another folder"
+        )
 
 
 def save_weights(run: Run, model: nn.Module, data: Dataset, owner: Ownership) -> None:
