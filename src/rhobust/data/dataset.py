@@ -189,7 +189,7 @@ def to_unit(images: Tensor) -> Tensor:
     if images.dtype != torch.uint8:
         raise ValueError(f"images must be uint8, got {str(images.dtype).removeprefix('torch.')}")
     # CUDA multiplies by the rounded reciprocal of a Python number; it divides by a tensor.
-    return images.to(torch.float32) / torch.full((), 255.0, device=images.device)
+    return images.to(torch.float32) / torch.full((), 255.0, dtype=torch.float32, device=images.device)
 
 
 def augment(images: Tensor, *, crop: int, flip: bool, rng: Generator) -> Tensor:
@@ -308,7 +308,7 @@ def cutmix(
         rng: Generator on the device of the images.
     """
     count, _, height, width = images.shape
-    area, row, column, chosen = torch.rand(4, count, 1, generator=rng, device=images.device)
+    area, row, column, chosen = torch.rand(4, count, 1, generator=rng, dtype=torch.float32, device=images.device)
     other = torch.randperm(count, generator=rng, device=images.device)
     side = area.sqrt() * (chosen < probability)
     rows, columns = (
