@@ -225,3 +225,8 @@ def test_a_training_that_diverges_is_not_tried_again(tmp_path):
     assert line.startswith("did not converge: the loss must stay finite")
     assert len(executor.blocks) == 1
     assert outcome.page is None
+
+
+def test_a_path_in_the_place_of_a_plan_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"plan must be a SweepPlan, as of read_plan\(file\), got a str"):
+        sweep("plan.toml", tmp_path / "out")

@@ -25,7 +25,7 @@ from rhobust.process import launched
 from rhobust.progress import ProgressCallback, ProgressEvent, progress_or_default
 from rhobust.records import Row, is_finished
 from rhobust.report import write_report
-from rhobust.settings import from_json, kind_of
+from rhobust.settings import check_instance, from_json, kind_of
 from rhobust.sweeps.table import SweepTable, table_of
 from rhobust.training import Run, TrainConfig, config_from_json, train
 from rhobust.training.distributed import resolve_device
@@ -267,6 +267,7 @@ def run_sweep(
     """
     if launched():
         raise ValueError("a sweep must be started once, not by torchrun or srun: name an executor instead")
+    check_instance("plan", plan, SweepPlan, "a SweepPlan, as of read_plan(file)")
     out = Path(out)
     check_folder("out", out)
     units = plan_units(plan, out)
