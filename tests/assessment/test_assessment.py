@@ -186,7 +186,9 @@ def test_mistakes(network, digits, tmp_path):
         rhobust.evaluate(network, digits.images, digits.labels, weights="w.pt", out=tmp_path / "o")
     with pytest.raises(ValueError, match="mean and std must be given together"):
         rhobust.evaluate(network, digits.images, digits.labels, mean=[0.5], out=tmp_path / "o")
+    (tmp_path / "file").touch()
     for given, message in (
+        ({"out": tmp_path / "file"}, "out must name a folder, but .*file is none"),
         ({"name": 3}, "name must be a string, got a int"),
         ({"seed": 1.5}, "seed must be an int, got a float"),
         ({"seed": None}, "seed must be an int, got a NoneType"),
@@ -195,7 +197,7 @@ def test_mistakes(network, digits, tmp_path):
         ({"executor": rhobust.Processes}, "got the class Processes"),
     ):
         with pytest.raises(ValueError, match=message):
-            rhobust.evaluate(network, digits.images, digits.labels, out=tmp_path / "o", **given)
+            rhobust.evaluate(network, digits.images, digits.labels, **{"out": tmp_path / "o", **given})
 
 
 def test_numbers_of_numpy_and_the_order_in_memory_change_no_number(network, digits, tmp_path):

@@ -23,7 +23,7 @@ from rhobust.evaluation.attack import check_networks
 from rhobust.evaluation.engine import check_unseen
 from rhobust.evaluation.own_network import IN_MEMORY, OwnNetwork
 from rhobust.executors import Executor
-from rhobust.files import read_json, write_json
+from rhobust.files import check_folder, read_json, write_json
 from rhobust.formatting import format_duration
 from rhobust.measurements import BASE, UNDER_NOISE, measurements
 from rhobust.models.sources import has_weights
@@ -184,6 +184,7 @@ def _live_target(
         raise ValueError("mean and std must be given together, got one of them")
     called = name or (_short(str(model)) if module is None else type(model).__name__)
     folder = Path(out) if out is not None else Path(f"rhobust-{_plain(called)}")
+    check_folder("out", folder)
     own = OwnNetwork(
         str(model) if module is None else called,
         (None if weights is None else str(weights)) if module is None else IN_MEMORY,
