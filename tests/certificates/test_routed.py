@@ -157,6 +157,14 @@ def test_a_router_that_does_not_fit_is_refused(router, classifiers, message):
         RoutedClassifier(cut(0.5, 0.5, router), [cut(0.5, 0.5, classes) for classes in classifiers])
 
 
+def test_a_network_without_noise_is_no_part(half_space):
+    one = cut(0.5, 0.5, 2)
+    with pytest.raises(ValueError, match="router must be a SmoothedClassifier, got a HalfSpace"):
+        RoutedClassifier(half_space, [one, one])
+    with pytest.raises(ValueError, match="each of classifiers must be a SmoothedClassifier, got a HalfSpace"):
+        RoutedClassifier(one, [one, half_space])
+
+
 @pytest.mark.parametrize("alpha", [0.0, 1.0, -1.0])
 def test_a_level_that_is_none_is_refused(routed, alpha):
     with pytest.raises(ValueError, match="alpha must be"):
