@@ -20,8 +20,8 @@ ARCHIVE = f"mnist-routed{ENDING}"
 RADII = (0.0, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0)
 TITLE = "Input-dependent noise on MNIST: certified accuracy of classifiers alone, and with a router among them"
 NOTE = (
-    "Each certificate holds at alpha {alpha:g}, that of a routed classifier with the certificates of its router and of"
-    " all its classifiers. In brackets: the 95% interval over the choice of images; differences are image by image. Any"
+    "Each certificate holds at alpha {alpha:g}, that of a routed classifier with those of its router and of all"
+    " its classifiers. In brackets: the 95% interval over the choice of images; differences are image by image. Any"
     " alone: images that at least one classifier certifies by itself; up to chance no router among them certifies more."
 )
 
@@ -30,18 +30,17 @@ def write_routed(results: Path) -> list[Path]:
     """Write the table of input-dependent noise: certified accuracy, and the difference of a router to each noise."""
     with opened([results / "records" / ARCHIVE]) as here:
         records = [read_finished(path) for run in here.paths for path in record_paths(run, "certify-grid")]
-    own = {record.settings["model_hash"]: record for record in records}
-    [alpha] = {record.settings["alpha"] for record in records}
     records.sort(key=lambda record: record.settings["sigma"])
     alone = {
         f"sigma {record.settings['sigma']:g} alone": {radius: outcomes(record, CERTIFIED, radius) for radius in RADII}
         for record in records
     }
+    known = {record.settings["model_hash"]: record for record in records}
     lines = {name: shares(curve) for name, curve in alone.items()}
     for path in sorted((results / "routed").glob("*.json.gz")):
         document = read_routed(path)
         for one in document["classifiers"]:
-            check_same(document | {"sigma": one["sigma"]}, own[one["model_hash"]])
+            check_same(document | {"sigma": one["sigma"]}, known[one["model_hash"]])
         noises = " and ".join(f"{one['sigma']:g}" for one in document["classifiers"])
         name = f"sigma {noises}, router at {document['router']['sigma']:g}"
         curve = {radius: {row["index"]: _right(row, radius) for row in document["rows"]} for radius in RADII}
@@ -51,7 +50,8 @@ def write_routed(results: Path) -> list[Path]:
     lines["any alone"] = shares(
         {radius: {index: max(one[radius][index] for one in alone.values()) for index in images} for radius in RADII}
     )
-    return write_lines(results / "tables" / "table-routed.csv", TITLE, NOTE.format(alpha=alpha), lines)
+    note = NOTE.format(alpha=records[0].settings["alpha"])
+    return write_lines(results / "tables" / "table-routed.csv", TITLE, note, lines)
 
 
 def check_same(document: Mapping[str, Any], record: Record) -> None:

@@ -1,5 +1,6 @@
 """Settings raise on undeclared types and values, in one line and before they are used."""
 
+import json
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -11,8 +12,8 @@ from rhobust.attacks import EOT, PGD, AutoAttack, PaperPGD
 from rhobust.certificates import Fixed, Sequential, ShiftClaim, Smoothing, TwoStage, choose_procedure
 from rhobust.evaluation import Ascent
 from rhobust.methods import ERM, NAL, WRM
-from rhobust.settings import check_count, check_declared, check_number, check_positive_number, sizes
-from rhobust.training import TrainConfig
+from rhobust.settings import check_count, check_declared, check_level, check_number, check_positive_number, sizes
+from rhobust.training import TrainConfig, train
 
 
 @dataclass(frozen=True)
@@ -164,3 +165,22 @@ def test_a_noise_that_is_no_number_is_named(value):
     with pytest.raises(ValueError, match="sigma must be a number, got"):
         check_positive_number("sigma", value)
     check_positive_number("sigma", np.float32(0.25))
+
+
+def test_numbers_of_numpy_become_those_of_python():
+    settings = Settings(count=np.int64(3), size=np.float32(0.5), perhaps=np.float64(2))
+    check_declared(settings)
+    assert [type(value) for value in (settings.count, settings.size, settings.perhaps)] == [int, float, float]
+    assert json.loads(json.dumps([settings.count, settings.size])) == [3, 0.5]
+
+
+@pytest.mark.parametrize("alpha", [None, "0.1", True])
+def test_a_level_that_is_no_number_is_refused(alpha):
+    with pytest.raises(ValueError, match=r"alpha must be in \(0, 1\), got"):
+        check_level(alpha)
+
+
+@pytest.mark.parametrize(("value", "given"), [("x", "a str"), (ERM, "the class ERM")])
+def test_what_is_no_instance_is_named(value, given):
+    with pytest.raises(ValueError, match=f"config must be a TrainConfig, got {given}$"):
+        train(value, "nowhere")

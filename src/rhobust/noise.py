@@ -59,7 +59,7 @@ def normal_block(key: int, shape: Sequence[int], device: torch.device | str = "c
         return torch.from_numpy(generator.standard_normal(tuple(shape), dtype=np.float32))
     # CUDA's Philox generator uses all 64 bits of its seed.
     generator = torch.Generator(device=device).manual_seed(key % 2**63)
-    return torch.randn(tuple(shape), generator=generator, device=device)
+    return torch.randn(tuple(shape), generator=generator, dtype=torch.float32, device=device)
 
 
 def grid_block(key: int, shape: Sequence[int], sigma: float, device: torch.device | str = "cpu") -> Tensor:
@@ -252,7 +252,7 @@ class BatchNoise:
     generator: torch.Generator
 
     def normal(self, x: Tensor, draws: int) -> Tensor:
-        return torch.randn((draws, *x.shape), generator=self.generator, device=x.device)
+        return torch.randn((draws, *x.shape), generator=self.generator, dtype=torch.float32, device=x.device)
 
 
 @dataclass(frozen=True)

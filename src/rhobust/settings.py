@@ -44,10 +44,14 @@ def check_declared(settings: "DataclassInstance") -> None:
     """Raise if a field of a dataclass has another type or value than it declares.
 
     Checked are numbers, strings, booleans, literals and None; numbers must be finite and at most `LARGEST`. An unknown
-    literal would otherwise select the last branch of the code that uses it.
+    literal would otherwise select the last branch of the code that uses it. Numbers of numpy become Python's own, which
+    every file can hold.
     """
     for field in fields(settings):
         value = getattr(settings, field.name)
+        if isinstance(value, Real) and hasattr(value, "item"):
+            value = value.item()
+            object.__setattr__(settings, field.name, value)
         union = get_origin(field.type) in (Union, UnionType)
         kinds = get_args(field.type) if union else (field.type,)
         required = [_required(kind) for kind in kinds]
@@ -55,6 +59,17 @@ def check_declared(settings: "DataclassInstance") -> None:
             raise ValueError(f"{field.name} must be {' or '.join(map(str, required))}, got {_describe_value(value)}")
         if (int in kinds or float in kinds) and isinstance(value, Real):
             check_bounded(field.name, value)
+
+
+def check_instance(name: str, value: object, kind: type | tuple[type, ...], required: str) -> None:
+    """Raise unless a value is an instance of a class, or of one of several; `required` says which, in words."""
+    if not isinstance(value, kind):
+        raise ValueError(f"{name} must be {required}, got {named_kind(value)}")
+
+
+def named_kind(value: object) -> str:
+    """What a value is, for messages: a class, or an instance of one."""
+    return f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
 
 
 def check_bounded(name: str, value: Any) -> None:
@@ -113,7 +128,7 @@ def check_positive_number(name: str, value: float) -> None:
 
 def check_level(alpha: float, name: str = "alpha") -> None:
     """Raise unless alpha is in (0, 1)."""
-    if not 0 < alpha < 1:
+    if not _fits(alpha, float) or not 0 < alpha < 1:
         raise ValueError(f"{name} must be in (0, 1), got {alpha}")
 
 

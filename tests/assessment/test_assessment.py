@@ -18,6 +18,7 @@ from rhobust.commands.evaluate import Evaluate
 from rhobust.evaluation import AttackShift, CertifyShift
 from rhobust.measurements import BASE, CERTIFIED, ROBUST, UNDER_NOISE, measurements
 from rhobust.models import build_model
+from rhobust.progress import no_progress
 
 PRETRAINED = Path(__file__).parents[2] / "results" / "pretrained" / "mnist-nal"
 
@@ -185,6 +186,29 @@ def test_mistakes(network, digits, tmp_path):
         rhobust.evaluate(network, digits.images, digits.labels, weights="w.pt", out=tmp_path / "o")
     with pytest.raises(ValueError, match="mean and std must be given together"):
         rhobust.evaluate(network, digits.images, digits.labels, mean=[0.5], out=tmp_path / "o")
+    (tmp_path / "file").touch()
+    for given, message in (
+        ({"out": tmp_path / "file"}, "out must name a folder, but .*file is none"),
+        ({"name": 3}, "name must be a string, got a int"),
+        ({"seed": 1.5}, "seed must be an int, got a float"),
+        ({"seed": None}, "seed must be an int, got a NoneType"),
+        ({"claim": "k-vote"}, r"claim must be a ShiftClaim such as .*, got a str"),
+        ({"executor": "processes"}, r"executor must be Local\(\), Processes\(\) or Ray\(\), got a str"),
+        ({"executor": rhobust.Processes}, "got the class Processes"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            rhobust.evaluate(network, digits.images, digits.labels, **{"out": tmp_path / "o", **given})
+
+
+def test_numbers_of_numpy_and_the_order_in_memory_change_no_number(network, digits, tmp_path):
+    some = digits.select(range(6))
+    turned = np.asfortranarray(some.images.numpy())
+    options = [{"sigma": 0.25, "seed": 3}, {"sigma": np.float32(0.25), "seed": np.int64(3)}]
+    results = [
+        rhobust.evaluate(network, images, some.labels, out=tmp_path / str(number), progress=no_progress, **given)
+        for number, (images, given) in enumerate(zip((some.images, turned), options, strict=True))
+    ]
+    assert results[0].rows() == results[1].rows()
 
 
 @pytest.mark.parametrize("effort", ["quick", "standard", "full"])

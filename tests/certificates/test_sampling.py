@@ -252,3 +252,28 @@ def test_a_network_that_works_in_place_leaves_the_images_unchanged(half_space, g
     found = certify_shift(InPlace(half_space), x, y, sigma=0.25, eps=[0.1])
     assert found == certify_shift(half_space, x, y, sigma=0.25, eps=[0.1])
     assert torch.equal(x, to_unit(grey_images.images))
+
+
+@pytest.mark.parametrize("default", [torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("noise", ["grid", "float"])
+def test_torchs_default_dtype_changes_no_input(half_space, grey_images, noise, default):
+    seen = []
+
+    class Watched(nn.Module):
+        def forward(self, x):
+            seen.append(x.clone())
+            return half_space(x)
+
+    def inputs():
+        seen.clear()
+        votes(Watched(), grey_images.images[:3], noise=noise)
+        return list(seen)
+
+    expected, before = inputs(), torch.get_default_dtype()
+    torch.set_default_dtype(default)
+    try:
+        found = inputs()
+    finally:
+        torch.set_default_dtype(before)
+    assert [x.dtype for x in found] == [torch.float32] * len(expected)
+    assert all(map(torch.equal, found, expected))

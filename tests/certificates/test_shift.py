@@ -31,6 +31,7 @@ from rhobust.certificates import (
 )
 from rhobust.certificates.losses import rounding_noise
 from rhobust.data import to_unit
+from rhobust.evaluation import CertifyShift
 from rhobust.noise import grid_deviation
 
 EPS = (0.0, 0.1, 0.5)
@@ -299,3 +300,10 @@ def test_baselines_from_the_same_counts():
     assert found["ours", "winf"][2] > found["ours", "w1"][2]
     # Cohen's certified accuracy of the population: a step of the radius, which twenty samples resolve badly.
     assert 0 < found["cohen", "winf"][1] < found["ours", "winf"][1]
+
+
+def test_what_is_no_claim_is_refused(half_space, grey_images):
+    with pytest.raises(ValueError, match=r"claim must be a ShiftClaim such as .*, got a str"):
+        certify_shift(half_space, grey_images.images, grey_images.labels, sigma=0.25, eps=EPS, claim="k-vote")
+    with pytest.raises(ValueError, match=r"claim must be a ShiftClaim such as .*, got the class ShiftClaim"):
+        CertifyShift(claim=ShiftClaim)

@@ -216,3 +216,12 @@ def test_the_device_gives_the_same_bits() -> None:
     order = torch.cat(list(epoch_batches(50, 8, rng=own, device="cuda")))
     assert order.device == images.device
     assert sorted(order.tolist()) == list(range(50))
+
+
+def test_the_order_in_memory_is_that_of_the_axes() -> None:
+    images = some_images()
+    turned = torch.from_numpy(np.asfortranarray(images.numpy()))
+    assert not turned.is_contiguous()
+    data = Dataset("turned", "test", turned, torch.zeros(len(images), dtype=torch.int64), ("0", "1"))
+    assert data.images.is_contiguous()
+    assert torch.equal(data.images, images)

@@ -181,6 +181,37 @@ def test_labels_may_be_names():
     assert (made.labels.tolist(), made.num_classes) == ([0, 1, 0], 3)
 
 
+def test_names_in_another_order_move_the_labels_and_new_names_only_rename(tmp_path):
+    x = pixels(3)
+    for label, image in zip(("bright", "dark", "grey"), x, strict=True):
+        (tmp_path / "test" / label).mkdir(parents=True)
+        Image.fromarray(image.permute(1, 2, 0).numpy()).save(tmp_path / "test" / label / "0.png")
+
+    class Own(torch.utils.data.Dataset):
+        classes = ("bright", "dark", "grey")
+
+        def __len__(self):
+            return 3
+
+        def __getitem__(self, place):
+            return x[place], place
+
+    def named(source, names):
+        made = as_dataset(source, class_names=names)
+        return {
+            made.classes[label]: image.numpy().tobytes() for image, label in zip(made.images, made.labels, strict=True)
+        }, made
+
+    expected = {label: image.numpy().tobytes() for label, image in zip(Own.classes, x, strict=True)}
+    for source in (tmp_path, Own()):
+        for names in (("dark", "grey", "bright"), ("none", "grey", "bright", "dark")):
+            found, made = named(source, names)
+            assert (found, made.classes) == (expected, names)
+        assert named(source, ("hell", "dunkel", "grau"))[0] == {
+            new: expected[old] for old, new in zip(Own.classes, ("hell", "dunkel", "grau"), strict=True)
+        }
+
+
 NORMALISED = r"images must be in \[0, 1\], got values from -0\.5 to 0\.5: they look normalised; pass them in \[0, 1\]"
 
 

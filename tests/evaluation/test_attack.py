@@ -245,3 +245,9 @@ def test_networks_that_do_not_fit_are_refused(target, grey_images):
 class Deaf(torch.nn.Module):
     def forward(self, x):
         return x.detach()
+
+
+@pytest.mark.parametrize(("attack", "given"), [("eot", "a str"), (EOT, "the class EOT")])
+def test_what_is_no_attack_is_refused(target, attack, given):
+    with pytest.raises(ValueError, match=rf"attack must be an attack such as EOT\(steps=20\), got {given}"):
+        run(Attack(attack=attack), target)

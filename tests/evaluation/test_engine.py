@@ -274,3 +274,13 @@ def test_workers_take_the_batch_size_that_the_driver_was_asked_for(tmp_path):
     with batch_size(48):
         found = run(Asked(), Untargeted(tmp_path), executor=Elsewhere(), progress=no_progress)
     assert {row["value"] for row in found.rows} == {48}
+
+
+def test_what_is_neither_evaluation_nor_target_is_refused(target, tmp_path):
+    for wrong, message in (
+        ((target, Double()), "evaluation must be an evaluation such as Certify.*, got a Target"),
+        ((Double, target), "evaluation must be .*, got the class Double"),
+        ((Double(), tmp_path), "target must be a Target, .*, got a PosixPath"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            run(*wrong)

@@ -25,7 +25,7 @@ from rhobust.evaluation import (
     run,
     transfer_matrix,
 )
-from rhobust.evaluation.own_network import ANSWERS
+from rhobust.evaluation.own_network import ANSWERS, fixed_logits
 from rhobust.methods import ERM
 from rhobust.progress import no_progress
 from rhobust.training import TrainConfig, train
@@ -295,3 +295,25 @@ def test_a_folder_of_records_works_from_anywhere_if_it_is_trusted(tmp_path, monk
     assert len(target.data) == 5
     with pytest.raises(ValueError, match=r"would run anywhere_net\.py:make"):
         Target.from_run("../made/out", device="cpu", data="fewer.npz", progress=no_progress)
+
+
+def test_what_is_no_data_set_is_refused(half_space, grey_images):
+    with pytest.raises(ValueError, match=r"data must be a Dataset, as of as_dataset\(images, labels\) .* got a Tensor"):
+        Target(half_space, grey_images.images)
+
+
+@pytest.mark.parametrize("default", [torch.bfloat16, torch.float64])
+def test_torchs_default_dtype_makes_no_other_network(half_space, grey_images, default):
+    expected, before = fixed_logits(half_space, grey_images.shape, torch.device("cpu")), torch.get_default_dtype()
+    torch.set_default_dtype(default)
+    try:
+        found = fixed_logits(half_space, grey_images.shape, torch.device("cpu"))
+    finally:
+        torch.set_default_dtype(before)
+    assert np.array_equal(found, expected)
+
+
+def test_a_noise_of_numpy_is_that_of_python(half_space, grey_images):
+    target = Target(half_space, grey_images, sigma=np.float32(0.25))
+    assert type(target.sigma) is float
+    assert target.sigma == 0.25

@@ -3,6 +3,8 @@
 import os
 import re
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -81,6 +83,34 @@ def test_a_network_that_cannot_travel_is_one_line(grey_images, tmp_path):
     target = Target(Unpicklable(), grey_images, 0.25, folder=tmp_path)
     with pytest.raises(WorkerError, match=r"the network must be one that other processes can build, but .*lambda"):
         run(Certify(n=200), target, executor=Processes(1), progress=no_progress)
+
+
+class Refusing(nn.Flatten):
+    """A network that refuses to be pickled, as torch.jit's do."""
+
+    def __reduce__(self):
+        raise RuntimeError("tried to serialize it")
+
+
+def test_a_network_that_refuses_to_travel_is_one_line():
+    with pytest.raises(WorkerError, match="other processes can build, but tried to serialize it: define its class"):
+        Parcel.pack(Refusing())
+
+
+UNGUARDED = """
+import rhobust, torch
+digits = rhobust.load("digits", "test").select(range(4))
+target = rhobust.Target(torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10)), digits, sigma=0.25)
+rhobust.run(rhobust.Certify(n=200), target, executor=rhobust.Processes(1))
+"""
+
+
+@pytest.mark.slow
+def test_a_script_without_a_guard_is_told_so(tmp_path):
+    (tmp_path / "script.py").write_text(UNGUARDED)
+    done = subprocess.run([sys.executable, tmp_path / "script.py"], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.strip().endswith('is everything that runs below if __name__ == "__main__":?')
 
 
 def test_a_parcel_holds_tensors_apart_and_shares_its_images(tmp_path):

@@ -153,6 +153,8 @@ def test_mistakes_are_one_line():
         rhobust.robust_loss(NAL)
     with pytest.raises(ValueError, match="got a str"):
         rhobust.robust_loss("nal")
+    with pytest.raises(ValueError, match="seed must be an int, got a float"):
+        rhobust.robust_loss(NAL(), seed=1.5)
     loss_fn = rhobust.robust_loss(NAL())
     with pytest.raises(ValueError, match=r"x must be in \[0, 1\], got .*: they look normalised"):
         loss_fn(network(), 2 * X - 1, Y)

@@ -33,13 +33,13 @@ def certified(example, tmp_path_factory):
     """A file of certificates on held-out images, by two classifiers of different noise and a trained router."""
     folder = tmp_path_factory.mktemp("routed")
     runs = [folder / "little", folder / "much"]
-    for sigma, out in zip((0.1, 0.5), runs, strict=True):
+    for sigma, out in zip((0.1, 0.25), runs, strict=True):
         command = f"train method:gaussian --method.sigma {sigma} {TRAINING} --out {out}"
         assert run(command.split()) == 0
     routes = folder / "routes.npz"
-    example("routes", *runs, "--out", routes, "--draws", 50)
-    command = f"train method:gaussian --method.sigma 0.5 {TRAINING} --out {folder / 'router'}"
-    assert run(command.replace("--data digits", f"--data {routes}").split()) == 0
+    example("routes", *runs, "--out", routes)
+    command = f"train method:gaussian --method.sigma 0.25 {TRAINING} --out {folder / 'router'}"
+    assert run(command.replace("--data digits", f"--data {routes}").replace("15", "30").split()) == 0
     out = folder / "routed.json.gz"
     options = ("--router", folder / "router", "--out", out, "--limit", 30, "--n", 1000, "--split", "validation")
     example("certify", *runs, *options)
@@ -50,7 +50,7 @@ def test_every_certificate_follows_from_the_counts_of_its_parts(certified):
     document = read_routed(certified)
     assert document["split"] == "validation"
     assert len(document["rows"]) == 30
-    assert [one["sigma"] for one in document["classifiers"]] == [0.1, 0.5]
+    assert [one["sigma"] for one in document["classifiers"]] == [0.1, 0.25]
     right = [row for row in document["rows"] if row["prediction"] == row["label"]]
     assert len(right) > 20
     assert {row["prediction"] for row in document["router"]["rows"]} >= {0, 1}

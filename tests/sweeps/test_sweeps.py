@@ -225,3 +225,19 @@ def test_a_training_that_diverges_is_not_tried_again(tmp_path):
     assert line.startswith("did not converge: the loss must stay finite")
     assert len(executor.blocks) == 1
     assert outcome.page is None
+
+
+def test_code_that_nobody_imported_is_refused():
+    axes = {"method": [{"kind": "nowhere:Own", "draws": 2}], "seed": [0]}
+    with pytest.raises(
+        ValueError, match=r"plan\.toml names nowhere:Own, which must be imported .* import nowhere, then"
+    ):
+        plan_of(axes=axes)
+    evaluate = [{"kind": "attack", "attack": {"kind": "nowhere:Own"}}]
+    with pytest.raises(ValueError, match=r"plan\.toml names nowhere:Own, which must be imported"):
+        plan_of(evaluate=evaluate)
+
+
+def test_a_path_in_the_place_of_a_plan_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"plan must be a SweepPlan, as of read_plan\(file\), got a str"):
+        sweep("plan.toml", tmp_path / "out")

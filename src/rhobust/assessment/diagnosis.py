@@ -295,7 +295,7 @@ def _logits(
     with torch.no_grad(), frozen(target.model) as network:
         for at in range(0, len(data), 100):
             x = to_unit(data.images[at : at + 100])
-            x = x + noise * torch.randn(x.shape, generator=rng)
+            x = x + noise * torch.randn(x.shape, generator=rng, dtype=torch.float32)
             parts.append(network(change(x.to(target.device))).float().cpu())
     return torch.cat(parts).nan_to_num(neginf=-1e30, posinf=1e30).numpy()
 

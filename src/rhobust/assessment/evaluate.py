@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from numbers import Integral
 from pathlib import Path
 from typing import Any, get_args
 
@@ -22,14 +23,15 @@ from rhobust.evaluation.attack import check_networks
 from rhobust.evaluation.engine import check_unseen
 from rhobust.evaluation.own_network import IN_MEMORY, OwnNetwork
 from rhobust.executors import Executor
-from rhobust.files import read_json, write_json
+from rhobust.files import check_folder, read_json, write_json
 from rhobust.formatting import format_duration
 from rhobust.measurements import BASE, UNDER_NOISE, measurements
 from rhobust.models.sources import has_weights
 from rhobust.noise import stream
 from rhobust.progress import ProgressCallback, progress_or_default
+from rhobust.proofs.claim import check_claim
 from rhobust.records import Record
-from rhobust.settings import sizes
+from rhobust.settings import check_instance, sizes
 from rhobust.training.distributed import resolve_device
 from rhobust.training.run import CONFIG
 
@@ -105,9 +107,12 @@ def evaluate(
     """
     if effort not in get_args(Effort):
         raise ValueError(f"effort must be one of {', '.join(get_args(Effort))}, got {effort!r}")
-    if not isinstance(model, nn.Module | Path | str):
-        given = f"the class {model.__name__}" if isinstance(model, type) else f"a {type(model).__name__}"
-        raise ValueError(f"model must be a torch.nn.Module, a name as in load_model or a run folder, got {given}")
+    check_instance("model", model, (nn.Module, Path, str), "a torch.nn.Module, a name as in load_model or a run folder")
+    check_instance("seed", seed, Integral, "an int")
+    if name is not None:
+        check_instance("name", name, str, "a string")
+    if claim is not None:
+        check_claim(claim)
     place = resolve_device(device)
     if not isinstance(model, nn.Module) and (Path(model) / CONFIG).is_file():
         given = None if images is None else str(images)
@@ -179,6 +184,7 @@ def _live_target(
         raise ValueError("mean and std must be given together, got one of them")
     called = name or (_short(str(model)) if module is None else type(model).__name__)
     folder = Path(out) if out is not None else Path(f"rhobust-{_plain(called)}")
+    check_folder("out", folder)
     own = OwnNetwork(
         str(model) if module is None else called,
         (None if weights is None else str(weights)) if module is None else IN_MEMORY,

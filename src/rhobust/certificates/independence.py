@@ -302,7 +302,7 @@ def _probe_blocks(probes: int, rows: int) -> list[SampleBlock]:
 
 def _others(batch: Tensor) -> Tensor:
     """Inputs unlike those of the batch: what a statistic over the batch would notice."""
-    ramp = torch.linspace(0, 1, batch[0].numel(), device=batch.device).view(batch[0].shape)
+    ramp = torch.linspace(0, 1, batch[0].numel(), dtype=torch.float32, device=batch.device).view(batch[0].shape)
     kinds = torch.stack([torch.zeros_like(ramp), ramp - 3, 4 - ramp, torch.ones_like(ramp), ramp, 1 - batch[0]])
     # The step of the kinds and that of the places have no common factor: all kinds appear at even places.
     return kinds[torch.arange(len(batch), device=batch.device) // 2 % len(kinds)]

@@ -110,7 +110,7 @@ class NetworkPass:
 
     def _allocate(self) -> None:
         self.graph = None
-        self.inputs = channels_last(torch.zeros(self.rows, *self.shape, device=self.device))
+        self.inputs = channels_last(torch.zeros(self.rows, *self.shape, dtype=torch.float32, device=self.device))
         """The inputs of the next pass."""
 
     def prepare(self, model: nn.Module, example: Tensor) -> None:

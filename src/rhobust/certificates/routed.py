@@ -15,7 +15,7 @@ from rhobust.certificates.smoothed import (
     predict_inputs,
 )
 from rhobust.proofs.procedures import AnyProcedure, choose_procedure
-from rhobust.settings import check_level
+from rhobust.settings import check_instance, check_level
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +57,8 @@ class RoutedClassifier(nn.Module):
 
     def __init__(self, router: SmoothedClassifier, classifiers: Sequence[SmoothedClassifier]) -> None:
         super().__init__()
-        for name, one in [("router", router), *(("each of classifiers", one) for one in classifiers)]:
-            if not isinstance(one, SmoothedClassifier):
-                raise ValueError(f"{name} must be a SmoothedClassifier, got a {type(one).__name__}")
+        for name, one in (("router", router), *(("each of classifiers", one) for one in classifiers)):
+            check_instance(name, one, SmoothedClassifier, "a SmoothedClassifier")
         if len(classifiers) < 2 or router.num_classes != len(classifiers):
             choices = f"{router.num_classes} for {len(classifiers)} classifiers"
             raise ValueError(f"the router must have one class per classifier, and two at least, got {choices}")

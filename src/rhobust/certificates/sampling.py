@@ -64,12 +64,16 @@ class VoteCounter:
         share = SHARE if self.passes.fixed else SHARE // EVERY
         self.repeated_rows = max(1, self.rows // share)
         """Rows of a pass that evaluate inputs of an earlier one again."""
-        self._again = torch.zeros(self.repeated_rows if repeats else 0, *self.shape, device=self.device)
+        self._again = torch.zeros(
+            self.repeated_rows if repeats else 0, *self.shape, dtype=torch.float32, device=self.device
+        )
         self.images = images
         self._cached_noise: tuple[int, Tensor] = (-1, images[:0])
         self._noise_by_rows = BY_ROWS[self.device.type] and smoothing.noise == "grid"
         if smoothing.noise == "grid":
             self.base = (images * LEVELS).round().to(torch.int16) if images.is_floating_point() else images
+            # Integers divided by a Python number are computed in torch's default dtype.
+            self._levels = torch.full((), LEVELS, dtype=torch.float32, device=self.device)
         if self._noise_by_rows:
             self.base = self.base.flatten(1).contiguous()
             self.tables = GridTables(smoothing.sigma, self.device)
@@ -242,7 +246,7 @@ class VoteCounter:
         noise = self._cached_noise[1][block.first : block.stop]
         if smoothing.noise == "grid":
             # One rounding of an integer over 255: the network sees a function of the grid point alone.
-            torch.div(self.base[block.position].to(torch.int16) + noise, LEVELS, out=out)
+            torch.div(self.base[block.position].to(torch.int16) + noise, self._levels, out=out)
             return
         image = self.images[block.position]
         out.copy_((image if image.is_floating_point() else to_unit(image)) + smoothing.sigma * noise)

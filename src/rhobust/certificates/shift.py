@@ -16,7 +16,7 @@ from rhobust.certificates.smoothed import labelled_points
 from rhobust.certificates.spec import Dtype, Smoothing
 from rhobust.data import check_labels
 from rhobust.models.inference import output_width
-from rhobust.proofs.claim import ShiftClaim
+from rhobust.proofs.claim import ShiftClaim, check_claim
 from rhobust.proofs.shift import INTERVAL_ALPHA, ShiftCertificate, ShiftProof, VoteCounts
 from rhobust.proofs.subpopulation import GroupCertificate, SubpopulationCertificate
 from rhobust.settings import check_at_least, check_declared, check_level, sizes
@@ -210,10 +210,12 @@ def _sampled(
 
     `counting` holds the other arguments of `ShiftProcedure`: draws, alpha, second_draws, second_share.
     """
+    claim = ShiftClaim() if claim is None else claim
+    check_claim(claim)
     x, y = labelled_points(model, x, y)
     smoothing, repeats = checked_smoothing(model, x, sigma, seed=seed, dtype=dtype)
     procedure = ShiftProcedure(
-        (claim or ShiftClaim()).resolve(smoothing.num_classes),
+        claim.resolve(smoothing.num_classes),
         smoothing,
         points=len(x),
         dimension=x[0].numel(),

@@ -83,6 +83,8 @@ class Dataset:
             raise ValueError(f"labels must be in 0..{len(self.classes) - 1}, got {low}..{high}")
         if not 0 <= self.crop < min(images.shape[2:]):
             raise ValueError(f"crop must be >= 0 and less than the image's side, got {self.crop}")
+        # Sums of floats depend on the order in memory, which must not decide a number.
+        object.__setattr__(self, "images", images.contiguous())
 
     def __repr__(self) -> str:
         size = "x".join(map(str, self.shape))
@@ -189,7 +191,7 @@ def to_unit(images: Tensor) -> Tensor:
     if images.dtype != torch.uint8:
         raise ValueError(f"images must be uint8, got {str(images.dtype).removeprefix('torch.')}")
     # CUDA multiplies by the rounded reciprocal of a Python number; it divides by a tensor.
-    return images.to(torch.float32) / torch.full((), 255.0, device=images.device)
+    return images.to(torch.float32) / torch.full((), 255.0, dtype=torch.float32, device=images.device)
 
 
 def augment(images: Tensor, *, crop: int, flip: bool, rng: Generator) -> Tensor:
@@ -308,7 +310,7 @@ def cutmix(
         rng: Generator on the device of the images.
     """
     count, _, height, width = images.shape
-    area, row, column, chosen = torch.rand(4, count, 1, generator=rng, device=images.device)
+    area, row, column, chosen = torch.rand(4, count, 1, generator=rng, dtype=torch.float32, device=images.device)
     other = torch.randperm(count, generator=rng, device=images.device)
     side = area.sqrt() * (chosen < probability)
     rows, columns = (

@@ -12,7 +12,7 @@ from torch import Tensor
 from rhobust.data.dataset import Dataset, Split, to_unit
 from rhobust.data.hugging_face import is_live, take_live
 from rhobust.data.images import IMAGE_KEYS, SUFFIXES, pixels_of, read_image
-from rhobust.data.labels import LABEL_KEYS, label_count, names_of, numbered
+from rhobust.data.labels import LABEL_KEYS, label_count, names_of, numbered, places_by_name
 from rhobust.data.registry import load, source
 from rhobust.data.sizing import AS_STORED, Sizing
 from rhobust.foreign import Foreign
@@ -68,7 +68,8 @@ def as_dataset(
             these, or of image files; a torch Dataset of (image, label); a DataLoader; a live Dataset or DatasetDict of
             Hugging Face; a `Dataset`; an image file; a folder, or a name known to `load`.
         labels: Class numbers or class names, one per image; None if the images come with labels.
-        class_names: Names of the classes; default: what the source says, else the numbers.
+        class_names: Names of the classes; default: what the source says, else the numbers. The source's own names in
+            another order change the class numbers, other names only rename the classes.
         name: Name of the data set; default: the source's own, else "images".
         split: Which split a folder or a named data set gives, and what the result is called.
         layout: "NCHW" or "NHWC", for batches where the shape does not say it; default: the axis with 1 or 3 channels.
@@ -95,8 +96,12 @@ def as_dataset(
             resize, crop = None, None
     if isinstance(images, Dataset) and labels is None:
         found = Sizing(resize, crop).dataset(images if limit is None else images.take(limit)[1])
-        names = found.classes if class_names is None else tuple(map(str, class_names))
-        return replace(found, name=name or found.name, classes=names, named=found.named or class_names is not None)
+        if class_names is not None:
+            names = tuple(map(str, class_names))
+            places = places_by_name(found.classes, names)
+            moved = found.labels if places is None else places.to(found.labels.device)[found.labels]
+            found = replace(found, labels=moved, classes=names, named=True)
+        return replace(found, name=name or found.name)
     found = as_inputs(images, labels, class_names=class_names, layout=layout, limit=limit, resize=resize, crop=crop)
     if found.labels is None:
         raise ValueError("labels must be given, one class number per image, got None and images without labels")
@@ -161,7 +166,11 @@ def as_inputs(
     found = sizing.images(_batch(found, layout, subject, None if given is None else label_count(given)), subject)
     check_range(found, subject)
     known = own_classes if class_names is None else tuple(map(str, class_names))
-    numbers, known = (None, known) if given is None else numbered(given, len(found), known)
+    places = None if own is None or known is None else places_by_name(own_classes, known)
+    if places is not None:
+        numbers = places[numbered(given, len(found), own_classes)[0]]
+    else:
+        numbers, known = (None, known) if given is None else numbered(given, len(found), known)
     if limit is not None:
         found, numbers = found[:limit], None if numbers is None else numbers[:limit]
     return Inputs(found, None if numbers is None else numbers.to(found.device), known, name)

@@ -92,6 +92,13 @@ def class_names(names: np.ndarray | None, count: int, name: str) -> tuple[str, .
     return found
 
 
+def places_by_name(classes: Sequence[str] | None, names: Sequence[str]) -> Tensor | None:
+    """Where each class is among `names`, if these are the names that the classes have; None where they are new ones."""
+    if classes is None or are_numbers(classes) or not set(classes) <= set(names):
+        return None
+    return torch.tensor([names.index(name) for name in classes])
+
+
 def check_shape(data: Dataset, shape: tuple[int, int, int], trained: Path | str) -> None:
     """Refuse images of another shape than a network, called `trained`, was trained for."""
     if data.shape != shape:
@@ -124,6 +131,7 @@ def fit_classes(data: Dataset, width: int, name: str) -> Dataset:
         raise ValueError(
             f"{data.name} must hold the classes of {name}, which returns {width} logits per image, got"
             f" {data.num_classes} classes; name all {width} in the order of its outputs (class folders are sorted by"
-            f" name, arrays have the argument or array classes), or give class numbers below {width}"
+            f" name, an .npz file has the array classes, Python the argument class_names), or give class numbers below"
+            f" {width}"
         )
     return data if data.num_classes == width else replace(data, classes=numbers)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import torch
 
-from rhobust.attacks import EOT, AnyAttack, PaperPGD
+from rhobust.attacks import EOT, AnyAttack, AttackMethod, PaperPGD
 from rhobust.data import check_labels, to_unit
 from rhobust.evaluation.base import Evaluation
 from rhobust.evaluation.diagnostics import Attacked, diagnose, first_broken, spread
@@ -21,7 +21,7 @@ from rhobust.measurements.comparison import RADII
 from rhobust.models.inference import frozen, output_width
 from rhobust.progress import ProgressCallback
 from rhobust.records import Record, Row, finished_records
-from rhobust.settings import AUTO, check_count, kind_of, sizes
+from rhobust.settings import AUTO, check_count, check_instance, kind_of, sizes
 
 PICTURES = 6
 """Largest number of adversarial examples that are kept as pictures."""
@@ -73,6 +73,7 @@ class Attack(Evaluation):
         return len(self.radii)
 
     def resolve(self, target: Target) -> Self:
+        check_instance("attack", self.attack, AttackMethod, "an attack such as EOT(steps=20)")
         smoothed = self.attack.attacks_smoothed or (isinstance(self.attack, PaperPGD) and target.sigma is not None)
         evaluation = replace(
             super().resolve(target),

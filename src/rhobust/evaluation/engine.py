@@ -21,6 +21,7 @@ from rhobust.lock import tidy
 from rhobust.memory import kept_memory
 from rhobust.progress import ProgressCallback, ProgressEvent, progress_or_default
 from rhobust.records import Record, RecordWriter, Row, plain_settings, settings_hash
+from rhobust.settings import check_instance
 
 SOON = 1.0
 """Seconds between two writes of what other processes computed: what a killed driver can cost."""
@@ -64,6 +65,10 @@ def run(
             took it over (`LostError`).
     """
     start = time.perf_counter()
+    check_instance("evaluation", evaluation, Evaluation, "an evaluation such as Certify(n=1000)")
+    check_instance("target", target, (Target, Untargeted), "a Target, as of Target(model, data) or Target.from_run")
+    if executor is not None:
+        check_instance("executor", executor, Executor, "Local(), Processes() or Ray()")
     subject: Any = target  # an evaluation without a network takes no `Target`
     evaluation = evaluation.resolve(subject)
     check_unseen(evaluation, subject)

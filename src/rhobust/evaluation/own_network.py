@@ -261,7 +261,7 @@ def fixed_logits(model: nn.Module, shape: tuple[int, ...], device: torch.device)
     Noise leaves [0, 1], so what a network does to such inputs, for example a clamp, must show: two of the images
     are inside, two go beyond on either side.
     """
-    ramp = torch.linspace(0, 1, math.prod(shape))
+    ramp = torch.linspace(0, 1, math.prod(shape), dtype=torch.float32)
     inside = torch.stack([ramp, ramp * 7 % 1])
     images = torch.cat([inside, 3 * inside - 1]).view(4, *shape).to(device)
     with torch.no_grad(), frozen(model) as network, arithmetic(DTYPE, device):

@@ -38,6 +38,7 @@ from rhobust.measurements.proved import COLUMNS, shift_summary
 from rhobust.measurements.shift_attack import shift_attack_summary
 from rhobust.noise import LEVELS, ExampleNoise
 from rhobust.progress import ProgressCallback
+from rhobust.proofs.claim import check_claim
 from rhobust.proofs.subpopulation import factors
 from rhobust.records import Row
 from rhobust.settings import AUTO, check_at_least, check_level
@@ -92,6 +93,7 @@ class CertifyShift(Evaluation):
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "eps", check_increasing("eps", self.eps))
+        check_claim(self.claim)
         check_at_least(1, self, "draws")
         check_level(self.alpha)
         if self.baselines and self.claim.loss != "0-1":

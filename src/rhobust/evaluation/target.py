@@ -21,7 +21,7 @@ from rhobust.evaluation.own_network import IN_MEMORY, OwnNetwork, check_answers,
 from rhobust.models.inference import check_module, device_of, move_to
 from rhobust.progress import ProgressCallback
 from rhobust.records import Row
-from rhobust.settings import check_positive_number, sizes
+from rhobust.settings import check_instance, check_positive_number, sizes
 from rhobust.training.config import check_received
 from rhobust.training.distributed import resolve_device
 from rhobust.training.run import CONFIG, Run, open_run, weights_fingerprint
@@ -94,9 +94,11 @@ class Target:
 
     def __post_init__(self) -> None:
         check_module(self.model)
+        check_instance("data", self.data, Dataset, "a Dataset, as of as_dataset(images, labels) or load")
+        set_field = object.__setattr__
         if self.sigma is not None:
             check_positive_number("sigma", self.sigma)
-        set_field = object.__setattr__
+            set_field(self, "sigma", float(self.sigma))
         if self.device != WHERE_IT_IS:
             set_field(self, "device", resolve_device(self.device))
             move_to(self.device, self.model)

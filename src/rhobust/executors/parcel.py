@@ -71,7 +71,7 @@ class Parcel:
         stream, buffers = io.BytesIO(), list[pickle.PickleBuffer]()
         try:
             TensorPickler(stream, protocol=5, buffer_callback=buffers.append).dump(thing)
-        except (pickle.PicklingError, AttributeError, TypeError, RecursionError) as error:
+        except Exception as error:  # a network may refuse to be pickled in any way
             raise WorkerError(
                 f"the network must be one that other processes can build, but {_reason(error)}: define its class in a"
                 " module, or use the executor local"

@@ -113,7 +113,10 @@ class Spawned(Connected):
         process.join()
         self.failures = 0 if connection in self.ready else self.failures + 1
         if self.failures == ATTEMPTS:
-            raise WorkerError(f"workers must start, but {ATTEMPTS} in a row ended with exit code {process.exitcode}")
+            raise WorkerError(
+                f"workers must start, but {ATTEMPTS} in a row ended with exit code {process.exitcode}: in a script, is"
+                ' everything that runs below if __name__ == "__main__":?'
+            )
         self._prepare(self._start(place))
 
     def end(self) -> None:

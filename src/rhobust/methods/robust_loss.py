@@ -1,5 +1,7 @@
 """A training method inside somebody's own loop: from a network and a batch to a loss to minimise."""
 
+from numbers import Integral
+
 import torch
 import torch.distributed as dist
 from torch import Generator, Tensor, nn
@@ -8,6 +10,7 @@ from rhobust.data import as_float, check_range
 from rhobust.methods.base import Loss, Method
 from rhobust.models.inference import check_module
 from rhobust.noise import BatchNoise, stream
+from rhobust.settings import check_instance, named_kind
 
 
 def robust_loss(method: Method, *, seed: int = 0) -> "RobustLoss":
@@ -40,8 +43,8 @@ class RobustLoss:
 
     def __init__(self, method: Method, *, seed: int = 0) -> None:
         if isinstance(method, type) or not callable(getattr(method, "loss", None)):
-            given = f"the class {method.__name__}" if isinstance(method, type) else f"a {type(method).__name__}"
-            raise ValueError(f"method must be a training method such as NAL(sigma=0.25), got {given}")
+            raise ValueError(f"method must be a training method such as NAL(sigma=0.25), got {named_kind(method)}")
+        check_instance("seed", seed, Integral, "an int")
         self.method, self.seed = method, seed
         self.squared_distance: Tensor | None = None
         """Squared distance of each adversarial example of the last batch from its input, `(n,)`; None before it."""

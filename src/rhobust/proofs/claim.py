@@ -15,7 +15,14 @@ from rhobust.formatting import (
     format_setting,
     name_split,
 )
-from rhobust.settings import AUTO, check_at_least, check_declared, check_level, check_positive_number
+from rhobust.settings import (
+    AUTO,
+    check_at_least,
+    check_declared,
+    check_instance,
+    check_level,
+    check_positive_number,
+)
 
 Classifier = Literal["randomised", "k-vote", "majority"]
 LossName = Literal["0-1", "cross-entropy"]
@@ -71,6 +78,11 @@ def claim_in_full(statement: str, settings: Mapping[str, Any], points: int, netw
         whose = f"For {network}, if {'' if fixed else f'{images} are {drawn}, none of them trained on, and '}{labels}"
     # Word for word, so that it can be found in the record.
     return f"{whose}: {statement}"
+
+
+def check_claim(claim: object) -> None:
+    """Raise unless a claim is one."""
+    check_instance("claim", claim, ShiftClaim, "a ShiftClaim such as ShiftClaim(classifier='k-vote', votes=5)")
 
 
 @dataclass(frozen=True, kw_only=True)

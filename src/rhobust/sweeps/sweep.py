@@ -25,7 +25,7 @@ from rhobust.process import launched
 from rhobust.progress import ProgressCallback, ProgressEvent, progress_or_default
 from rhobust.records import Row, is_finished
 from rhobust.report import write_report
-from rhobust.settings import from_json, kind_of
+from rhobust.settings import NotImported, check_instance, from_json, kind_of
 from rhobust.sweeps.table import SweepTable, table_of
 from rhobust.training import Run, TrainConfig, config_from_json, train
 from rhobust.training.distributed import resolve_device
@@ -167,6 +167,7 @@ def _cells(train: Mapping[str, Any], axes: Mapping[str, list[Any]], where: str) 
                 continue  # this method has no such field
             used.add(name)
         made = config_from_json({**config, "method": method}, where)
+        _check_imported(made.method, where)
         cells.setdefault(made, Cell(tuple(at), made))
     if unused := [name for name in axes if name not in used]:
         raise ValueError(f"{where}, axes.{unused[0]} must be a field of a training or of one of its methods")
@@ -184,7 +185,19 @@ def _evaluation(document: Any, where: str) -> Evaluation:
     if kind not in EVALUATIONS:
         raise ValueError(f"{where}, evaluate.kind must be one of {', '.join(EVALUATIONS)}, got {kind!r}")
     settings = {key: value for key, value in document.items() if key not in ("kind", "methods")}
-    return from_json(EVALUATIONS[kind], settings, f"{where}, evaluate {kind}", AnyAttack)
+    made = from_json(EVALUATIONS[kind], settings, f"{where}, evaluate {kind}", AnyAttack)
+    _check_imported(getattr(made, "attack", None), where)
+    return made
+
+
+def _check_imported(code: object, where: str) -> None:
+    """Refuse a method or an attack of the user's own whose module no one has imported: a plan imports nothing."""
+    if isinstance(code, NotImported):
+        module = code.kind.partition(":")[0]
+        raise ValueError(
+            f"{where} names {code.kind}, which must be imported before the plan is read: in Python, import {module},"
+            " then run_sweep(read_plan(file), out)"
+        )
 
 
 def _methods(names: Any, trained: Sequence[str], where: str) -> tuple[str, ...]:
@@ -267,6 +280,7 @@ def run_sweep(
     """
     if launched():
         raise ValueError("a sweep must be started once, not by torchrun or srun: name an executor instead")
+    check_instance("plan", plan, SweepPlan, "a SweepPlan, as of read_plan(file)")
     out = Path(out)
     check_folder("out", out)
     units = plan_units(plan, out)

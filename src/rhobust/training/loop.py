@@ -24,6 +24,7 @@ from rhobust.models.inference import load_state, move_to, output_width, own_inpu
 from rhobust.noise import BatchNoise, stream, stream_key
 from rhobust.progress import ProgressCallback, ProgressEvent, no_progress, progress_or_default
 from rhobust.records import settings_hash
+from rhobust.settings import check_instance
 from rhobust.training.config import TrainConfig, config_to_json, train_command
 from rhobust.training.distributed import ProcessGroup, ShardNoise, join_processes, resolve_device
 from rhobust.training.metrics import (
@@ -98,6 +99,7 @@ def train(
             one took it over (`LostError`).
         FloatingPointError: The loss became infinite or not a number.
     """
+    check_instance("config", config, TrainConfig, "a TrainConfig")
     out, device = Path(out), resolve_device(device)
     run, processes = Run(out, config), join_processes(device)
     if run.finished:
