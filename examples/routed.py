@@ -44,6 +44,12 @@ def fitted(folder: Path, root: Path | None) -> Dataset:
     return split_validation(rhobust.load(config.data, "train", root=root), config)[0]
 
 
+def check_same(images: Sequence[Dataset]) -> None:
+    """Refuse runs whose images differ: those of other seeds hold out other images."""
+    if len({one.fingerprint() for one in images}) > 1:
+        raise SystemExit("the runs must have the same images: train them with the same data, seed and validation")
+
+
 def routes(options: argparse.Namespace) -> None:
     """Write images and, as their labels, the place of the run with the largest radius; none where all runs err.
 
@@ -51,14 +57,20 @@ def routes(options: argparse.Namespace) -> None:
     needs no guarantee, since the router is certified as it comes out.
     """
     estimates = []
+    images = [fitted(folder, options.root) for folder in options.runs]
+    check_same(images)
+    _, data = images[0].take(options.limit)
     for folder in options.runs:
         target = rhobust.Target.from_run(folder, device=options.device, root=options.root)
-        _, data = fitted(folder, options.root).take(options.limit)
         classifier = smoothed(target)
         smoothing = Smoothing(classifier.sigma, classifier.num_classes)
-        images = data.images.to(target.device)
         votes = count_votes(
-            target.model, images, smoothing, indices=range(len(data)), draws=options.draws, purpose="routes"
+            target.model,
+            data.images.to(target.device),
+            smoothing,
+            indices=range(len(data)),
+            draws=options.draws,
+            purpose="routes",
         )
         right = votes.cpu().gather(1, data.labels[:, None])[:, 0].numpy()
         estimates.append(certified_radius((right + 0.5) / (options.draws + 1), classifier.sigma))
@@ -74,6 +86,7 @@ def certify(options: argparse.Namespace) -> None:
     """Certify images under the routed classifier. `rhobust certify RUN` does so under one classifier alone."""
     where: dict[str, Any] = {"device": options.device, "root": options.root, "split": options.split}
     targets = [rhobust.Target.from_run(run, **where) for run in options.runs]
+    check_same([target.data for target in targets])
     examples, test = targets[0].data.take(options.limit, options.stride)
     classifiers = [smoothed(target) for target in targets]
     run = open_run(options.router)

@@ -128,3 +128,15 @@ def test_the_pretrained_model_can_be_tried(tmp_path, monkeypatch, capsys):
     assert named["predictions"] == seven["predictions"]
     assert radii["summary"]["certified_accuracy"][1]["accuracy"] == 1.0
     assert shift["summary"]["curve"][0]["certified_accuracy"] > 0.5
+
+
+def test_runs_that_hold_out_other_images_are_not_routed_together(tmp_path, monkeypatch):
+    example, runs = load_script("examples/routed.py"), [str(tmp_path / seed) for seed in "01"]
+    shape = "method:gaussian --method.sigma 0.25 --data digits --model cnn-small --epochs 1 --validation 100 --quiet"
+    for seed, out in enumerate(runs):
+        assert run(["train", *shape.split(), "--seed", str(seed), "--out", out]) == 0
+    held_out = ["certify", *runs, "--router", runs[0], "--split", "validation"]
+    for command in (["routes", *runs], held_out):
+        monkeypatch.setattr(sys, "argv", ["routed.py", *command, "--out", str(tmp_path / "out"), "--limit", "2"])
+        with pytest.raises(SystemExit, match="the runs must have the same images"):
+            example.main()
