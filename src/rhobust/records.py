@@ -48,7 +48,7 @@ class Record:
     """What was done: "attack", "certify", "certify-shift"."""
     settings: Row
     """Everything that decides the rows: attack, noise, seed, data, hash of the weights."""
-    rows: list[Row]
+    rows: list[Row] = field(repr=False)
     """One dictionary per result, in the order they were computed."""
     summary: Row | None
     """What the rows add up to; None while the evaluation is unfinished."""

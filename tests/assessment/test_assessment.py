@@ -83,6 +83,11 @@ def test_every_number_is_on_the_page_and_in_the_frame(assessed):
     assert assessed.plot().axes[0].get_xlabel() == "L2 radius"
 
 
+def test_it_is_shown_without_the_rows_of_its_records(assessed):
+    assert len(repr(assessed)) < 5_000
+    assert len(repr(assessed.records[0])) < 5_000
+
+
 def test_the_base_accuracy_is_that_of_the_network(assessed, network, digits):
     with torch.no_grad():
         right = (network(digits.images / 255).argmax(1) == digits.labels).float().mean()
@@ -187,6 +192,9 @@ def test_mistakes(network, digits, tmp_path):
     with pytest.raises(ValueError, match="mean and std must be given together"):
         rhobust.evaluate(network, digits.images, digits.labels, mean=[0.5], out=tmp_path / "o")
     (tmp_path / "file").touch()
+    single = nn.Sequential(nn.Flatten(), nn.AvgPool1d(64))
+    with pytest.raises(ValueError, match="Sequential must return a logit for each class, two at least, got one"):
+        rhobust.evaluate(single, digits.images, digits.labels % 2, out=tmp_path / "o")
     for given, message in (
         ({"out": tmp_path / "file"}, "out must name a folder, but .*file is none"),
         ({"name": 3}, "name must be a string, got a int"),

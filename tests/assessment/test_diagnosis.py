@@ -105,6 +105,15 @@ def test_a_network_that_was_not_trained_for_noise(digits):
     assert "rhobust train" in found[0].remedy
 
 
+def test_a_run_on_the_data_of_its_training_was_trained_for_its_images_and_for_its_noise(digits):
+    noisy = rhobust.Target(fitted(lambda x: x), digits, sigma=0.25, trained_sigma=0.25)
+    assert diagnose_accuracy(noisy, accuracy=0.95, under_noise=0.4) == []
+    other = replace(noisy, trained_sigma=0.12)
+    assert [one.cause for one in diagnose_accuracy(other, accuracy=0.95, under_noise=0.4)] == ["noise"]
+    target = rhobust.Target(fitted(lambda x: 255 * x), digits, published_split=True)
+    assert "value range" not in [one.cause for one in diagnose_accuracy(target, accuracy=0.2, under_noise=None)]
+
+
 class NeedsNoise(nn.Module):
     """Right under noise, and lost without it, as networks with batch normalisation that never saw a clean image."""
 

@@ -6,6 +6,8 @@ import sys
 import pytest
 
 from rhobust.cli import run
+from rhobust.records import record_paths
+from rhobust.training import open_run
 
 CODE = '''
 from dataclasses import dataclass
@@ -92,3 +94,24 @@ def test_mistakes_are_one_line(mine, capsys, arguments, message):
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+
+
+PLAN = """
+train = { data = "digits", model = "cnn-small", epochs = 1 }
+axes = { method = [{ kind = "mine_own:Weighted", sigma = 0.5 }], seed = [0] }
+evaluate = [{ kind = "attack", attack = { kind = "mine_own:Fade" }, radii = [0.5], limit = 2 }]
+"""
+
+
+@pytest.mark.parametrize("executor", [[], ["--executor", "processes", "--workers", "1"]], ids=["local", "processes"])
+def test_a_sweep_takes_a_method_and_an_attack_of_ones_own(mine, executor, capsys):
+    (mine / "plan.toml").write_text(PLAN)
+    command = ["sweep", "plan.toml", "--out", "sweep", "--quiet", *executor]
+    assert run(command) == 2
+    assert "--code mine_own:Weighted" in capsys.readouterr().err
+    assert run([*command, "--code", "mine_own.py:function"]) == 2
+    assert "must be a dataclass with a function loss or perturb" in capsys.readouterr().err
+    assert run([*command, "--code", "mine_own:Weighted", "mine_own:Fade"]) == 0
+    (folder,) = (mine / "sweep" / "runs").iterdir()
+    assert open_run(folder).config.sigma == 0.5
+    assert len(record_paths(folder, "attack")) == 1

@@ -230,6 +230,7 @@ def test_a_peers_table_is_read_and_a_damaged_one_is_named(tmp_path):
         ("a\tb\n", "must start with the columns idx label predict radius"),
         ("idx\tlabel\tpredict\tradius\n", "at least one example"),
         ("idx\tlabel\tpredict\tradius\n1\t2\tx\t0.1\n", "line 2 must hold three whole numbers"),
+        ("idx\tlabel\tpredict\tradius\n1\t2\t2\t0.1\n1\t2\t2\t0.1\n", r"tsv, line 3: an example .* got 1 twice"),
         ("idx\tlabel\tpredict\tradius\n1\t2\t2\t-0.1\n", "line 2: a radius must be >= 0"),
     ]:
         path.write_text(text)

@@ -230,7 +230,8 @@ def test_a_training_that_diverges_is_not_tried_again(tmp_path):
 def test_code_that_nobody_imported_is_refused():
     axes = {"method": [{"kind": "nowhere:Own", "draws": 2}], "seed": [0]}
     with pytest.raises(
-        ValueError, match=r"plan\.toml names nowhere:Own, which must be imported .* import nowhere, then"
+        ValueError,
+        match=r"plan\.toml names nowhere:Own, which must be imported .* --code nowhere:Own, .* import nowhere",
     ):
         plan_of(axes=axes)
     evaluate = [{"kind": "attack", "attack": {"kind": "nowhere:Own"}}]

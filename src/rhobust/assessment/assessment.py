@@ -2,7 +2,7 @@
 
 import html
 import importlib.util
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,7 +37,7 @@ class Assessment:
 
     folder: Path
     """Folder of the records."""
-    records: tuple[Record, ...]
+    records: tuple[Record, ...] = field(repr=False)
     """One record per evaluation."""
     findings: tuple[Finding, ...]
     """What explains low numbers; empty where nothing needs explaining."""

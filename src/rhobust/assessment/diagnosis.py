@@ -79,12 +79,15 @@ def diagnose_accuracy(
     # A network that was trained under noise alone may be right only under noise: causes are tried where it is right.
     needs_noise = under_noise is not None and under_noise - accuracy > DROP
     if accuracy < SUSPECT:
-        found = _of_the_base(target, data, target.smoothing_sigma() if needs_noise else 0.0)
+        # A run on the data of its training gets its images as in training.
+        if not target.published_split:
+            found = _of_the_base(target, data, target.smoothing_sigma() if needs_noise else 0.0)
         if not found and not needs_noise:
             found = _near_chance(target, data, weights_named)
     if not found and needs_noise and under_noise is not None:
         found = [_needs_noise(target.smoothing_sigma(), accuracy, under_noise)]
-    if not found and under_noise is not None and accuracy - under_noise > DROP:
+    trained_for_it = target.trained_sigma is not None and target.trained_sigma == target.sigma
+    if not found and not trained_for_it and under_noise is not None and accuracy - under_noise > DROP:
         found = [_not_trained_for_noise(target, data, accuracy, under_noise)]
     return found
 

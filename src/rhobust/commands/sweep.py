@@ -1,13 +1,16 @@
 """rhobust sweep."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
 
+from rhobust.commands.arguments import ROLES
 from rhobust.commands.options import Spreading, SpreadingOptions, print_table
 from rhobust.formatting import name_split
+from rhobust.models.sources import named_code
 from rhobust.sweeps import plan_units, read_plan, run_sweep
 
 
@@ -21,11 +24,14 @@ class SweepCommand:
     """Folder for runs, table and page; default: sweeps/ and the plan's name."""
     root: Path | None = None
     """Folder of the data sets; default: $RHOBUST_DATA, else a cache folder."""
+    code: tuple[str, ...] = ()
+    """Methods and attacks of your own that the plan names: package.module:Class or file.py:Class."""
     dry_run: bool = False
     """Count what is planned and what is finished, and start nothing."""
     common: SpreadingOptions = Spreading()
 
     def run(self) -> dict[str, Any]:
+        import_own(self.code)
         plan, out = read_plan(self.plan), self.out or Path("sweeps") / self.plan.stem
         if self.dry_run:
             units = plan_units(plan, out)
@@ -68,6 +74,14 @@ class SweepCommand:
     def failure(self, result: dict[str, Any]) -> str | None:
         failed = len(result.get("failures", ()))
         return f"{failed} runs failed: the same command tries them again" if failed else None
+
+
+def import_own(names: Sequence[str]) -> None:
+    """Import the user's own methods and attacks, which a plan finds by their modules."""
+    for name in names:
+        cls, functions = named_code(name, "code"), ROLES.values()
+        if not is_dataclass(cls) or not any(hasattr(cls, function) for function in functions):
+            raise ValueError(f"code {name} must be a dataclass with a function {' or '.join(functions)}, got {cls!r}")
 
 
 COMMAND = SweepCommand

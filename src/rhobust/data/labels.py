@@ -126,6 +126,11 @@ def match_classes(data: Dataset, classes: tuple[str, ...], folder: Path | str) -
 
 def fit_classes(data: Dataset, width: int, name: str) -> Dataset:
     """The data with a class for each output of the user's own network; numbered classes may leave out the last ones."""
+    if width < 2:
+        raise ValueError(
+            f"{name} must return a logit for each class, two at least, got one: for a single output z return"
+            " torch.cat([torch.zeros_like(z), z], 1)"
+        )
     numbers = tuple(map(str, range(width)))
     if data.num_classes != width and data.classes != numbers[: data.num_classes]:
         raise ValueError(

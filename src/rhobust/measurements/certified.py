@@ -152,7 +152,7 @@ def read_tsv(path: Path | str) -> list[Row]:
         raise ValueError(f"{path} must be a table in UTF-8, but it is not: {error}") from None
     if not lines or tuple(lines[0].split("\t")[:4]) != COLUMNS[:4]:
         raise ValueError(f"{path} must start with the columns {' '.join(COLUMNS)}, but it does not")
-    rows: list[Row] = []
+    rows, seen = list[Row](), set[int]()
     for number, line in enumerate(lines[1:], start=2):
         if not line.strip():
             continue
@@ -165,6 +165,9 @@ def read_tsv(path: Path | str) -> list[Row]:
             ) from None
         if not 0 <= radius < float("inf"):
             raise ValueError(f"{path}, line {number}: a radius must be >= 0 and finite, got {radius}")
+        if index in seen:
+            raise ValueError(f"{path}, line {number}: an example must have one row, got {index} twice")
+        seen.add(index)
         prediction = None if predict == -1 else predict
         rows.append({"index": index, "label": label, "prediction": prediction, "radius": radius})
     if not rows:

@@ -195,8 +195,8 @@ def _check_imported(code: object, where: str) -> None:
     if isinstance(code, NotImported):
         module = code.kind.partition(":")[0]
         raise ValueError(
-            f"{where} names {code.kind}, which must be imported before the plan is read: in Python, import {module},"
-            " then run_sweep(read_plan(file), out)"
+            f"{where} names {code.kind}, which must be imported before the plan is read: pass --code {code.kind}, or in"
+            f" Python, import {module}"
         )
 
 
