@@ -1,6 +1,7 @@
 """Frozen networks for inner loops."""
 
 import contextlib
+import threading
 
 import torch
 from torch import nn
@@ -22,3 +23,25 @@ def test_a_frozen_model_is_restored():
     assert [module.training for module in model] == [True, True, False]
     assert [parameter.requires_grad for parameter in model.parameters()] == [True, False, True, True]
     assert torch.equal(model[0].weight.grad, torch.ones(2, 2))
+
+
+def test_threads_that_share_a_model_leave_it_as_the_first_one_found_it():
+    with torch.random.fork_rng(devices=[]):
+        model = nn.Sequential(nn.Linear(2, 2), nn.Dropout())
+    inside, leave = threading.Event(), threading.Event()
+
+    def work():
+        with frozen(model):
+            inside.set()
+            leave.wait()
+
+    thread = threading.Thread(target=work)
+    with frozen(model):
+        thread.start()
+        inside.wait()
+    assert not model.training, "the other one still needs it"
+    assert not model[0].weight.requires_grad
+    leave.set()
+    thread.join()
+    assert model.training
+    assert model[0].weight.requires_grad

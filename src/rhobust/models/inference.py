@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from threading import RLock
 from typing import Any
-from weakref import ReferenceType, ref
+from weakref import ReferenceType, WeakKeyDictionary, ref
 
 import torch
 from torch import Tensor, nn
@@ -208,21 +210,59 @@ def frozen(model: nn.Module) -> Iterator[nn.Module]:
     check_module(model)
     if isinstance(model, DistributedDataParallel):
         model = model.module  # an inner loop has no gradients in the weights, so there is nothing to reduce
-    modes: list[tuple[nn.Module, bool]] = []
-    grads: list[tuple[nn.Parameter, bool]] = []
+    _freeze(model)
     try:
-        with Foreign("the network cannot be put into evaluation mode:"):
-            modes += [(module, module.training) for module in model.modules()]
-            grads += [(parameter, parameter.requires_grad) for parameter in model.parameters()]
-            model.eval()
-            for parameter, _ in grads:
-                parameter.requires_grad_(False)
         yield guard(model)
     finally:
-        for module, mode in modes:
+        _unfreeze(model)
+
+
+@dataclass
+class _Frozen:
+    """What a network was before the first of its users froze it."""
+
+    modes: list[tuple[nn.Module, bool]] = field(default_factory=list)
+    grads: list[tuple[nn.Parameter, bool]] = field(default_factory=list)
+    users: int = 1
+
+    def restore(self) -> None:
+        for module, mode in self.modes:
             module.training = mode
-        for parameter, needed in grads:
+        for parameter, needed in self.grads:
             parameter.requires_grad_(needed)
+
+
+_FROZEN: WeakKeyDictionary[nn.Module, _Frozen] = WeakKeyDictionary()
+_LOCK = RLock()
+"""Threads may share a network: the first one freezes it, and the last one restores what the first one found."""
+
+
+def _freeze(model: nn.Module) -> None:
+    with _LOCK:
+        if (found := _FROZEN.get(model)) is not None:
+            found.users += 1
+            return
+        found = _Frozen()
+        try:
+            with Foreign("the network cannot be put into evaluation mode:"):
+                found.modes += [(module, module.training) for module in model.modules()]
+                found.grads += [(parameter, parameter.requires_grad) for parameter in model.parameters()]
+                model.eval()
+                for parameter, _ in found.grads:
+                    parameter.requires_grad_(False)
+        except BaseException:
+            found.restore()
+            raise
+        _FROZEN[model] = found
+
+
+def _unfreeze(model: nn.Module) -> None:
+    with _LOCK:
+        found = _FROZEN[model]
+        found.users -= 1
+        if not found.users:
+            del _FROZEN[model]
+            found.restore()
 
 
 def check_module(model: nn.Module) -> None:
