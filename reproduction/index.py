@@ -10,6 +10,7 @@ from typing import Any
 
 from reproduction.other_authors import write_other_authors
 from reproduction.render import csv_table, markdown_table, write_table
+from reproduction.routed import write_routed
 from reproduction.seeds import write_seeds
 from reproduction.shift_tables import write_shift_tables
 from rhobust.archives import ENDING, opened
@@ -52,7 +53,7 @@ def write_index(results: Path) -> list[Path]:
     """Write index.csv and index.md of a folder of results, and the tables of the search and of pretrained networks."""
     table = rows(results)
     written = write_table(results / "index.csv", page(table), csv_table([COLUMNS, *(line.values() for line in table)]))
-    tables = (write_search, write_pretrained, write_seeds, write_other_authors, write_shift_tables)
+    tables = (write_search, write_pretrained, write_seeds, write_routed, write_other_authors, write_shift_tables)
     return written + [path for write in tables for path in write(results)]
 
 
@@ -217,6 +218,7 @@ TITLES = {
     "records/cifar10-certified.tar.xz": "CIFAR-10: other seeds of a pretrained network, and SmoothAdv with its teacher",
     "records/cifar10-certified-0.5.tar.xz": "CIFAR-10: the settings of sigma 0.25 at sigma 0.5",
     "records/cifar10.tar.xz": "CIFAR-10: the main comparison, seeds and variations",
+    "records/mnist-routed.tar.xz": "MNIST: classifiers of different noise, and routers among them",
     "records/mnist.tar.xz": "MNIST: three seeds per method and penalty",
     "records/mnist-small.tar.xz": "MNIST on a laptop: Figures 1a and 1c of the paper",
     "records/nal-variants.tar.xz": "CIFAR-10: variants of NAL that were tried",

@@ -17,7 +17,7 @@ from rhobust.records import Record, Row, record_paths
 
 ARCHIVE = f"mnist-routed{ENDING}"
 """The archive of the classifiers' own records and of the routers."""
-RADII = (0.0, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0)
+RADII = (0.0, 0.5, 1.0, 1.25, 1.5, 1.75, 2.0)
 TITLE = "Input-dependent noise on MNIST: certified accuracy of classifiers alone, and with a router among them"
 NOTE = (
     "Each certificate holds at alpha {alpha:g}, that of a routed classifier with those of its router and of all"
@@ -29,7 +29,8 @@ NOTE = (
 def write_routed(results: Path) -> list[Path]:
     """Write the table of input-dependent noise: certified accuracy, and the difference of a router to each noise."""
     with opened([results / "records" / ARCHIVE]) as here:
-        records = [read_finished(path) for run in here.paths for path in record_paths(run, "certify-grid")]
+        found = [read_finished(path) for run in here.paths for path in record_paths(run, "certify-grid")]
+    records = [record for record in found if record.settings["split"] == "test"]
     records.sort(key=lambda record: record.settings["sigma"])
     alone = {
         f"sigma {record.settings['sigma']:g} alone": {radius: outcomes(record, CERTIFIED, radius) for radius in RADII}
@@ -45,7 +46,9 @@ def write_routed(results: Path) -> list[Path]:
         name = f"sigma {noises}, router at {document['router']['sigma']:g}"
         curve = {radius: {row["index"]: _right(row, radius) for row in document["rows"]} for radius in RADII}
         lines[name] = shares(curve)
-        lines |= {f"{name}, minus {one}": differences([curve], theirs) for one, theirs in alone.items()}
+        for one in document["classifiers"]:
+            own = f"sigma {one['sigma']:g} alone"
+            lines[f"{name}, minus {own}"] = differences([curve], alone[own])
     images = next(iter(alone.values()))[0.0]
     lines["any alone"] = shares(
         {radius: {index: max(one[radius][index] for one in alone.values()) for index in images} for radius in RADII}

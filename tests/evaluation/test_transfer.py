@@ -85,7 +85,7 @@ def test_a_record_with_a_source_names_it(networks):
 
 @pytest.mark.parametrize(("trained", "attacked"), [(0.25, 0.25), (None, 0.5)])
 def test_a_source_is_attacked_under_its_own_noise_or_the_targets(target, half_space, monkeypatch, trained, attacked):
-    config = SimpleNamespace(sigma=trained, run_id="source", factory=None, init=None)
+    config = SimpleNamespace(sigma=trained, run_id="source", factory=None, init=None, teacher=None)
     opened = SimpleNamespace(
         config=config,
         classes=target.data.classes,

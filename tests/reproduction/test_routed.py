@@ -2,11 +2,12 @@
 
 import importlib.util
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from reproduction.routed import check_same, faults, read_routed
+from reproduction.routed import check_same, faults, read_routed, write_routed
 from rhobust.cli import run
 from rhobust.records import Record
 
@@ -109,3 +110,22 @@ def test_the_parts_share_alpha(certified):
     document = read_routed(certified)
     assert not list(faults(document))
     assert list(faults(document | {"alpha": document["alpha"] / 1000}))
+
+
+RESULTS = ROOT / "results"
+
+
+def test_the_published_table_is_what_the_certificates_give(tmp_path):
+    (tmp_path / "tables").mkdir()
+    for name in ("records", "routed"):
+        (tmp_path / name).symlink_to(RESULTS / name)
+    for path in write_routed(tmp_path):
+        stale = f"{path.name} is stale: run python -m reproduction index results"
+        assert path.read_text(encoding="utf-8") == (RESULTS / "tables" / path.name).read_text(encoding="utf-8"), stale
+
+
+@pytest.mark.parametrize(("name", "named"), [("lead", {0: 288, 1: 12}), ("votes", {1: 300})])
+def test_the_published_routers_name_one_classifier_nearly_always(name, named):
+    document = read_routed(RESULTS / "routed" / f"{name}.json.gz")
+    assert Counter(row["prediction"] for row in document["router"]["rows"]) == named
+    assert (document["split"], document["trained_on"]) == ("test", 0)
