@@ -5,12 +5,13 @@ import sys
 
 import torch
 
+import rhobust
 from benchmarks import Setting, busy
 from benchmarks.busy import bench_busy, busy_table
 from rhobust.progress import no_progress
 
 
-def test_the_three_cases_and_their_table(monkeypatch):
+def test_the_cases_and_their_table(monkeypatch):
     started = []
     original = subprocess.Popen
 
@@ -22,9 +23,18 @@ def test_the_three_cases_and_their_table(monkeypatch):
     monkeypatch.setattr(busy, "DELAY", 0.0)
     monkeypatch.setattr(busy, "ROUNDS", 1)
     result = bench_busy(Setting(torch.device("cpu"), progress=no_progress))
-    assert len(started) == 5, "three quickstarts and two competitors"
+    assert len(started) == 10, "three quickstarts, three calls from Python, and two competitors of each"
     assert all(process.poll() is not None for process in started)
-    alone, *others = result["ways"]
-    assert alone["times"] == 1
-    assert [row["times"] for row in others] == [row["seconds"] / alone["seconds"] for row in others]
-    assert [line[0] for line in busy_table(result).rows] == [row["name"] for row in result["ways"]]
+    rows = result["ways"]
+    assert [row["program"] for row in rows] == ["quickstart"] * 3 + ["call"] * 3
+    for alone, *others in (rows[:3], rows[3:]):
+        assert alone["times"] == 1
+        assert [row["times"] for row in others] == [row["seconds"] / alone["seconds"] for row in others]
+    assert [line[:2] for line in busy_table(result).rows] == [[row["program"], row["name"]] for row in rows]
+
+
+def test_the_call_certifies(monkeypatch):
+    monkeypatch.setattr(rhobust.SmoothedClassifier, "certify", lambda self, x, n: calls.append((len(x), n)))
+    calls = []
+    exec(busy.CALL, {})
+    assert calls == [(20, 5000)]
