@@ -181,6 +181,8 @@ def mine(tmp_path, monkeypatch):
     (tmp_path / "mine_answers.py").write_text(
         "from torch import nn\ndef make(): return nn.Sequential(nn.Flatten(), nn.Linear(16, 3))\n"
         "def other(): return nn.Sequential(nn.Flatten(), nn.Linear(16, 3), nn.Tanh())\n"
+        "def sized(num_classes, hidden=16): return nn.Sequential(nn.Flatten(), nn.Linear(hidden, num_classes))\n"
+        "def narrow(num_classes): return sized(num_classes, hidden=15)\n"
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
@@ -204,6 +206,13 @@ def test_numbered_classes_may_leave_some_of_the_networks_out(mine, tmp_path):
     assert target.data.classes == ("0", "1", "2")
     with pytest.raises(ValueError, match=r"must hold the classes of mine_answers:make, which returns 3 logits.*got 4"):
         own_target(tmp_path, mine([1, 2, 3], "from-one.npz"))
+
+
+def test_the_weights_say_how_many_classes_there_are(mine, tmp_path):
+    target = own_target(tmp_path, mine([0, 1, 1]), "mine_answers:sized")
+    assert target.data.classes == ("0", "1", "2")
+    with pytest.raises(ValueError, match=r"the shape \(3, 16\) and the network wants \(2, 15\)"):
+        own_target(tmp_path, mine([0, 1, 1]), "mine_answers:narrow")
 
 
 def test_a_folder_of_records_stands_for_its_network(mine, tmp_path):

@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from rhobust.models import fill_weights
-from rhobust.models.weights import match_names, read_weights
+from rhobust.models.weights import WidthError, match_names, read_weights
 
 
 class Network(nn.Module):
@@ -124,6 +124,9 @@ def test_mistakes_are_named(weights, tmp_path):
     torch.save({**weights, "head.weight": torch.zeros(5, 2)}, tmp_path / "wide.pt")
     with pytest.raises(ValueError, match=re.escape("head.weight has the shape (5, 2) and the network wants (3, 2)")):
         filled_from(tmp_path / "wide.pt")
+    with pytest.raises(WidthError) as error:
+        filled_from(tmp_path / "wide.pt")
+    assert (error.value.saved, error.value.wanted) == (5, 3)
     with zipfile.ZipFile(tmp_path / "script.pt", "w") as archive:
         archive.writestr("script/code/__torch__.py", "")
     with pytest.raises(ValueError, match="TorchScript"):

@@ -25,7 +25,7 @@ from rhobust.lock import owned
 from rhobust.models import Normalised, load_model
 from rhobust.models.inference import frozen, move_to, output_width
 from rhobust.models.sources import known_network, take_logits
-from rhobust.models.weights import Pretrained
+from rhobust.models.weights import Pretrained, WidthError
 from rhobust.records import Row, is_own
 from rhobust.settings import check_positive_number, sizes
 from rhobust.training.run import CONFIG, ENVIRONMENT, describe_environment, file_hash
@@ -130,7 +130,7 @@ class OwnNetwork:
         known = known_network(self.model, self.weights)
         data = as_trained(data, known, name)
         if module is None:
-            model = load_model(self.model, self.weights, num_classes=data.num_classes, mean=self.mean, std=self.std)
+            model = self._built(data.num_classes)
         else:
             model = module if self.mean is None or self.std is None else Normalised(module, self.mean, self.std)
         first = to_unit(data.images[:1].to(device))
@@ -143,6 +143,15 @@ class OwnNetwork:
             trained_sigma=None if known is None else known.sigma,
             trained_on=None if known is None else ImageSet.in_folder(known.path.parent),
         )
+
+    def _built(self, num_classes: int) -> nn.Module:
+        """The network by its name. A few labels need not have every class: its weights say how many there are."""
+        try:
+            return load_model(self.model, self.weights, num_classes=num_classes, mean=self.mean, std=self.std)
+        except WidthError as error:
+            if error.wanted != num_classes:
+                raise
+            return load_model(self.model, self.weights, num_classes=error.saved, mean=self.mean, std=self.std)
 
     def write(self, folder: Path, device: torch.device, **more: Any) -> None:
         """Say in a folder what its records are about, and where they are made."""

@@ -131,6 +131,15 @@ def _holds_tensors(value: Mapping[Any, Any]) -> bool:
     return any(isinstance(tensor, Tensor) for tensor in value.values())
 
 
+class WidthError(ValueError):
+    """Weights fit a network but for the number of its outputs."""
+
+    def __init__(self, line: str, saved: int, wanted: int) -> None:
+        super().__init__(line)
+        self.saved, self.wanted = saved, wanted
+        """The outputs of the network that was saved, and of the one to fill."""
+
+
 def fill_weights(model: nn.Module, path: Path | str) -> nn.Module:
     """Load a weights file into a network; every tensor must be there, under some prefix, in its shape.
 
@@ -146,12 +155,20 @@ def fill_weights(model: nn.Module, path: Path | str) -> nn.Module:
             f"{path} must hold the tensors of the network by name, but it lacks {_some(missing)}, and has"
             f" {_some(strange)}{_hint(missing)}"
         )
-    for name, source in found.items():
-        if not is_lazy(wanted[name]) and saved[source].shape != wanted[name].shape:
-            raise ValueError(
-                f"{path} must fit the network, but {source} has the shape {tuple(saved[source].shape)} and the network"
-                f" wants {tuple(wanted[name].shape)}: is it another architecture, or another number of classes?"
-            )
+    others = [
+        (source, tuple(saved[source].shape), tuple(wanted[name].shape))
+        for name, source in found.items()
+        if not is_lazy(wanted[name]) and saved[source].shape != wanted[name].shape
+    ]
+    if others:
+        source, shape, asked = others[0]
+        line = (
+            f"{path} must fit the network, but {source} has the shape {shape} and the network wants {asked}: is it"
+            " another architecture, or another number of classes?"
+        )
+        if all(a and b and (a[0], b[0], a[1:]) == (shape[0], asked[0], b[1:]) for _, a, b in others):
+            raise WidthError(line, shape[0], asked[0])
+        raise ValueError(line)
     filled = {name: saved[found[name]] if name in found else tensor for name, tensor in wanted.items()}
     load_state(model, filled)
     return model
