@@ -45,3 +45,21 @@ def test_threads_that_share_a_model_leave_it_as_the_first_one_found_it():
     thread.join()
     assert model.training
     assert model[0].weight.requires_grad
+
+
+def test_modules_that_compare_by_value_are_frozen_one_by_one():
+    class Valued(nn.Linear):
+        def __hash__(self):
+            return 0
+
+        def __eq__(self, other):
+            return isinstance(other, Valued)
+
+    with torch.random.fork_rng(devices=[]):
+        one, other = Valued(2, 2), Valued(2, 2)
+    with frozen(one):
+        with frozen(other):
+            assert not other.training
+        assert other.training
+        assert not one.training
+    assert one.training

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import RLock
 from typing import Any
-from weakref import ReferenceType, WeakKeyDictionary, ref
+from weakref import ReferenceType, ref
 
 import torch
 from torch import Tensor, nn
@@ -232,14 +232,15 @@ class _Frozen:
             parameter.requires_grad_(needed)
 
 
-_FROZEN: WeakKeyDictionary[nn.Module, _Frozen] = WeakKeyDictionary()
+_FROZEN: dict[int, _Frozen] = {}
+"""Frozen networks by their ids: a module may compare by value."""
 _LOCK = RLock()
 """Threads may share a network: the first one freezes it, and the last one restores what the first one found."""
 
 
 def _freeze(model: nn.Module) -> None:
     with _LOCK:
-        if (found := _FROZEN.get(model)) is not None:
+        if (found := _FROZEN.get(id(model))) is not None:
             found.users += 1
             return
         found = _Frozen()
@@ -253,15 +254,15 @@ def _freeze(model: nn.Module) -> None:
         except BaseException:
             found.restore()
             raise
-        _FROZEN[model] = found
+        _FROZEN[id(model)] = found
 
 
 def _unfreeze(model: nn.Module) -> None:
     with _LOCK:
-        found = _FROZEN[model]
+        found = _FROZEN[id(model)]
         found.users -= 1
         if not found.users:
-            del _FROZEN[model]
+            del _FROZEN[id(model)]
             found.restore()
 
 
