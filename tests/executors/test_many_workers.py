@@ -29,7 +29,7 @@ from tests.executors.commands import (
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
-LONG = ["--n", "2000", "--procedure", "fixed"]
+LONG = ["--n", "4000", "--procedure", "fixed"]
 
 
 @pytest.fixture(scope="module")
