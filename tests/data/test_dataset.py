@@ -225,3 +225,11 @@ def test_the_order_in_memory_is_that_of_the_axes() -> None:
     data = Dataset("turned", "test", turned, torch.zeros(len(images), dtype=torch.int64), ("0", "1"))
     assert data.images.is_contiguous()
     assert torch.equal(data.images, images)
+
+
+def test_one_pixel_that_stands_for_all_is_not_copied() -> None:
+    pixel = torch.zeros(1, dtype=torch.uint8)
+    data = Dataset(
+        "stand-in", "test", pixel.expand(1000, 3, 224, 224), torch.zeros(1000, dtype=torch.int64), ("0", "1")
+    )
+    assert data.images.untyped_storage().nbytes() == 1

@@ -143,7 +143,7 @@ def test_a_held_out_image_that_was_also_trained_on_is_counted(tmp_path):
     assert 0 < again.sum() < len(held)
     record = run(replace(CERTIFY, limit=None), target, progress=no_progress)
     assert record.summary["trained_on"] == again.sum()
-    assert "of the 120 test images were trained on" in record.summary["warnings"][0]
+    assert "of the 120 held-out images were trained on" in record.summary["warnings"][0]
     with pytest.raises(ValueError, match=f"{again[:20].sum()} of 20 of twice.npz were trained on: pass unseen"):
         run(SHIFT, target, progress=no_progress)
     assert len(opened(folder, data=config.data, unseen=True).data) == len(held) - again.sum()

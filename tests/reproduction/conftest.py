@@ -1,6 +1,7 @@
 """A reproduction so small that it takes seconds."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from reproduction.scales import SCALES
 from rhobust.attacks import EOT
 from rhobust.progress import no_progress
 
+RESULTS = Path(__file__).parents[2] / "results"
 TINY = replace(
     SCALES["smoke"],
     epochs=2,
@@ -41,3 +43,20 @@ def made(tmp_path_factory):
     outcome = reproduce(plan(["table-elu", "fig-training"], TINY), store_in(folder))
     assert outcome.faults == ()
     return folder
+
+
+@pytest.fixture
+def redrawn(tmp_path):
+    """Draws published tables again from what they were drawn from, and fails where one differs."""
+
+    def check(write, *sources, place="tables"):
+        (tmp_path / place).mkdir()
+        for name in sources:
+            (tmp_path / name).symlink_to(RESULTS / name)
+        written = write(tmp_path)
+        for path in written:
+            stale = f"{path.name} is stale: run python -m reproduction index results"
+            assert path.read_text(encoding="utf-8") == (RESULTS / place / path.name).read_text(encoding="utf-8"), stale
+        return written
+
+    return check

@@ -73,28 +73,18 @@ def test_the_pretrained_networks_have_their_rows(table):
         assert one["records"] in TITLES
 
 
-def test_the_table_of_pretrained_networks_is_what_the_records_give(tmp_path):
-    (tmp_path / "tables").mkdir()
-    (tmp_path / "pretrained").symlink_to(RESULTS / "pretrained")
-    for path in write_pretrained(tmp_path):
-        assert path.read_text(encoding="utf-8") == (RESULTS / "tables" / path.name).read_text(encoding="utf-8")
+def test_the_table_of_pretrained_networks_is_what_the_records_give(redrawn):
+    assert redrawn(write_pretrained, "pretrained")
 
 
 @pytest.mark.slow
-def test_the_tables_of_shifts_are_what_the_records_give(tmp_path):
-    (tmp_path / "shift").mkdir()
-    (tmp_path / "pretrained").symlink_to(RESULTS / "pretrained")
-    written = write_shift_tables(tmp_path)
+def test_the_tables_of_shifts_are_what_the_records_give(redrawn):
+    written = redrawn(write_shift_tables, "pretrained", place="shift")
     assert {path.stem for path in written} >= {"table-corruptions", "table-subpopulations"}
-    for path in written:
-        assert path.read_text(encoding="utf-8") == (RESULTS / "shift" / path.name).read_text(encoding="utf-8")
 
 
-def test_the_table_of_the_search_is_what_the_records_give(table, tmp_path):
-    (tmp_path / "tables").mkdir()
-    (tmp_path / "records").symlink_to(RESULTS / "records")
-    for path in write_search(tmp_path):
-        assert path.read_text(encoding="utf-8") == (RESULTS / "tables" / path.name).read_text(encoding="utf-8")
+def test_the_table_of_the_search_is_what_the_records_give(table, redrawn):
+    assert redrawn(write_search, "records")
     searched = [one for one in table if one["records"] == "records/recipe-search.tar.xz"]
     # One was trained on all images: the pretrained network without its mirror image.
     assert [one["weights"] for one in searched if one["validation"] != "5000"] == [table[-2]["weights"]]

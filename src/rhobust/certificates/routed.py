@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor, nn
 
@@ -126,7 +126,7 @@ class RoutedClassifier(nn.Module):
 
     @property
     def _classifiers(self) -> list[SmoothedClassifier]:
-        return [one for one in self.classifiers if isinstance(one, SmoothedClassifier)]
+        return [cast(SmoothedClassifier, one) for one in self.classifiers]
 
     def _wanted(self, route: Certificate, parts: Sequence[Certificate | None], named: bool) -> list[int]:
         """Which classifiers to ask: first the one that the router names, then all others where they may help."""

@@ -83,8 +83,8 @@ class Dataset:
             raise ValueError(f"labels must be in 0..{len(self.classes) - 1}, got {low}..{high}")
         if not 0 <= self.crop < min(images.shape[2:]):
             raise ValueError(f"crop must be >= 0 and less than the image's side, got {self.crop}")
-        # Sums of floats depend on the order in memory, which must not decide a number.
-        object.__setattr__(self, "images", images.contiguous())
+        # Sums of floats depend on the order in memory, which must not decide a number; one pixel for all has none.
+        object.__setattr__(self, "images", images.contiguous() if any(images.stride()) else images)
 
     def __repr__(self) -> str:
         size = "x".join(map(str, self.shape))

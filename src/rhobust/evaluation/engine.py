@@ -16,7 +16,7 @@ from rhobust.cores import watched_cores
 from rhobust.evaluation.base import Evaluation
 from rhobust.evaluation.target import Target, Untargeted
 from rhobust.executors import Executor, Local, Ranks, Task
-from rhobust.formatting import format_duration, format_workers
+from rhobust.formatting import format_duration, format_workers, name_split
 from rhobust.lock import tidy
 from rhobust.memory import kept_memory
 from rhobust.progress import ProgressCallback, ProgressEvent, progress_or_default
@@ -291,6 +291,10 @@ def _chosen_by(evaluation: Evaluation, target: Any) -> bool:
     return isinstance(target, Target) and target.chose_epoch and evaluation.population(target)
 
 
+def _counted(found: tuple[int, int], target: Target) -> str:
+    return f"{found[0]:,} of the {found[1]:,} {name_split(target.data.split)} images were trained on"
+
+
 def describe_trained(evaluation: Evaluation, target: Any, warnings: list[str]) -> Row:
     """What the summary of a record says of test images that were trained on.
 
@@ -301,9 +305,7 @@ def describe_trained(evaluation: Evaluation, target: Any, warnings: list[str]) -
     """
     found, lines = count_trained(evaluation, target), list[str]()
     if found is not None and found[0] and target.data.split != "train":
-        lines = [
-            f"{found[0]:,} of the {found[1]:,} test images were trained on: the numbers say little of other images"
-        ]
+        lines = [f"{_counted(found, target)}: the numbers say little of other images"]
     if isinstance(target, Target) and target.chose_epoch:
         lines += [CHOSEN]
     if isinstance(target, Target) and evaluation.population(target):
@@ -330,6 +332,6 @@ def check_trained(evaluation: Evaluation, target: Target, summary: Row | None) -
     if found is None:
         return
     if found[0] and evaluation.population(target):
-        yield f"{found[0]:,} of the {found[1]:,} test images were trained on: it proves nothing about other images"
+        yield f"{_counted(found, target)}: it proves nothing about other images"
     elif summary is not None and summary.get("trained_on", found[0]) != found[0]:
-        yield f"{found[0]:,} of the {found[1]:,} test images were trained on, the record says {summary['trained_on']}"
+        yield f"{_counted(found, target)}, the record says {summary['trained_on']}"
