@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from multiprocessing import Pipe
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from rhobust.evaluation import Certify, Target, run
 from rhobust.executors import Processes, Task, WorkerError
 from rhobust.executors.parcel import Parcel
 from rhobust.executors.processes import gpus_of, memory_share, share_of_gpu
-from rhobust.executors.workers import Worker
+from rhobust.executors.workers import Connected, Worker
 from rhobust.progress import no_progress
 
 
@@ -201,3 +202,16 @@ def test_two_workers_on_a_gpu_write_the_record_of_one_process(half_space, grey_i
         assert all((row["gpus"], row["fraction"]) == (1, 0.5) for row in rows)
         together = run(evaluation, target, executor=executor, progress=no_progress)
     assert together.path.read_bytes().splitlines()[:-1] == kept[:-1]
+
+
+def test_a_worker_that_comes_too_late_for_a_task_fails_no_later_one():
+    ours, theirs = Pipe()
+    crew = Connected([ours])
+    crew.asked = -2
+    for answer in ((-1, FileNotFoundError("the file of the first task")), (-2, None)):
+        theirs.send(answer)
+    assert crew.events() == []
+    assert [event.what for event in crew.events()] == ["ready"]
+    theirs.send((-2, FileNotFoundError("the file of the second task")))
+    with pytest.raises(FileNotFoundError, match="second"):
+        crew.events()

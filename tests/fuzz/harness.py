@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 LIMIT = 60.0
@@ -74,11 +75,14 @@ def inside(folder: Path) -> Iterator[None]:
 def limited(seconds: float) -> Iterator[None]:
     """Raise `LateError` after some seconds."""
 
-    def late(*_: object) -> None:
-        raise LateError
+    def late(_: int, frame: FrameType | None) -> None:
+        # What a callback of the garbage collector raises is lost: the next alarm is for what it interrupted.
+        if frame is None or frame.f_code.co_name != "gc_callback":
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            raise LateError
 
     before = signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    signal.setitimer(signal.ITIMER_REAL, seconds, 0.05)
     try:
         yield
     finally:

@@ -79,6 +79,7 @@ class Spawned(Connected):
             self.shared.append(task.shared)
             Parcel.pack(task.shared).write(self._file(len(self.shared)))
             self._file(len(self.shared) - 1).unlink(missing_ok=True)
+            self.asked = -len(self.shared)
         for connection in self.connections:
             self._prepare(connection)
         for place in range(len(self.connections), self.count):
@@ -103,7 +104,7 @@ class Spawned(Connected):
     def _prepare(self, connection: Connection) -> None:
         assert self.task is not None
         rest = Parcel.pack(replace(self.task, shared=None))
-        self.send(connection, -1, (len(self.shared), str(self._file(len(self.shared))), rest))
+        self.send(connection, self.asked, (len(self.shared), str(self._file(len(self.shared))), rest))
 
     def lost(self, connection: Any) -> None:
         """Start another worker in the place of a dead one."""

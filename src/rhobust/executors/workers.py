@@ -218,11 +218,12 @@ class Connected:
     """The driver's ends: sends blocks and reads what comes back; a worker that dies is not started again."""
 
     def __init__(self, connections: Iterable[Connection] = ()) -> None:
-        self.connections = list(connections)
+        self.connections, self.asked = list(connections), -1
+        """`asked` is the negative number of the large part that the workers were last asked to load."""
         self.ready: set[Any] = set()
 
     def send(self, worker: Any, number: int, block: Any) -> None:
-        """Give a block to a worker, or, as number -1, a task."""
+        """Give a block to a worker, or, as a negative number, a task."""
         with suppress(OSError):  # it is dead, which `events` says
             worker.send((number, block))
 
@@ -239,6 +240,8 @@ class Connected:
                 found.append(Event("lost", connection))
                 continue
             if number < 0 and isinstance(rows, Exception):
+                if number != self.asked:
+                    continue  # it was still loading a task that has ended, whose file is gone
                 raise rows
             if number < 0:
                 self.ready.add(connection)
