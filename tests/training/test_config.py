@@ -132,7 +132,7 @@ def test_the_run_id_is_readable_and_changes_with_every_field():
         "weight_perturbation": 0.7,
         "cutmix": 0.7,
         "attack_after": 7,
-        "teacher": "runs/teacher",
+        "teacher": ("runs/teacher", "runs/other"),
         "teacher_weight": 0.7,
         "mirror": True,
         "resize": 7,

@@ -1,5 +1,6 @@
 """Ingredients of a training: no attack in the first epochs, distillation, and the mirror image."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -11,7 +12,8 @@ from rhobust.methods import ERM, NAL, TRADES, SmoothAdv
 from rhobust.models import Mirrored
 from rhobust.noise import BatchNoise, noisy_copies, stream
 from rhobust.progress import no_progress
-from rhobust.training import TrainConfig, open_run, train
+from rhobust.training import TrainConfig, config_from_json, open_run, train
+from rhobust.training.config import config_to_json, train_command
 from rhobust.training.distributed import ProcessGroup
 from rhobust.training.loop import Trainer, split_validation
 from rhobust.training.metrics import accuracy_under_noise
@@ -63,7 +65,7 @@ def test_a_label_is_in_part_the_teachers(tmp_path, teacher):
         for config in (CONFIG, replace(CONFIG, teacher=str(teacher.folder), teacher_weight=0.25))
     )
     assert torch.equal(hard[0], soft[0])
-    taught = Teacher.load(str(teacher.folder), data, 0.2, CPU, fast=True)(
+    taught = Teacher.load((str(teacher.folder),), data, 0.2, CPU, fast=True)(
         soft[0], BatchNoise(stream(CONFIG.seed, "teacher", 1))
     )
     assert torch.allclose(soft[1], 0.75 * F.one_hot(hard[1], 10) + 0.25 * taught)
@@ -74,18 +76,52 @@ def test_a_label_is_in_part_the_teachers(tmp_path, teacher):
 def test_the_teacher_predicts_under_noise(teacher, sigma):
     data = load("digits", "test").select(torch.arange(20))
     x, network = to_unit(data.images), teacher.load_model()
-    found = Teacher.load(str(teacher.folder), data, sigma, CPU, fast=False)(x, BatchNoise(stream(0, "noise")))
+    found = Teacher.load((str(teacher.folder),), data, sigma, CPU, fast=False)(x, BatchNoise(stream(0, "noise")))
     copies = x if sigma is None else noisy_copies(x, sigma, DRAWS, BatchNoise(stream(0, "noise")))
     expected = network(copies).softmax(1).view(-1, 20, 10).mean(0)
     assert torch.allclose(found, expected, atol=1e-6)
     assert not found.requires_grad
 
 
+def test_several_teachers_give_their_mean(tmp_path, teacher):
+    other = trained(replace(CONFIG, epochs=1, seed=1), tmp_path / "other")
+    data = load("digits", "test").select(torch.arange(20))
+    x = to_unit(data.images)
+    each = [
+        Teacher.load((str(run.folder),), data, None, CPU, fast=False)(x, BatchNoise(stream(0, "noise")))
+        for run in (teacher, other)
+    ]
+    both = Teacher.load((str(teacher.folder), str(other.folder)), data, None, CPU, fast=False)
+    assert torch.allclose(both(x, BatchNoise(stream(0, "noise"))), (each[0] + each[1]) / 2)
+    assert not torch.allclose(each[0], each[1], atol=1e-3)
+
+
+def test_one_teacher_is_written_as_before_several_as_a_list():
+    one, two = (replace(CONFIG, teacher=teacher) for teacher in ("runs/a", ("runs/a", "runs/b")))
+    assert [config_to_json(config)["teacher"] for config in (one, two)] == ["runs/a", ["runs/a", "runs/b"]]
+    assert "teacher" not in config_to_json(CONFIG)
+    assert all(config_from_json(config_to_json(config), "config.json") == config for config in (one, two, CONFIG))
+    assert "--teacher runs/a runs/b" in train_command(two)
+
+
+@pytest.mark.parametrize(
+    ("teacher", "line"),
+    [
+        (7, "teacher must be a run folder, or a list of them, got 7"),
+        (("runs/a", 7), "teacher must be a run folder, or a list of them, got"),
+        (("runs/a", "runs/a"), "teacher must name each run folder once, got runs/a runs/a"),
+    ],
+)
+def test_teachers_are_run_folders_each_named_once(teacher, line):
+    with pytest.raises(ValueError, match=re.escape(line)):
+        replace(CONFIG, teacher=teacher)
+
+
 def test_the_teacher_must_know_the_same_classes(teacher):
     data = load("digits", "train")
     other = replace(data, classes=tuple("abcdefghij"))
     with pytest.raises(ValueError, match=r"teacher must be trained on images of shape \(1, 8, 8\) and the same 10"):
-        Teacher.load(str(teacher.folder), other, None, CPU, fast=False)
+        Teacher.load((str(teacher.folder),), other, None, CPU, fast=False)
 
 
 def test_a_taught_run_is_continued_with_the_same_labels(tmp_path, teacher):

@@ -203,7 +203,7 @@ class Target:
     ) -> Self:
         validating = data.split == "validation"
         # A teacher may have been trained on what its student held out, and on any test images but published ones.
-        taught = run.config.teacher is not None and (validating or not published_split)
+        taught = bool(run.config.teacher) and (validating or not published_split)
         fine_tuned = run.config.init is not None or taught
         return cls(
             model,

@@ -79,11 +79,11 @@ class TrainConfig:
     attack_after: int = field(default=0, metadata=OMIT_IF_DEFAULT)
     """Epochs before the first attack, on inputs or on weights: nal and smoothadv train there on noisy copies of the
     inputs themselves, at less than half of the cost."""
-    teacher: str | None = field(default=None, metadata=OMIT_IF_DEFAULT)
-    """Distillation: run folder of a trained network whose predictions, under the method's noise, become part of each
-    label."""
+    teacher: tuple[str, ...] = field(default=(), metadata=OMIT_IF_DEFAULT)
+    """Distillation: one or several run folders of trained networks, whose mean prediction under the method's noise
+    becomes part of each label."""
     teacher_weight: float = field(default=0.5, metadata=OMIT_IF_DEFAULT)
-    """Fraction of each label that is the teacher's."""
+    """Fraction of each label that is the teachers'."""
     mirror: bool = field(default=False, metadata=OMIT_IF_DEFAULT)
     """True: the trained network answers with the mean logits of an image and of its mirror image, at twice the cost;
     its training is not changed."""
@@ -114,6 +114,7 @@ class TrainConfig:
         if is_dataclass(self.method):
             check_declared(self.method)
         self._check_start()
+        self._check_teacher()
         for name, value in self.usual_optimisation().items():
             if getattr(self, name) is None:
                 object.__setattr__(
@@ -152,6 +153,15 @@ class TrainConfig:
             raise ValueError(f"weights must be given to fine-tune {self.init}, got None")
         if (self.mean is None) != (self.std is None):
             raise ValueError("mean and std must be given together, got one of them")
+
+    def _check_teacher(self) -> None:
+        if isinstance(self.teacher, str):
+            object.__setattr__(self, "teacher", (self.teacher,))
+        if not isinstance(self.teacher, tuple | list) or not all(isinstance(run, str) for run in self.teacher):
+            raise ValueError(f"teacher must be a run folder, or a list of them, got {self.teacher!r}")
+        object.__setattr__(self, "teacher", tuple(self.teacher))
+        if len(set(self.teacher)) < len(self.teacher):
+            raise ValueError(f"teacher must name each run folder once, got {' '.join(self.teacher)}")
 
     def usual_optimisation(self) -> dict[str, Any]:
         """The defaults of optimizer, rate and weight decay: the first by the network, the others by the optimizer."""
@@ -218,7 +228,10 @@ class TrainConfig:
 
 def config_to_json(config: TrainConfig) -> dict[str, Any]:
     """The config as JSON values, as in `config.json`."""
-    return to_json(config, AnyMethod)
+    document = to_json(config, AnyMethod)
+    if len(config.teacher) == 1:
+        document["teacher"] = config.teacher[0]  # as in published configs, whose names have their hash
+    return document
 
 
 def train_command(config: TrainConfig) -> str | None:
@@ -243,6 +256,8 @@ def train_command(config: TrainConfig) -> str | None:
 
 def config_from_json(document: Any, where: str) -> TrainConfig:
     """The config from the JSON values of `config.json`; errors name the file."""
+    if isinstance(document, dict) and isinstance(document.get("teacher"), str):
+        document = {**document, "teacher": [document["teacher"]]}
     return from_json(TrainConfig, document, where, AnyMethod)
 
 

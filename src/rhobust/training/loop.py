@@ -247,7 +247,7 @@ class Trainer:
         trainer = cls(run, fitting, measured, model, optimizer, step, noise, processes, owner, [], {}, {})
         if config.average:
             trainer.average = _copy(model)
-        if config.teacher is not None:
+        if config.teacher:
             trainer.teacher = Teacher.load(config.teacher, fitting, config.sigma, device, fast=config.fast)
         saved = load_checkpoint(run.folder / RESUME, device)
         if saved is not None:

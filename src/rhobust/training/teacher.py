@@ -1,4 +1,4 @@
-"""Distillation: a trained network whose predictions become part of the labels."""
+"""Distillation: trained networks whose predictions become part of the labels."""
 
 from dataclasses import dataclass
 
@@ -17,39 +17,47 @@ DRAWS = 2
 
 @dataclass(frozen=True)
 class Teacher:
-    """A trained network that says how sure one can be of each image's class.
+    """Trained networks that say how sure one can be of each image's class.
 
     An image that is hard to classify even without an attack gets a soft label; an easy one keeps its own.
     """
 
-    network: nn.Module
+    networks: tuple[nn.Module, ...]
     """From inputs in [0, 1] to logits, in evaluation mode."""
     sigma: float | None
-    """Noise under which it predicts; None: none."""
+    """Noise under which they predict; None: none."""
 
     @classmethod
-    def load(cls, folder: str, data: Dataset, sigma: float | None, device: torch.device, *, fast: bool) -> "Teacher":
-        """The network of a finished run.
+    def load(
+        cls, folders: tuple[str, ...], data: Dataset, sigma: float | None, device: torch.device, *, fast: bool
+    ) -> "Teacher":
+        """The networks of finished runs.
 
         Args:
-            folder: The run folder.
-            data: The images that it is to label.
-            sigma: Noise of its predictions.
-            device: Where it predicts.
+            folders: The run folders.
+            data: The images that they are to label.
+            sigma: Noise of their predictions.
+            device: Where they predict.
             fast: Predict in bf16 on a GPU.
         """
-        run = open_run(folder)
-        if (run.shape, run.classes) != (data.shape, data.classes):
-            raise ValueError(
-                f"teacher must be trained on images of shape {data.shape} and the same {data.num_classes} classes, got"
-                f" {folder} for {run.shape} and {len(run.classes)} classes"
-            )
-        network = run.load_model(device).requires_grad_(False)
-        return cls(FastCopy(network) if fast and device.type == "cuda" else network, sigma)
+        networks = []
+        for folder in folders:
+            run = open_run(folder)
+            if (run.shape, run.classes) != (data.shape, data.classes):
+                raise ValueError(
+                    f"teacher must be trained on images of shape {data.shape} and the same {data.num_classes} classes,"
+                    f" got {folder} for {run.shape} and {len(run.classes)} classes"
+                )
+            network = run.load_model(device).requires_grad_(False)
+            networks.append(FastCopy(network) if fast and device.type == "cuda" else network)
+        return cls(tuple(networks), sigma)
 
     @torch.no_grad()
     def __call__(self, x: Tensor, rng: Noise) -> Tensor:
-        """The mean softmax prediction under noise, `(n, classes)`."""
+        """The mean softmax prediction over the networks and their noise samples, `(n, classes)`."""
+        return torch.stack([self._predict(network, x, rng) for network in self.networks]).mean(0)
+
+    def _predict(self, network: nn.Module, x: Tensor, rng: Noise) -> Tensor:
         if self.sigma is None:
-            return self.network(x).softmax(1)
-        return smoothed_logits(self.network, x, sigma=self.sigma, draws=DRAWS, rng=rng).softmax(1)
+            return network(x).softmax(1)
+        return smoothed_logits(network, x, sigma=self.sigma, draws=DRAWS, rng=rng).softmax(1)
