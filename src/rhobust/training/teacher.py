@@ -40,7 +40,7 @@ class Teacher:
             device: Where they predict.
             fast: Predict in bf16 on a GPU.
         """
-        networks = []
+        networks: list[nn.Module] = []
         for folder in folders:
             run = open_run(folder)
             if (run.shape, run.classes) != (data.shape, data.classes):
