@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import tyro
 
 from rhobust.certificates import Repeats, VoteCounter, certify_stream, check_batch_independence, scope_of_validity
-from rhobust.commands.images import NetworkAsked, OpenedImages, open_images, shown_images
+from rhobust.commands.images import OpenedImages, open_images, shown_images
 from rhobust.commands.options import Common, print_table
 from rhobust.commands.target import TargetOptions, evaluation_command
 from rhobust.data import SUFFIXES
@@ -93,8 +93,7 @@ class CertifyOptions(TargetOptions):
         for name, value in unused.items():
             if value is not None:
                 raise ValueError(f"--{name} must be left out with image files, got {value}")
-        asked = NetworkAsked.by(self, folder)
-        return certify_images(evaluation, open_images(asked, files, common))
+        return certify_images(evaluation, open_images(self, folder, files, common))
 
 
 def certify_images(evaluation: Certify, opened: OpenedImages) -> dict[str, Any]:

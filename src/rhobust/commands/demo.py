@@ -1,7 +1,7 @@
 """rhobust demo."""
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,8 +9,9 @@ import torch
 import tyro
 from torch import Tensor
 
-from rhobust.commands.images import NetworkAsked, OpenedImages, open_network
-from rhobust.commands.options import Common, CommonOptions, check_smoothing
+from rhobust.commands.images import OpenedImages, open_network
+from rhobust.commands.options import Common, CommonOptions
+from rhobust.commands.target import FLAT, NetworkOptions
 from rhobust.data import load
 from rhobust.data.registry import KNOWN
 from rhobust.data.sizing import Sizing
@@ -27,35 +28,25 @@ EXAMPLES = 8
 
 
 @dataclass(frozen=True)
+class ShownNetwork(NetworkOptions):
+    """Which network answers, and where its examples come from."""
+
+    data: str | None = None
+    """Data whose test images are offered as examples; of the user's own network, also its classes and size of images.
+    Default: that of the run, where it is a published data set and is found."""
+    resize: int | None = None
+    """Pixels of the shorter side that images are resized to; default: as in the run's training."""
+
+
+@dataclass(frozen=True)
 class Demo:
     """Open a local web page: drop an image or draw one, see votes, answer and certified radius, attack it."""
 
     run_folder: Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="[RUN]")] = None
     """A run folder, a published one, or the folder of your own network's records; or give --model."""
-    model: str | None = None
-    """The network: package.module:factory, file.py:factory, rhobust:NAME, hf:ID, timm:NAME or torchvision:NAME; with a
-    run folder, the code that it may run."""
-    weights: Path | None = None
-    """Its weights, safetensors or a file of torch.save; default: what the factory or the hub loads itself."""
-    mean: tuple[float, ...] | None = None
-    """Mean per channel that the user's own network expects to be subtracted from images in [0, 1]."""
-    std: tuple[float, ...] | None = None
-    """Deviation per channel that it expects to be divided by."""
-    data: str | None = None
-    """Data whose test images are offered as examples; of the user's own network, also its classes and size of images.
-    Default: that of the run, where it is a published data set and is found."""
-    root: Path | None = None
-    """Folder of the data sets; default: $RHOBUST_DATA, else a cache folder."""
+    network: Annotated[ShownNetwork, FLAT] = field(default_factory=ShownNetwork)
     classes: tuple[str, ...] | None = None
     """Names of the classes of the user's own network, without --data; default: their numbers, or the hub's names."""
-    trust: bool = False
-    """Run the code and read the files that the folder names, whatever they are."""
-    resize: int | None = None
-    """Pixels of the shorter side that images are resized to; default: as in the run's training."""
-    crop: int | None = None
-    """Side of the central square that is kept of each image, after resizing; default: likewise."""
-    sigma: float | None = None
-    """Smoothing noise; default: that of the network's training, of a run or `rhobust:NAME`."""
     n: int = 10_000
     """Noise samples per image, at most."""
     alpha: float = 1e-3
@@ -77,7 +68,6 @@ class Demo:
         check_at_least(1, self, "n")
         check_at_least(0, self, "seed")
         check_level(self.alpha)
-        check_smoothing(self)
         if self.port is not None and not 1 <= self.port <= 65_535:
             raise ValueError(f"port must be in 1..65535, got {self.port}")
 
@@ -86,7 +76,7 @@ class Demo:
             import_gradio()  # before the network is loaded: it may be missing
         classifier = self._classifier()
         if self.space is not None:
-            return {"space": str(self.space), "files": write_space(self.space, classifier, self._network())}
+            return {"space": str(self.space), "files": write_space(self.space, classifier, self._source())}
         app = build_app(classifier)
         local, public = serve(app, host=self.host, port=self.port, share=self.share, block=False)
         say(f"the demo is at {public or local}; Ctrl-C ends it")
@@ -100,10 +90,10 @@ class Demo:
     def _classifier(self) -> DemoClassifier:
         folder = self.run_folder
         training = folder is not None and OwnNetwork.read(folder) is None
-        asked = NetworkAsked.by(self, folder)
-        asked = replace(asked, num_classes=None if self.classes is None else len(self.classes))
         # Data of a training run are examples only: its shape and classes are those of the training.
-        opened = open_network(replace(asked, data=None) if training else asked, self._blank, self.common)
+        asked = replace(self.network, data=None) if training else self.network
+        named = None if self.classes is None else len(self.classes)
+        opened = open_network(asked, folder, self._blank, self.common, num_classes=named)
         classes = opened.classes if self.classes is None else self.classes
         if len(classes) != len(opened.classes):
             raise ValueError(f"classes must name {len(opened.classes)} classes, got {len(classes)}")
@@ -114,7 +104,7 @@ class Demo:
             opened.sigma,
             classes,
             (channels, height, width),
-            name=str(self.model) if folder is None else folder.resolve().name,
+            name=str(self.network.model) if folder is None else folder.resolve().name,
             examples=self._examples(opened, training),
             sizing=opened.sizing,
             warnings=opened.warnings,
@@ -135,16 +125,16 @@ class Demo:
 
     def _examples(self, opened: OpenedImages, training: bool) -> Tensor:
         """Test images of different classes; none where the data are not found, or where only the folder names them."""
-        name = self.data
+        name = self.network.data
         if name is None and training and self.run_folder is not None:
             config = open_run(self.run_folder).config
             name = config.data if any(config.data == source.name for source in KNOWN) else None
         if name is None:
             return torch.empty(0, dtype=torch.uint8)
         try:
-            test = load(name, "test", root=self.root, progress=self.common.progress, **vars(opened.sizing))
+            test = load(name, "test", root=self.network.root, progress=self.common.progress, **vars(opened.sizing))
         except (ValueError, OSError):
-            if self.data is not None:
+            if self.network.data is not None:
                 raise
             return torch.empty(0, dtype=torch.uint8)
         if tuple(test.shape) != tuple(opened.images.shape[1:]) or test.images.dtype != torch.uint8:
@@ -155,18 +145,18 @@ class Demo:
         firsts = [labels.index(label) for label in sorted(set(labels))[:EXAMPLES]]
         return test.images[firsts].clone()
 
-    def _network(self) -> NamedNetwork | Path:
+    def _source(self) -> NamedNetwork | Path:
         """What a Space is written from."""
         if self.run_folder is None:
-            assert self.model is not None
-            known = known_network(self.model, self.weights)
-            if known is not None and self.mean is None and self.classes is None:
+            assert self.network.model is not None
+            known = known_network(self.network.model, self.network.weights)
+            if known is not None and self.network.mean is None and self.classes is None:
                 return known.path.parent
-            return NamedNetwork(self.model, self.weights, self.mean, self.std)
+            return NamedNetwork(self.network.model, self.network.weights, self.network.mean, self.network.std)
         own = OwnNetwork.read(self.run_folder)
         if own is None:
             return self.run_folder
-        weights = self.weights or (None if own.weights is None else Path(own.weights))
+        weights = self.network.weights or (None if own.weights is None else Path(own.weights))
         return NamedNetwork(own.model, weights, own.mean, own.std)
 
     def show(self, result: dict[str, Any]) -> None:

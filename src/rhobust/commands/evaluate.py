@@ -1,17 +1,33 @@
 """rhobust evaluate: from a network and images to a page."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
 
 from rhobust.assessment import Effort, evaluate
-from rhobust.commands.options import Counting, CountingOptions, check_smoothing, record_document
+from rhobust.commands.options import Counting, CountingOptions, record_document
+from rhobust.commands.target import FLAT, NetworkOptions
 from rhobust.files import check_folder
 from rhobust.proofs.claim import Classifier, ShiftClaim
 from rhobust.proofs.subpopulation import factors
 from rhobust.settings import check_declared
+
+
+@dataclass(frozen=True)
+class EvaluatedNetwork(NetworkOptions):
+    """Which network is evaluated, on which images."""
+
+    model: str | None = None
+    """The network: package.module:factory, file.py:factory, rhobust:NAME, hf:ID, timm:NAME or torchvision:NAME."""
+    data: str | None = None
+    """Test data: a folder with one subfolder per class, an .npz file, the name of a data set, or
+    hf-datasets:FOLDER-or-ID[:split[:config]]."""
+    sigma: float | None = None
+    """Smoothing noise; default: that of the network's training, of a run or `rhobust:NAME`, else 0.25."""
+    unseen: bool = False
+    """Leave out the test images that the run was trained on."""
 
 
 @dataclass(frozen=True)
@@ -23,25 +39,7 @@ class Evaluate:
 
     run_folder: Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="[RUN]")] = None
     """A run folder; or give --model and --data."""
-    model: str | None = None
-    """The network: package.module:factory, file.py:factory, rhobust:NAME, hf:ID, timm:NAME or torchvision:NAME."""
-    weights: Path | None = None
-    """Its weights, safetensors or a file of torch.save; default: what the factory or the hub loads itself."""
-    data: str | None = None
-    """Test data: a folder with one subfolder per class, an .npz file, the name of a data set, or
-    hf-datasets:FOLDER-or-ID[:split[:config]]."""
-    root: Path | None = None
-    """Folder of the data sets; default: $RHOBUST_DATA, else a cache folder."""
-    resize: int | None = None
-    """Pixels of the shorter side that images are resized to; default: as in the run's training, else as stored."""
-    crop: int | None = None
-    """Side of the central square that is kept of each image, after resizing; default: likewise."""
-    sigma: float | None = None
-    """Smoothing noise; default: that of the network's training, of a run or `rhobust:NAME`, else 0.25."""
-    mean: tuple[float, ...] | None = None
-    """Mean per channel that the network expects to be subtracted from images in [0, 1]."""
-    std: tuple[float, ...] | None = None
-    """Deviation per channel that it expects to be divided by."""
+    network: Annotated[EvaluatedNetwork, FLAT] = field(default_factory=EvaluatedNetwork)
     effort: Effort = "quick"
     """quick: a minute or two; standard: a quarter of an hour; full: all images, 100,000 noise samples."""
     classifier: Classifier = "randomised"
@@ -60,54 +58,50 @@ class Evaluate:
     """Heading of the page."""
     seed: int = 0
     """Random seed."""
-    trust: bool = False
-    """Run the code and read the files that a run folder names, whatever they are."""
-    unseen: bool = False
-    """Leave out the test images that the run was trained on."""
     common: CountingOptions = Counting()
 
     def __post_init__(self) -> None:
         check_declared(self)
-        check_smoothing(self)
         ShiftClaim(classifier=self.classifier, votes=self.votes)
         if self.gamma is not None:
             factors(self.gamma)
 
     def run(self) -> dict[str, Any]:
+        network = self.network
         if self.out is not None:
             check_folder("out", self.out)
-        if (self.run_folder is None) == (self.model is None):
-            given = "neither (rhobust evaluate --help has an example)" if self.model is None else "both"
+        if (self.run_folder is None) == (network.model is None):
+            given = "neither (rhobust evaluate --help has an example)" if network.model is None else "both"
             raise ValueError(f"one of a run folder and --model must be given, got {given}")
-        if self.run_folder is not None and (self.weights or self.out or self.mean or self.std or self.name):
+        if self.run_folder is not None and (network.weights or self.out or network.mean or network.std or self.name):
             raise ValueError("a run folder must be given without --weights, --out, --mean, --std and --name")
         if self.run_folder is not None and not self.run_folder.is_dir():
             raise ValueError(f"{self.run_folder} must be a run folder, but there is no such folder")
-        if self.model is not None and self.data is None:
+        if network.model is not None and network.data is None:
             raise ValueError("--data must be given with --model, got none")
         result = evaluate(
-            self.model or self.run_folder or "",
-            self.data,
-            sigma=self.sigma,
+            network.model or self.run_folder or "",
+            network.data,
+            sigma=network.sigma,
             effort=self.effort,
             out=self.out,
-            weights=self.weights,
-            mean=self.mean,
-            std=self.std,
+            weights=network.weights,
+            mean=network.mean,
+            std=network.std,
             name=self.name,
             title=self.title,
             device=self.common.device,
             seed=self.seed,
             progress=self.common.progress,
-            trust=self.trust,
+            trust=network.trust,
             wait=self.common.wait,
             executor=self.common.chosen(),
-            unseen=self.unseen,
-            resize=self.resize,
-            crop=self.crop,
+            unseen=network.unseen,
+            resize=network.resize,
+            crop=network.crop,
             claim=ShiftClaim(classifier=self.classifier, votes=self.votes),
             gamma=self.gamma,
-            root=self.root,
+            root=network.root,
         )
         return {
             "report": str(result.page),

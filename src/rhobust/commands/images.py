@@ -1,16 +1,16 @@
 """Image files and a network by name: what predict and certify answer without a record."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from rhobust.certificates import Dtype, NoiseKind, Smoothing
 from rhobust.commands.options import Common
-from rhobust.commands.target import check_named
+from rhobust.commands.target import NetworkOptions, check_named
 from rhobust.data import load, read_image, to_unit
 from rhobust.data.labels import fit_classes
 from rhobust.data.sizing import Sizing
@@ -21,45 +21,6 @@ from rhobust.models.inference import for_evaluation, output_width
 from rhobust.models.sources import SOURCES, known_network, label_names, take_logits
 from rhobust.training import open_run
 from rhobust.training.distributed import resolve_device
-
-
-@dataclass(frozen=True)
-class NetworkAsked:
-    """The network that the user asked for: a run folder, a folder of records, or a name."""
-
-    folder: Path | None
-    model: str | None = None
-    weights: Path | None = None
-    mean: tuple[float, ...] | None = None
-    std: tuple[float, ...] | None = None
-    data: str | None = None
-    root: Path | None = None
-    sigma: float | None = None
-    trust: bool = False
-    sizing: Sizing = field(default_factory=Sizing)
-    num_classes: int | None = None
-    """For a network by name without data: how many classes its factory is asked for."""
-
-    @classmethod
-    def by(cls, options: Any, folder: Path | None) -> Self:
-        """What a command's options ask for, together with the folder among its names."""
-        names = ("model", "weights", "mean", "std", "data", "root", "sigma", "trust")
-        return cls(
-            folder, sizing=Sizing(options.resize, options.crop), **{name: getattr(options, name) for name in names}
-        )
-
-    def check(self) -> None:
-        """Refuse options that would not be used."""
-        if self.folder is None:
-            if self.model is None:
-                given = [f"--{name}" for name in ("weights", "mean", "std") if getattr(self, name) is not None]
-                if given:
-                    raise ValueError(f"{given[0]} must come with --model, got no --model")
-                raise ValueError("a run folder, or --model, must be given with image files, got neither")
-            return
-        for name in ("mean", "std"):
-            if getattr(self, name) is not None:
-                raise ValueError(f"a run folder must be given alone, but --{name} was given with it")
 
 
 @dataclass(frozen=True)
@@ -100,39 +61,44 @@ Reader = Callable[[tuple[int, ...] | None, int | None, Sizing], Tensor]
 """From the network's shape, or its channels, as far as known, and how images are sized, to images."""
 
 
-def open_images(asked: NetworkAsked, files: Sequence[Path], common: Common) -> OpenedImages:
+def open_images(asked: NetworkOptions, folder: Path | None, files: Sequence[Path], common: Common) -> OpenedImages:
     """Load a network and read image files of the size that it was trained or evaluated for.
 
     Args:
-        asked: Which network.
+        asked: Which network, where there is no folder, and the noise.
+        folder: A run folder, or a folder of records.
         files: The image files.
         common: Device and progress.
     """
-    opened = open_network(asked, lambda shape, channels, sizing: _read(files, shape, channels, sizing), common)
+    opened = open_network(asked, folder, lambda shape, channels, sizing: _read(files, shape, channels, sizing), common)
     return replace(opened, files=tuple(files))
 
 
-def open_network(asked: NetworkAsked, read: Reader, common: Common) -> OpenedImages:
+def open_network(
+    asked: NetworkOptions, folder: Path | None, read: Reader, common: Common, *, num_classes: int | None = None
+) -> OpenedImages:
     """Load a network, and images for it.
 
     Args:
-        asked: Which network.
+        asked: Which network, where there is no folder, and the noise.
+        folder: A run folder, or a folder of records.
         read: Makes the images, as soon as the network's shape is known.
         common: Device and progress.
+        num_classes: For a network by name without data: how many classes its factory is asked for.
     """
-    asked.check()
+    _check(asked, folder)
     device = resolve_device(common.device)
     trained: float | None = None
     warnings: tuple[str, ...] = ()
     shape: tuple[int, ...] | None
-    if asked.folder is None:
+    if folder is None:
         assert asked.model is not None
         data, sizing = None, asked.sizing
         if asked.data is not None:
             data = load(asked.data, "test", root=asked.root, progress=common.progress, **vars(sizing))
         known = known_network(asked.model, asked.weights)
         data = None if data is None else as_trained(data, known, asked.model)
-        width = asked.num_classes if data is None else data.num_classes
+        width = num_classes if data is None else data.num_classes
         model = load_model(asked.model, asked.weights, num_classes=width, mean=asked.mean, std=asked.std)
         model, shape, classes = for_evaluation(model, device), None, None
         if known is not None:
@@ -151,13 +117,13 @@ def open_network(asked: NetworkAsked, read: Reader, common: Common) -> OpenedIma
             classes = tuple(map(str, range(width)))
             warnings = ("classes are the numbers of the network's outputs, from 0: --data DATA gives their names",)
     else:
-        if (own := OwnNetwork.read(asked.folder)) is not None:
-            target = _own_target(asked, asked.folder, common)
+        if (own := OwnNetwork.read(folder)) is not None:
+            target = _own_target(asked, folder, common)
             model, shape, classes = target.model, target.data.shape, target.data.classes
             trained, sigma = target.trained_sigma, target.sigma
             sizing = asked.sizing or own.sizing
         else:
-            run = open_run(asked.folder)
+            run = open_run(folder)
             for name in ("data", "weights"):
                 if getattr(asked, name) is not None:
                     raise ValueError(f"--{name} must be left out with image files for {run.folder}, a training run")
@@ -174,7 +140,18 @@ def open_network(asked: NetworkAsked, read: Reader, common: Common) -> OpenedIma
     return OpenedImages(model, images, sigma, classes, sizing, warnings=warnings)
 
 
-def _own_target(asked: NetworkAsked, folder: Path, common: Common) -> Target:
+def _check(asked: NetworkOptions, folder: Path | None) -> None:
+    """Refuse options that would not be used."""
+    if folder is not None:
+        asked.check_alone()
+    elif asked.model is None:
+        given = [f"--{name}" for name in ("weights", "mean", "std") if getattr(asked, name) is not None]
+        if given:
+            raise ValueError(f"{given[0]} must come with --model, got no --model")
+        raise ValueError("a run folder, or --model, must be given with image files, got neither")
+
+
+def _own_target(asked: NetworkOptions, folder: Path, common: Common) -> Target:
     """The network that a folder of records is about; refused if it answers otherwise than they say."""
     check_named([folder], asked.model, trust=asked.trust)
     target = Target.from_run(
@@ -193,7 +170,7 @@ def _own_target(asked: NetworkAsked, folder: Path, common: Common) -> Target:
     return target
 
 
-def _channels(asked: NetworkAsked) -> int | None:
+def _channels(asked: NetworkOptions) -> int | None:
     """How many channels a network by name takes, where its name or its normalisation says so."""
     if asked.mean is not None:
         return len(asked.mean)

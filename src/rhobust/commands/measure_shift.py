@@ -32,7 +32,7 @@ from rhobust.measurements.corruptions import corruptions_in_words
 
 
 @dataclass(frozen=True)
-class NetworkOptions(TargetOptions):
+class ChangedNetwork(TargetOptions):
     """Which network is certified after the change; none is needed to measure the change alone."""
 
     run: Annotated[Path | None, tyro.conf.arg(name="run")] = None
@@ -59,7 +59,7 @@ class MeasureShiftCommand:
     """Severities of the corruptions, out of 1 to 5."""
     labels: Path | None = None
     """Class numbers of images in arrays, an .npy file. Without labels the run's test data are certified."""
-    network: Annotated[NetworkOptions, FLAT] = field(default_factory=NetworkOptions)
+    network: Annotated[ChangedNetwork, FLAT] = field(default_factory=ChangedNetwork)
     evaluation: Annotated[MeasureShift, FLAT] = field(default_factory=MeasureShift)
     common: CountingOptions = Counting()
 

@@ -12,7 +12,6 @@ from rhobust.formatting import format_percent, name_split, printable
 from rhobust.process import ExecutorName
 from rhobust.progress import ProgressCallback, no_progress
 from rhobust.records import Record, network_folder
-from rhobust.settings import check_positive_number, sizes
 
 if TYPE_CHECKING:
     from rhobust.executors import Executor
@@ -166,13 +165,3 @@ def print_warnings(warnings: Iterable[str]) -> None:
     """Print reasons not to trust a result, one per line."""
     for warning in warnings:
         print(f"warning: {printable(warning)}")
-
-
-def check_smoothing(options: Any) -> None:
-    """Refuse a noise level, or a normalisation where there is an option for it, that no network can have."""
-    if options.sigma is not None:
-        check_positive_number("sigma", options.sigma)
-    for name in ("mean", "std"):
-        values = getattr(options, name, None)
-        if values is not None:
-            sizes(name, values)

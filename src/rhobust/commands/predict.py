@@ -1,15 +1,24 @@
 """rhobust predict."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
 
 from rhobust.certificates import Dtype, Repeats, VoteCounter, check_batch_independence, predict_inputs
-from rhobust.commands.images import NetworkAsked, open_images, shown_images, split_names
-from rhobust.commands.options import Common, CommonOptions, check_smoothing, print_table, print_warnings
+from rhobust.commands.images import open_images, shown_images, split_names
+from rhobust.commands.options import Common, CommonOptions, print_table, print_warnings
+from rhobust.commands.target import FLAT, NetworkOptions
 from rhobust.settings import check_at_least, check_declared, check_level
+
+
+@dataclass(frozen=True)
+class ClassifierOptions(NetworkOptions):
+    """Which network answers."""
+
+    data: str | None = None
+    """Data whose names of classes and size of images are those of the user's own network."""
 
 
 @dataclass(frozen=True)
@@ -21,27 +30,7 @@ class Predict:
 
     names: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN IMAGE [IMAGE ...]")]
     """A run folder, or the folder of your own network's records, and image files; with --model, image files alone."""
-    model: str | None = None
-    """The network: package.module:factory, file.py:factory, rhobust:NAME, hf:ID, timm:NAME or torchvision:NAME; with a
-    run folder, the code that it may run."""
-    weights: Path | None = None
-    """Its weights, safetensors or a file of torch.save; default: what the factory or the hub loads itself."""
-    mean: tuple[float, ...] | None = None
-    """Mean per channel that the user's own network expects to be subtracted from images in [0, 1]."""
-    std: tuple[float, ...] | None = None
-    """Deviation per channel that it expects to be divided by."""
-    data: str | None = None
-    """Data whose names of classes and size of images are those of the user's own network."""
-    root: Path | None = None
-    """Folder of the data sets; default: $RHOBUST_DATA, else a cache folder."""
-    trust: bool = False
-    """Run the code and read the files that the folder names, whatever they are."""
-    resize: int | None = None
-    """Pixels of the shorter side that images are resized to; default: as in the run's training, else as stored."""
-    crop: int | None = None
-    """Side of the central square that is kept of each image, after resizing; default: likewise."""
-    sigma: float | None = None
-    """Smoothing noise; default: that of the network's training, of a run or `rhobust:NAME`."""
+    network: Annotated[ClassifierOptions, FLAT] = field(default_factory=ClassifierOptions)
     n: int = 1000
     """Noise samples per image; --samples is the same."""
     alpha: float = 1e-3
@@ -58,17 +47,15 @@ class Predict:
         check_declared(self)
         check_at_least(1, self, "n")
         check_level(self.alpha)
-        check_smoothing(self)
 
     def run(self) -> dict[str, Any]:
-        folder, files = split_names(self.names, self.model)
+        folder, files = split_names(self.names, self.network.model)
         if not files:
             raise ValueError(
                 "a run folder and at least one image must be given, or --model and an image,"
                 f" got {len(self.names)} names"
             )
-        asked = NetworkAsked.by(self, folder)
-        opened = open_images(asked, files, self.common)
+        opened = open_images(self.network, folder, files, self.common)
         smoothing = opened.smoothing(seed=self.seed, dtype=self.dtype, compiled=self.compiled)
         repeats = Repeats()
         check_batch_independence(VoteCounter(opened.model, opened.images, smoothing, repeats))

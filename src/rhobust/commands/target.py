@@ -12,19 +12,20 @@ from rhobust.commands.options import (
     Common,
     Counting,
     CountingOptions,
-    check_smoothing,
     print_diagnosis,
     print_trained,
     print_warnings,
     record_document,
 )
 from rhobust.data import EvaluationSplit
+from rhobust.data.sizing import Sizing
 from rhobust.evaluation import Evaluation, Target, run
 from rhobust.evaluation.held_out import check_split
 from rhobust.files import check_folder, read_json
 from rhobust.models import MODELS
 from rhobust.models.sources import has_weights
 from rhobust.records import Record
+from rhobust.settings import check_positive_number, sizes
 from rhobust.training.run import CONFIG
 
 FLAT = tyro.conf.arg(name="")
@@ -55,15 +56,28 @@ def _model_of(folder: Path) -> str | None:
 
 
 @dataclass(frozen=True)
-class DataOptions:
-    """With which noise and on which data networks are evaluated."""
+class ModelOptions:
+    """The user's own network, or what a folder of its records may run."""
+
+    model: str | None = None
+    """The network: package.module:factory, file.py:factory, rhobust:NAME, hf:ID, timm:NAME or torchvision:NAME; with a
+    run folder, the code that it may run."""
+    weights: Path | None = None
+    """Its weights, safetensors or a file of torch.save; default: what the factory or the hub loads itself."""
+    mean: tuple[float, ...] | None = None
+    """Mean per channel that the user's own network expects to be subtracted from images in [0, 1]."""
+    std: tuple[float, ...] | None = None
+    """Deviation per channel that it expects to be divided by."""
+
+
+@dataclass(frozen=True)
+class InputOptions:
+    """With which noise and on which images networks are evaluated."""
 
     sigma: float | None = None
     """Smoothing noise; default: that of the network's training, of a run or `rhobust:NAME`."""
     data: str | None = None
     """Test data; default: the run's own."""
-    split: EvaluationSplit = "test"
-    """validation: the training images that the run held out (train --validation), in place of test data."""
     resize: int | None = None
     """Pixels of the shorter side that images are resized to; default: as in the run's training, else as stored."""
     crop: int | None = None
@@ -71,12 +85,43 @@ class DataOptions:
     root: Path | None = None
     """Folder of the data sets; default: $RHOBUST_DATA, else a cache folder."""
     trust: bool = False
-    """Run the code and read the files that the run folders name, whatever they are."""
-    unseen: bool = False
-    """Leave out the test images that the run was trained on."""
+    """Run the code and read the files that a run folder names, whatever they are."""
 
     def __post_init__(self) -> None:
-        check_smoothing(self)
+        if self.sigma is not None:
+            check_positive_number("sigma", self.sigma)
+
+    @property
+    def sizing(self) -> Sizing:
+        """How the user wants images to come to the network's size."""
+        return Sizing(self.resize, self.crop)
+
+
+@dataclass(frozen=True)
+class NetworkOptions(InputOptions, ModelOptions):
+    """Which network, with which noise and on which images."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            if values is not None:
+                sizes(name, values)
+
+    def check_alone(self) -> None:
+        """Refuse what no network of a run folder takes."""
+        for name in ("mean", "std"):
+            if getattr(self, name) is not None:
+                raise ValueError(f"a run folder must be given alone, but --{name} was given with it")
+
+
+@dataclass(frozen=True)
+class DataOptions(InputOptions):
+    """On which of the data's images networks are evaluated."""
+
+    split: EvaluationSplit = "test"
+    """validation: the training images that the run held out (train --validation), in place of test data."""
+    unseen: bool = False
+    """Leave out the test images that the run was trained on."""
 
     def load(self, folder: Path, common: Common, *, model: str | None = None, weights: Path | None = None) -> Target:
         """The network of a run folder, or the user's own that a folder of records is about.
@@ -105,20 +150,11 @@ class DataOptions:
 
 
 @dataclass(frozen=True)
-class TargetOptions(DataOptions):
+class TargetOptions(DataOptions, NetworkOptions):
     """Which network is evaluated: a run folder, or the user's own network."""
 
     run: Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="[RUN]")] = None
     """A run folder, or the folder of your own network's records; or give --model, --data and --out."""
-    model: str | None = None
-    """The network: package.module:factory, file.py:factory, rhobust:NAME, hf:ID, timm:NAME or torchvision:NAME; with a
-    run folder, the code that it may run."""
-    weights: Path | None = None
-    """Its weights, safetensors or a file of torch.save; default: what the factory or the hub loads itself."""
-    mean: tuple[float, ...] | None = None
-    """Mean per channel that the user's own network expects to be subtracted from images in [0, 1]."""
-    std: tuple[float, ...] | None = None
-    """Deviation per channel that it expects to be divided by."""
     out: Path | None = None
     """Folder for the records of the user's own network."""
 
@@ -134,9 +170,9 @@ class TargetOptions(DataOptions):
     def target(self, common: Common) -> Target:
         """Load the network and its test data."""
         if self.run is not None:
-            for name in ("out", "mean", "std"):
-                if getattr(self, name) is not None:
-                    raise ValueError(f"a run folder must be given alone, but --{name} was given with it")
+            if self.out is not None:
+                raise ValueError("a run folder must be given alone, but --out was given with it")
+            self.check_alone()
             check_named([self.run], self.model, trust=self.trust)
             return self.load(self.run, common, model=self.model, weights=self.weights)
         if self.model is None or self.data is None or self.out is None:
