@@ -31,13 +31,13 @@ class Masked(nn.Module):
 class Randomised(nn.Module):
     """A network's logits and fresh noise at each call."""
 
-    def __init__(self, network):
+    def __init__(self, network, by=0.5):
         super().__init__()
-        self.network, self.generator = network, torch.Generator().manual_seed(0)
+        self.network, self.by, self.generator = network, by, torch.Generator().manual_seed(0)
 
     def forward(self, x):
         logits = self.network(x)
-        return logits + 0.5 * torch.randn(logits.shape, generator=self.generator)
+        return logits + self.by * torch.randn(logits.shape, generator=self.generator)
 
 
 class Saturated(nn.Module):

@@ -165,6 +165,24 @@ def test_networks_of_ours_and_random_ones_are_let_through(target, own):
         replace(own, model=Randomised(own.model)).check_unchanged()
 
 
+def test_a_folder_is_of_a_randomised_network_or_of_none(own, tmp_path):
+    own.check_unchanged()
+    with pytest.raises(ValueError, match="answers otherwise"):
+        replace(own, model=Randomised(own.model)).check_unchanged()
+    own.check_unchanged()
+    other = replace(own, folder=tmp_path / "randomised")
+    replace(other, model=Randomised(own.model)).check_unchanged()
+    with pytest.raises(ValueError, match="answers otherwise"):
+        other.check_unchanged()
+
+
+def test_rounding_from_call_to_call_is_no_chance(own):
+    shaken = replace(own, model=Randomised(nn.Sequential(own.model, AddOne()), 1e-7))
+    shaken.check_unchanged()
+    shaken.check_unchanged()
+    assert fixed_logits(shaken.model, own.data.shape, CPU) is not None
+
+
 def test_each_shape_of_images_has_its_own_answers(own, half_space):
     own.check_unchanged()
     wide = replace(own.data, images=own.data.images.repeat(1, 1, 2, 2))

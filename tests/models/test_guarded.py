@@ -84,6 +84,16 @@ def test_the_place_is_in_the_users_code_not_in_the_library_that_it_calls():
         Guarded(Odd(None).linear)(torch.zeros(2, 5))
 
 
+@pytest.mark.parametrize("narrow", [torch.float16, torch.bfloat16, torch.float64])
+def test_a_network_of_another_precision_is_told_what_helps(narrow):
+    name = str(narrow).removeprefix("torch.")
+    network = Odd(lambda x: x, calls=-1).to(narrow)
+    with pytest.raises(
+        ForeignError, match=rf"weights are {name} and images come as float32: call \.to\(torch\.float32\)"
+    ):
+        Guarded(network)(torch.zeros(2, 4))
+
+
 def test_a_refusal_of_our_own_passes_unchanged():
     with pytest.raises(ValueError, match=r"^sigma must be > 0"), Foreign("the network raised"):
         SmoothedClassifier(nn.Identity(), -1.0, 3)

@@ -215,7 +215,8 @@ def check_answers(folder: Path, here: np.ndarray | None, shape: tuple[int, ...],
     A record is found by its settings and by the fingerprint of the weights. A change of the user's code leaves both
     unchanged, and would be answered with the certificate of another network. So the folder keeps the logits of the
     user's own network at fixed images. A change is noticed if it moves the largest logit of an image to another class,
-    any logit by more than rounding, relative to the others of its image, or makes one finite or not finite.
+    any logit by more than rounding, relative to the others of its image, or makes one finite or not finite, or if one
+    of the two networks is randomised and the other is not.
 
     Args:
         folder: Folder of the records.
@@ -230,7 +231,12 @@ def check_answers(folder: Path, here: np.ndarray | None, shape: tuple[int, ...],
     with owned(path.with_suffix(".lock"), path, wait=PATIENCE) if writable else nullcontext():
         known = _read(path) if path.exists() else {"model_hash": model_hash, "dtype": DTYPE, "logits": {}}
         there = _numbers(path, known["logits"].get(key))
-        changed = here is not None and there is not None and _differ(here, there, known.get("dtype"))
+        if here is not None and there is not None:
+            changed = _differ(here, there, known.get("dtype"))
+        else:
+            # Files of version 0.1 have no logits where two calls differ at all, be it by rounding.
+            certain = there is not None or known.get("dtype") is not None
+            changed = key in known["logits"] and certain and (here is None) != (there is None)
         if known["model_hash"] != model_hash or changed:
             raise ValueError(
                 f"{folder} must hold records of one network, but {name} answers otherwise than the one that"
@@ -265,7 +271,7 @@ def _read(path: Path) -> Row:
 
 
 def fixed_logits(model: nn.Module, shape: tuple[int, ...], device: torch.device) -> np.ndarray | None:
-    """Logits at images that never change; None where they change from call to call.
+    """Logits at images that never change; None where they change from call to call by more than rounding.
 
     Noise leaves [0, 1], so what a network does to such inputs, for example a clamp, must show: two of the images
     are inside, two go beyond on either side.
@@ -275,7 +281,7 @@ def fixed_logits(model: nn.Module, shape: tuple[int, ...], device: torch.device)
     images = torch.cat([inside, 3 * inside - 1]).view(4, *shape).to(device)
     with torch.no_grad(), frozen(model) as network, arithmetic(DTYPE, device):
         once, again = (network(images.clone()).double().cpu().numpy() for _ in range(2))
-    return once if np.array_equal(once, again, equal_nan=True) else None
+    return None if _differ(again, once, DTYPE) else once
 
 
 def _word(value: float) -> float | str:

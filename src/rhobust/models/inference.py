@@ -1,7 +1,7 @@
 """Inference: any network with every call of it checked, frozen networks, evaluation copies and output widths."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from threading import RLock
 from typing import Any
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from rhobust.data import to_unit
-from rhobust.foreign import Foreign, ForeignError, describe
+from rhobust.foreign import DeviceMemoryError, Foreign, ForeignError, describe
 
 LOGITS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 """Dtypes of logits."""
@@ -51,8 +51,15 @@ class Guarded(nn.Module):
         in_place = self.in_place or _is_in_place(self.network)
         copied = x.clone() if compare or first or in_place or x.is_inference() else x
         version = None if copied.is_inference() else copied._version
-        with Foreign("the network raised", x):
-            logits = self.network(copied)
+        try:
+            with Foreign("the network raised", x):
+                logits = self.network(copied)
+        except DeviceMemoryError:
+            raise
+        except ForeignError as error:
+            if not (remedy := _narrow(self.network, x)):
+                raise
+            raise ForeignError(f"{error}{remedy}") from error.__cause__
         changed = version is not None and copied._version != version
         if changed and copied is x:
             raise ForeignError("the network must not change its inputs in place at some calls only, but it does")
@@ -67,6 +74,17 @@ class Guarded(nn.Module):
             )
         # A network may return the same memory at every call, and comparing two calls would compare it with itself.
         return logits if logits.requires_grad else logits.clone()
+
+
+def _narrow(network: nn.Module, x: Tensor) -> str:
+    """What may help a network that refuses its inputs and has no weights in their arithmetic; empty for others."""
+    with suppress(Exception):  # weights that cannot be read are said where they are needed
+        stored = {one.dtype for one in network.parameters() if one.is_floating_point()}
+        if stored and x.dtype not in stored and x.is_floating_point():
+            named = " and ".join(sorted(str(dtype).removeprefix("torch.") for dtype in stored))
+            wanted = str(x.dtype).removeprefix("torch.")
+            return f"; its weights are {named} and images come as {wanted}: call .to(torch.{wanted}) on the network first"
+    return ""
 
 
 _IN_PLACE: dict[int, ReferenceType[nn.Module]] = {}
