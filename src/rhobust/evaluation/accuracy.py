@@ -1,29 +1,28 @@
 """The accuracy of the base network, and of one prediction under noise: the first numbers to look at."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
 import torch
 
-from rhobust.certificates import Dtype, count_votes, vote_dtype
+from rhobust.certificates import count_votes
 from rhobust.data import to_unit
 from rhobust.evaluation.attack import check_networks
-from rhobust.evaluation.base import Evaluation
-from rhobust.evaluation.shift import check_target, smoothing_of
+from rhobust.evaluation.base import NoisyEvaluation
 from rhobust.evaluation.target import Target
 from rhobust.measurements import base_accuracy
 from rhobust.models.inference import frozen
 from rhobust.progress import ProgressCallback
 from rhobust.records import Row
-from rhobust.settings import AUTO, check_count
+from rhobust.settings import check_count
 
 ROWS = 100
 """Images per forward pass of the base network."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Accuracy(Evaluation):
+class Accuracy(NoisyEvaluation):
     """Measure the accuracy of the base network, and of one prediction under noise.
 
     Both are estimates: the share of right answers on these examples. Without a noise level only the base network is
@@ -34,8 +33,6 @@ class Accuracy(Evaluation):
 
     draws: int = 20
     """Noise samples per example."""
-    dtype: Dtype | None = field(default=None, metadata=AUTO)
-    """Arithmetic of the network under noise; default: bfloat16 on a GPU, float32 on a CPU."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -43,10 +40,10 @@ class Accuracy(Evaluation):
 
     def resolve(self, target: Target) -> Self:
         check_networks(target, target)
-        return replace(super().resolve(target), dtype=self.dtype or vote_dtype(target.device))
+        return super().resolve(target)
 
     def derived(self, target: Target) -> Row:
-        return {"dtype": self.dtype, "num_classes": target.data.num_classes}
+        return {"num_classes": target.data.num_classes}
 
     def rows(self, target: Target, examples: Sequence[int], progress: ProgressCallback) -> Iterator[Row]:
         examples = list(examples)
@@ -56,8 +53,8 @@ class Accuracy(Evaluation):
             predicted = torch.cat([network(to_unit(part)).argmax(1) for part in images.split(ROWS)]).tolist()
         right: list[int] | None = None
         if target.sigma is not None:
-            smoothing = smoothing_of(target, self.seed, self.dtype)
-            check_target(target, smoothing)
+            smoothing = self.smoothing(target)
+            self.check_network(target)
             votes = count_votes(target.model, images, smoothing, indices=examples, draws=self.draws, purpose="accuracy")
             right = votes.cpu().gather(1, labels[:, None]).squeeze(1).tolist()
         for place, (index, label) in enumerate(zip(examples, labels.tolist(), strict=True)):

@@ -14,6 +14,16 @@ from typing import Annotated, Any, ClassVar, Self, get_args, get_origin
 from torch import Tensor
 
 from rhobust.attacks import AnyAttack
+from rhobust.certificates import (
+    Dtype,
+    Repeats,
+    Smoothing,
+    VoteCounter,
+    check_batch_independence,
+    noise_kind,
+    vote_dtype,
+)
+from rhobust.certificates.independence import PROBES
 from rhobust.evaluation.target import Target
 from rhobust.progress import ProgressCallback
 from rhobust.proofs.procedures import PROCEDURE_ON_DISK
@@ -133,6 +143,39 @@ class Evaluation(ABC):
     def compare(self, target: Target, record: Record) -> Row:
         """What the summary gains from the other records in the folder; the record has its rows and its summary."""
         return {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoisyEvaluation(Evaluation):
+    """What is measured or proved of a network's votes under noise."""
+
+    dtype: Dtype | None = field(default=None, metadata=AUTO)
+    """Arithmetic of the network under noise, part of what is measured or certified; default: bfloat16 on a GPU, float32
+    on a CPU."""
+
+    def resolve(self, target: Target) -> Self:
+        return dataclasses.replace(super().resolve(target), dtype=self.dtype or vote_dtype(target.device))
+
+    def settings(self, target: Target) -> Row:
+        # In place of the arithmetic of a plain call, which the target's identity names.
+        return {**super().settings(target), "dtype": self.dtype}
+
+    def smoothing(self, target: Target) -> Smoothing:
+        """The smoothed classifier of the target, with the noise that fits its images."""
+        sigma, classes, noise = target.smoothing_sigma(), target.data.num_classes, noise_kind(target.data.images)
+        return Smoothing.on(target.device, sigma, classes, noise=noise, seed=self.seed, dtype=self.dtype)
+
+    def check_network(self, target: Target) -> Repeats:
+        """Refuse a batch-dependent network; each is checked once. Returns what its votes are compared with."""
+        smoothing = self.smoothing(target)
+
+        def check() -> Repeats:
+            repeats = Repeats()
+            images = target.data.images[:PROBES].to(target.device)
+            check_batch_independence(VoteCounter(target.model, images, smoothing, repeats))
+            return repeats
+
+        return target.once(("batch independence", smoothing), check)
 
 
 EVALUATIONS: dict[str, type[Evaluation]] = {}

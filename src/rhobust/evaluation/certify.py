@@ -10,7 +10,6 @@ from typing import ClassVar, Self
 from rhobust.certificates import (
     AnyProcedure,
     Certificate,
-    Dtype,
     NoiseKind,
     ProcedureName,
     Smoothing,
@@ -20,7 +19,7 @@ from rhobust.certificates import (
     choose_procedure,
 )
 from rhobust.evaluation.attack import check_increasing
-from rhobust.evaluation.base import Evaluation
+from rhobust.evaluation.base import NoisyEvaluation
 from rhobust.evaluation.copies import vote_counter
 from rhobust.evaluation.pictures import keep_certified
 from rhobust.evaluation.target import Target
@@ -37,7 +36,7 @@ LONG = 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Certify(Evaluation):
+class Certify(NoisyEvaluation):
     """Certify the L2 radius within which the smoothed classifier keeps its class, example by example.
 
     Guarantee: each row alone is false with probability at most alpha over the noise (Cohen et al., 2019, with the
@@ -71,8 +70,6 @@ class Certify(Evaluation):
     """Probability that one example's certificate is false."""
     noise: NoiseKind = "grid"
     """grid: exact integer noise, for 8-bit images; float: float32 noise."""
-    dtype: Dtype | None = field(default=None, metadata=AUTO)
-    """Arithmetic of the network, part of what is certified; default: bfloat16 on a GPU, float32 on a CPU."""
     compiled: bool | None = field(default=None, metadata=AUTO)
     """Compile the network where it can be, part of what is certified too; default: on a GPU in half precision."""
 
@@ -116,7 +113,6 @@ class Certify(Evaluation):
             n0=chosen.n0,
             n=chosen.n,
             tolerance=getattr(chosen, "tolerance", None),
-            dtype=self.smoothing(target).dtype,
             compiled=self.smoothing(target).compiled,
         )
         # Refuses an alpha that the sampler's correction exceeds.

@@ -2,22 +2,21 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
-from rhobust.certificates import Dtype, Score, noise_kind, sample_sets, vote_dtype
-from rhobust.evaluation.base import Evaluation
-from rhobust.evaluation.shift import check_target, smoothing_of
+from rhobust.certificates import Score, noise_kind, sample_sets
+from rhobust.evaluation.base import NoisyEvaluation
 from rhobust.evaluation.target import Target
 from rhobust.measurements.conformal import conform_summary
 from rhobust.progress import ProgressCallback
 from rhobust.proofs.conformal import SCORES
 from rhobust.records import Row
-from rhobust.settings import AUTO, check_at_least, check_level, sizes
+from rhobust.settings import check_at_least, check_level, sizes
 
 
 @dataclass(frozen=True, kw_only=True)
-class Conform(Evaluation):
+class Conform(NoisyEvaluation):
     """Calibrate prediction sets that hold the label with a given probability under every distribution shift up to eps.
 
     Guarantee: the statement of the summary is false with probability at most alpha over calibration points and noise
@@ -41,8 +40,6 @@ class Conform(Evaluation):
     """Noise samples per calibration point; more are needed as eps / sigma grows."""
     alpha: float = 1e-3
     """Probability that the statement is false."""
-    dtype: Dtype | None = field(default=None, metadata=AUTO)
-    """Arithmetic of the network, part of what is certified; default: bfloat16 on a GPU, float32 on a CPU."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -58,21 +55,19 @@ class Conform(Evaluation):
 
     def resolve(self, target: Target) -> Self:
         target.smoothing_sigma()
-        return replace(super().resolve(target), dtype=self.dtype or vote_dtype(target.device))
+        return super().resolve(target)
 
     def derived(self, target: Target) -> Row:
         return {
             "scores": [self.score] if self.score else list(SCORES),
             "num_classes": target.data.num_classes,
             "noise": noise_kind(target.data.images),
-            "sigma": target.smoothing_sigma(),
-            "dtype": self.dtype,
         }
 
     def rows(self, target: Target, examples: Sequence[int], progress: ProgressCallback) -> Iterator[Row]:
         examples, data = list(examples), target.data
         images, labels = data.images[examples].to(target.device), data.labels[examples]
-        smoothing = smoothing_of(target, self.seed, self.dtype)
+        smoothing = self.smoothing(target)
         found = sample_sets(
             target.model,
             images,
@@ -82,7 +77,7 @@ class Conform(Evaluation):
             indices=examples,
             draws=self.draws,
             votes=self.votes,
-            repeats=check_target(target, smoothing),
+            repeats=self.check_network(target),
         )
         for place, (index, label) in enumerate(zip(examples, labels.tolist(), strict=True)):
             # The order of the noise samples does not matter; sorted, a row compresses better.

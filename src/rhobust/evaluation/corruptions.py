@@ -2,23 +2,20 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import ClassVar, Self
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 from rhobust.certificates import (
-    Dtype,
     ReferenceVotes,
     ShiftClaim,
     noise_kind,
     sample_votes,
-    vote_dtype,
 )
 from rhobust.certificates.shift import PURPOSE
 from rhobust.data import CORRUPTIONS, SEVERITIES, check_corruptions, corrupt, corruption_block, pair_distances, to_unit
 from rhobust.evaluation.attack import check_increasing
-from rhobust.evaluation.base import Evaluation
+from rhobust.evaluation.base import NoisyEvaluation
 from rhobust.evaluation.pictures import keep_corrupted
-from rhobust.evaluation.shift import check_target, smoothing_of
 from rhobust.evaluation.sweep import Predictor
 from rhobust.evaluation.target import Target
 from rhobust.measurements.corruptions import CLEAN, corruption_summary
@@ -26,11 +23,11 @@ from rhobust.noise import ExampleNoise
 from rhobust.progress import ProgressCallback
 from rhobust.proofs.claim import Classifier
 from rhobust.records import Record, Row
-from rhobust.settings import AUTO, OMIT_IF_DEFAULT, check_at_least, check_level
+from rhobust.settings import OMIT_IF_DEFAULT, check_at_least, check_level
 
 
 @dataclass(frozen=True, kw_only=True)
-class Corruptions(Evaluation):
+class Corruptions(NoisyEvaluation):
     """Measure the accuracy under common corruptions at five severities, and certify it where the bound reaches.
 
     Of each corruption and severity: how far it shifts the test images (eps, which bounds the W2 distance), the accuracy
@@ -59,8 +56,6 @@ class Corruptions(Evaluation):
     """Further noise samples per unchanged image: their majority is the pseudo-label."""
     alpha: float = 1e-3
     """Probability that one of the statements is false."""
-    dtype: Dtype | None = field(default=None, metadata=AUTO)
-    """Arithmetic of the network, part of what is certified; default: bfloat16 on a GPU, float32 on a CPU."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -83,15 +78,11 @@ class Corruptions(Evaluation):
     def population(self, target: Target) -> bool:
         return target.sigma is not None
 
-    def resolve(self, target: Target) -> Self:
-        return replace(super().resolve(target), dtype=self.dtype or vote_dtype(target.device))
-
     def derived(self, target: Target) -> Row:
         return {
             "levels": [CORRUPTIONS[name].levels[severity - 1] for name, severity in self.cells],
             "noise": noise_kind(target.data.images),
             "dimension": math.prod(target.data.shape),
-            "dtype": self.dtype,
         }
 
     def block(self, target: Target) -> int:
@@ -104,9 +95,9 @@ class Corruptions(Evaluation):
         examples = list(examples)
         data = target.data.select(examples)
         labels, predictor = data.labels.tolist(), Predictor(target, "base", 1)
-        smoothing = None if target.sigma is None else smoothing_of(target, self.seed, self.dtype)
+        smoothing = None if target.sigma is None else self.smoothing(target)
         if smoothing is not None:
-            check_target(target, smoothing)
+            self.check_network(target)
         found: dict[int, list[Row]] = {index: [] for index in examples}
         known: ReferenceVotes | None = None
         for name, severity in [CLEAN, *self.cells]:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -10,29 +10,26 @@ import torch
 from torch import Tensor
 
 from rhobust.certificates import (
-    Dtype,
     ReferenceVotes,
     Repeats,
     ShiftClaim,
     noise_kind,
     sample_votes,
-    vote_dtype,
 )
 from rhobust.certificates.shift import PURPOSE
 from rhobust.data import Dataset, Pairs, pair_distances
 from rhobust.evaluation.attack import check_increasing
-from rhobust.evaluation.base import Evaluation
-from rhobust.evaluation.shift import check_target, smoothing_of
+from rhobust.evaluation.base import Evaluation, NoisyEvaluation
 from rhobust.evaluation.target import Target, Untargeted
 from rhobust.measurements.proved import change_summary, measured_summary
 from rhobust.progress import ProgressCallback
 from rhobust.proofs.claim import Classifier
 from rhobust.records import Row
-from rhobust.settings import AUTO, check_at_least, check_level
+from rhobust.settings import check_at_least, check_level
 
 
 @dataclass(frozen=True, kw_only=True)
-class MeasureShift(Evaluation):
+class MeasureShift(NoisyEvaluation):
     """Certify the accuracy after a measured change, and measure the accuracy after it (`Target.with_pairs`).
 
     Two floors: `recentred` is about the changed data and every distribution within eps of them, from how often
@@ -61,8 +58,6 @@ class MeasureShift(Evaluation):
     """Further noise samples per image before the change: their majority is the pseudo-label."""
     alpha: float = 1e-3
     """Probability that the statement is false."""
-    dtype: Dtype | None = field(default=None, metadata=AUTO)
-    """Arithmetic of the network, part of what is certified; default: bfloat16 on a GPU, float32 on a CPU."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -83,7 +78,7 @@ class MeasureShift(Evaluation):
                 f"images of {pairs.name} must have the shape of {target.data.name}, {target.data.shape} "
                 f"(channels, height, width), got {shape}"
             )
-        return replace(super().resolve(target), dtype=self.dtype or vote_dtype(target.device))
+        return super().resolve(target)
 
     def points(self, target: Target) -> tuple[Dataset, Dataset | None]:
         """The test points, and the same images after the change where they have labels."""
@@ -116,14 +111,12 @@ class MeasureShift(Evaluation):
             "loss": "0-1",
             "bound": 1.0,
             "noise": noise_kind(points.images),
-            "sigma": target.smoothing_sigma(),
-            "dtype": self.dtype,
         }
 
     def rows(self, target: Target, examples: Sequence[int], progress: ProgressCallback) -> Iterator[Row]:
         pairs, examples = _pairs(target), list(examples)
         points, after = self.points(target)
-        repeats = check_target(target, smoothing_of(target, self.seed, self.dtype))
+        repeats = self.check_network(target)
         rows: dict[int, Row] = {index: {"index": index, "draws": self.draws} for index in examples}
         paired = [index for index in examples if index < len(pairs)]
         known = None
@@ -152,7 +145,7 @@ class MeasureShift(Evaluation):
         return ReferenceVotes.sample(
             target.model,
             here,
-            smoothing_of(target, self.seed, self.dtype),
+            self.smoothing(target),
             indices=examples,
             draws=self.draws,
             label_draws=self.label_draws,
@@ -164,7 +157,7 @@ class MeasureShift(Evaluation):
         return sample_votes(
             target.model,
             here,
-            smoothing_of(target, self.seed, self.dtype),
+            self.smoothing(target),
             indices=examples,
             draws=self.draws,
             purpose=PURPOSE,

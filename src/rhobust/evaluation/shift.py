@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, Self
+from typing import Annotated, ClassVar, Self
 
 import numpy as np
 from torch import Tensor
@@ -16,21 +16,14 @@ from tyro.conf import arg
 
 from rhobust.attacks import EOT, AnyAttack
 from rhobust.certificates import (
-    Dtype,
-    Repeats,
     ShiftClaim,
     ShiftProcedure,
-    Smoothing,
-    VoteCounter,
-    check_batch_independence,
     noise_kind,
-    vote_dtype,
 )
-from rhobust.certificates.independence import PROBES
 from rhobust.certificates.shift import SECOND_SHARE, count_errors
 from rhobust.data import to_unit
 from rhobust.evaluation.attack import check_increasing, check_networks
-from rhobust.evaluation.base import Evaluation
+from rhobust.evaluation.base import NoisyEvaluation
 from rhobust.evaluation.sweep import BLOCKS, norm_of
 from rhobust.evaluation.target import Target
 from rhobust.files import read_file
@@ -43,15 +36,12 @@ from rhobust.proofs.subpopulation import factors
 from rhobust.records import Row
 from rhobust.settings import AUTO, check_at_least, check_level
 
-if TYPE_CHECKING:
-    from rhobust.evaluation.worst_case import WorstCaseCurves
-
 RADII = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0)
 """Default radii of the attack in units of sigma: far beyond eps, since few images take most of the budget."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class CertifyShift(Evaluation):
+class CertifyShift(NoisyEvaluation):
     """Certify the accuracy, or the loss, under every distribution shift up to eps.
 
     Guarantee: with probability at least 1 - alpha over test points and noise, the whole curve of the summary holds at
@@ -87,8 +77,6 @@ class CertifyShift(Evaluation):
     """Of the k-vote classifier: bound how often it answers wrongly if it answers only where so many votes agree."""
     baselines: bool = False
     """Certify with published bounds from the same samples too: W1 and W-infinity, Kumar et al., Cohen et al."""
-    dtype: Dtype | None = field(default=None, metadata=AUTO)
-    """Arithmetic of the network, part of what is certified; default: bfloat16 on a GPU, float32 on a CPU."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -125,7 +113,6 @@ class CertifyShift(Evaluation):
         evaluation = replace(
             super().resolve(target),
             claim=self.claim.resolve(target.data.num_classes),
-            dtype=self.dtype or vote_dtype(target.device),
         )
         evaluation.procedure(target)
         self.group_names(target)
@@ -145,15 +132,22 @@ class CertifyShift(Evaluation):
 
     def procedure(self, target: Target) -> ShiftProcedure:
         """How the test points are sampled, and what is certified from the counts."""
-        return shift_procedure(self, self.claim, target)
+        return ShiftProcedure(
+            self.claim,
+            self.smoothing(target),
+            points=len(self.examples(target)),
+            dimension=math.prod(target.data.shape),
+            draws=self.draws,
+            alpha=self.alpha,
+            second_draws=self.second_draws,
+            second_share=SECOND_SHARE if self.second_share is None else self.second_share,
+        )
 
     def derived(self, target: Target) -> Row:
         found = {
             "votes": self.claim.votes_per_answer,
             "bound": self.claim.loss_bound,
             "noise": self.procedure(target).smoothing.noise,
-            "sigma": target.smoothing_sigma(),
-            "dtype": self.dtype,
         }
         if (names := self.group_names(target)) is not None:
             # Those without an image among the examples count too.
@@ -169,7 +163,7 @@ class CertifyShift(Evaluation):
 
     def rows(self, target: Target, examples: Sequence[int], progress: ProgressCallback) -> Iterator[Row]:
         procedure, examples = self.procedure(target), list(examples)
-        repeats = check_target(target, procedure.smoothing)
+        repeats = self.check_network(target)
         labels = target.data.labels[examples]
         images = target.data.images[examples].to(target.device)
         counts = procedure.sample(target.model, images, labels.to(target.device), indices=examples, repeats=repeats)
@@ -190,41 +184,8 @@ class CertifyShift(Evaluation):
         return {**found, "warnings": target.sigma_warnings()}
 
 
-def shift_procedure(evaluation: "CertifyShift | WorstCaseCurves", claim: ShiftClaim, target: Target) -> ShiftProcedure:
-    """How a target's test data is sampled for a shift certificate."""
-    staged = evaluation if isinstance(evaluation, CertifyShift) else None
-    return ShiftProcedure(
-        claim,
-        smoothing_of(target, evaluation.seed, evaluation.dtype),
-        points=len(evaluation.examples(target)),
-        dimension=math.prod(target.data.shape),
-        draws=evaluation.draws,
-        alpha=evaluation.alpha,
-        second_draws=None if staged is None else staged.second_draws,
-        second_share=SECOND_SHARE if staged is None or staged.second_share is None else staged.second_share,
-    )
-
-
-def smoothing_of(target: Target, seed: int, dtype: Dtype | None) -> Smoothing:
-    """The smoothed classifier of a target, with the noise that fits its images."""
-    sigma, num_classes, noise = target.smoothing_sigma(), target.data.num_classes, noise_kind(target.data.images)
-    return Smoothing.on(target.device, sigma, num_classes, noise=noise, seed=seed, dtype=dtype)
-
-
-def check_target(target: Target, smoothing: Smoothing) -> Repeats:
-    """Refuse a batch-dependent network; each network is checked once. Returns what its votes are compared with."""
-
-    def check() -> Repeats:
-        repeats = Repeats()
-        images = target.data.images[:PROBES].to(target.device)
-        check_batch_independence(VoteCounter(target.model, images, smoothing, repeats))
-        return repeats
-
-    return target.once(("batch independence", smoothing), check)
-
-
 @dataclass(frozen=True, kw_only=True)
-class AttackShift(Evaluation):
+class AttackShift(NoisyEvaluation):
     """Attack the accuracy under distribution shift: the empirical ceiling over the certified floor of certify-shift.
 
     Every image is attacked at several radii; then one budget, a mean squared distance of eps^2, is spent over all
@@ -245,8 +206,6 @@ class AttackShift(Evaluation):
     """Noise samples that choose among the points found, and as many that count the errors there."""
     votes: int = 1
     """Noisy votes per answer; a tie is an error."""
-    dtype: Dtype | None = field(default=None, metadata=AUTO)
-    """Arithmetic of the network under noise; default: bfloat16 on a GPU, float32 on a CPU."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -265,10 +224,10 @@ class AttackShift(Evaluation):
         sigma = target.smoothing_sigma()
         check_networks(target, target)
         radii = self.radii or tuple(sigma * step for step in RADII)
-        return replace(super().resolve(target), radii=radii, dtype=self.dtype or vote_dtype(target.device))
+        return replace(super().resolve(target), radii=radii)
 
     def derived(self, target: Target) -> Row:
-        return {"noise": noise_kind(target.data.images), "sigma": target.smoothing_sigma(), "dtype": self.dtype}
+        return {"noise": noise_kind(target.data.images)}
 
     def block(self, target: Target) -> int:
         return BLOCKS[target.device.type]
@@ -276,8 +235,8 @@ class AttackShift(Evaluation):
     def rows(self, target: Target, examples: Sequence[int], progress: ProgressCallback) -> Iterator[Row]:
         examples, data, device = list(examples), target.data, target.device
         images, labels = data.images[examples].to(device), data.labels[examples].to(device)
-        smoothing = smoothing_of(target, self.seed, self.dtype)
-        repeats, x = check_target(target, smoothing), to_unit(images)
+        smoothing = self.smoothing(target)
+        repeats, x = self.check_network(target), to_unit(images)
         columns: list[tuple[float, list[float], list[int], list[int]]] = []
         for radius in (0.0, *(self.radii or ())):
             point = images

@@ -12,7 +12,6 @@ from tyro.conf import arg
 from rhobust.certificates import (
     BoundedLoss,
     ClippedCrossEntropy,
-    Dtype,
     Repeats,
     ShiftClaim,
     ShiftProcedure,
@@ -20,13 +19,11 @@ from rhobust.certificates import (
     loss_smoothness,
     robust_surrogate,
     sample_losses,
-    vote_dtype,
     wrm_surrogate,
 )
 from rhobust.data import to_unit
 from rhobust.evaluation.attack import check_increasing
-from rhobust.evaluation.base import Evaluation
-from rhobust.evaluation.shift import check_target, shift_procedure
+from rhobust.evaluation.base import NoisyEvaluation
 from rhobust.evaluation.target import Target
 from rhobust.measurements.proved import worst_case_summary
 from rhobust.noise import LEVELS, ExampleNoise
@@ -59,7 +56,7 @@ class Ascent:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WorstCaseCurves(Evaluation):
+class WorstCaseCurves(NoisyEvaluation):
     """Bracket the worst mean loss of one noisy prediction under every W2 shift up to eps.
 
     The summary holds, for each eps:
@@ -91,8 +88,6 @@ class WorstCaseCurves(Evaluation):
     """Probability that the certified curve is false, and that the lower one is."""
     wrm: bool = False
     """Compute WRM's certificate of the base network too; it needs a smooth activation (--activation elu)."""
-    dtype: Dtype | None = field(default=None, metadata=AUTO)
-    """Arithmetic of the network under noise, part of what is bracketed; default: bfloat16 on a GPU."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -110,13 +105,20 @@ class WorstCaseCurves(Evaluation):
 
     def resolve(self, target: Target) -> Self:
         claim = ShiftClaim(loss=self.loss, bound=self.bound).resolve(target.data.num_classes)
-        evaluation = replace(super().resolve(target), bound=claim.bound, dtype=self.dtype or vote_dtype(target.device))
+        evaluation = replace(super().resolve(target), bound=claim.bound)
         evaluation.procedure(target)
         return evaluation
 
     def procedure(self, target: Target) -> ShiftProcedure:
         """How the test points are sampled."""
-        return shift_procedure(self, ShiftClaim(loss=self.loss, bound=self.bound), target)
+        return ShiftProcedure(
+            ShiftClaim(loss=self.loss, bound=self.bound),
+            self.smoothing(target),
+            points=len(self.examples(target)),
+            dimension=math.prod(target.data.shape),
+            draws=self.draws,
+            alpha=self.alpha,
+        )
 
     def derived(self, target: Target) -> Row:
         procedure = self.procedure(target)
@@ -125,8 +127,6 @@ class WorstCaseCurves(Evaluation):
             "classifier": procedure.claim.classifier,
             "cost": procedure.claim.cost,
             "noise": procedure.smoothing.noise,
-            "sigma": procedure.smoothing.sigma,
-            "dtype": procedure.smoothing.dtype,
         }
 
     @classmethod
@@ -135,7 +135,7 @@ class WorstCaseCurves(Evaluation):
 
     def rows(self, target: Target, examples: Sequence[int], progress: ProgressCallback) -> Iterator[Row]:
         procedure, examples = self.procedure(target), list(examples)
-        repeats = check_target(target, procedure.smoothing)
+        repeats = self.check_network(target)
         valued: BoundedLoss = ZeroOne() if self.loss == "0-1" else ClippedCrossEntropy(procedure.claim.loss_bound)
         smoothness, _ = self._smoothness(target)
         images = target.data.images[examples].to(target.device)
