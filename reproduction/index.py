@@ -211,6 +211,8 @@ def _shown(one: Measurement | None) -> str:
 
 
 def _plain(value: Any) -> str:
+    if isinstance(value, list):
+        return " ".join(map(_plain, value))
     return "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 

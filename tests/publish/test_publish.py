@@ -246,6 +246,14 @@ def test_local_paths_are_pointed_out(folder, tmp_path):
     assert any("/home/me/x" in line and "public" in line for line in found.warnings)
 
 
+def test_each_path_of_a_list_is_pointed_out(folder, tmp_path):
+    config = json.loads((folder / "config.json").read_text())
+    teachers = ["runs/near", "/home/me/a", "/home/me/b"]
+    (folder / "config.json").write_text(json.dumps({**config, "teacher": teachers}))
+    found = [line for line in publish_run(folder, tmp_path / "public").warnings if "(teacher)" in line]
+    assert [line.split()[4] for line in found] == teachers[1:]
+
+
 @pytest.fixture
 def hub(monkeypatch):
     """A client of the Hub that only notes what it is asked."""

@@ -167,7 +167,8 @@ def _paths(folder: Path) -> tuple[str, ...]:
     for name in (CONFIG, ENVIRONMENT):
         document = read_json(folder / name) if (folder / name).exists() else {}
         for key, value in document.items() if isinstance(document, dict) else ():
-            words = value.split() if isinstance(value, str) else []
+            texts = value if isinstance(value, list) else [value]
+            words = [word for text in texts if isinstance(text, str) for word in text.split()]
             found += [f"{name} names the path {word} ({key}), which will be public" for word in words if _is_path(word)]
     return tuple(found)
 

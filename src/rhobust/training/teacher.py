@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from rhobust.attacks.gradient import smoothed_logits
 from rhobust.data import Dataset
+from rhobust.formatting import printable
 from rhobust.models.folding import FastCopy
 from rhobust.noise import Noise
 from rhobust.training.run import open_run
@@ -45,8 +46,9 @@ class Teacher:
             run = open_run(folder)
             if (run.shape, run.classes) != (data.shape, data.classes):
                 raise ValueError(
-                    f"teacher must be trained on images of shape {data.shape} and the same {data.num_classes} classes,"
-                    f" got {folder} for {run.shape} and {len(run.classes)} classes"
+                    f"teacher must be trained on images of shape {data.shape} and the same {data.num_classes} classes"
+                    f" in the same order ({_few(data.classes)}), got {folder} for {run.shape} and {len(run.classes)}"
+                    f" classes ({_few(run.classes)})"
                 )
             network = run.load_model(device).requires_grad_(False)
             networks.append(FastCopy(network) if fast and device.type == "cuda" else network)
@@ -61,3 +63,8 @@ class Teacher:
         if self.sigma is None:
             return network(x).softmax(1)
         return smoothed_logits(network, x, sigma=self.sigma, draws=DRAWS, rng=rng).softmax(1)
+
+
+def _few(classes: tuple[str, ...]) -> str:
+    """The first names of some classes, as text: a run may come from others."""
+    return printable(", ".join([*classes[:3], *(["..."] if len(classes) > 3 else [])]))
