@@ -101,6 +101,25 @@ def test_an_evaluation_comes_back_from_the_header_of_its_record(target, evaluati
     assert find_record(replace(evaluation, seed=99), target.folder, model_hash=target.model_hash) is None
 
 
+def test_an_attack_on_the_base_network_is_found_whatever_votes_it_was_given(target):
+    asked = Attack(attack=PGD(steps=1), radii=(0.5,), votes=7, probe=False, limit=4)
+    record = run(asked, target, progress=no_progress)
+    for votes in (7, 9):  # the base network has none
+        wanted = replace(asked, votes=votes)
+        assert find_record(wanted, target.folder, model_hash=target.model_hash) == record.path
+    smoothed = replace(asked, predictor="smoothed")
+    assert find_record(smoothed, target.folder, model_hash=target.model_hash) is None
+
+
+def test_a_record_with_other_settings_than_the_defaults_is_no_record_of_the_defaults(target):
+    few = Certify(radii=(0.0, 0.5), n=200, futility=0.02, limit=2)
+    record = run(few, target, progress=no_progress)
+    for change, found in (({}, True), ({"n": None}, False), ({"futility": None}, False)):
+        wanted = replace(few, **change).with_defaults()
+        path = find_record(wanted, target.folder, model_hash=target.model_hash, sigma=target.sigma)
+        assert (path == record.path) is found
+
+
 def test_every_field_is_in_the_header(target):
     for evaluation in EVALUATIONS:
         declared: Sequence[str] = [one.name for one in fields(evaluation)]

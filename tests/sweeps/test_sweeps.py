@@ -197,6 +197,33 @@ def test_a_search_is_measured_on_held_out_images_with_every_executor(tmp_path, c
     assert sweep(search, tmp_path / "local").table == found["local"]
 
 
+def test_an_attack_on_the_base_network_is_done_once_and_is_in_the_table(tmp_path, monkeypatch):
+    attack = {"kind": "attack", "attack": {"kind": "pgd", "steps": 1}, "radii": [0.5], "limit": 3, "probe": False}
+    plan = plan_of(axes={"method": ["erm"]}, evaluate=[{**attack, "votes": 7}])
+    outcome = sweep(plan, tmp_path)
+    assert [(row["quantity"], row["seeds"]) for row in outcome.table.rows] == [("robust accuracy", 1)]
+    assert outcome.table.missing == 0
+    monkeypatch.setattr(sweep_module, "_do", None)  # nothing is left to do
+    assert sweep(plan, tmp_path).failures == {}
+
+
+def test_evaluations_of_one_kind_have_rows_of_their_own(tmp_path):
+    accuracy = {"kind": "accuracy", "limit": 20}
+    attack = {"kind": "attack", "attack": {"kind": "pgd", "steps": 1}, "radii": [0.5], "limit": 3, "probe": False}
+    stronger = {**attack, "attack": {"kind": "pgd", "steps": 2}}
+    evaluations = [{**accuracy, "draws": 2}, {**accuracy, "draws": 3}, attack, stronger]
+    outcome = sweep(plan_of(axes={"method": ["gaussian"], "sigma": [0.25]}, evaluate=evaluations), tmp_path)
+    names = ["accuracy, draws 2", "accuracy, draws 3", "attack pgd, attack.steps 1", "attack pgd, attack.steps 2"]
+    assert list(dict.fromkeys(row["evaluation"] for row in outcome.table.rows)) == names
+
+
+def test_a_plan_with_more_samples_is_not_done_by_the_records_of_fewer(tmp_path):
+    certify = {"kind": "certify", "radii": [0.0], "limit": 1}
+    few, default = (plan_of(axes={"method": ["gaussian"]}, evaluate=[one]) for one in ({**certify, "n": 100}, certify))
+    sweep(few, tmp_path)
+    assert [unit.done for plan in (few, default) for unit in plan_units(plan, tmp_path)] == [True, False]
+
+
 def test_an_evaluation_is_made_of_the_methods_that_it_names(tmp_path):
     certify = {"kind": "certify", "n": 100, "limit": 2, "methods": ["gaussian"]}
     plan = plan_of(

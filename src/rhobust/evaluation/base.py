@@ -96,6 +96,10 @@ class Evaluation(ABC):
             return self
         return dataclasses.replace(self, stride=max(1, len(target.data) // (self.limit or len(target.data))))
 
+    def with_defaults(self) -> Self:
+        """Replace the defaults that depend on other settings, and not on the target, by their values."""
+        return self
+
     def examples(self, target: Target) -> Sequence[int]:
         """The examples that are evaluated, by their place in the data."""
         return target.data.places(self.limit, 1 if self.stride is None else self.stride)
@@ -232,21 +236,26 @@ def find_record(
 def _describes(settings: Row, evaluation: Evaluation) -> bool:
     try:
         theirs = type(evaluation).from_settings(settings)
+        return _completed(evaluation, theirs) == theirs
     except (ValueError, KeyError, TypeError):
         return False  # a header of another version, or of another program
-    return _equal(evaluation, theirs)
 
 
-def _equal(wanted: object, found: object, *, auto: bool = False) -> bool:
-    """Whether two settings are equal, field by field; None equals any value in a field that is left to the target."""
+def _completed(wanted: Any, found: Any, *, auto: bool = False) -> Any:
+    """Settings in which every field that was left to the target has the value that it has in others.
+
+    They are made anew, since such a field may decide what others are for: an attack on the base network has no votes.
+    """
     if wanted is None and auto:
-        return True
-    if dataclasses.is_dataclass(wanted) and type(wanted) is type(found):
-        return all(
-            _equal(getattr(wanted, one.name), getattr(found, one.name), auto=bool(one.metadata.get("auto")))
-            for one in dataclasses.fields(wanted)
-        )
-    return wanted == found
+        return found
+    if not dataclasses.is_dataclass(wanted) or isinstance(wanted, type) or type(wanted) is not type(found):
+        return wanted
+    values = {
+        one.name: _completed(getattr(wanted, one.name), getattr(found, one.name), auto=bool(one.metadata.get("auto")))
+        for one in dataclasses.fields(wanted)
+        if one.init
+    }
+    return dataclasses.replace(wanted, **values)
 
 
 def on_disk(evaluation: Evaluation) -> Row:

@@ -102,10 +102,10 @@ class Certify(NoisyEvaluation):
         stopping = "e-value" if settings.get("way") == PROCEDURE_ON_DISK["sequential"] else None
         return super().from_settings({"stopping": stopping, **settings})
 
-    def resolve(self, target: Target) -> Self:
+    def with_defaults(self) -> Self:
         chosen = self.certification()
-        evaluation = replace(
-            super().resolve(target),
+        return replace(
+            self,
             radii=self.radii or RADII,
             procedure=chosen.name,
             stopping=getattr(chosen, "stopping", None),
@@ -113,11 +113,13 @@ class Certify(NoisyEvaluation):
             n0=chosen.n0,
             n=chosen.n,
             tolerance=getattr(chosen, "tolerance", None),
-            compiled=self.smoothing(target).compiled,
         )
+
+    def resolve(self, target: Target) -> Self:
+        evaluation = replace(super().resolve(target).with_defaults(), compiled=self.smoothing(target).compiled)
         # Refuses an alpha that the sampler's correction exceeds.
         certification_plan(
-            chosen, evaluation.smoothing(target), dimension=math.prod(target.data.shape), alpha=self.alpha
+            self.certification(), evaluation.smoothing(target), dimension=math.prod(target.data.shape), alpha=self.alpha
         )
         return evaluation
 

@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 import torch
 
-from rhobust.attacks import AnyAttack
+from rhobust.attacks import AnyAttack, AttackMethod
 from rhobust.data import EvaluationSplit
 from rhobust.data.registry import source
 from rhobust.data.source import data_root
@@ -186,7 +186,9 @@ def _evaluation(document: Any, where: str) -> Evaluation:
         raise ValueError(f"{where}, evaluate.kind must be one of {', '.join(EVALUATIONS)}, got {kind!r}")
     settings = {key: value for key, value in document.items() if key not in ("kind", "methods")}
     made = from_json(EVALUATIONS[kind], settings, f"{where}, evaluate {kind}", AnyAttack)
-    _check_imported(getattr(made, "attack", None), where)
+    if (attack := getattr(made, "attack", None)) is not None:
+        _check_imported(attack, where)
+        check_instance(f"{where}, evaluate {kind}, attack", attack, AttackMethod, "an AttackMethod of rhobust.attacks")
     return made
 
 
@@ -230,8 +232,13 @@ class Unit:
         """The finished record of an evaluation; None where there is none yet."""
         if not self.run.finished:
             return None
+        # With its defaults: a record of fewer noise samples than this plan's is not what it asks for.
         path = find_record(
-            evaluation, self.folder, model_hash=self.run.model_hash, sigma=self.config.sigma, split=self.split
+            evaluation.with_defaults(),
+            self.folder,
+            model_hash=self.run.model_hash,
+            sigma=self.config.sigma,
+            split=self.split,
         )
         return path if path is not None and is_finished(path) else None
 

@@ -8,15 +8,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rhobust.attacks import AnyAttack
 from rhobust.data import EvaluationSplit
+from rhobust.evaluation import Evaluation
 from rhobust.files import write_json, write_whole
 from rhobust.formatting import format_distance, format_interval, format_number, name_split
-from rhobust.measurements import Measurement, measurements, read_finished
+from rhobust.measurements import READERS, Measurement, measurements, read_finished
+from rhobust.records import Record
+from rhobust.settings import to_json
 from rhobust.stats import mean_difference
 
 if TYPE_CHECKING:
     from rhobust.sweeps.sweep import SweepPlan, Unit
 
+ADDED = ("seconds", "trained_on")
+"""Numbers of a summary that the engine adds to those of the evaluation."""
 Where = tuple[tuple[str, Any], ...]
 """Values on the axes."""
 
@@ -100,19 +106,51 @@ def table_of(plan: "SweepPlan", units: "Sequence[Unit]") -> SweepTable:
         units: Its units, one per training, in its order.
     """
     found: dict[tuple[Where, str, str, float | None], dict[int, Measurement]] = {}
-    missing = 0
+    names, missing = names_of(plan.evaluations), 0
     for cell, unit in zip(plan.cells, units, strict=True):
         paths = [unit.record(one) for one in unit.evaluations]
         missing += not unit.run.finished or None in paths
         for evaluation, path in zip(unit.evaluations, paths, strict=True):
-            name = f"{evaluation.kind} {evaluation.label}".strip()
-            for one in [] if path is None else measurements(read_finished(path)):
+            for one in [] if path is None else _numbers(read_finished(path)):
                 quantity = " ".join([one.quantity, *_detail(one)])
-                found.setdefault((cell.at, name, quantity, one.at), {})[cell.config.seed] = one
+                found.setdefault((cell.at, names[evaluation], quantity, one.at), {})[cell.config.seed] = one
     first = next((dict(cell.at).get("method") for cell in plan.cells), None)
     axes = tuple(dict.fromkeys(name for cell in plan.cells for name, _ in cell.at))
     rows = [_row(key, by_seed, found.get(_first(key, first, plan), {})) for key, by_seed in found.items()]
     return SweepTable(plan.title, axes, tuple(rows), missing, plan.split)
+
+
+def names_of(evaluations: Sequence[Evaluation]) -> dict[Evaluation, str]:
+    """A name for each evaluation: its kind and what it uses, and the settings that tell it from others of that name."""
+    plain = {one: f"{one.kind} {one.label}".strip() for one in evaluations}
+    names = {}
+    for one, name in plain.items():
+        alike = [_settings(other) for other, same in plain.items() if same == name]
+        own = _settings(one)
+        told = [f"{key} {own.get(key)}" for key in own if any(other.get(key) != own.get(key) for other in alike)]
+        names[one] = ", ".join([name, *told])
+    return names
+
+
+def _settings(evaluation: Evaluation) -> dict[str, Any]:
+    """The settings of an evaluation by their names, those of its attack among them."""
+    found = to_json(evaluation.with_defaults(), AnyAttack)
+    for name, value in list(found.items()):
+        if isinstance(value, dict):
+            found |= {f"{name}.{key}": inner for key, inner in found.pop(name).items()}
+    return found
+
+
+def _numbers(record: Record) -> list[Measurement]:
+    """What a record measured; of an evaluation of the user's own the numbers of its summary, as estimates."""
+    if record.kind in READERS:
+        return measurements(record)
+    n = len({row["index"] for row in record.rows})
+    return [
+        Measurement(name, None, float(value), None, None, n, "estimate")
+        for name, value in (record.summary or {}).items()
+        if name not in ADDED and isinstance(value, int | float) and not isinstance(value, bool)
+    ]
 
 
 def _detail(one: Measurement) -> list[str]:
