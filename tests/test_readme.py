@@ -137,15 +137,12 @@ def test_the_method_of_contributing_takes_one_file_and_its_name(tmp_path):
 @pytest.mark.parametrize("line", [*command_lines("rhobust"), *command_lines("torchrun")])
 def test_every_command_in_the_pages_parses(line, tmp_path, monkeypatch):
     words = shlex.split(line)
-    if "--method" in words:  # the class of its own that a page defines
+    if {"--method", "--attack"} & set(words):  # the class of its own that a page defines
         monkeypatch.chdir(tmp_path)
         monkeypatch.setattr(sys, "path", list(sys.path))
-        code = next(
-            block
-            for block in fenced(ROOT / "docs" / "guides" / "own-method.md", "python")
-            if "class Worstdraw" in block
-        )
-        (tmp_path / "mymethod.py").write_text(code.partition("\n\nconfig =")[0])
+        method, attack = fenced(ROOT / "docs" / "guides" / "own-method.md", "python")
+        (tmp_path / "mymethod.py").write_text(method.partition("\n\nconfig =")[0])
+        (tmp_path / "myattack.py").write_text(attack)
     name, *arguments = words[words.index("rhobust") + 1 :]
     assert name in COMMANDS
     module = importlib.import_module(f"rhobust.commands.{name.replace('-', '_')}")

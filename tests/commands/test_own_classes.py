@@ -6,14 +6,19 @@ import sys
 import pytest
 
 from rhobust.cli import run
+from rhobust.evaluation import EVALUATIONS
+from rhobust.measurements import read_finished
 from rhobust.records import record_paths
 from rhobust.training import open_run
 
 CODE = '''
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from rhobust.attacks import AttackMethod
+from rhobust.data import to_unit
+from rhobust.evaluation import Evaluation
 from rhobust.methods import Loss
 from torch.nn import functional as F
 
@@ -48,6 +53,37 @@ class Fade(AttackMethod):
         return x + way * (self.strength * eps / length).clamp(max=1)
 
 
+@dataclass(frozen=True)
+class Alone:
+    """An attack that inherits nothing."""
+
+    attacks_smoothed = False
+
+    def perturb(self, model, x, y, *, eps, sigma, rng):
+        return x
+
+
+@dataclass(frozen=True)
+class Brightness(Evaluation):
+    """Accuracy after a constant is added to every pixel."""
+
+    kind: ClassVar[str] = "brightness"
+    shift: float = 0.1
+    """Added to every pixel."""
+
+    def rows(self, target, examples, progress):
+        for index in examples:
+            image = to_unit(target.data.images[index : index + 1]) + self.shift
+            yield {"index": index, "right": bool(target.model(image).argmax() == target.data.labels[index])}
+
+    def summarise(self, target, rows):
+        return {"accuracy": sum(row["right"] for row in rows) / len(rows), "shown": True, "words": "none"}
+
+
+class Taken(Brightness):
+    kind: ClassVar[str] = "accuracy"
+
+
 def function(): ...
 '''
 
@@ -59,6 +95,7 @@ def mine(tmp_path, monkeypatch):
     (tmp_path / "mine_own.py").write_text(CODE)
     yield tmp_path
     sys.modules.pop("mine_own", None)
+    EVALUATIONS.pop("brightness", None)
 
 
 def test_a_method_and_an_attack_are_options_like_the_built_in_ones(mine, capsys):
@@ -86,6 +123,9 @@ def test_a_method_and_an_attack_are_options_like_the_built_in_ones(mine, capsys)
         (["train", "--method", "mine_own:Fade"], "must be a dataclass with a function loss"),
         (["train", "--method", "mine_own:absent"], "must define a function or class absent"),
         (["train", "--method", "no_such_place:X"], "must be importable, but"),
+        (["attack", "run", "--attack", "mine_own:Alone"], "attack mine_own:Alone must inherit from AttackMethod of"),
+        (["sweep", "plan.toml", "--code", "mine_own:Alone"], "code mine_own:Alone must inherit from AttackMethod of"),
+        (["sweep", "plan.toml", "--code", "mine_own:Taken"], "must have a kind of its own, got 'accuracy'"),
         (["certify", "run", "--method", "mine_own:Weighted"], "--method must be left out: this command takes none"),
     ],
 )
@@ -115,3 +155,19 @@ def test_a_sweep_takes_a_method_and_an_attack_of_ones_own(mine, executor, capsys
     (folder,) = (mine / "sweep" / "runs").iterdir()
     assert open_run(folder).config.sigma == 0.5
     assert len(record_paths(folder, "attack")) == 1
+
+
+@pytest.mark.parametrize("executor", [[], ["--executor", "processes", "--workers", "1"]], ids=["local", "processes"])
+def test_a_sweep_takes_an_evaluation_of_ones_own_and_shows_its_numbers(mine, executor, capsys):
+    (mine / "plan.toml").write_text(
+        'train = { data = "digits", model = "cnn-small", epochs = 1, method = "erm" }\n'
+        'evaluate = [{ kind = "brightness", shift = 0.2, limit = 5 }]\n'
+    )
+    command = ["sweep", "plan.toml", "--out", "sweep", "--quiet", "--json", *executor]
+    assert run(command) == 2
+    assert run([*command, "--code", "mine_own:Brightness"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["rows"]
+    assert (row["evaluation"], row["quantity"], row["status"]) == ("brightness", "accuracy", "estimate")
+    (folder,) = (mine / "sweep" / "runs").iterdir()
+    (path,) = record_paths(folder, "brightness")
+    assert row["mean"] == read_finished(path).summary["accuracy"]

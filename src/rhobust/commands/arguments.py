@@ -264,8 +264,22 @@ def own_code(arguments: list[str]) -> tuple[OwnCode | None, list[str]]:
         cls = named_code(value, role)
         if not isinstance(cls, type) or not dataclasses.is_dataclass(cls) or not hasattr(cls, ROLES[option]):
             raise ValueError(f"{role} {value} must be a dataclass with a function {ROLES[option]}, got {cls!r}")
+        check_attack(f"{role} {value}", cls)
         return OwnCode(role, cls), [*arguments[:place], *arguments[after:]]
     return None, arguments
+
+
+def check_attack(name: str, cls: object) -> None:
+    """Raise if a class of the user's perturbs inputs and lacks what every attack inherits.
+
+    Args:
+        name: What the user called it, for the message.
+        cls: The class.
+    """
+    from rhobust.attacks import AttackMethod  # needs torch
+
+    if hasattr(cls, ROLES["--attack"]) and not (isinstance(cls, type) and issubclass(cls, AttackMethod)):
+        raise ValueError(f"{name} must inherit from AttackMethod of rhobust.attacks, got {cls!r}")
 
 
 def with_own_code(command: Any, own: OwnCode) -> Any:

@@ -7,8 +7,9 @@ from typing import Annotated, Any
 
 import tyro
 
-from rhobust.commands.arguments import ROLES
+from rhobust.commands.arguments import ROLES, check_attack
 from rhobust.commands.options import Spreading, SpreadingOptions, print_table
+from rhobust.evaluation import EVALUATIONS, Evaluation
 from rhobust.formatting import name_split
 from rhobust.models.sources import named_code
 from rhobust.sweeps import plan_units, read_plan, run_sweep
@@ -25,7 +26,7 @@ class SweepCommand:
     root: Path | None = None
     """Folder of the data sets; default: $RHOBUST_DATA, else a cache folder."""
     code: tuple[str, ...] = ()
-    """Methods and attacks of your own that the plan names: package.module:Class or file.py:Class."""
+    """Methods, attacks and evaluations of your own that the plan names: package.module:Class or file.py:Class."""
     dry_run: bool = False
     """Count what is planned and what is finished, and start nothing."""
     common: SpreadingOptions = Spreading()
@@ -54,6 +55,7 @@ class SweepCommand:
             "rows": list(outcome.table.rows),
             "report": None if outcome.page is None else str(outcome.page),
             "failures": outcome.failures,
+            "missing": outcome.table.missing,
         }
 
     def show(self, result: dict[str, Any]) -> None:
@@ -67,6 +69,8 @@ class SweepCommand:
         print(f"measured on {name_split(result['split'])} images")
         for name, line in result["failures"].items():
             print(f"failed: {name}: {line}")
+        if missing := result["missing"]:
+            print(f"trainings without all their numbers: {missing}")
         print(f"{result['out']}/sweep.md")
         if result["report"] is not None:
             print(result["report"])
@@ -77,11 +81,17 @@ class SweepCommand:
 
 
 def import_own(names: Sequence[str]) -> None:
-    """Import the user's own methods and attacks, which a plan finds by their modules."""
+    """Import the user's own methods, attacks and evaluations, which a plan finds by module or kind."""
     for name in names:
         cls, functions = named_code(name, "code"), ROLES.values()
+        if isinstance(cls, type) and issubclass(cls, Evaluation):
+            if EVALUATIONS.get(cls.kind) is not cls:
+                raise ValueError(f"code {name} must have a kind of its own, got {cls.kind!r}")
+            continue
         if not is_dataclass(cls) or not any(hasattr(cls, function) for function in functions):
-            raise ValueError(f"code {name} must be a dataclass with a function {' or '.join(functions)}, got {cls!r}")
+            wanted = " or ".join(functions)
+            raise ValueError(f"code {name} must be a dataclass with a function {wanted}, or an Evaluation, got {cls!r}")
+        check_attack(f"code {name}", cls)
 
 
 COMMAND = SweepCommand
