@@ -9,7 +9,7 @@ from evaluation.networks import Masked, Randomised, Saturated, Slab
 from rhobust.attacks import EOT, PGD, PaperPGD
 from rhobust.evaluation import Attack, Target, diagnostics, run
 from rhobust.evaluation.diagnostics import Attacked, probe_size, stronger
-from rhobust.evaluation.sweep import Predictor, sweep
+from rhobust.evaluation.sweep import Predictor, Sweep
 from rhobust.measurements import stronger_attacks
 from rhobust.progress import no_progress
 from rhobust.records import RecordWriter, finished_records
@@ -186,9 +186,9 @@ def test_probes_draw_anew(target, monkeypatch):
 
     def noted(*arguments, stage="", **options):
         stages.append(stage)
-        return sweep(*arguments, stage=stage, **options)
+        return Sweep(*arguments, stage=stage, **options)
 
-    monkeypatch.setattr(diagnostics, "sweep", noted)
+    monkeypatch.setattr(diagnostics, "Sweep", noted)
     probe = run(Attack(attack=EOT(draws=8), radii=RADII), target, progress=no_progress).summary["probe"]
     assert set(probe) == {"stronger", "larger"}
     assert stages == ["probe:", "probe:"]

@@ -8,7 +8,7 @@ import torch
 
 from rhobust.attacks import EOT, PGD, AutoAttack, PaperPGD
 from rhobust.evaluation import Attack, Target, run
-from rhobust.evaluation.sweep import ROWS, Predictor, Sweep, sweep
+from rhobust.evaluation.sweep import ROWS, Predictor, Sweep
 from rhobust.noise import stream_key
 from rhobust.progress import no_progress
 
@@ -34,14 +34,16 @@ def broken_below(rows, radius):
 
 
 def test_only_survivors_are_attacked_further(target, crafted):
-    (rows,) = sweep(target, PGD(steps=5, restarts=0), RADII, [Predictor(target, "base", 1)], list(range(40)), 0)
+    (rows,) = Sweep(target, PGD(steps=5, restarts=0), [Predictor(target, "base", 1)], list(range(40)), 0).over(RADII)
     assert [(eps, indices) for eps, indices, _ in crafted] == [
         (radius, sorted(set(range(40)) - broken_below(rows, radius))) for radius in RADII[1:]
     ]
 
 
 def test_restarts_are_for_survivors(target, crafted):
-    (rows,) = sweep(target, PGD(steps=5, restarts=2), RADII[:2], [Predictor(target, "base", 1)], list(range(40)), 0)
+    (rows,) = Sweep(target, PGD(steps=5, restarts=2), [Predictor(target, "base", 1)], list(range(40)), 0).over(
+        RADII[:2]
+    )
     standing = sorted({row["index"] for row in rows if row["radius"] == 0.25 and not row["broken"]})
     assert 0 < len(standing) < 40
     assert [indices for _, indices, _ in crafted] == [list(range(40)), standing, standing]
@@ -50,26 +52,26 @@ def test_restarts_are_for_survivors(target, crafted):
 
 def test_a_radius_begins_where_the_smaller_one_ended(target, crafted):
     judge = Predictor(target, "base", 1)
-    sweep(target, PGD(steps=2, restarts=0), RADII, [judge], list(range(40)), 0)
-    sweep(target, PGD(steps=2, warm=False, restarts=0), RADII, [judge], list(range(40)), 0)
-    sweep(target, PaperPGD(steps=2), RADII, [judge], list(range(40)), 0)
+    Sweep(target, PGD(steps=2, restarts=0), [judge], list(range(40)), 0).over(RADII)
+    Sweep(target, PGD(steps=2, warm=False, restarts=0), [judge], list(range(40)), 0).over(RADII)
+    Sweep(target, PaperPGD(steps=2), [judge], list(range(40)), 0).over(RADII)
     assert [centre for _, _, centre in crafted] == [True, False, False] + [True] * 6
 
 
 def test_without_nesting_every_radius_is_attacked_anew(target, crafted):
     judge = Predictor(target, "base", 1)
-    (rows,) = sweep(target, PGD(steps=5, restarts=0), RADII, [judge], list(range(40)), 0, nested=False)
+    (rows,) = Sweep(target, PGD(steps=5, restarts=0), [judge], list(range(40)), 0, nested=False).over(RADII)
     assert all(indices == list(range(40)) and centre for _, indices, centre in crafted)
-    (nested,) = sweep(target, PGD(steps=5), RADII, [judge], list(range(40)), 0)
+    (nested,) = Sweep(target, PGD(steps=5), [judge], list(range(40)), 0).over(RADII)
     assert [row["broken"] for row in rows] == [row["broken"] for row in nested]
 
 
 def test_without_nesting_a_radius_does_not_know_of_the_others(folder: Path):
     target, attack = Target.from_run(folder, device=torch.device("cpu")), EOT(steps=2, draws=4, restarts=1)
     judge, block = Predictor(target, "smoothed", 20), list(range(20))
-    (rows,) = sweep(target, attack, (0.2, 0.5, 1.0), [judge], block, 0, nested=False)
+    (rows,) = Sweep(target, attack, [judge], block, 0, nested=False).over((0.2, 0.5, 1.0))
     for radius in (0.2, 0.5, 1.0):
-        (alone,) = sweep(target, attack, (radius,), [judge], block, 0)
+        (alone,) = Sweep(target, attack, [judge], block, 0).over((radius,))
         assert [row for row in rows if row["radius"] == radius] == alone
 
 
@@ -78,10 +80,10 @@ def test_rows_do_not_depend_on_how_examples_are_batched(folder: Path, attack, mo
     target = Target.from_run(folder, device=torch.device("cpu"))
     scored, indices = "smoothed" if attack.attacks_smoothed else "base", list(range(0, 90, 2))
     judges = [Predictor(target, scored, 20)]
-    (whole,) = sweep(target, attack, RADII, judges, indices, 3)
+    (whole,) = Sweep(target, attack, judges, indices, 3).over(RADII)
     monkeypatch.setitem(ROWS, "cpu", 33)
     blocks = [indices[first : first + 7] for first in range(0, len(indices), 7)]
-    assert [row for block in blocks for row in sweep(target, attack, RADII, judges, block, 3)[0]] == whole
+    assert [row for block in blocks for row in Sweep(target, attack, judges, block, 3).over(RADII)[0]] == whole
     assert len({row["broken"] for row in whole}) == 2
 
 
@@ -94,21 +96,21 @@ def test_few_examples_are_filled_up_so_that_a_pass_has_32_rows(target, monkeypat
         return x
 
     monkeypatch.setattr(type(attack), "ascend_from", noted)
-    sweep(target, attack, (0.1,), [Predictor(target, "base", 1)], [3], 0)
+    Sweep(target, attack, [Predictor(target, "base", 1)], [3], 0).over((0.1,))
     assert set(seen) == {rows}
 
 
 @pytest.mark.parametrize(("version", "most"), [("standard", 1024), ("rand", 1024 // 20)])
 def test_only_an_attack_on_the_smoothed_classifier_has_noise_samples_in_its_batches(target, version, most):
     attack = AutoAttack(version=version, draws=20)
-    assert Sweep(target, attack, [], list(range(40)), 0, nested=True, fast=False).size == most
+    assert Sweep(target, attack, [], list(range(40)), 0).size == most
 
 
 def test_a_second_judge_changes_nothing(target, half_space):
     noisy, plain = Predictor(target, "smoothed", 50), Predictor(target, "base", 1)
-    both = sweep(target, PGD(steps=3), RADII, [noisy, plain], list(range(40)), 0)
-    assert both[0] == sweep(target, PGD(steps=3), RADII, [noisy], list(range(40)), 0)[0]
-    assert both[1] == sweep(target, PGD(steps=3), RADII, [plain], list(range(40)), 0)[0]
+    both = Sweep(target, PGD(steps=3), [noisy, plain], list(range(40)), 0).over(RADII)
+    assert both[0] == Sweep(target, PGD(steps=3), [noisy], list(range(40)), 0).over(RADII)[0]
+    assert both[1] == Sweep(target, PGD(steps=3), [plain], list(range(40)), 0).over(RADII)[0]
 
 
 def test_attacks_restarts_stages_and_votes_draw_from_streams_of_their_own(target, monkeypatch):
@@ -124,8 +126,8 @@ def test_attacks_restarts_stages_and_votes_draw_from_streams_of_their_own(target
     monkeypatch.setattr("rhobust.noise.stream_key", noted("attack"))
     monkeypatch.setattr("rhobust.certificates.sampling.stream_key", noted("score"))
     far = replace(target, sigma=0.01)  # so little noise that some stand at every radius
-    sweep(
-        far, EOT(steps=1, draws=2), (0.0, 0.1, 0.2), [Predictor(far, "smoothed", 2)], list(range(40)), 0, stage="again:"
+    Sweep(far, EOT(steps=1, draws=2), [Predictor(far, "smoothed", 2)], list(range(40)), 0, stage="again:").over(
+        (0.0, 0.1, 0.2)
     )
     attempts = {"0.1", "0.1:1", "0.2", "0.2:1"}
     assert seen["attack"] == {f"again:attack:{name}" for name in attempts}
@@ -142,7 +144,7 @@ def test_of_two_attempts_that_fail_the_closer_one_is_kept(target, monkeypatch):
 
     monkeypatch.setattr(Predictor, "predict", verdicts)
     for expected in (70, 60):
-        (rows,) = sweep(target, PGD(steps=1), (0.1,), [Predictor(target, "base", 1)], [0, 1], 0)
+        (rows,) = Sweep(target, PGD(steps=1), [Predictor(target, "base", 1)], [0, 1], 0).over((0.1,))
         assert [row["label_votes"] for row in rows] == [expected] * 2
         votes["score:0.1"] = 60
     assert seen == ["score:0.1", "score:0.1:1"] * 2
@@ -153,7 +155,7 @@ def test_what_a_later_attempt_breaks_is_broken_there_and_beyond(target, monkeypa
         return [{"prediction": y, "broken": purpose.endswith(":1")} for y in labels]
 
     monkeypatch.setattr(Predictor, "predict", verdicts)
-    (rows,) = sweep(target, PGD(steps=1), (0.1, 0.2), [Predictor(target, "base", 1)], [0, 1], 0)
+    (rows,) = Sweep(target, PGD(steps=1), [Predictor(target, "base", 1)], [0, 1], 0).over((0.1, 0.2))
     assert [(row["radius"], row["broken"]) for row in rows] == [(0.1, True), (0.2, True)] * 2
 
 

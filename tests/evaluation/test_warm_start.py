@@ -5,7 +5,7 @@ import torch
 
 from rhobust.attacks import PGD, GradientAttack
 from rhobust.evaluation import Target
-from rhobust.evaluation.sweep import Predictor, sweep
+from rhobust.evaluation.sweep import Predictor, Sweep
 
 
 @pytest.mark.parametrize("warm", [True, False])
@@ -21,7 +21,7 @@ def test_a_sweep_goes_on_where_the_smaller_radius_ended(warm, half_space, grey_i
     monkeypatch.setattr(GradientAttack, "ascend_from", spy)
     target = Target(half_space, grey_images, sigma=None, name="half-space", folder=tmp_path, model_hash="0" * 16)
     block = list(range(40))
-    sweep(target, PGD(steps=2, warm=warm, restarts=2), (0.1, 0.2), [Predictor(target, "base", 1)], block, 0)
+    Sweep(target, PGD(steps=2, warm=warm, restarts=2), [Predictor(target, "base", 1)], block, 0).over((0.1, 0.2))
     assert [(eps, loss) for eps, loss, *_ in seen] == [
         *((0.1, "cross-entropy"), (0.1, "margin"), (0.1, "cross-entropy")),
         *((0.2, "cross-entropy"), (0.2, "margin"), (0.2, "cross-entropy")),

@@ -10,7 +10,7 @@ from torch import Tensor
 from rhobust.attacks import EOT, PGD, AnyAttack, GradientAttack, PaperPGD
 from rhobust.attacks.base import norms
 from rhobust.data import to_unit
-from rhobust.evaluation.sweep import Predictor, sweep
+from rhobust.evaluation.sweep import Predictor, Sweep
 from rhobust.evaluation.target import Target
 from rhobust.foreign import Foreign
 from rhobust.formatting import format_distance, format_percent
@@ -53,9 +53,9 @@ class Attacked:
 
     def again(self, attack: AnyAttack, radius: float, examples: list[int]) -> list[Row]:
         """The rows of another attack on some examples at one radius, with fresh noise."""
-        (rows,) = sweep(
-            self.source, attack, (radius,), [self.predictor], examples, self.seed, fast=self.fast, stage="probe:"
-        )
+        (rows,) = Sweep(
+            self.source, attack, [self.predictor], examples, self.seed, fast=self.fast, stage="probe:"
+        ).over((radius,))
         return rows
 
 

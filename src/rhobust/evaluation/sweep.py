@@ -97,30 +97,22 @@ class Predictor:
         return logits.argmax(1).tolist()
 
 
-def sweep(
-    source: Target,
-    attack: AnyAttack,
-    radii: Sequence[float],
-    predictors: Sequence[Predictor],
-    block: list[int],
-    seed: int,
-    *,
-    nested: bool = True,
-    fast: bool = False,
-    stage: str = "",
-) -> list[list[Row]]:
-    """Attack a block of examples at each radius; the rows of each predictor, example by example.
+def norm_of(attack: AnyAttack) -> Norm:
+    """The norm in which an attack's radius is measured."""
+    return getattr(attack, "norm", "l2")
 
-    Radii are nested: an example that is not robust for a predictor at one radius is not robust for it at any larger
-    one, and an example that is robust for no predictor leaves the batch. An ascent begins where the smaller radius
-    ended unless the attack says otherwise; its restarts are for robust examples only. A point that a predictor is shown
-    depends on the source, the example, the radii, the seed and that predictor's own answers, so more predictors change
-    nothing.
+
+class Sweep:
+    """A sweep of one block of examples over nested radii.
+
+    An example that is not robust for a predictor at one radius is not robust for it at any larger one, and an example
+    that is robust for no predictor leaves the batch. An ascent begins where the smaller radius ended unless the attack
+    says otherwise; its restarts are for robust examples only. A point that a predictor is shown depends on the source,
+    the example, the radii, the seed and that predictor's own answers, so more predictors change nothing.
 
     Args:
         source: The network that is attacked.
         attack: The attack and its hyper-parameters.
-        radii: Increasing radii.
         predictors: Who answers the perturbed inputs.
         block: The examples.
         seed: Random seed.
@@ -129,16 +121,6 @@ def sweep(
         fast: Take gradients of the bf16 copy of the source.
         stage: Part of the name of the noise streams: another stage of an evaluation draws fresh noise.
     """
-    return Sweep(source, attack, predictors, block, seed, stage, nested=nested, fast=fast).over(radii)
-
-
-def norm_of(attack: AnyAttack) -> Norm:
-    """The norm in which an attack's radius is measured."""
-    return getattr(attack, "norm", "l2")
-
-
-class Sweep:
-    """A sweep of one block of examples; arguments as in `sweep`."""
 
     def __init__(
         self,
@@ -147,10 +129,10 @@ class Sweep:
         predictors: Sequence[Predictor],
         block: list[int],
         seed: int,
-        stage: str = "",
         *,
-        nested: bool,
-        fast: bool,
+        nested: bool = True,
+        fast: bool = False,
+        stage: str = "",
     ) -> None:
         self.source, self.predictors, self.block, self.seed, self.stage = source, predictors, block, seed, stage
         self.nested = nested
@@ -167,7 +149,7 @@ class Sweep:
         """For each predictor the first row of each example that is not robust, and the point behind it."""
 
     def over(self, radii: Sequence[float]) -> list[list[Row]]:
-        """The rows of each predictor, example by example."""
+        """The rows of each predictor at increasing radii, example by example."""
         everyone = [set(range(len(self.block))) for _ in self.predictors]
         robust = everyone
         for radius in radii:

@@ -10,7 +10,7 @@ from rhobust.evaluation.attack import check_increasing, check_networks
 from rhobust.evaluation.base import Evaluation
 from rhobust.evaluation.diagnostics import INSPECTED, Attacked, inspect
 from rhobust.evaluation.engine import run
-from rhobust.evaluation.sweep import BLOCKS, Predictor, PredictorName, norm_of, sweep
+from rhobust.evaluation.sweep import BLOCKS, Predictor, PredictorName, Sweep, norm_of
 from rhobust.evaluation.target import Target
 from rhobust.executors import Executor
 from rhobust.formatting import format_distance, format_percent
@@ -81,7 +81,7 @@ class Transfer(Evaluation):
 
     def rows(self, target: Target, examples: Sequence[int], progress: ProgressCallback) -> Iterator[Row]:
         predictors = self.predictors(target)
-        found = sweep(target, self.attack, self.radii, predictors, list(examples), self.seed)
+        found = Sweep(target, self.attack, predictors, list(examples), self.seed).over(self.radii)
         each = len(self.radii)
         for place in range(len(examples)):
             for predictor, rows in zip(predictors, found, strict=True):
