@@ -247,19 +247,8 @@ def worst_case_lower_bound(spent: ArrayLike, reached: ArrayLike, rho: ArrayLike)
     cost, loss = nonnegative("spent", spent).reshape(-1), np.asarray(reached, dtype=np.float64).reshape(-1)
     if cost.shape != loss.shape or not np.any(cost == 0):
         raise ValueError(f"spent must hold one budget per loss, one of them 0, got {cost.size} for {loss.size}")
-    order = np.lexsort((-loss, cost))
-    hull: list[tuple[float, float]] = []
-    for x, y in zip(cost[order], loss[order], strict=True):
-        if hull and y <= hull[-1][1]:
-            continue  # dominated point
-        while len(hull) > 1:
-            (x0, y0), (x1, y1) = hull[-2:]
-            if (y1 - y0) * (x - x0) > (y - y0) * (x1 - x0):
-                break
-            hull.pop()
-        hull.append((float(x), float(y)))
-    budgets, losses = (np.array(side) for side in zip(*hull, strict=True))
-    return result(np.interp(nonnegative("rho", rho), budgets, losses) - MARGIN)
+    corners = _corners(cost, loss, [])
+    return result(np.interp(nonnegative("rho", rho), cost[corners], loss[corners]) - MARGIN)
 
 
 def noisy_rho(rho: ArrayLike, dimension: int, sigma: float) -> FloatOrArray:
@@ -343,11 +332,10 @@ def spend_budget(costs: ArrayLike, losses: ArrayLike, rho: ArrayLike) -> Array:
     return shares
 
 
-def _envelope(cost: Array, loss: Array) -> list[tuple[float, float, int, int]]:
-    """Steps along the upper concave envelope from the first place on: gain per cost, cost, from where, to where."""
-    corners = [0]
+def _corners(cost: Array, loss: Array, corners: list[int]) -> list[int]:
+    """The places of the least concave nondecreasing function above all (cost, loss), those given being the first."""
     for place in np.lexsort((-loss, cost)).tolist():
-        if loss[place] <= loss[corners[-1]]:
+        if corners and loss[place] <= loss[corners[-1]]:
             continue  # dominated: as costly, and no better
         while len(corners) > 1:
             first, last = corners[-2:]
@@ -357,6 +345,12 @@ def _envelope(cost: Array, loss: Array) -> list[tuple[float, float, int, int]]:
                 break
             corners.pop()
         corners.append(place)
+    return corners
+
+
+def _envelope(cost: Array, loss: Array) -> list[tuple[float, float, int, int]]:
+    """Steps along the upper concave envelope from the first place on: gain per cost, cost, from where, to where."""
+    corners = _corners(cost, loss, [0])
     found = []
     for start, end in itertools.pairwise(corners):
         price = float(cost[end] - cost[start])
