@@ -17,11 +17,10 @@ from pathlib import Path
 from reproduction.runner import CLAIMS
 from rhobust.archives import ENDING, unpack
 from rhobust.files import read_json, write_whole
-from rhobust.records import is_finished, record_paths
+from rhobust.records import ANSWERS, CONFIG, ENVIRONMENT, FINGERPRINT, METRICS, WEIGHTS, is_finished, record_paths
 from rhobust.training import open_run, write_fingerprint
 
-WEIGHTS, FINGERPRINT = "model.safetensors", "weights.json"
-KEPT = ("config.json", "environment.json", "metrics.jsonl", "answers.json")
+KEPT = (CONFIG, ENVIRONMENT, METRICS, ANSWERS)
 """Files of a run folder that are packed, besides the fingerprint of the weights and the records."""
 PRESET = 9 | lzma.PRESET_EXTREME
 

@@ -25,6 +25,18 @@ PLAIN, COMPRESSED = ".jsonl", ".jsonl.gz"
 """How the names of record files end."""
 RECORDS = "records"
 """Folder of the records in a published run folder."""
+CONFIG, METRICS, RESUME = "config.json", "metrics.jsonl", "resume.pt"
+"""Files of a network's folder: what it is, its epochs, and the last checkpoint."""
+WEIGHTS = "model.safetensors"
+"""Weights of the network."""
+FINGERPRINT = "weights.json"
+"""Weights fingerprint and metadata: shows damage of the weights, and is published in their place."""
+ENVIRONMENT = "environment.json"
+"""Versions, device and command."""
+ANSWERS = "answers.json"
+"""Ties a folder to one network of the user's own: its logits at fixed images."""
+DIAGNOSIS = "diagnosis.json"
+"""What explains low numbers, in words."""
 _TAIL = 65_536
 """Bytes at the end of a record in which its last line is looked for."""
 _LONGEST = 1 << 24
@@ -104,11 +116,7 @@ def record_paths(folder: Path | str, kind: str = "*") -> list[Path]:
 
 def network_folder(path: Path) -> Path:
     """The folder of the network that a record file is about: its own folder, or the one above `records`."""
-    return (
-        path.parent.parent
-        if path.parent.name == RECORDS and not (path.parent / "config.json").exists()
-        else path.parent
-    )
+    return path.parent.parent if path.parent.name == RECORDS and not (path.parent / CONFIG).exists() else path.parent
 
 
 def compress(path: Path, folder: Path) -> Path:

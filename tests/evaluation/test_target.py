@@ -25,9 +25,10 @@ from rhobust.evaluation import (
     run,
     transfer_matrix,
 )
-from rhobust.evaluation.own_network import ANSWERS, fixed_logits
+from rhobust.evaluation.own_network import fixed_logits
 from rhobust.methods import ERM
 from rhobust.progress import no_progress
+from rhobust.records import ANSWERS
 from rhobust.training import TrainConfig, train
 
 CPU = torch.device("cpu")

@@ -30,13 +30,10 @@ from rhobust.models.sources import has_weights
 from rhobust.noise import stream
 from rhobust.progress import ProgressCallback, progress_or_default
 from rhobust.proofs.claim import check_claim
-from rhobust.records import Record
+from rhobust.records import CONFIG, DIAGNOSIS, Record
 from rhobust.settings import check_instance, sizes
 from rhobust.training.distributed import resolve_device
-from rhobust.training.run import CONFIG
 
-DIAGNOSIS = "diagnosis.json"
-"""File of what explains the numbers, in words."""
 SIGMA = 0.25
 """Noise level where nobody says one."""
 

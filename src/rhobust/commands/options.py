@@ -11,7 +11,7 @@ from rhobust.files import read_json
 from rhobust.formatting import format_percent, name_split, printable
 from rhobust.process import ExecutorName
 from rhobust.progress import ProgressCallback, no_progress
-from rhobust.records import Record, network_folder
+from rhobust.records import CONFIG, Record, network_folder
 
 if TYPE_CHECKING:
     from rhobust.executors import Executor
@@ -148,7 +148,7 @@ def print_trained(*results: dict[str, Any]) -> None:
 
 def _config(folder: Path) -> dict[str, Any]:
     """What a folder of records says of the training of its network."""
-    path = folder / "config.json"
+    path = folder / CONFIG
     config = read_json(path) if path.exists() else None
     return config if isinstance(config, dict) else {}
 

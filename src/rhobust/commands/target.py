@@ -24,9 +24,8 @@ from rhobust.evaluation.held_out import check_split
 from rhobust.files import check_folder, read_json
 from rhobust.models import MODELS
 from rhobust.models.sources import has_weights
-from rhobust.records import Record
+from rhobust.records import CONFIG, Record
 from rhobust.settings import check_positive_number, sizes
-from rhobust.training.run import CONFIG
 
 FLAT = tyro.conf.arg(name="")
 """Marks options without a prefix of their own on the command line."""

@@ -16,8 +16,9 @@ from rhobust.files import check_folder, write_whole
 from rhobust.models import MODELS
 from rhobust.models.sources import SOURCES
 from rhobust.models.weights import read_weights
+from rhobust.records import CONFIG, FINGERPRINT, WEIGHTS
 from rhobust.training import open_run
-from rhobust.training.run import CONFIG, FINGERPRINT, WEIGHTS, write_fingerprint
+from rhobust.training.run import write_fingerprint
 
 GRADIO = "gradio>=6.20,<7"
 """What the page needs, as in the extra `demo`."""

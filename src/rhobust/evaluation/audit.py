@@ -33,6 +33,7 @@ from rhobust.measurements.shifts import prove
 from rhobust.progress import ProgressCallback, ProgressEvent, no_progress, progress_or_default
 from rhobust.records import (
     COMPRESSED,
+    FINGERPRINT,
     PLAIN,
     DamagedRecordError,
     Record,
@@ -42,7 +43,7 @@ from rhobust.records import (
     settings_hash,
 )
 from rhobust.training.distributed import resolve_device
-from rhobust.training.run import FINGERPRINT, open_run
+from rhobust.training.run import open_run
 
 AUDITED = ("certify", "certify-shift", "conform")
 """Kinds of records that can be audited."""

@@ -26,15 +26,13 @@ from rhobust.models import Normalised, load_model
 from rhobust.models.inference import frozen, move_to, output_width
 from rhobust.models.sources import known_network, take_logits
 from rhobust.models.weights import Pretrained, WidthError
-from rhobust.records import Row, is_own
+from rhobust.records import ANSWERS, CONFIG, ENVIRONMENT, Row, is_own
 from rhobust.settings import check_positive_number, sizes
-from rhobust.training.run import CONFIG, ENVIRONMENT, describe_environment, file_hash
+from rhobust.training.run import describe_environment, file_hash
 from rhobust.version import VERSION
 
 IN_MEMORY = "in memory"
 """What a folder says of a network that was handed over as a module: no name leads to it."""
-ANSWERS = "answers.json"
-"""File that ties a folder to one network of the user's own: its logits at fixed images."""
 PATIENCE = 60.0
 """Seconds to wait for another process that compares its network with the folder's."""
 DTYPE = "float32"

@@ -20,11 +20,11 @@ from rhobust.evaluation.held_out import check_split, held_out
 from rhobust.evaluation.own_network import IN_MEMORY, OwnNetwork, check_answers, check_stateless, fixed_logits
 from rhobust.models.inference import check_module, device_of, move_to
 from rhobust.progress import ProgressCallback
-from rhobust.records import Row
+from rhobust.records import CONFIG, Row
 from rhobust.settings import check_instance, check_positive_number, sizes
 from rhobust.training.config import check_received
 from rhobust.training.distributed import resolve_device
-from rhobust.training.run import CONFIG, Run, open_run, weights_fingerprint
+from rhobust.training.run import Run, open_run, weights_fingerprint
 
 T = TypeVar("T")
 

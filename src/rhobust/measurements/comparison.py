@@ -11,7 +11,7 @@ from rhobust.measurements.certified import read_tsv
 from rhobust.measurements.counting import outcomes
 from rhobust.measurements.quantities import AVERAGE_RADIUS, CERTIFIED, ROBUST, Measurement
 from rhobust.measurements.reader import check_written, measurements
-from rhobust.records import COMPRESSED, PLAIN, Record, Row, is_own, read_record, record_paths
+from rhobust.records import COMPRESSED, CONFIG, PLAIN, Record, Row, is_own, read_record, record_paths
 from rhobust.stats import Difference, mean_difference, share_difference
 
 SAME_IMAGES = ("data_fingerprint", "split")
@@ -195,7 +195,7 @@ def _over_seeds(records: Sequence[Record], files: Sequence[Row]) -> list[Row]:
 def _training(record: Record) -> tuple[str, int] | None:
     """What decided the weights and the evaluation but the seed of the training, and that seed; None if not known."""
     try:
-        config = read_json(record.path.parent / "config.json")
+        config = read_json(record.path.parent / CONFIG)
     except (ValueError, OSError):
         return None
     if not record.settings or not isinstance(config, dict) or is_own(config) or not isinstance(config.get("seed"), int):

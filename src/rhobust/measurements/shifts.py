@@ -52,7 +52,7 @@ from rhobust.measurements.quantities import (
 from rhobust.measurements.subpopulations import read_beyond, stated_sentences
 from rhobust.proofs.claim import scope_of_validity
 from rhobust.proofs.measured_shift import MeasuredCertificate, RecentredCertificate
-from rhobust.records import Record, Row, network_folder
+from rhobust.records import ANSWERS, FINGERPRINT, WEIGHTS, Record, Row, network_folder
 from rhobust.stats import Mean, mean
 
 SLACK, RISE = 1e-4, 1e-5
@@ -68,8 +68,6 @@ _SIDES = {
 """Parts of a summary that are bounds, 1 from below and -1 from above: other numbers must be those of the rows."""
 _FREE = {"statement", "free", "scale", "excess", "cap", "source"}
 """Parts that are not compared as numbers: sentences, and the solver's own choices."""
-WEIGHTS, FINGERPRINT, ANSWERS = "model.safetensors", "weights.json", "answers.json"
-"""Files of a run folder that say the shape of its images."""
 _HEADER = 1 << 24
 """Bytes of a weights file's header that are read at most."""
 

@@ -14,7 +14,18 @@ from rhobust.files import open_regular, read_json
 from rhobust.formatting import format_distance
 from rhobust.measurements import READERS, ROBUST, is_record, measurements, outcomes, read_compared
 from rhobust.measurements.reader import check_written
-from rhobust.records import Record, Row, is_own, read_record, read_rows, record_paths
+from rhobust.records import (
+    CONFIG,
+    DIAGNOSIS,
+    ENVIRONMENT,
+    METRICS,
+    Record,
+    Row,
+    is_own,
+    read_record,
+    read_rows,
+    record_paths,
+)
 from rhobust.report.runs import PageRecord, PageRun
 
 ELSEWHERE = ("match", "curvature", "counterexample")
@@ -84,14 +95,14 @@ def gather(paths: Sequence[Path], names: Mapping[Path, str] | None = None) -> Ga
 
 
 def _gather_run(folder: Path, taken: set[str], name: str | None) -> PageRun:
-    config = read_json(folder / "config.json")
+    config = read_json(folder / CONFIG)
     if not isinstance(config, dict):
-        raise ValueError(f"{folder / 'config.json'} must hold a JSON object, got {type(config).__name__}")
+        raise ValueError(f"{folder / CONFIG} must hold a JSON object, got {type(config).__name__}")
     notes: list[str] = []
     left_out: list[str] = []
     records: list[PageRecord] = []
     kept: dict[str, Row] = {}
-    for path in sorted({*folder.glob("*.jsonl"), *record_paths(folder)} - {folder / "metrics.jsonl"}):
+    for path in sorted({*folder.glob("*.jsonl"), *record_paths(folder)} - {folder / METRICS}):
         try:
             record = _page_record(read_record(path))
         except (ValueError, OSError) as error:
@@ -127,10 +138,10 @@ def _gather_run(folder: Path, taken: set[str], name: str | None) -> PageRun:
 
 def _diagnosis(folder: Path, notes: list[str]) -> tuple[str, ...]:
     """What an assessment found to explain low numbers, in words."""
-    if not (folder / "diagnosis.json").exists():
+    if not (folder / DIAGNOSIS).exists():
         return ()
     try:
-        document = read_json(folder / "diagnosis.json")
+        document = read_json(folder / DIAGNOSIS)
     except (ValueError, OSError) as error:
         notes.append(f"diagnosis.json is damaged and left out: {error}")
         return ()
@@ -164,7 +175,7 @@ def _label(config: Row, folder: Path, taken: set[str]) -> str:
 
 def _environment(folder: Path, notes: list[str]) -> Row:
     try:
-        environment = read_json(folder / "environment.json")
+        environment = read_json(folder / ENVIRONMENT)
     except (ValueError, OSError):
         environment = None
     if not isinstance(environment, dict):
@@ -175,7 +186,7 @@ def _environment(folder: Path, notes: list[str]) -> Row:
 
 def _epochs(folder: Path, config: Row, notes: list[str]) -> tuple[Row, ...]:
     try:
-        rows = read_rows(folder / "metrics.jsonl")
+        rows = read_rows(folder / METRICS)
     except (ValueError, OSError) as error:
         if is_own(config) and isinstance(error, FileNotFoundError):
             return ()  # the user's own network was not trained here

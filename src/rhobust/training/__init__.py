@@ -1,5 +1,8 @@
 """Training runs: config, loop, run folder."""
 
+from rhobust.records import ENVIRONMENT as ENVIRONMENT
+from rhobust.records import FINGERPRINT as FINGERPRINT
+from rhobust.records import WEIGHTS as WEIGHTS
 from rhobust.training.config import TrainConfig as TrainConfig
 from rhobust.training.config import config_from_json as config_from_json
 from rhobust.training.config import config_to_json as config_to_json
@@ -10,9 +13,6 @@ from rhobust.training.loop import train as train
 from rhobust.training.metrics import LogCallback as LogCallback
 from rhobust.training.metrics import clean_accuracy as clean_accuracy
 from rhobust.training.metrics import robust_accuracy as robust_accuracy
-from rhobust.training.run import ENVIRONMENT as ENVIRONMENT
-from rhobust.training.run import FINGERPRINT as FINGERPRINT
-from rhobust.training.run import WEIGHTS as WEIGHTS
 from rhobust.training.run import Run as Run
 from rhobust.training.run import describe_environment as describe_environment
 from rhobust.training.run import file_hash as file_hash

@@ -23,7 +23,7 @@ from rhobust.models import Mirrored, build_model, start_from
 from rhobust.models.inference import load_state, move_to, output_width, own_inputs, state_of
 from rhobust.noise import BatchNoise, stream, stream_key
 from rhobust.progress import ProgressCallback, ProgressEvent, no_progress, progress_or_default
-from rhobust.records import settings_hash
+from rhobust.records import CONFIG, RESUME, settings_hash
 from rhobust.settings import check_instance
 from rhobust.training.config import TrainConfig, config_to_json, train_command
 from rhobust.training.distributed import ProcessGroup, ShardNoise, join_processes, resolve_device
@@ -37,9 +37,7 @@ from rhobust.training.metrics import (
     tracker,
 )
 from rhobust.training.run import (
-    CONFIG,
     LOCK,
-    RESUME,
     Run,
     check_folder,
     create_run_folder,

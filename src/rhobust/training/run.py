@@ -25,20 +25,13 @@ from rhobust.foreign import Foreign
 from rhobust.lock import LostError, Ownership
 from rhobust.models import Mirrored, build_model, fill_weights
 from rhobust.models.inference import for_evaluation, state_of
-from rhobust.records import is_own, read_rows
+from rhobust.records import CONFIG, ENVIRONMENT, FINGERPRINT, METRICS, RESUME, WEIGHTS, is_own, read_rows
 from rhobust.training.config import TrainConfig, check_received, config_from_json, config_to_json
 from rhobust.training.distributed import resolve_device
 from rhobust.version import VERSION
 
-CONFIG, METRICS, RESUME = "config.json", "metrics.jsonl", "resume.pt"
 LOCK = "train.lock"
 """Lock of the training that writes a run folder."""
-WEIGHTS = "model.safetensors"
-"""File of a run's weights."""
-ENVIRONMENT = "environment.json"
-"""File of a run's versions, device and command."""
-FINGERPRINT = "weights.json"
-"""Weights fingerprint and metadata: shows damage of the weights, and is published in their place."""
 WIDEST = 100_000
 """Channels, height and width that a weights file may claim for the images of its network."""
 
