@@ -83,7 +83,9 @@ def _narrow(network: nn.Module, x: Tensor) -> str:
         if stored and x.dtype not in stored and x.is_floating_point():
             named = " and ".join(sorted(str(dtype).removeprefix("torch.") for dtype in stored))
             wanted = str(x.dtype).removeprefix("torch.")
-            return f"; its weights are {named} and images come as {wanted}: call .to(torch.{wanted}) on the network first"
+            return (
+                f"; its weights are {named} and images come as {wanted}: call .to(torch.{wanted}) on the network first"
+            )
     return ""
 
 
