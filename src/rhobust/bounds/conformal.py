@@ -86,9 +86,7 @@ class _Test:
         """Upper bound of the worst miss rate: any that is at most the target, else the smallest."""
         problem, surrogate = self.problem, self.surrogate
         if self.distance == 0 or surrogate.cost == "winf":
-            majorant, _ = problem.solve(np.minimum(surrogate.shifted(problem.u, self.distance), 1.0), bounds)
-            value = majorant.mean_upper(bounds)
-            return min(value, bounds.mean) if self.distance == 0 and surrogate.votes == 1 else value
+            return problem.moved(surrogate, bounds, self.distance)
         budget = float(surrogate.budgets(np.array([self.distance]))[0])
         known: dict[float, float] = {}
 

@@ -199,6 +199,13 @@ class MajorantProblem:
         # Rows 0 and 1 both require T at the first grid point; the last row requires a constant.
         return best, np.concatenate([[duals[0] + duals[1]], duals[2:-1], [0.0]])
 
+    def moved(self, surrogate: Surrogate, bounds: CountBounds, distance: float) -> float:
+        """Return an upper bound of the mean of the surrogate where every point moves by one distance."""
+        majorant, _ = self.solve(surrogate.shifted(self.u, distance), bounds)
+        value = majorant.mean_upper(bounds)
+        # Of one vote at rest T(p) = p is the mean of h(k) = k / draws exactly, without discretisation error.
+        return min(value, bounds.mean) if distance == 0 and surrogate.votes == 1 else value
+
     def penalised(self, surrogate: Surrogate, bounds: CountBounds, penalties: Array) -> tuple[Array, Array]:
         """Return an upper bound of the mean of the surrogate at each penalty, and its derivative by the penalty."""
         values, slopes = np.empty(penalties.size), np.empty(penalties.size)

@@ -73,21 +73,14 @@ def population_loss(
     bounds = count_bounds(found, draws, alpha, second)
     problem = MajorantProblem(draws, surrogate.curvature, 0 if second is None else second.draws)
 
-    def at_distance(t: float) -> float:
-        majorant, _ = problem.solve(surrogate.shifted(problem.u, t), bounds)
-        return majorant.mean_upper(bounds)
-
     flat = distance.reshape(-1)
     moving = flat > 0
     totals = np.empty(flat.size)
     if np.any(~moving):
-        totals[~moving] = at_distance(0.0)
-        if votes == 1:
-            # T(p) = p is the mean of h(k) = k / draws exactly, without discretisation error.
-            totals[~moving] = np.minimum(totals[~moving], bounds.mean)
+        totals[~moving] = problem.moved(surrogate, bounds, 0.0)
     far = flat[moving]
     if far.size and cost == "winf":
-        totals[moving] = [at_distance(t) for t in far]
+        totals[moving] = [problem.moved(surrogate, bounds, t) for t in far]
     elif far.size:
         budgets = surrogate.budgets(far)
         penalties = surrogate.penalties(far)

@@ -112,7 +112,7 @@ def _fixed(
     problem: MajorantProblem, bounds: CountBounds, surrogate: Surrogate, distance: float, factors: Array
 ) -> Array:
     """The bound for each factor where every point moves by one distance."""
-    upper = np.minimum(surrogate.shifted(problem.u, distance), 1.0)
+    upper = surrogate.shifted(problem.u, distance)
 
     def evaluate(point: Array) -> tuple[float, Array]:
         value, slopes = _tail(problem, bounds, upper, 0.0, float(point[0]))
@@ -252,7 +252,6 @@ def mixture_loss(
     unsure = math.sqrt((possible * math.log(2) + math.log(1 / rest)) / (2 * sizes.sum())) + MARGIN
     surrogate, apart = Surrogate(cost, votes), distances(rho, sigma).reshape(-1)
     problems = [MajorantProblem(draws, surrogate.curvature) for _ in bounds]
-    u = problems[0].u
 
     def means(upper: Array) -> Array:
         solved = [problem.solve(upper, one)[0] for problem, one in zip(problems, bounds, strict=True)]
@@ -265,13 +264,12 @@ def mixture_loss(
     table = np.ones((len(weights), apart.size))
     still = (apart == 0) | (cost == "winf")
     for place in np.flatnonzero(still):
-        values = means(np.minimum(surrogate.shifted(u, float(apart[place])), 1.0))
-        if votes == 1 and apart[place] == 0:
-            values = np.minimum(values, [one.mean for one in bounds])
+        moved = [one.moved(surrogate, at, float(apart[place])) for one, at in zip(problems, bounds, strict=True)]
+        values = np.minimum(moved, 1.0)
         table[:, place] = [values @ weight(values) for weight in weights]
     far = apart[~still]
     for penalty in _promising(problems[-1], bounds[-1], surrogate, far) if far.size else ():
-        values = means(surrogate.penalised(u, np.asarray(penalty))[0])
+        values = means(surrogate.penalised(problems[0].u, np.asarray(penalty))[0])
         found = np.array([values @ weight(values) for weight in weights])
         table[:, ~still] = np.minimum(table[:, ~still], penalty * surrogate.budgets(far) + found[:, None])
     table = np.minimum(table + MARGIN, 1.0)
