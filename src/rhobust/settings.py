@@ -2,7 +2,7 @@
 
 import math
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from functools import lru_cache
 from numbers import Integral, Real
@@ -179,6 +179,19 @@ class NotImported:
     def sigma(self) -> float | None:
         """The smoothing noise of a training method that has one."""
         return self.settings.get("sigma")
+
+
+def flatten(document: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The values of a nested document, by their keys with dots between them.
+
+    >>> dict(flatten({"method": {"sigma": 0.25}, "seed": 0}))
+    {'method.sigma': 0.25, 'seed': 0}
+    """
+    for key, value in document.items():
+        if isinstance(value, Mapping):
+            yield from flatten(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
 
 
 def kind_of(cls: type) -> str:

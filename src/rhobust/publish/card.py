@@ -26,6 +26,7 @@ from rhobust.proofs.claim import scope_of_validity
 from rhobust.records import Row
 from rhobust.report.gather import method_name
 from rhobust.report.runs import PageRecord, PageRun
+from rhobust.settings import flatten
 from rhobust.version import VERSION
 
 PAPERS = {
@@ -251,10 +252,5 @@ def _attack(record: PageRecord) -> str:
 
 def _settings(config: Row) -> list[tuple[str, str]]:
     """Training settings as pairs; nested ones with a dot."""
-    found: list[tuple[str, str]] = []
-    for key, value in config.items():
-        if isinstance(value, dict):
-            found += [(f"{key}.{name}", inner) for name, inner in _settings(value)]
-        elif key != "rhobust" and value is not None:
-            found.append((key, value if isinstance(value, str) else json.dumps(value)))
-    return found
+    given = [(key, value) for key, value in flatten(config) if key != "rhobust" and value is not None]
+    return [(key, value if isinstance(value, str) else json.dumps(value)) for key, value in given]

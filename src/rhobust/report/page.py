@@ -26,6 +26,7 @@ from rhobust.report.overview import Headline, entries, headline, subjects
 from rhobust.report.pictures import galleries
 from rhobust.report.runs import PageRun
 from rhobust.report.tables import DifferenceTable, difference_tables, table_rows
+from rhobust.settings import flatten
 from rhobust.version import VERSION
 
 
@@ -288,11 +289,5 @@ def _seconds(took: Any) -> str:
     return f"{took:.1f} s" if isinstance(took, int | float) else "–"
 
 
-def _flat(document: Row, prefix: str = "") -> list[tuple[str, str]]:
-    pairs: list[tuple[str, str]] = []
-    for key, value in document.items():
-        if isinstance(value, dict):
-            pairs += _flat(value, f"{prefix}{key}.")
-        else:
-            pairs.append((f"{prefix}{key}", value if isinstance(value, str) else json.dumps(value)))
-    return pairs
+def _flat(document: Row) -> list[tuple[str, str]]:
+    return [(key, value if isinstance(value, str) else json.dumps(value)) for key, value in flatten(document)]

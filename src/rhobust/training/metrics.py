@@ -15,6 +15,7 @@ from rhobust.attacks import EOT, PGD
 from rhobust.data import Dataset, to_unit
 from rhobust.models.inference import frozen
 from rhobust.noise import ExampleNoise, noisy_copies
+from rhobust.settings import flatten
 
 BATCH = 500
 ROBUST_IMAGES = 500
@@ -92,7 +93,7 @@ def tracker(spec: str | None, run: str, settings: Mapping[str, Any]) -> Iterator
         module = importlib.import_module(TRACKERS[name])
     except ImportError as error:
         raise ValueError(f"log {name} needs a package that is not installed: {error}") from None
-    flat = dict(_flat(settings))
+    flat = dict(flatten(settings))
     if name == "tensorboard":
         writer = module.SummaryWriter(f"{place or 'tensorboard'}/{run}")
         writer.add_text("settings", "\n".join(f"    {key}: {value}" for key, value in flat.items()))
@@ -125,11 +126,3 @@ def numbers_of(row: Mapping[str, Any]) -> dict[str, float]:
         for key, value in row.items()
         if key != "epoch" and isinstance(value, int | float) and not isinstance(value, bool)
     }
-
-
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in settings.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
