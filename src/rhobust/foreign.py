@@ -1,5 +1,6 @@
-"""Calls of the user's own code: every error is one line that names the place, and global settings are restored."""
+"""Code of others: every error of the user's own is one line that names its place, and a missing package says so."""
 
+import importlib
 import sysconfig
 import warnings
 from pathlib import Path
@@ -99,6 +100,23 @@ def _place(traceback: TracebackType | None) -> str:
     ]
     own = [frame for frame in frames if not frame.filename.startswith(_LIBRARIES)] or frames
     return f" in {Path(own[-1].filename).name}:{own[-1].lineno} ({own[-1].name})" if own else ""
+
+
+def import_extra(package: str, extra: str, needs: str) -> Any:
+    """A package of one of rhobust's extras; where it is missing, one line says how to install it.
+
+    Args:
+        package: The module's name.
+        extra: The extra that brings it.
+        needs: Start of the line, such as "the demo needs".
+    """
+    try:
+        return importlib.import_module(package)
+    except ImportError as error:
+        raise ValueError(
+            f"{needs} the package {package.replace('_', '-')}: python -m pip install '.[{extra}]' in the checkout"
+            f" ({error})"
+        ) from None
 
 
 def first_words(error: Exception | str) -> str:

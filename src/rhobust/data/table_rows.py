@@ -1,6 +1,5 @@
 """Rows of a Hugging Face data set: which columns are images and labels, and how they are read."""
 
-import importlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ from rhobust.data.labels import LABEL_KEYS, numbered
 from rhobust.data.sizing import Sizing, common_shape, decode_sized, in_order
 from rhobust.data.source import hash_order, split_message
 from rhobust.files import read_file
-from rhobust.foreign import Foreign
+from rhobust.foreign import Foreign, import_extra
 from rhobust.progress import ProgressCallback, ProgressEvent
 
 PREFIX = "hf-datasets:"
@@ -201,10 +200,5 @@ def _choose(what: str, found: list[str], usual: Sequence[str]) -> str | None:
 
 
 def import_datasets() -> Any:
-    """The package datasets; one line says how to install it."""
-    try:
-        return importlib.import_module("datasets")
-    except ImportError as error:
-        raise ValueError(
-            f"{PREFIX} data needs the package datasets: python -m pip install '.[hub]' in the checkout ({error})"
-        ) from None
+    """The package datasets."""
+    return import_extra("datasets", "hub", f"{PREFIX} data needs")

@@ -1,6 +1,5 @@
 """The demo's page: gradio components around the answers; everything that computes is in `DemoClassifier`."""
 
-import importlib
 import os
 from collections.abc import Iterator
 from importlib.resources import files
@@ -10,6 +9,7 @@ from rhobust.data.images import pillow_image
 from rhobust.demo.classifier import DemoClassifier, LiveCertificate
 from rhobust.demo.inputs import decode_drawing, fit_drawing, fit_photo
 from rhobust.demo.page import answer, attacked, corrupted, failed, intro, waiting
+from rhobust.foreign import import_extra
 
 ONE_AT_A_TIME = "network"
 """Name of the queue that all events share: two passes through one network at once would disturb each other."""
@@ -25,12 +25,7 @@ def import_gradio() -> Any:
     """The package gradio, with its statistics switched off; a missing one is an error of one line."""
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
-    try:
-        return importlib.import_module("gradio")
-    except ImportError as error:
-        raise ValueError(
-            f"the demo needs the package gradio: python -m pip install '.[demo]' in the checkout ({error})"
-        ) from None
+    return import_extra("gradio", "demo", "the demo needs")
 
 
 def build_app(classifier: DemoClassifier) -> Any:

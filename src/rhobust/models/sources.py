@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from rhobust.foreign import Foreign, ForeignError
+from rhobust.foreign import Foreign, ForeignError, import_extra
 from rhobust.models.inference import for_evaluation, state_of
 from rhobust.models.networks import MODELS, Mirrored, Normalised, own_network
 from rhobust.models.weights import (
@@ -303,13 +303,7 @@ def _built(name: str, make: Any, what: str = "build a network", keep: type[Excep
 
 def _package(scheme: str) -> Any:
     """The package that resolves names of a scheme."""
-    package = SOURCES[scheme]
-    try:
-        return importlib.import_module(package)
-    except ImportError as error:
-        raise ValueError(
-            f"{scheme}: models need the package {package}: python -m pip install '.[hub]' in the checkout ({error})"
-        ) from None
+    return import_extra(SOURCES[scheme], "hub", f"{scheme}: models need")
 
 
 def check_model_name(name: str) -> None:

@@ -1,6 +1,5 @@
 """A run folder to a folder for the Hub: what is copied, and what is refused. No code that the folder names is run."""
 
-import importlib
 import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,6 +9,7 @@ from rhobust.data.registry import KNOWN
 from rhobust.data.source import HELD_OUT_IMAGES, TRAINING_IMAGES
 from rhobust.evaluation.own_network import IN_MEMORY, OwnNetwork
 from rhobust.files import check_folder, check_regular, read_json, write_json, write_whole
+from rhobust.foreign import import_extra
 from rhobust.publish.card import model_card
 from rhobust.records import ANSWERS, CONFIG, ENVIRONMENT, FINGERPRINT, METRICS, RECORDS, WEIGHTS
 from rhobust.report.gather import gather
@@ -179,12 +179,7 @@ def push_folder(folder: Path | str, repository: str, *, private: bool = False, k
     Raises:
         ValueError: The package huggingface-hub is missing, or the Hub refused; the line says why.
     """
-    try:
-        hub = importlib.import_module("huggingface_hub")
-    except ImportError as error:
-        raise ValueError(
-            f"push needs the package huggingface-hub: python -m pip install '.[hub]' in the checkout ({error})"
-        ) from None
+    hub = import_extra("huggingface_hub", "hub", "push needs")
     made = {"space_sdk": "gradio"} if kind == "space" else {}
     try:
         api = hub.HfApi()
