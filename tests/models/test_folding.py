@@ -1,11 +1,14 @@
 """Evaluation copies of networks that are not rhobust's own: batch norm is folded where that is right."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from rhobust.models.folding import CompiledFastCopy, EvalCopy, FastCopy
+from rhobust.models.folding import CompiledFastCopy, EvalCopy, FastCopy, fold_traced
+from rhobust.models.fused import ConvNorm, Residual
 
 
 class Block(nn.Module):
@@ -105,3 +108,184 @@ def test_a_fast_copy_that_cannot_be_compiled_is_used_plainly(monkeypatch):
         found = compiled(X)
     assert torch.equal(found, plain(X))
     assert torch.equal(compiled(X), plain(X))
+
+
+class Branches(nn.Module):
+    """A convolution with batch norm, and code around it that a fold must not change: `steps` gets x and the branch."""
+
+    def __init__(self, steps, norm=nn.BatchNorm2d):
+        super().__init__()
+        self.first, self.steps = nn.Conv2d(4, 6, 1), steps
+        self.conv, self.norm, self.head = nn.Conv2d(6, 6, 3, padding=1), norm(6), nn.Linear(6, 3)
+
+    def forward(self, x):
+        x = self.first(x)
+        return self.head(self.steps(x, lambda y: self.norm(self.conv(y))).mean((2, 3)))
+
+
+def changed_between(x, branch):
+    y = branch(x)
+    x.mul_(-1)
+    return F.relu(y + x)
+
+
+def relu_between(x, branch):
+    y = branch(x)
+    return F.relu(y + F.relu(x, inplace=True))
+
+
+def assigned_between(x, branch):
+    y = branch(x)
+    x -= 1
+    return F.relu(y + x)
+
+
+def written_over_the_shortcut(x, branch):
+    y = x
+    y += branch(x)
+    return F.relu(y) + x.tanh()
+
+
+def changed_after_the_relu(x, branch):
+    y = F.relu(branch(x))
+    x += 1
+    return y + x
+
+
+def of_one_pixel(x, branch):
+    return F.relu(branch(x.mean((2, 3), keepdim=True)) + x)
+
+
+def with_one_pixel(x, branch):
+    return F.relu(branch(x) + x.mean((2, 3), keepdim=True))
+
+
+IN_PLACE = [changed_between, relu_between, assigned_between, written_over_the_shortcut, changed_after_the_relu]
+
+
+def slope(network):
+    point = X.clone().requires_grad_()
+    return torch.autograd.grad(network(point).sin().sum(), point)[0]
+
+
+def branches(steps, **options):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = Branches(steps, **options)
+        model(torch.rand(16, 4, 8, 8))
+    return model.eval().requires_grad_(False)
+
+
+@pytest.mark.parametrize("steps", [*IN_PLACE, of_one_pixel, with_one_pixel])
+def test_what_is_folded_is_what_the_network_does_in_its_order(steps):
+    model = branches(steps)
+    traced, folds = fold_traced(model, copy.deepcopy(model), torch.float32, X)
+    assert len(folds) == 1
+    assert torch.allclose(traced(X), model(X), atol=1e-5)
+    if steps not in IN_PLACE:  # torch refuses the gradient of an input that was changed afterwards
+        assert torch.allclose(slope(traced), slope(model), atol=1e-5)
+
+
+def new_sum(x, branch):
+    return F.relu(branch(x) + x)
+
+
+def plain_sum(x, branch):
+    y = branch(x)
+    y += x
+    return F.relu(y, inplace=True)
+
+
+def test_a_sum_and_its_relu_are_one_layer_with_the_convolution():
+    traced, _ = fold_traced(*2 * [branches(plain_sum)], torch.float32, X)
+    assert [len(node.args) for node in traced.graph.nodes if node.target == "folded_0"] == [2]
+    assert not any("relu" in str(node.target) or node.op == "call_function" for node in traced.graph.nodes)
+
+
+class KeepsItsNorm(nn.Module):
+    """Always uses statistics of the batch."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.inner = nn.BatchNorm2d(width)
+
+    def train(self, mode=True):
+        super().train(mode)
+        self.inner.train()
+        return self
+
+    def forward(self, x):
+        return self.inner(x)
+
+
+def test_a_norm_that_stays_in_training_mode_keeps_it_in_the_copy():
+    model = branches(new_sum, norm=KeepsItsNorm)
+    traced, folds = fold_traced(model, copy.deepcopy(model), torch.float32, X)
+    assert not folds
+    assert torch.allclose(traced(X), model(X), atol=1e-5)
+
+
+def test_what_hooks_and_changed_methods_add_is_in_the_copy():
+    def shifted(module, gradients, _):
+        return tuple(None if one is None else 2 * one for one in gradients)
+
+    def instead(x):
+        return -nn.BatchNorm2d.forward(model.norm, x)
+
+    model = branches(new_sum)
+    model.norm.register_full_backward_hook(shifted)
+    assert torch.allclose(slope(EvalCopy(model, torch.float32, example=X).network), slope(model), atol=1e-5)
+    model = branches(plain_sum)
+    model.norm.forward = instead
+    assert torch.allclose(EvalCopy(model, torch.float32, example=X).network(X), model(X), atol=1e-5)
+
+
+class Draws(nn.Module):
+    """Adds noise of its own, of a shape that a trace takes for a constant."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner, self.own = inner, torch.Generator().manual_seed(0)
+
+    def forward(self, x):
+        return self.inner(x + 0.1 * torch.randn(4, 8, 8, generator=self.own))
+
+
+def test_a_network_that_draws_noise_still_draws_it_in_the_copy():
+    copied = EvalCopy(Draws(made()), torch.bfloat16, example=X).network
+    with torch.autocast("cpu", torch.bfloat16):
+        assert not torch.equal(copied(X), copied(X))
+
+
+class Twice(nn.Module):
+    """One convolution of rhobust's under two names."""
+
+    def __init__(self):
+        super().__init__()
+        self.one = self.other = ConvNorm(4, 4, 3, activation=nn.ReLU())
+
+    def forward(self, x):
+        return self.other(self.one(x)).mean((2, 3))
+
+
+def test_a_layer_under_two_names_is_refreshed_under_both():
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = Twice().eval()
+    copied = EvalCopy(model, torch.float32)
+    with torch.no_grad():
+        model.one.conv.weight.mul_(-2)
+        model.one.norm.bias.add_(1)
+    copied.refresh()
+    assert torch.allclose(copied.network(X), model(X), atol=1e-5)
+
+
+@pytest.mark.parametrize("place", ["second", "shortcut", "second.conv"])
+def test_a_layer_of_rhobusts_own_with_a_hook_is_copied_as_it_is(place):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        block = Residual(*(ConvNorm(4, 4, 3, activation=nn.ReLU()) for _ in range(2)), ConvNorm(4, 4, 1)).eval()
+    for norm in (block.first.norm, block.second.norm, block.shortcut.norm):
+        norm.bias.data.fill_(0.3)
+    block.get_submodule(place).register_forward_hook(lambda module, inputs, output: output + 1)
+    assert torch.allclose(EvalCopy(block, torch.float32).network(X), block(X), atol=1e-5)

@@ -3,18 +3,24 @@
 import copy
 import operator
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor, fx, nn
+from torch.fx.passes.shape_prop import ShapeProp
 from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from rhobust.foreign import first_words
 from rhobust.models.fused import ConvNorm, Folded, Residual, fold
 
 CHANGE = 0.2
 """Change of the logits by folding, relative to the largest one, that rounding to bf16 explains."""
+REPEATED = 0.01
+"""Change of the logits from call to call, relative to the largest one, above which a trace would miss what changes."""
 _SUMS = (operator.add, operator.iadd, torch.add)
 _RELUS = (F.relu, torch.relu, F.relu_, torch.relu_)
 
@@ -44,16 +50,18 @@ class EvalCopy:
             self._fold_traced(model, dtype, example)
 
     def _replace(self, source: nn.Module, target: nn.Module, dtype: torch.dtype, folded: bool) -> None:
-        for name, child in source.named_children():
-            if folded and isinstance(child, ConvNorm):
+        for name, child in source._modules.items():  # one module may be there under two names
+            if child is None:
+                continue
+            if folded and _is_plain(child):
                 # The shortcut's bias is folded into the second convolution of the block: one pass less.
                 added = source.shortcut if isinstance(source, Residual) and child is source.second else None
-                layer = Folded(child, dtype, shortcut=added if isinstance(added, ConvNorm) else None)
+                layer = Folded(child, dtype, shortcut=added if _is_plain(added) else None)
                 setattr(target, name, layer)
                 self.folds.append(layer)
             else:
                 self._replace(child, getattr(target, name), dtype, folded)
-        if isinstance(target, Residual) and isinstance(target.shortcut, Folded):
+        if isinstance(target, Residual) and isinstance(target.shortcut, Folded) and isinstance(target.second, Folded):
             target.shortcut.bias = None
         lowered = isinstance(source, nn.Linear | nn.modules.conv._ConvNd)
         for name, parameter in source.named_parameters(recurse=False):
@@ -67,8 +75,11 @@ class EvalCopy:
 
     def _fold_traced(self, model: nn.Module, dtype: torch.dtype, example: Tensor) -> None:
         try:
-            traced, folds = fold_traced(model, self.network, dtype)
-            if folds and _same(traced, self.network, example, dtype):
+            traced, folds = fold_traced(model, self.network, dtype, example)
+            # A trace keeps what changes from call to call as it is at one.
+            repeated = folds and _same(self.network, self.network, example, dtype, REPEATED)
+            allowed = CHANGE if dtype in (torch.bfloat16, torch.float16) else 1e-3
+            if repeated and _same(traced, self.network, example, dtype, allowed):
                 self.network, self.folds = traced, folds
         except Exception:  # whatever a network raises when it is traced: then it stays as it is
             return
@@ -95,23 +106,30 @@ class TracedPair:
         return fold(self.conv, self.norm)
 
 
-def fold_traced(model: nn.Module, copied: nn.Module, dtype: torch.dtype) -> tuple[fx.GraphModule, list[Folded]]:
+def fold_traced(
+    model: nn.Module, copied: nn.Module, dtype: torch.dtype, example: Tensor
+) -> tuple[fx.GraphModule, list[Folded]]:
     """Trace a copy of a network, and fold each convolution, batch norm, sum and ReLU into one layer.
 
     Args:
         model: The network, whose weights `refresh` reads.
         copied: Its copy in evaluation mode.
         dtype: Dtype of the folded weights.
+        example: A few inputs, which show the shapes of what is added.
 
     Raises:
-        ValueError: The network has hooks, which a trace would lose; or whatever the trace raises.
+        ValueError: The network has hooks, which a trace would lose, or draws random numbers, which it would keep; or
+            whatever the trace raises.
     """
     modules = list(model.modules())
-    if any(module._forward_hooks or module._forward_pre_hooks for module in modules):
+    if any(map(_has_hooks, modules)):
         raise ValueError("the network must have no hooks to be traced")
     if not any(type(module) is nn.BatchNorm2d for module in modules):
         raise ValueError("the network must have batch norm to be folded")
-    traced = fx.symbolic_trace(copied)
+    with _NoDraws():
+        traced = fx.GraphModule(copied, _Tracer().trace(copied))
+    with torch.no_grad(), _arithmetic(example, dtype):
+        ShapeProp(traced).propagate(example.clone())
     graph, folds = traced.graph, []
     calls = [node.target for node in graph.nodes if node.op == "call_module"]
     for norm in [node for node in graph.nodes if node.op == "call_module"]:
@@ -126,19 +144,63 @@ def fold_traced(model: nn.Module, copied: nn.Module, dtype: torch.dtype) -> tupl
         own, own_norm = (model.get_submodule(name) for name in names)
         assert isinstance(own, nn.Conv2d)
         assert isinstance(own_norm, nn.BatchNorm2d)
-        last, shortcut = _followers(traced, norm)
+        last, shortcut = _followers(traced, conv, norm)
         source = TracedPair(own, own_norm, None if last is norm else nn.ReLU())
         name = f"folded_{len(folds)}"
-        folds.append(Folded(source, dtype))
+        folds.append(Folded(source, dtype).eval())
         traced.add_module(name, folds[-1])
-        with graph.inserting_before(last):
+        # A sum is computed where it was, everything else where the convolution was: its input may change afterwards.
+        with graph.inserting_before(conv if shortcut is None else last):
             new = graph.call_module(name, (conv.args[0],) if shortcut is None else (conv.args[0], shortcut))
         last.replace_all_uses_with(new)
         for node in _chain(last, norm, conv):
             graph.erase_node(node)
     traced.delete_all_unused_submodules()
     traced.recompile()
-    return traced.eval().requires_grad_(False), folds
+    # Each module keeps its mode: one that overrides `train` may want statistics of the batch.
+    return traced.requires_grad_(False), folds
+
+
+class _Value(fx.Proxy):
+    """A value in a trace: torch's own takes `x += y` for `x = x + y`, which leaves other names of x as they were."""
+
+
+class _Tracer(fx.Tracer):
+    def proxy(self, node: fx.Node) -> fx.Proxy:
+        return _Value(node, self)
+
+
+def _in_place(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda value, other: value.tracer.create_proxy("call_function", function, (value, other), {})
+
+
+for _function in (operator.iadd, operator.isub, operator.imul, operator.itruediv, operator.ifloordiv, operator.ipow):
+    setattr(_Value, f"__{_function.__name__}__", _in_place(_function))
+
+
+class _NoDraws(TorchDispatchMode):
+    """Refuses random numbers that a trace would take for constants."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            raise ValueError("the network must draw no random numbers of a fixed shape to be traced")
+        return func(*args, **(kwargs or {}))
+
+
+def _has_hooks(module: nn.Module) -> bool:
+    """Whether a call of a module does more than its class says."""
+    hooks = (
+        module._forward_hooks,
+        module._forward_pre_hooks,
+        module._backward_hooks,
+        module._backward_pre_hooks,
+    )
+    return any(hooks) or "forward" in vars(module)
+
+
+def _is_plain(module: nn.Module | None) -> TypeGuard[ConvNorm]:
+    """Whether a module can be folded: one of rhobust's own, whose parts do what they usually do."""
+    return isinstance(module, ConvNorm) and not any(map(_has_hooks, module.modules()))
 
 
 def _foldable(conv: nn.Module, norm: nn.Module) -> bool:
@@ -149,11 +211,12 @@ def _foldable(conv: nn.Module, norm: nn.Module) -> bool:
         and not isinstance(conv.padding, str)
         and type(norm) is nn.BatchNorm2d
         and norm.running_mean is not None
+        and not norm.training
         and isinstance(conv.weight, nn.Parameter)
     )
 
 
-def _followers(traced: fx.GraphModule, norm: fx.Node) -> tuple[fx.Node, fx.Node | None]:
+def _followers(traced: fx.GraphModule, conv: fx.Node, norm: fx.Node) -> tuple[fx.Node, fx.Node | None]:
     """The last node that can be part of the layer, and what is added before it: a ReLU, perhaps of a sum."""
     user = _only_user(norm)
     if user is not None and _is_relu(traced, user):
@@ -162,8 +225,35 @@ def _followers(traced: fx.GraphModule, norm: fx.Node) -> tuple[fx.Node, fx.Node 
         after = _only_user(user)
         others = [argument for argument in user.args if argument is not norm]
         if after is not None and _is_relu(traced, after) and len(others) == 1 and isinstance(others[0], fx.Node):
-            return after, others[0]
+            chain = norm, user, after
+            between = (node for node in _after(conv, after) if node not in chain)
+            changed = user.target is operator.iadd and user.args[0] is not norm  # the sum is written over the other one
+            if not changed and _shape(others[0]) == _shape(norm) and not any(_writes(traced, one) for one in between):
+                return after, others[0]
     return norm, None
+
+
+def _after(first: fx.Node, last: fx.Node) -> Iterator[fx.Node]:
+    """The nodes after one, up to another one."""
+    while first is not last:
+        first = first.next
+        yield first
+
+
+def _shape(node: fx.Node) -> torch.Size | None:
+    return getattr(node.meta.get("tensor_meta"), "shape", None)
+
+
+def _writes(traced: fx.GraphModule, node: fx.Node) -> bool:
+    """Whether a node may change a tensor that is there already."""
+    if node.op == "call_module":
+        return bool(getattr(traced.get_submodule(str(node.target)), "inplace", False))
+    if node.op not in ("call_function", "call_method"):
+        return False
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    given = any(one is True for one in (*node.args, node.kwargs.get("inplace"))) or "out" in node.kwargs
+    in_place = getattr(node.target, "__module__", "") == "_operator" and name.startswith(("i", "set", "del"))
+    return name.endswith("_") or in_place or given
 
 
 def _only_user(node: fx.Node) -> fx.Node | None:
@@ -186,11 +276,14 @@ def _chain(last: fx.Node, norm: fx.Node, conv: fx.Node) -> list[fx.Node]:
     return [*found, conv]
 
 
-def _same(one: nn.Module, other: nn.Module, example: Tensor, dtype: torch.dtype) -> bool:
-    """Whether two networks answer an example alike, up to rounding."""
-    with torch.no_grad(), torch.autocast(example.device.type, dtype, enabled=dtype in (torch.bfloat16, torch.float16)):
+def _arithmetic(example: Tensor, dtype: torch.dtype) -> AbstractContextManager:
+    return torch.autocast(example.device.type, dtype, enabled=dtype in (torch.bfloat16, torch.float16))
+
+
+def _same(one: nn.Module, other: nn.Module, example: Tensor, dtype: torch.dtype, allowed: float) -> bool:
+    """Whether two networks answer an example alike, up to a change relative to the largest logit."""
+    with torch.no_grad(), _arithmetic(example, dtype):
         ours, theirs = one(example.clone()).double(), other(example.clone()).double()
-    allowed = CHANGE if dtype in (torch.bfloat16, torch.float16) else 1e-3
     return ours.shape == theirs.shape and bool((ours - theirs).abs().max() <= allowed * theirs.abs().max())
 
 

@@ -292,7 +292,8 @@ def convolve_relu(x: Tensor, weight: Tensor, bias: Tensor, shortcut: Tensor | No
     stride, padding, dilation, groups = _geometry(shape)
     if not x.is_cuda:
         y = F.conv2d(x, weight, bias, stride, padding, dilation, groups)
-        return (y if shortcut is None else y + shortcut).relu().contiguous(memory_format=torch.channels_last)
+        y = y if shortcut is None else y + shortcut.to(y.dtype)
+        return y.relu().contiguous(memory_format=torch.channels_last)
     if shortcut is None:
         return torch.cudnn_convolution_relu(x, weight, bias, stride, padding, dilation, groups)
     shortcut = shortcut.to(x.dtype).contiguous(memory_format=torch.channels_last)
