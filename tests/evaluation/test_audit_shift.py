@@ -7,6 +7,7 @@ import pytest
 
 from evaluation.auditing import audit, forge
 from rhobust.cli import run
+from rhobust.data.registry import source
 from rhobust.records import settings_hash
 from rhobust.training import write_fingerprint
 
@@ -94,6 +95,19 @@ def test_a_bound_for_distributions_is_confirmed_without_weights(shifts, publishe
     assert (found["problems"], found["examples"], found["redrawn"]) == ([], 40, 0)
     with pytest.raises(ValueError, match="must hold a finished run"):
         audit(published / shifts[name].name)
+
+
+@pytest.mark.parametrize("name", SHIFTS)
+def test_a_bound_for_distributions_is_confirmed_where_the_published_data_is_not(shifts, tmp_path, monkeypatch, name):
+    folder = shutil.copytree(shifts[name].parent, tmp_path / "run")
+    monkeypatch.setitem(vars(source("digits")), "path", tmp_path / "absent")
+    found = audit(folder / shifts[name].name, share=0.0)
+    assert (found["problems"], found["examples"], found["redrawn"]) == ([], 40, 0)
+    with pytest.raises(ValueError, match="must exist, but it does not"):
+        audit(folder / shifts[name].name)
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"0")
+    assert "the record is of the model_hash" in audit(folder / shifts[name].name, share=0.0)["problems"][0]
 
 
 def test_without_weights_a_changed_record_or_another_network_is_found(shifts, published):

@@ -21,10 +21,13 @@ from rhobust.certificates import (
     scope_of_validity,
 )
 from rhobust.data import Dataset
+from rhobust.data.registry import KNOWN
+from rhobust.data.source import data_root
 from rhobust.evaluation.base import evaluation_of
 from rhobust.evaluation.certify import Certify, certificate_row
 from rhobust.evaluation.conform import Conform
 from rhobust.evaluation.engine import as_evaluated, check_trained
+from rhobust.evaluation.own_network import OwnNetwork
 from rhobust.evaluation.shift import CertifyShift
 from rhobust.evaluation.target import Target
 from rhobust.measurements import READERS, measurements, same
@@ -75,8 +78,8 @@ def audit_record(
     Then a share of the examples is sampled again with the recorded noise: the network, whose weights and data must be
     those of the record, has to give the same counts. Nobody can know beforehand which examples: their seed comes from
     the operating system. A bound for distributions also depends on how many classes and pixels the data has: they come
-    from the network and data, or, where records are published without weights and nothing is sampled again, from the
-    folder's fingerprint of the weights.
+    from the network and data. Where nothing is sampled again, and the folder has no weights or the published data set
+    is not here, they come from the weights or their fingerprint; labels are then not compared with the data's.
 
     Guarantee: if at least `found_from` of the rows have counts that the network does not give, the audit reports one of
     them with probability at least 1 - `MISSED` (`rhobust.bounds.smallest_found`).
@@ -117,7 +120,7 @@ def audit_record(
         with _reading(record):
             sigma, made_on = record.settings["sigma"], record.settings["device"]
             split = "validation" if record.settings["split"] == "validation" else "test"
-            surrogate = None if share else _without_weights(record)
+            surrogate = None if share or data is not None else _surrogate(record, root)
         if share and made_on != device.type:
             raise ValueError(f"{path} must be sampled again on a {made_on}, got {device.type}: or set share to 0")
         target = surrogate or Target.from_run(
@@ -265,16 +268,19 @@ def _target(record: Record, target: Target, identity: Row) -> Iterator[str]:
         yield f"example {wrong[0]['index']}: the label is {int(labels[wrong[0]['index']])}, not {wrong[0]['label']}"
 
 
-def _without_weights(record: Record) -> Target | None:
-    """Surrogate for the network and the data of a run that was published without weights; None for other folders.
+def _surrogate(record: Record, root: Path | str | None) -> Target | None:
+    """Surrogate for network and data of a run without its weights, or whose published data is not here; or None.
 
     It has the run's fingerprint, shape and classes and the record's own labels: nothing can be sampled with it, and a
     bound for distributions needs no more.
     """
-    folder = network_folder(record.path)
-    if not (folder / FINGERPRINT).exists() or not (run := open_run(folder)).published:
+    folder, settings = network_folder(record.path), record.settings
+    if OwnNetwork.read(folder) is not None:
         return None
-    settings = record.settings
+    run = open_run(folder)
+    known = [source for source in KNOWN if source.name == run.config.data == settings["data"]]
+    if not run.published and not (run.finished and known and known[0].locate(data_root(root)) is None):
+        return None
     labels = torch.zeros(1 + max(row["index"] for row in record.rows), dtype=torch.int64)
     for row in record.rows:
         labels[row["index"]] = row["label"]
