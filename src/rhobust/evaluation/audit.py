@@ -36,7 +36,6 @@ from rhobust.measurements.shifts import prove
 from rhobust.progress import ProgressCallback, ProgressEvent, no_progress, progress_or_default
 from rhobust.records import (
     COMPRESSED,
-    FINGERPRINT,
     PLAIN,
     DamagedRecordError,
     Record,
