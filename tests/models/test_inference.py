@@ -3,6 +3,7 @@
 import contextlib
 import threading
 
+import pytest
 import torch
 from torch import nn
 
@@ -63,3 +64,41 @@ def test_modules_that_compare_by_value_are_frozen_one_by_one():
         assert other.training
         assert not one.training
     assert one.training
+
+
+def test_threads_that_wrap_one_network_leave_it_as_the_first_one_found_it():
+    # As two calls of `evaluate` with a normalisation do: each has a module of its own around the same network.
+    with torch.random.fork_rng(devices=[]):
+        network = nn.Sequential(nn.Linear(2, 2), nn.Dropout())
+    first, second = frozen(nn.Sequential(network)), frozen(nn.Sequential(network))
+    with contextlib.ExitStack() as stack:
+        first.__enter__()
+        stack.enter_context(second)
+        first.__exit__(None, None, None)
+        assert not any(module.training for module in network.modules()), "the other one still needs it"
+        assert not network[0].weight.requires_grad
+    assert all(module.training for module in network.modules())
+    assert all(parameter.requires_grad for parameter in network.parameters())
+
+
+def test_a_network_that_was_put_into_training_mode_meanwhile_is_evaluated_in_evaluation_mode():
+    network = nn.Sequential(nn.Dropout())
+    with frozen(network):
+        network.train()
+        with frozen(network):
+            assert not network[0].training
+    assert network[0].training
+
+
+def test_a_network_that_has_no_evaluation_mode_is_left_as_it_was():
+    class Trained(nn.Linear):
+        def train(self, mode=True):
+            raise RuntimeError("always in training")
+
+    with torch.random.fork_rng(devices=[]):
+        network = nn.Sequential(nn.Dropout(), Trained(2, 2))
+    with pytest.raises(ValueError, match="cannot be put into evaluation mode: .*always in training"), frozen(network):
+        pass
+    assert all(module.training for module in network.modules())
+    with pytest.raises(ValueError, match="cannot be put into evaluation mode"), frozen(network):
+        pass

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from threading import RLock
 from typing import Any
 from weakref import ReferenceType, ref
@@ -230,60 +230,65 @@ def frozen(model: nn.Module) -> Iterator[nn.Module]:
     check_module(model)
     if isinstance(model, DistributedDataParallel):
         model = model.module  # an inner loop has no gradients in the weights, so there is nothing to reduce
-    _freeze(model)
+    parts = _freeze(model)
     try:
         yield guard(model)
     finally:
-        _unfreeze(model)
+        _unfreeze(parts)
 
 
 @dataclass
 class _Frozen:
-    """What a network was before the first of its users froze it."""
+    """A module or a parameter, and what the first of its users found: training mode, or a gradient."""
 
-    modes: list[tuple[nn.Module, bool]] = field(default_factory=list)
-    grads: list[tuple[nn.Parameter, bool]] = field(default_factory=list)
-    users: int = 1
+    part: nn.Module | nn.Parameter
+    before: bool
+    users: int = 0
 
     def restore(self) -> None:
-        for module, mode in self.modes:
-            module.training = mode
-        for parameter, needed in self.grads:
-            parameter.requires_grad_(needed)
+        if isinstance(self.part, nn.Module):
+            self.part.training = self.before
+        else:
+            self.part.requires_grad_(self.before)
 
 
 _FROZEN: dict[int, _Frozen] = {}
-"""Frozen networks by their ids: a module may compare by value."""
+"""What is frozen, by ids: a module may compare by value."""
 _LOCK = RLock()
-"""Threads may share a network: the first one freezes it, and the last one restores what the first one found."""
+"""Threads may share a network, or the parts of one under two wrappers: what the first one found comes back with the
+last one."""
 
 
-def _freeze(model: nn.Module) -> None:
+def _freeze(model: nn.Module) -> list[_Frozen]:
+    parts: list[_Frozen] = []
     with _LOCK:
-        if (found := _FROZEN.get(id(model))) is not None:
-            found.users += 1
-            return
-        found = _Frozen()
         try:
             with Foreign("the network cannot be put into evaluation mode:"):
-                found.modes += [(module, module.training) for module in model.modules()]
-                found.grads += [(parameter, parameter.requires_grad) for parameter in model.parameters()]
+                parameters = list(model.parameters())
+                found = [(module, module.training) for module in model.modules()]
+                found += [(parameter, parameter.requires_grad) for parameter in parameters]
+                for part, before in found:
+                    known = _FROZEN.get(id(part))
+                    if known is None:
+                        known = _FROZEN[id(part)] = _Frozen(part, before)
+                    known.users += 1
+                    parts.append(known)
                 model.eval()
-                for parameter, _ in found.grads:
+                for parameter in parameters:
                     parameter.requires_grad_(False)
         except BaseException:
-            found.restore()
+            _unfreeze(parts)
             raise
-        _FROZEN[id(model)] = found
+    return parts
 
 
-def _unfreeze(model: nn.Module) -> None:
+def _unfreeze(parts: list[_Frozen]) -> None:
     with _LOCK:
-        found = _FROZEN[id(model)]
-        found.users -= 1
-        if not found.users:
-            del _FROZEN[id(model)]
-            found.restore()
+        for one in parts:
+            one.users -= 1
+            if not one.users:
+                del _FROZEN[id(one.part)]
+                one.restore()
 
 
 def check_module(model: nn.Module) -> None:
