@@ -97,7 +97,7 @@ def test_a_network_that_has_no_evaluation_mode_is_left_as_it_was():
 
     with torch.random.fork_rng(devices=[]):
         network = nn.Sequential(nn.Dropout(), Trained(2, 2))
-    with pytest.raises(ValueError, match="cannot be put into evaluation mode: .*always in training"), frozen(network):
+    with pytest.raises(ValueError, match=r"cannot be put into evaluation mode: .*always in training"), frozen(network):
         pass
     assert all(module.training for module in network.modules())
     with pytest.raises(ValueError, match="cannot be put into evaluation mode"), frozen(network):

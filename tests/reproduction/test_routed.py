@@ -1,6 +1,5 @@
 """The example of input-dependent noise from training to certificates, and the published table of what it gains."""
 
-import importlib.util
 import sys
 from collections import Counter
 from pathlib import Path
@@ -10,6 +9,7 @@ import pytest
 from reproduction.routed import check_same, faults, read_routed, write_routed
 from rhobust.cli import run
 from rhobust.records import Record
+from tests.conftest import load_script
 
 ROOT = Path(__file__).parents[2]
 TRAINING = "--data digits --model cnn-small --epochs 15 --lr 0.005 --validation 200 --quiet"
@@ -17,9 +17,7 @@ TRAINING = "--data digits --model cnn-small --epochs 15 --lr 0.005 --validation 
 
 @pytest.fixture(scope="module")
 def example():
-    spec = importlib.util.spec_from_file_location("routed_example", ROOT / "examples" / "routed.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = load_script("examples/routed.py")
 
     def call(*options):
         with pytest.MonkeyPatch.context() as patch:

@@ -237,6 +237,13 @@ def test_an_evaluation_is_made_of_the_methods_that_it_names(tmp_path):
     assert {row["method"] for row in outcome.table.rows} - certified == {"erm"}
 
 
+def test_an_evaluation_that_is_named_for_one_method_and_again_for_another_is_made_of_both():
+    certify = {"kind": "certify", "n": 100, "limit": 2}
+    for second in ({"methods": ["consistency"]}, {}):
+        plan = plan_of(evaluate=[{**certify, "methods": ["gaussian"]}, {**certify, **second}])
+        assert [len(plan.evaluations_of(one)) for one in plan.configs] == [1] * len(plan.configs)
+
+
 def test_a_second_sweep_in_a_folder_leaves_with_one_line(tmp_path):
     with (
         owned(tmp_path / sweep_module.LOCK, tmp_path),

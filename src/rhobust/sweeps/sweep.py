@@ -57,8 +57,8 @@ class SweepPlan:
     evaluations: tuple[Evaluation, ...]
     split: EvaluationSplit = "test"
     """The images that every run is evaluated on: test images, or those that it held out of its training."""
-    methods: tuple[tuple[Evaluation, tuple[str, ...]], ...] = ()
-    """Evaluations of some methods only, with the names of these; all others are of every method."""
+    methods: tuple[tuple[str, ...], ...] = ()
+    """For each evaluation the names of the methods that it is of; empty, or left out at the end: every method."""
 
     @property
     def configs(self) -> tuple[TrainConfig, ...]:
@@ -67,8 +67,9 @@ class SweepPlan:
 
     def evaluations_of(self, config: TrainConfig) -> tuple[Evaluation, ...]:
         """What is evaluated of a training."""
-        method, only = kind_of(type(config.method)), dict(self.methods)
-        return tuple(one for one in self.evaluations if method in only.get(one, (method,)))
+        method, everyone = kind_of(type(config.method)), ((),) * len(self.evaluations)
+        named = zip(self.evaluations, self.methods + everyone, strict=False)
+        return tuple(dict.fromkeys(one for one, methods in named if method in (methods or (method,))))
 
 
 def read_plan(path: Path | str) -> SweepPlan:
@@ -131,11 +132,7 @@ def plan_from_document(document: Mapping[str, Any], where: str) -> SweepPlan:
         )
     made = tuple(_evaluation(one, where) for one in evaluations)
     trained = dict.fromkeys(kind_of(type(config.method)) for config in cells)
-    only = tuple(
-        (evaluation, _methods(one["methods"], list(trained), where))
-        for evaluation, one in zip(made, evaluations, strict=True)
-        if "methods" in one
-    )
+    only = tuple(_methods(one["methods"], list(trained), where) if "methods" in one else () for one in evaluations)
     return SweepPlan(title or "Sweep", tuple(cells.values()), made, split, only)
 
 
