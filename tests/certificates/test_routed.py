@@ -192,3 +192,49 @@ def test_what_is_no_smoothed_classifier_is_refused(wrap):
         RoutedClassifier(cut(0.5, 0.5), [wrap(cut(0.1, 0.1)), cut(0.9, 0.5)])
     with pytest.raises(ValueError, match="router must be a SmoothedClassifier, got a "):
         RoutedClassifier(wrap(cut(0.5, 0.5)), [cut(0.1, 0.1), cut(0.9, 0.5)])
+
+
+class Table(nn.Module):
+    """Classes of one-pixel images by a table of the pixel's value, over everything that noise can make of it."""
+
+    reach = 700
+
+    def __init__(self, classes, rng):
+        super().__init__()
+        ends = np.sort(rng.choice(256, 14, replace=False))
+        labels = rng.integers(classes, size=15)[np.searchsorted(ends, np.arange(-self.reach, 256 + self.reach))]
+        self.labels = nn.Parameter(torch.from_numpy(labels), requires_grad=False)
+        self.classes = classes
+
+    def forward(self, x):
+        values = (255 * x.flatten(1)[:, 0]).round().long()
+        values = values.clamp(-self.reach, 255 + self.reach)
+        return nn.functional.one_hot(self.labels[values + self.reach], self.classes).float()
+
+    def smoothed(self, sigma):
+        """The exact classes under noise of this deviation that is rounded to the pixel grid, of all 256 images."""
+        steps = np.arange(-self.reach, self.reach + 1)
+        noise = np.diff(stats.norm.cdf((np.append(steps, steps[-1] + 1) - 0.5) / (255 * sigma)))
+        votes = [np.convolve(self.labels.numpy() == one, noise, mode="valid") for one in range(self.classes)]
+        return np.argmax(votes, axis=0)
+
+
+def test_certificates_of_one_pixel_hold_at_all_images_within_their_radius():
+    alpha, sigmas, router_sigma, rng = 1e-3, (0.01, 0.02, 0.05), 0.02, np.random.default_rng(2)
+    chooser, *tables = Table(3, rng), *(Table(2, rng) for _ in sigmas)
+    classifiers = [SmoothedClassifier(table, sigma, 2) for table, sigma in zip(tables, sigmas, strict=True)]
+    routed = RoutedClassifier(SmoothedClassifier(chooser, router_sigma, 3), classifiers)
+    answers = [table.smoothed(sigma) for table, sigma in zip(tables, sigmas, strict=True)]
+    truth, places = np.choose(chooser.smoothed(router_sigma), answers), np.arange(256)
+    values = torch.arange(256, dtype=torch.uint8).view(-1, 1, 1, 1)
+    false, certified, agreed = 0, 0, 0
+    for place, one in enumerate(routed.certify(values, n0=10, n=100, alpha=alpha)):
+        if one.prediction is not None:
+            certified += 1
+            agreed += one.radius > one.route.radius
+            false += bool((truth[abs(places - place) <= 255 * one.radius] != one.prediction).any())
+    predicted = routed.predict(values, n=40, alpha=alpha)
+    wrong = sum(one not in (None, right) for one, right in zip(predicted, truth, strict=True))
+    assert certified > 100
+    assert agreed > 10, "all classifiers agreed where the router was not sure"
+    assert max(false, wrong) <= stats.binom.ppf(0.9999, 256, alpha)
