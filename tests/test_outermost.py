@@ -1,6 +1,9 @@
 """A context of the whole process ends with its last exit, however that comes about."""
 
 import gc
+import os
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -97,3 +100,36 @@ def test_what_fails_to_begin_was_not_entered():
     with context:
         pass
     assert calls == ["begun", "begun", "ended"]
+
+
+FORKS = """
+import os, signal, threading
+from rhobust.outermost import Outermost
+
+context, ended = Outermost(lambda: lambda: None), threading.Event()
+
+def work():
+    while not ended.is_set():
+        with context:
+            pass
+
+threads = [threading.Thread(target=work) for _ in range(2)]
+for thread in threads:
+    thread.start()
+codes = []
+for _ in range(20):
+    child = os.fork()
+    if not child:
+        signal.alarm(10)
+        with context:
+            os._exit(0)
+    codes.append(os.waitpid(child, 0)[1])
+ended.set()
+print(codes)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+def test_a_child_that_is_forked_while_another_thread_enters_it_enters_it_too():
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", FORKS], capture_output=True, text=True, check=True)
+    assert done.stdout == f"{[0] * 20}\n"

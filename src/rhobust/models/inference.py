@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from threading import RLock
 from typing import Any
 from weakref import ReferenceType, ref
 
@@ -13,6 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from rhobust.data import to_unit
 from rhobust.foreign import DeviceMemoryError, Foreign, ForeignError, describe
+from rhobust.outermost import forkable_lock
 
 LOGITS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 """Dtypes of logits."""
@@ -254,7 +254,7 @@ class _Frozen:
 
 _FROZEN: dict[int, _Frozen] = {}
 """What is frozen, by ids: a module may compare by value."""
-_LOCK = RLock()
+_LOCK = forkable_lock()
 """Threads may share a network, or the parts of one under two wrappers: what the first one found comes back with the
 last one."""
 
