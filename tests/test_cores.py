@@ -138,6 +138,14 @@ def test_the_cores_are_watched_while_votes_are_counted_from_python_and_no_longer
     assert all(one.is_set() for one in watched)
 
 
+def test_a_short_call_does_not_look(monkeypatch):
+    looks, ended = [], threading.Event()
+    monkeypatch.setattr(Look, "now", lambda: looks.append(1))
+    ended.set()
+    cores._watch(ended)
+    assert not looks
+
+
 def test_where_no_thread_can_be_started_votes_are_counted_all_the_same(monkeypatch):
     def refuse(_):
         raise RuntimeError("can't start new thread")

@@ -116,6 +116,8 @@ def _watch(ended: threading.Event) -> None:
     idle: Idle | None = None
     # The system does not say, or no more threads may be started.
     with contextlib.suppress(OSError, ValueError, IndexError, RuntimeError):
+        if ended.wait(PAUSE):
+            return  # a short call, which looking would make longer
         before = Look.now()
         while not ended.wait(PAUSE):
             look, cores = Look.now(), len(os.sched_getaffinity(0))
