@@ -8,9 +8,8 @@ import torch
 
 from rhobust.certificates import MeasuredCertificate, MeasuredShift
 from rhobust.data import Pairs, pair_distances
-from rhobust.evaluation import MeasureDistance, MeasureShift, Untargeted, run
+from rhobust.evaluation import MeasureDistance, MeasureShift, Untargeted, distance_summary, run
 from rhobust.measurements import RECENTRED, measurements, read_finished
-from rhobust.measurements.proved import change_summary
 from rhobust.progress import no_progress
 from rhobust.proofs.claim import NoiseSamples
 from rhobust.records import read_record
@@ -40,7 +39,7 @@ def test_the_record_holds_what_its_summary_rests_on(target, pairs):
     assert summary["certificate"]["statement"] == certificate.statement()
     shift = MeasuredShift.from_distances(distances, dimension=16, alpha=0.05)
     assert summary["shift"]["eps_upper"] == shift.eps_upper
-    assert summary["shift"] == change_summary(pair_distances(pairs.before, pairs.after), pairs.before[0].numel(), 0.05)
+    assert summary["shift"] == distance_summary(pair_distances(pairs.before, pairs.after), pairs, 0.05)
     assert summary["before"]["accuracy"] == pytest.approx(1 - errors.mean() / 8)
     after = np.array([row["errors_after"] for row in record.rows])
     assert summary["after"]["accuracy"] == pytest.approx(1 - after.mean() / 8)
@@ -125,9 +124,7 @@ def test_an_interrupted_walk_ends_as_the_uninterrupted_one(target, pairs, monkey
 def test_pairs_alone_make_a_record(pairs, tmp_path):
     record = run(MeasureDistance(alpha=0.01), Untargeted(tmp_path / "new", pairs=pairs), progress=no_progress)
     assert read_record(record.path) == record
-    assert record.summary["shift"] == change_summary(
-        pair_distances(pairs.before, pairs.after), pairs.before[0].numel(), 0.01
-    )
+    assert record.summary["shift"] == distance_summary(pair_distances(pairs.before, pairs.after), pairs, 0.01)
     lines = record.path.read_text().splitlines(keepends=True)
     record.path.write_text("".join(lines[:5]))
     again = run(MeasureDistance(alpha=0.01), Untargeted(tmp_path / "new", pairs=pairs), progress=no_progress)
@@ -155,4 +152,4 @@ def test_mistakes_are_refused(target, pairs):
     with pytest.raises(ValueError, match="must be one of dark, bright, got grey"):
         run(MeasureShift(), target.with_pairs(replace(pairs, labels=("grey",) * 40)))
     with pytest.raises(ValueError, match=r"alpha must be in \(0, 1\), got 2"):
-        change_summary(pair_distances(pairs.before, pairs.after), pairs.before[0].numel(), 2)
+        distance_summary(pair_distances(pairs.before, pairs.after), pairs, 2)

@@ -24,11 +24,11 @@ from rhobust.evaluation import (
     MeasureShift,
     Target,
     Untargeted,
+    distance_summary,
     run,
 )
 from rhobust.formatting import format_distance, format_interval, format_number
 from rhobust.measurements.corruptions import corruptions_in_words
-from rhobust.measurements.proved import change_summary
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class MeasureShiftCommand:
         if self.network.out is not None:
             where = Untargeted(self.network.out, pairs=pairs)
             return self._run(MeasureDistance(alpha=alpha), where)
-        shift = change_summary(pair_distances(pairs.before, pairs.after), pairs.before[0].numel(), alpha)
+        shift = distance_summary(pair_distances(pairs.before, pairs.after), pairs, alpha)
         return {"record": None, "kind": "measure-shift", "settings": {}, "summary": {"shift": shift}}
 
     def _run(self, evaluation: Evaluation, target: Target | Untargeted) -> dict[str, Any]:

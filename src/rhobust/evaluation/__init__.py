@@ -15,6 +15,7 @@ from rhobust.evaluation.corruptions import Corruptions as Corruptions
 from rhobust.evaluation.engine import run as run
 from rhobust.evaluation.measured_shift import MeasureDistance as MeasureDistance
 from rhobust.evaluation.measured_shift import MeasureShift as MeasureShift
+from rhobust.evaluation.measured_shift import distance_summary as distance_summary
 from rhobust.evaluation.shift import AttackShift as AttackShift
 from rhobust.evaluation.shift import CertifyShift as CertifyShift
 from rhobust.evaluation.target import Target as Target

@@ -21,7 +21,7 @@ from rhobust.data import Dataset, Pairs, pair_distances
 from rhobust.evaluation.attack import check_increasing
 from rhobust.evaluation.base import Evaluation, NoisyEvaluation
 from rhobust.evaluation.target import Target, Untargeted
-from rhobust.measurements.proved import measured_summary
+from rhobust.measurements.proved import change_summary, measured_summary
 from rhobust.progress import ProgressCallback
 from rhobust.proofs.claim import Classifier
 from rhobust.records import Row
@@ -198,6 +198,11 @@ class MeasureDistance(Evaluation):
 
     def summarise(self, target: Any, rows: list[Row]) -> Row:
         return measured_summary(rows, self.settings(target), _pairs(target).before[0].numel())
+
+
+def distance_summary(distances: np.ndarray, pairs: Pairs, alpha: float = 1e-3) -> Row:
+    """How far a change moves images: the measured distances, their bounds and the statement in words."""
+    return change_summary(distances, pairs.before[0].numel(), alpha)
 
 
 def _pairs(target: Target | Untargeted) -> Pairs:

@@ -249,7 +249,7 @@ def recentred_summary(certificate: RecentredCertificate) -> Row:
     return {**stated, "curve": curve}
 
 
-def change_summary(distances: np.ndarray, dimension: int, alpha: float) -> Row:
+def change_summary(distances: np.ndarray, dimension: int, alpha: float = 1e-3) -> Row:
     """How far a change perturbs images: the measured distances, their bounds and the statement in words."""
     shift = MeasuredShift.from_distances(distances, dimension=dimension, alpha=alpha)
     return {**asdict(shift), "statement": shift.statement()}
