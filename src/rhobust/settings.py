@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from functools import lru_cache
+from itertools import pairwise
 from numbers import Integral, Real
 from types import MappingProxyType, NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin
@@ -145,6 +146,14 @@ def sizes(name: str, values: Iterable[float]) -> tuple[float, ...]:
     if min(found) < 0:
         raise ValueError(f"{name} must be >= 0, got {min(found)}")
     check_bounded(name, max(found))
+    return found
+
+
+def check_increasing(name: str, values: Iterable[float]) -> tuple[float, ...]:
+    """Radii or shift sizes as floats; those that are negative, not increasing, or none at all are refused."""
+    found = sizes(name, values)
+    if any(later <= earlier for earlier, later in pairwise(found)):
+        raise ValueError(f"{name} must increase, got {' '.join(f'{value:g}' for value in found)}")
     return found
 
 

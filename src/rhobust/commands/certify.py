@@ -43,9 +43,7 @@ def show(result: dict[str, Any]) -> None:
     print(f"average certified radius {format_number(summary['average_certified_radius'], 4, 'down')}")
     print(f"noise samples per image {summary['mean_draws']:.0f}, {summary['abstained']} abstentions")
     print(summary["statement"])
-    if summary["deduction"] is not None:
-        deduction = format_number(summary["deduction"], 4, "up")
-        print(f"for images between the 8-bit levels subtract {deduction} from a radius")
+    _show_deduction(summary["deduction"])
 
 
 def _show_images(result: dict[str, Any]) -> None:
@@ -60,9 +58,12 @@ def _show_images(result: dict[str, Any]) -> None:
     ]
     print_table(["image", "class", "votes", "radius"], rows, left=2)
     print(result["statement"])
-    deduction = format_number(result["deduction"], 4, "up") if result["deduction"] is not None else None
-    if deduction is not None:
-        print(f"for images between the 8-bit levels subtract {deduction} from a radius")
+    _show_deduction(result["deduction"])
+
+
+def _show_deduction(value: float | None) -> None:
+    if value is not None:
+        print(f"for images between the 8-bit levels subtract {format_number(value, 4, 'up')} from a radius")
 
 
 @dataclass(frozen=True)

@@ -128,7 +128,7 @@ def attacked(
     """What an attack made of an image."""
     assert certificate.selected is not None
     before = escape(classifier.classes[certificate.selected])
-    after = "no answer" if found.prediction is None else escape(classifier.classes[found.prediction])
+    after = _named(classifier, found)
     inside = certificate.proved and radius <= certificate.radius
     status, text = _verdict(classifier, certificate, found, inside=inside)
     distance = format_number(found.distance, 3, "up")
@@ -163,8 +163,12 @@ def _verdict(
             "It changed the answer within the certified distance. If all is well, that happens with probability"
             f" {2 * classifier.alpha:g} at most: please report it with the image."
         )
-    after = "no answer" if found.prediction is None else escape(classifier.classes[found.prediction])
+    after = _named(classifier, found)
     return "rb-changed", f"The attack changed the answer from {before} to {after}."
+
+
+def _named(classifier: DemoClassifier, found: PredictedImage) -> str:
+    return "no answer" if found.prediction is None else escape(classifier.classes[found.prediction])
 
 
 def _change(before: Tensor, after: Tensor) -> Tensor:
@@ -182,7 +186,7 @@ def corrupted(classifier: DemoClassifier, certificate: LiveCertificate, found: S
         kept = one.prediction is not None and one.prediction == certificate.selected
         same += kept
         proved = certificate.proved and one.distance <= certificate.radius and (kept or one.prediction is None)
-        name = "no answer" if one.prediction is None else escape(classifier.classes[one.prediction])
+        name = _named(classifier, one)
         badge = "proved" if proved else "same answer" if kept else "changed"
         style = "rb-proved" if proved else "" if kept else "rb-changed"
         distance = format_number(one.distance, 2, "up")

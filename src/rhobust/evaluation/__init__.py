@@ -2,7 +2,6 @@
 
 from rhobust.evaluation.accuracy import Accuracy as Accuracy
 from rhobust.evaluation.attack import Attack as Attack
-from rhobust.evaluation.attack import check_increasing as check_increasing
 from rhobust.evaluation.audit import audit_file as audit_file
 from rhobust.evaluation.audit import audit_record as audit_record
 from rhobust.evaluation.base import EVALUATIONS as EVALUATIONS
@@ -25,3 +24,4 @@ from rhobust.evaluation.transfer import surprising_transfers as surprising_trans
 from rhobust.evaluation.transfer import transfer_matrix as transfer_matrix
 from rhobust.evaluation.worst_case import Ascent as Ascent
 from rhobust.evaluation.worst_case import WorstCaseCurves as WorstCaseCurves
+from rhobust.settings import check_increasing as check_increasing

@@ -1,6 +1,5 @@
 """Attack a test set over radii: upper bounds on robust accuracy, and how far they can be trusted."""
 
-import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,7 +20,7 @@ from rhobust.measurements.comparison import RADII
 from rhobust.models.inference import frozen, output_width
 from rhobust.progress import ProgressCallback
 from rhobust.records import Record, Row, finished_records
-from rhobust.settings import AUTO, check_count, check_instance, kind_of, sizes
+from rhobust.settings import AUTO, check_count, check_instance, kind_of
 
 PICTURES = 6
 """Largest number of adversarial examples that are kept as pictures."""
@@ -60,7 +59,7 @@ class Attack(Evaluation):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "radii", check_increasing("radii", self.radii))
+        self._increasing("radii")
         check_count("votes", self.votes)
         if self.predictor == "base":
             object.__setattr__(self, "votes", Attack.votes)  # not used: two evaluations must not differ by it
@@ -165,14 +164,6 @@ class Attack(Evaluation):
         arrays["before"] = data.images[arrays["index"].tolist()].numpy()
         arrays["after"] = np.stack([point.cpu().numpy() for _, point in broken])
         write_pictures(path, data, **arrays)
-
-
-def check_increasing(name: str, values: Sequence[float]) -> tuple[float, ...]:
-    """Radii or shift sizes as floats; those that are negative, not increasing, or none at all are refused."""
-    found = sizes(name, values)
-    if any(later <= earlier for earlier, later in itertools.pairwise(found)):
-        raise ValueError(f"{name} must increase, got {' '.join(f'{value:g}' for value in found)}")
-    return found
 
 
 def check_networks(source: Target, target: Target) -> None:

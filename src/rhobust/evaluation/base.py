@@ -28,7 +28,7 @@ from rhobust.evaluation.target import Target
 from rhobust.progress import ProgressCallback
 from rhobust.proofs.procedures import PROCEDURE_ON_DISK
 from rhobust.records import Record, Row, is_finished, read_head, record_paths
-from rhobust.settings import AUTO, check_at_least, check_declared, from_json, to_json
+from rhobust.settings import AUTO, check_at_least, check_declared, check_increasing, from_json, to_json
 
 BLOCK = 100
 """Examples between two writes of a record, unless an evaluation says otherwise: what an interruption can cost."""
@@ -75,6 +75,13 @@ class Evaluation(ABC):
     def __post_init__(self) -> None:
         check_declared(self)
         check_at_least(1, self, "limit", "stride")
+
+    def _increasing(self, *names: str) -> None:
+        """Keep the radii or sizes in these fields as floats, and refuse what does not increase; a default passes."""
+        for name in names:
+            values = getattr(self, name)
+            if values is not getattr(type(self), name):
+                object.__setattr__(self, name, check_increasing(name, values))
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)

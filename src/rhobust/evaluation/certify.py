@@ -18,7 +18,6 @@ from rhobust.certificates import (
     check_batch_independence,
     choose_procedure,
 )
-from rhobust.evaluation.attack import check_increasing
 from rhobust.evaluation.base import NoisyEvaluation
 from rhobust.evaluation.copies import vote_counter
 from rhobust.evaluation.pictures import keep_certified
@@ -75,8 +74,7 @@ class Certify(NoisyEvaluation):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.radii is not None:
-            object.__setattr__(self, "radii", check_increasing("radii", self.radii))
+        self._increasing("radii")
         check_level(self.alpha)
         self.certification()  # checks n, n0 and the tolerance
 

@@ -13,7 +13,6 @@ from rhobust.certificates import (
 )
 from rhobust.certificates.shift import PURPOSE
 from rhobust.data import CORRUPTIONS, SEVERITIES, check_corruptions, corrupt, corruption_block, pair_distances, to_unit
-from rhobust.evaluation.attack import check_increasing
 from rhobust.evaluation.base import NoisyEvaluation
 from rhobust.evaluation.pictures import keep_corrupted
 from rhobust.evaluation.sweep import Predictor
@@ -23,7 +22,7 @@ from rhobust.noise import ExampleNoise
 from rhobust.progress import ProgressCallback
 from rhobust.proofs.claim import Classifier
 from rhobust.records import Record, Row
-from rhobust.settings import OMIT_IF_DEFAULT, check_at_least, check_level
+from rhobust.settings import OMIT_IF_DEFAULT, check_at_least, check_increasing, check_level
 
 
 @dataclass(frozen=True, kw_only=True)

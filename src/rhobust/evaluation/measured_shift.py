@@ -18,7 +18,6 @@ from rhobust.certificates import (
 )
 from rhobust.certificates.shift import PURPOSE
 from rhobust.data import Dataset, Pairs, pair_distances
-from rhobust.evaluation.attack import check_increasing
 from rhobust.evaluation.base import Evaluation, NoisyEvaluation
 from rhobust.evaluation.target import Target, Untargeted
 from rhobust.measurements.proved import change_summary, measured_summary
@@ -61,7 +60,7 @@ class MeasureShift(NoisyEvaluation):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "eps", check_increasing("eps", self.eps))
+        self._increasing("eps")
         check_at_least(1, self, "draws", "label_draws")
         check_level(self.alpha)
         ShiftClaim(self.classifier, self.votes)

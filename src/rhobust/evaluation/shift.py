@@ -22,7 +22,7 @@ from rhobust.certificates import (
 )
 from rhobust.certificates.shift import SECOND_SHARE, count_errors
 from rhobust.data import to_unit
-from rhobust.evaluation.attack import check_increasing, check_networks
+from rhobust.evaluation.attack import check_networks
 from rhobust.evaluation.base import NoisyEvaluation
 from rhobust.evaluation.sweep import BLOCKS, norm_of
 from rhobust.evaluation.target import Target
@@ -80,7 +80,7 @@ class CertifyShift(NoisyEvaluation):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "eps", check_increasing("eps", self.eps))
+        self._increasing("eps")
         check_claim(self.claim)
         check_at_least(1, self, "draws")
         check_level(self.alpha)
@@ -92,8 +92,7 @@ class CertifyShift(NoisyEvaluation):
             object.__setattr__(self, "second_share", SECOND_SHARE)
         if self.gamma is not None:
             object.__setattr__(self, "gamma", factors(self.gamma))
-        if self.label_shift is not None:
-            object.__setattr__(self, "label_shift", check_increasing("label_shift", self.label_shift))
+        self._increasing("label_shift")
         for name, values in (("outliers", (self.outliers or 0.0,)), ("label_shift", self.label_shift or ())):
             if not all(0 <= value < 1 for value in values):
                 raise ValueError(f"{name} must be in [0, 1), got {' '.join(map(str, values))}")
@@ -209,11 +208,10 @@ class AttackShift(NoisyEvaluation):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "eps", check_increasing("eps", self.eps))
-        if self.radii is not None:
-            object.__setattr__(self, "radii", check_increasing("radii", self.radii))
-            if self.radii[0] <= 0:
-                raise ValueError(f"radii must be > 0: the image itself is always included, got {self.radii[0]:g}")
+        self._increasing("eps")
+        self._increasing("radii")
+        if self.radii is not None and self.radii[0] <= 0:
+            raise ValueError(f"radii must be > 0: the image itself is always included, got {self.radii[0]:g}")
         check_at_least(1, self, "draws", "votes")
         if self.votes > self.draws:
             raise ValueError(f"votes must be <= draws ({self.draws}), got {self.votes}")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from rhobust.attacks import PGD, AnyAttack
-from rhobust.evaluation.attack import check_increasing, check_networks
+from rhobust.evaluation.attack import check_networks
 from rhobust.evaluation.base import Evaluation
 from rhobust.evaluation.diagnostics import INSPECTED, Attacked, inspect
 from rhobust.evaluation.engine import run
@@ -41,7 +41,7 @@ class Transfer(Evaluation):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "radii", check_increasing("radii", self.radii))
+        self._increasing("radii")
         check_count("votes", self.votes)
 
     @property

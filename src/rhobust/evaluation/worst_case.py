@@ -22,7 +22,6 @@ from rhobust.certificates import (
     wrm_surrogate,
 )
 from rhobust.data import to_unit
-from rhobust.evaluation.attack import check_increasing
 from rhobust.evaluation.base import NoisyEvaluation
 from rhobust.evaluation.target import Target
 from rhobust.measurements.proved import worst_case_summary
@@ -91,7 +90,7 @@ class WorstCaseCurves(NoisyEvaluation):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "eps", check_increasing("eps", self.eps))
+        self._increasing("eps")
         check_at_least(1, self, "draws")
         check_level(self.alpha)
         ShiftClaim(loss=self.loss, bound=self.bound)

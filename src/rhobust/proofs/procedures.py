@@ -6,7 +6,7 @@ Guarantee of each: the certified radius is false with probability at most alpha.
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -310,7 +310,7 @@ class TwoStagePlan(FixedPlan):
 AnyProcedure = Fixed | Sequential | TwoStage
 PROCEDURE_ON_DISK: dict[ProcedureName, str] = {"fixed": "cohen", "sequential": "grid", "two-stage": "two-stage"}
 """Certification procedures and what record files call them, in the header and in the file's name."""
-PROCEDURES: dict[str, type[AnyProcedure]] = {procedure.name: procedure for procedure in (Fixed, Sequential, TwoStage)}
+PROCEDURES: dict[str, type[AnyProcedure]] = {procedure.name: procedure for procedure in get_args(AnyProcedure)}
 
 
 def choose_procedure(
