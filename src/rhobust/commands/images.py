@@ -88,55 +88,66 @@ def open_network(
     """
     _check(asked, folder)
     device = resolve_device(common.device)
-    trained: float | None = None
-    warnings: tuple[str, ...] = ()
-    shape: tuple[int, ...] | None
     if folder is None:
-        assert asked.model is not None
-        data, sizing = None, asked.sizing
-        if asked.data is not None:
-            data = load(asked.data, "test", root=asked.root, progress=common.progress, **vars(sizing))
-        known = known_network(asked.model, asked.weights)
-        data = None if data is None else as_trained(data, known, asked.model)
-        width = num_classes if data is None else data.num_classes
-        model = load_model(asked.model, asked.weights, num_classes=width, mean=asked.mean, std=asked.std)
-        model, shape, classes = for_evaluation(model, device), None, None
-        if known is not None:
-            trained, shape, classes = known.sigma, known.shape, known.classes
-        sigma = trained if asked.sigma is None else asked.sigma
-        if data is not None:
-            shape = data.shape
-        images = read(shape, _channels(asked), sizing).to(device)
-        model = take_logits(model, to_unit(images[:1]))
-        width = output_width(model, images)
-        if data is not None:
-            classes = fit_classes(data, width, asked.model).classes
-        elif asked.model.startswith("hf:"):
-            classes = label_names(model, width)
-        if classes is None:
-            classes = tuple(map(str, range(width)))
-            warnings = ("classes are the numbers of the network's outputs, from 0: --data DATA gives their names",)
+        return _open_named(asked, read, device, common, num_classes)
+    if (own := OwnNetwork.read(folder)) is not None:
+        target = _own_target(asked, folder, common)
+        model, shape, classes = target.model, target.data.shape, target.data.classes
+        trained, sigma, sizing = target.trained_sigma, target.sigma, own.sizing
     else:
-        if (own := OwnNetwork.read(folder)) is not None:
-            target = _own_target(asked, folder, common)
-            model, shape, classes = target.model, target.data.shape, target.data.classes
-            trained, sigma = target.trained_sigma, target.sigma
-            sizing = asked.sizing or own.sizing
-        else:
-            run = open_run(folder)
-            for name in ("data", "weights"):
-                if getattr(asked, name) is not None:
-                    raise ValueError(f"--{name} must be left out with image files for {run.folder}, a training run")
-            check_named([run.folder], asked.model, trust=asked.trust)
-            model = run.load_model(device, trust=asked.trust, model=asked.model)
-            sizing = asked.sizing or run.config.sizing
-            trained, shape, classes = run.config.sigma, run.shape, run.classes
-            sigma = trained if asked.sigma is None else asked.sigma
-        images = read(shape, shape[0], sizing).to(device)
+        run = open_run(folder)
+        for name in ("data", "weights"):
+            if getattr(asked, name) is not None:
+                raise ValueError(f"--{name} must be left out with image files for {run.folder}, a training run")
+        check_named([run.folder], asked.model, trust=asked.trust)
+        model = run.load_model(device, trust=asked.trust, model=asked.model)
+        shape, classes, trained, sizing = run.shape, run.classes, run.config.sigma, run.config.sizing
+        sigma = trained if asked.sigma is None else asked.sigma
+    sizing = asked.sizing or sizing
+    return _opened(model, read(shape, shape[0], sizing).to(device), trained, sigma, classes, sizing)
+
+
+def _open_named(
+    asked: NetworkOptions, read: Reader, device: torch.device, common: Common, num_classes: int | None
+) -> OpenedImages:
+    """A network by name; its classes and its shape are those of the data, or what its package says."""
+    assert asked.model is not None
+    known, data = known_network(asked.model, asked.weights), None
+    if asked.data is not None:
+        data = load(asked.data, "test", root=asked.root, progress=common.progress, **vars(asked.sizing))
+        data = as_trained(data, known, asked.model)
+        num_classes = data.num_classes
+    model = load_model(asked.model, asked.weights, num_classes=num_classes, mean=asked.mean, std=asked.std)
+    model = for_evaluation(model, device)
+    trained, shape, classes = (None, None, None) if known is None else (known.sigma, known.shape, known.classes)
+    images = read(shape if data is None else data.shape, _channels(asked), asked.sizing).to(device)
+    model = take_logits(model, to_unit(images[:1]))
+    width = output_width(model, images)
+    warnings: tuple[str, ...] = ()
+    if data is not None:
+        classes = fit_classes(data, width, asked.model).classes
+    elif asked.model.startswith("hf:"):
+        classes = label_names(model, width)
+    if classes is None:
+        classes = tuple(map(str, range(width)))
+        warnings = ("classes are the numbers of the network's outputs, from 0: --data DATA gives their names",)
+    sigma = trained if asked.sigma is None else asked.sigma
+    return _opened(model, images, trained, sigma, classes, asked.sizing, warnings)
+
+
+def _opened(
+    model: nn.Module,
+    images: Tensor,
+    trained: float | None,
+    sigma: float | None,
+    classes: tuple[str, ...],
+    sizing: Sizing,
+    warnings: tuple[str, ...] = (),
+) -> OpenedImages:
     if sigma is None:
         raise ValueError("the network has no training noise on record: pass --sigma")
     if trained is not None and trained != sigma:
-        warnings = (f"the network was trained with noise {trained:g} and is smoothed with {sigma:g}",)
+        warnings = (*warnings, f"the network was trained with noise {trained:g} and is smoothed with {sigma:g}")
     return OpenedImages(model, images, sigma, classes, sizing, warnings=warnings)
 
 
