@@ -172,15 +172,10 @@ class Sweep:
             for chunk in self._chunks(sorted(set().union(*left))):
                 perturbed = self.x[chunk] if radius == 0 else self._perturb(radius, chunk, attempt, name)
                 far = distances(perturbed, self.x[chunk], self.norm).tolist()
-                for number, predictor in enumerate(self.predictors):
-                    mine = [place for place, position in enumerate(chunk) if position in left[number]]
-                    if mine:
-                        rows = self._predict(predictor, chunk, mine, perturbed, far, radius, name)
-                        _keep_worst(found[number], rows)
-                        for place, (position, row) in zip(mine, rows.items(), strict=True):
-                            if row["broken"]:
-                                left[number].discard(position)
-                                self.breaks[number].setdefault(position, (row, perturbed[place]))
+                for number in range(len(self.predictors)):
+                    rows = self._predict(number, chunk, left[number], perturbed, far, radius, name)
+                    _keep_worst(found[number], rows)
+                    left[number].difference_update(position for position, row in rows.items() if row["broken"])
         for number, rows in enumerate(found):
             for position, row in rows.items():
                 self.rows[number][position].append(row)
@@ -238,25 +233,29 @@ class Sweep:
 
     def _predict(
         self,
-        predictor: Predictor,
+        number: int,
         chunk: list[int],
-        mine: list[int],
+        left: set[int],
         perturbed: Tensor,
         far: list[float],
         radius: float,
         name: str,
     ) -> dict[int, Row]:
-        positions = [chunk[place] for place in mine]
-        names = [self.block[position] for position in positions]
-        labels = self.y[positions].tolist()
+        """The rows of one predictor at those examples of a chunk that are left for it."""
+        predictor, mine = self.predictors[number], [place for place, one in enumerate(chunk) if one in left]
+        if not mine:
+            return {}
+        names = [self.block[chunk[place]] for place in mine]
+        labels = self.y[[chunk[place] for place in mine]].tolist()
         points = perturbed[mine].to(predictor.target.device)
         predictions = predictor.predict(points, labels, names, self.seed, f"{self.stage}score:{name}")
-        return {
-            position: {"index": index, "label": label, "radius": radius, **prediction, "distance": far[place]}
-            for position, place, index, label, prediction in zip(
-                positions, mine, names, labels, predictions, strict=True
-            )
-        }
+        rows: dict[int, Row] = {}
+        for place, index, label, prediction in zip(mine, names, labels, predictions, strict=True):
+            row = {"index": index, "label": label, "radius": radius, **prediction, "distance": far[place]}
+            rows[chunk[place]] = row
+            if row["broken"]:
+                self.breaks[number].setdefault(chunk[place], (row, perturbed[place]))
+        return rows
 
 
 def _keep_worst(kept: dict[int, Row], rows: dict[int, Row]) -> None:
