@@ -23,6 +23,8 @@ from rhobust.formatting import printable, shorten
 
 FAILED, MISTAKE, INTERNAL, GONE = 1, 2, 70, 141
 """Exit codes: a check failed; a mistake in what was given; an error of rhobust's own; the reader of the output left."""
+KEEPS_NOTHING = ("predict", "compare", "audit", "sign", "report", "publish", "demo")
+"""Commands of which nothing is left to go on from."""
 _STREAMS = ("stdin", "stdout", "stderr")
 ExecutorName = Literal["local", "processes", "ray"]
 """Executors by their names on the command line."""
@@ -130,8 +132,11 @@ def answer(error: BaseException, arguments: Sequence[str]) -> int:
         traceback.print_exception(error)
     if isinstance(error, KeyboardInterrupt):
         again = [*arguments, *(["--resume"] if arguments[:1] == ["train"] and "--resume" not in arguments else [])]
-        kept, command = str(error) or "what was done is kept", shlex.join(["rhobust", *again])
-        say(f"interrupted; {kept}; this goes on from there: {command}")
+        command = shlex.join(["rhobust", *again])
+        if arguments[:1] and arguments[0] in KEEPS_NOTHING:
+            say(f"interrupted; nothing is kept; this begins again: {command}")
+        else:
+            say(f"interrupted; {str(error) or 'what was done is kept'}; this goes on from there: {command}")
         return 128 + (signal.SIGTERM if isinstance(error, TerminatedError) else signal.SIGINT)
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "allocate" in str(error)):
         say(f"there must be enough memory, but {_text(error)}: take fewer images at once, or a smaller network")

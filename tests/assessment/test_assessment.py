@@ -195,6 +195,8 @@ def test_mistakes(network, digits, tmp_path):
     single = nn.Sequential(nn.Flatten(), nn.AvgPool1d(64))
     with pytest.raises(ValueError, match="Sequential must return a logit for each class, two at least, got one"):
         rhobust.evaluate(single, digits.images, digits.labels % 2, out=tmp_path / "o")
+    with pytest.raises(ValueError, match="must have two classes at least, for Sequential is built for as many"):
+        rhobust.evaluate(single, digits.images, digits.labels * 0, class_names=["cat"], out=tmp_path / "o")
     for given, message in (
         ({"out": tmp_path / "file"}, "out must name a folder, but .*file is none"),
         ({"name": 3}, "name must be a string, got a int"),

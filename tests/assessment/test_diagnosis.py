@@ -73,6 +73,26 @@ def test_a_normalisation_too_many(digits):
     assert "Leave mean and std out" in found[0].remedy
 
 
+@pytest.mark.parametrize(
+    ("given", "cause", "remedy"),
+    [
+        (([0.9], [0.1]), "normalisation", "--mean 0.1307 --std 0.3081"),
+        (([33.3285], [78.5655]), "value range", "--mean 0.1307 --std 0.3081"),
+    ],
+    ids=["another", "of 0 to 255"],
+)
+def test_a_wrong_normalisation_gets_the_one_to_pass_in_its_place(digits, given, cause, remedy):
+    network = fitted(lambda x: (x - 0.1307) / 0.3081)
+    accuracy, found = causes(Normalised(network, *given), digits)
+    assert accuracy < 0.5
+    assert [one.cause for one in found] == [cause]
+    assert remedy in found[0].remedy
+    values = [float(one) for one in found[0].remedy.rstrip(".").split() if one[0].isdigit()]
+    with torch.no_grad():
+        logits = Normalised(network, values[:1], values[1:])(to_unit(digits.images))
+    assert float((logits.argmax(1) == digits.labels).float().mean()) > 0.9
+
+
 def test_another_order_of_the_classes(digits):
     renamed = replace(digits, labels=(digits.labels + 3) % 10)
     accuracy, found = causes(fitted(lambda x: x), renamed)

@@ -57,6 +57,7 @@ def test_a_reader_who_leaves_is_no_mistake(tmp_path):
     [
         (["train", "method:erm"], "rhobust train method:erm --resume"),
         (["certify", "my run"], "rhobust certify 'my run'"),
+        (["predict", "my run", "a.png"], None),
     ],
 )
 def test_an_interruption_says_how_to_go_on(arguments, again, capsys, monkeypatch):
@@ -65,7 +66,11 @@ def test_an_interruption_says_how_to_go_on(arguments, again, capsys, monkeypatch
 
     monkeypatch.setattr("rhobust.cli.parse", stop)
     assert run(arguments) == 130
-    assert capsys.readouterr().err.endswith(f"this goes on from there: {again}\n")
+    said = capsys.readouterr().err
+    if again is None:
+        assert said.endswith("; nothing is kept; this begins again: rhobust predict 'my run' a.png\n")
+    else:
+        assert said.endswith(f"this goes on from there: {again}\n")
 
 
 def test_train_attack_certify_report(folder, capsys):

@@ -49,6 +49,25 @@ def test_a_test_folder_alone_is_tested_whole(name: str, tmp_path: Path) -> None:
         load(str(tmp_path), "train")
 
 
+@pytest.mark.parametrize("trained", [False, True])
+def test_an_empty_folder_of_a_test_part_is_a_class_without_an_image(trained: bool, tmp_path: Path) -> None:
+    said: list[object] = []
+    for number in range(4):
+        write(tmp_path / "test" / f"class{2 * (number % 2)}/{number}.png", number)
+    (tmp_path / "test" / "class1").mkdir()
+    (tmp_path / "test" / "class1" / ".keep").touch()
+    if trained:
+        for number in range(3):
+            write(tmp_path / "train" / f"class{number}/{number}.png", number + 10)
+    test = load(str(tmp_path), "test", progress=said.append)
+    assert test.classes == ("class0", "class1", "class2")
+    assert sorted(test.labels.tolist()) == [0, 0, 2, 2]
+    assert said[-1] == f"warning: {tmp_path} has no test image of 1 of its 3 classes (class1)"
+    (tmp_path / "test" / "class1" / "scan.tiff").touch()
+    with pytest.raises(ValueError, match="class1 must hold images"):
+        load(str(tmp_path), "test")
+
+
 def parts(path: Path) -> dict[str, set[bytes]]:
     """The pixels of the images of each split."""
     return {split: {image.tobytes() for image in load(str(path), split).images.numpy()} for split in ("train", "test")}

@@ -167,6 +167,7 @@ def _best_change(found: Sequence[tuple[float, Finding]], before: float) -> tuple
         f"{_shown(accuracy)} with {finding.text[finding.text.index('(') + 1 : -1]}"
         for accuracy, finding in found
         if finding is not best and finding.cause == best.cause == "normalisation" and accuracy > after - 5 * LEVEL
+        if finding.text.endswith(")")
     ]
     others = f" ({', '.join(near)}: take that of the training.)" if near else ""
     return after, Finding(best.cause, f"{text}{others}", best.remedy)
@@ -178,36 +179,33 @@ def _changes(target: Target, data: Dataset) -> list[tuple[Finding, Callable[[Ten
     changes: list[tuple[Finding, Callable[[Tensor], Tensor]]] = []
     flat = to_unit(data.images).transpose(0, 1).flatten(1)
     own = tuple(flat.mean(1).tolist()), tuple(flat.std(1).clamp_min(1e-3).tolist())
-    if not isinstance(target.model, Normalised):
-        for name, (mean, std) in {**NORMALISATIONS, "the data's own": own}.items():
-            if len(mean) not in (1, channels):
-                continue
-            mean, std = (values * channels if len(values) == 1 else values for values in (mean, std))
-            numbers = tuple(" ".join(f"{value:.4g}" for value in values) for values in (mean, std))
-            finding = Finding(
-                "normalisation",
-                f"The network was trained on normalised images ({name})",
-                f"Pass mean and std: --mean {numbers[0]} --std {numbers[1]}.",
-            )
-            changes.append((finding, _normalise(mean, std)))
-    else:
-        mean, std = target.model.constants()
+    # What --mean and --std give takes the place of a normalisation that is there, so its effect is undone first.
+    given = target.model.constants() if isinstance(target.model, Normalised) else None
+    mean, std = given or ([0.0], [1.0])
+    wide = max(*mean, *std) > 1  # those of a normalisation for [0, 1] are smaller
+    if given is not None:
         finding = Finding(
             "normalisation",
             "The network was trained without this normalisation, or normalises itself",
-            f"Leave mean and std out, or pass --mean{' 0' * channels} --std{' 1' * channels} for a hub's network.",
+            f"Leave mean and std out, or pass {_options([0.0], [1.0], channels)} for a hub's network.",
         )
-        changes.append((finding, lambda x: x * _column(std, x) + _column(mean, x)))
-    changes.append(
-        (
-            Finding(
-                "value range",
-                "The network was trained on values from 0 to 255",
-                f"Pass --mean{' 0' * channels} --std{' 0.00392157' * channels}.",
-            ),
-            lambda x: x * 255,
+        changes.append((finding, _replaced(mean, std, [0.0], [1.0])))
+    for name, usual in {**NORMALISATIONS, "the data's own": own}.items():
+        if wide or len(usual[0]) not in (1, channels):
+            continue
+        finding = Finding(
+            "normalisation",
+            f"The network was trained on {'normalised images' if given is None else 'images normalised otherwise'}"
+            f" ({name})",
+            f"Pass mean and std: {_options(*usual, channels)}.",
         )
+        changes.append((finding, _replaced(mean, std, *usual)))
+    finding = Finding(
+        "value range",
+        f"{'Mean and std are those of' if wide else 'The network was trained on'} values from 0 to 255",
+        f"Pass {_options([value / 255 for value in mean], [value / 255 for value in std], channels)}.",
     )
+    changes.append((finding, lambda x: x * 255))
     if channels == 3:
         finding = Finding("channel order", "The network was trained on BGR images", "Pass images in its channel order.")
         changes.append((finding, lambda x: x.flip(1)))
@@ -221,8 +219,20 @@ def _column(values: Sequence[float], x: Tensor) -> Tensor:
     return torch.tensor(values, dtype=x.dtype, device=x.device).view(1, -1, 1, 1)
 
 
-def _normalise(mean: Sequence[float], std: Sequence[float]) -> Callable[[Tensor], Tensor]:
-    return lambda x: (x - _column(mean, x)) / _column(std, x)
+def _replaced(
+    mean: Sequence[float], std: Sequence[float], by_mean: Sequence[float], by_std: Sequence[float]
+) -> Callable[[Tensor], Tensor]:
+    """The change of the inputs that puts one normalisation into the place of another one."""
+    return lambda x: (x - _column(by_mean, x)) / _column(by_std, x) * _column(std, x) + _column(mean, x)
+
+
+def _options(mean: Sequence[float], std: Sequence[float], channels: int) -> str:
+    """A normalisation as the options that give it, with a number for each channel."""
+    numbers = [
+        " ".join(f"{value:.6g}" for value in (tuple(values) * channels if len(values) == 1 else values))
+        for values in (mean, std)
+    ]
+    return f"--mean {numbers[0]} --std {numbers[1]}"
 
 
 def matched_accuracy(logits: np.ndarray, labels: np.ndarray, classes: int) -> tuple[float, list[int]]:

@@ -99,7 +99,10 @@ class ImageFolder:
         )
 
     def _classes(self, files: SplitFiles) -> tuple[str, ...]:
-        classes = tuple(sorted({path.parent.name for path in files["train"] or files["test"] or files[None]}))
+        if files["train"] or files[None]:
+            classes = tuple(sorted({path.parent.name for path in files["train"] or files[None]}))
+        else:
+            classes = tuple(sorted(group.name for group in _groups(files["test"][0].parent.parent)))
         for path in files["test"]:
             if path.parent.name not in classes:
                 raise ValueError(f"{path.parent} must be a class of the training split too, but it is not")
@@ -117,10 +120,10 @@ class ImageFolder:
         labels = [numbers[chosen[place].parent.name] for place in places]
         if files[None]:
             progress(split_message(self.path, split, len(labels), len(chosen)))
-            missing = [classes[label] for label in sorted(set(range(len(classes))) - set(labels))]
-            warn_missing(self.path, split, missing, len(classes), progress)
         elif not files["train"]:
             progress(f"{self.path} is a test part: all of its {len(labels):,} images are tested")
+        missing = [classes[label] for label in sorted(set(range(len(classes))) - set(labels))]
+        warn_missing(self.path, split, missing, len(classes), progress)
         return labels
 
     def _images(
@@ -152,11 +155,12 @@ class ImageFolder:
             )
         test = next((self.path / name for name in _TEST_NAMES if (self.path / name).is_dir()), None)
         if test is not None and (self.path / "train").is_dir():
-            return {"train": _images_under(self.path / "train"), "test": _images_under(test), None: []}
+            found = _images_under(test, empty=True)
+            return {"train": _images_under(self.path / "train"), "test": found, None: []}
         if test is not None and _groups(self.path) == [test]:
-            return {"train": [], "test": _images_under(test), None: []}
+            return {"train": [], "test": _images_under(test, empty=True), None: []}
         if self.name in _TEST_NAMES:
-            return {"train": [], "test": _images_under(self.path), None: []}
+            return {"train": [], "test": _images_under(self.path, empty=True), None: []}
         return {"train": [], "test": [], None: _images_under(self.path)}
 
     def _shape(self, files: SplitFiles) -> Shape:
@@ -177,12 +181,12 @@ def _groups(folder: Path) -> list[Path]:
     ]
 
 
-def _images_under(folder: Path) -> list[Path]:
-    """All images of the class folders, in hash order; raises if a class has no image."""
+def _images_under(folder: Path, *, empty: bool = False) -> list[Path]:
+    """All images of the class folders, in hash order; raises if a class has none, unless empty folders are allowed."""
     found = []
     for group in _groups(folder):
         images = [path for path in group.iterdir() if is_image(path)]
-        if not images:
+        if not images and not (empty and all(path.name.startswith(".") for path in group.iterdir())):
             raise ValueError(
                 f"{group} must hold images ({' '.join(suffix[1:] for suffix in SUFFIXES)}), but it has none; "
                 "hidden files and symbolic links are not read, and `train` needs a `test` or `val` next to it"

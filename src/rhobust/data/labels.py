@@ -126,6 +126,12 @@ def match_classes(data: Dataset, classes: tuple[str, ...], folder: Path | str) -
 
 def fit_classes(data: Dataset, width: int, name: str) -> Dataset:
     """The data with a class for each output of the user's own network; numbered classes may leave out the last ones."""
+    if width < 2 and data.num_classes < 2:
+        raise ValueError(
+            f"{data.name} must have two classes at least, for {name} is built for as many as it has, got"
+            f" {data.num_classes}: name all classes of the network, also those without an image (by an empty class"
+            " folder; an .npz file has the array classes, Python the argument class_names)"
+        )
     if width < 2:
         raise ValueError(
             f"{name} must return a logit for each class, two at least, got one: for a single output z return"
@@ -136,7 +142,7 @@ def fit_classes(data: Dataset, width: int, name: str) -> Dataset:
         raise ValueError(
             f"{data.name} must hold the classes of {name}, which returns {width} logits per image, got"
             f" {data.num_classes} classes; name all {width} in the order of its outputs (class folders are sorted by"
-            f" name, an .npz file has the array classes, Python the argument class_names), or give class numbers below"
-            f" {width}"
+            f" name and may be empty, an .npz file has the array classes, Python the argument class_names), or give"
+            f" class numbers below {width}"
         )
     return data if data.num_classes == width else replace(data, classes=numbers)
