@@ -12,6 +12,7 @@ from torch import nn
 from rhobust.certificates import SmoothedClassifier, Smoothing, VoteCounter, batch_size, count_votes, passes
 from rhobust.certificates.blocks import SampleBlock, cut_blocks
 from rhobust.certificates.spec import compiled_by_default, vote_dtype
+from tests.captured import pretend_cuda
 
 
 @pytest.fixture
@@ -111,6 +112,46 @@ def test_a_network_that_cannot_be_compiled_votes_all_the_same(monkeypatch, grey_
         assert torch.equal(votes(model, images), plain)
 
 
+def captured(model, images):
+    """The passes of a compiled network, captured as on a GPU."""
+    made = VoteCounter(model, images, Smoothing(0.25, 2, compiled=True)).passes
+    with torch.no_grad():
+        made._capture()
+    return made
+
+
+def test_a_captured_pass_counts_the_votes_of_the_present_network(compiled, grey_images, monkeypatch):
+    (model, images), graphs = (network(), grey_images.images), pretend_cuda(monkeypatch)
+    plain = lambda: count_votes(model, images, Smoothing(0.25, 2), indices=range(40), draws=50, purpose="test")  # noqa: E731
+    made = captured(model, images)
+    assert torch.equal(votes(model, images), plain())
+    replays = graphs[0].replays
+    assert replays >= 40 * 50 / made.rows
+    with torch.no_grad():
+        model[-1].weight.neg_()
+        model[1].running_mean.add_(0.3)
+    assert torch.equal(votes(model, images), plain())
+    assert graphs[0].replays == 2 * replays
+    with pytest.warns(UserWarning, match="out of memory with 256 inputs per pass: 128 from now on"):
+        made.halve("full")
+    # Later calls take the halved pass.
+    assert torch.equal(votes(model, images[:9]), plain()[:9])
+    assert VoteCounter(model, images, Smoothing(0.25, 2, compiled=True)).passes is made
+    assert (len(compiled), graphs[0].replays) == (1, 2 * replays)
+
+
+def test_a_pass_that_cannot_be_captured_counts_the_same(compiled, grey_images, monkeypatch):
+    model, images = network(), grey_images.images
+    pretend_cuda(monkeypatch, fail=RuntimeError("capture failed"))
+    with pytest.warns(UserWarning, match="no CUDA graph could be captured, so votes are .* slowly: capture failed"):
+        assert captured(model, images).graph is None
+    plain = count_votes(model, images, Smoothing(0.25, 2), indices=range(40), draws=50, purpose="test")
+    assert torch.equal(votes(model, images), plain)
+    pretend_cuda(monkeypatch, fail=torch.OutOfMemoryError("CUDA out of memory"))
+    with pytest.raises(torch.OutOfMemoryError):  # the rows are halved then
+        captured(network(), images)
+
+
 class Limited(nn.Module):
     """Its memory holds few inputs."""
 
@@ -123,6 +164,15 @@ class Limited(nn.Module):
         if len(x) > self.most:
             raise torch.OutOfMemoryError("CUDA out of memory")
         return self.inner(x)
+
+
+def test_out_of_memory_while_compiling_halves_the_batch(compiled, half_space, grey_images):
+    images, model = grey_images.images, Limited(half_space, 100)
+    expected = count_votes(half_space, images, Smoothing(0.25, 2), indices=range(40), draws=50, purpose="test")
+    with pytest.warns(UserWarning, match=r"out of memory with \d+ inputs per pass: \d+ from now on"):
+        assert torch.equal(votes(model, images), expected)
+    assert VoteCounter(model, images, Smoothing(0.25, 2, compiled=True)).rows == 64
+    assert len(compiled) == 3  # of 256, 128 and 64 rows; the next call compiles nothing
 
 
 @pytest.mark.parametrize("most", [200, 40])

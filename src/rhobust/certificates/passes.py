@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from contextvars import ContextVar
+from functools import partial
 from types import FunctionType
 from typing import Any
 from weakref import ReferenceType, ref
@@ -296,11 +297,17 @@ def prepared_pass(
         while len(kept) >= KEPT:
             kept.pop(next(iter(kept)))
         found = NetworkPass(shape, smoothing, device, wanted)
-        found.release = kept.clear  # passes of other shapes
+        found.release = partial(_release_others, kept, found)
         found.prepare(model, example)
     if found.copied is not None:
         kept[key] = found
     return found
+
+
+def _release_others(kept: dict[Any, NetworkPass], own: NetworkPass) -> None:
+    """Free the passes of other shapes; halved, the own one serves later calls too."""
+    for key in [key for key, other in kept.items() if other is not own]:
+        del kept[key]
 
 
 def batch_rows(device: torch.device, shape: Sequence[int]) -> int:
