@@ -1,13 +1,16 @@
 """Blocks to workers: each block comes once, whoever dies, and nobody waits for the next one."""
 
+import os
 import time
+from pathlib import Path
 
 import pytest
 
 from rhobust.evaluation import Certify
 from rhobust.evaluation.engine import Pace
 from rhobust.executors import Local, Task, WorkerError
-from rhobust.executors.workers import ATTEMPTS, Event
+from rhobust.executors.parcel import Parcel
+from rhobust.executors.workers import ATTEMPTS, Event, Worker
 from tests.executors.scripted import Scripted
 
 
@@ -99,3 +102,18 @@ def test_the_speed_that_is_shown_leaves_out_the_start_up(monkeypatch):
         pace.add([{"index": index, "n": 900} for index in range(10)], 10, 2)
         notes.append(pace.note)
     assert notes[1:] == ["2 workers, 1,000 samples/s, 80 s left", "2 workers, 1,000 samples/s, 70 s left"]
+
+
+def test_relative_paths_lead_from_the_drivers_folder_in_a_worker_too(tmp_path, monkeypatch):
+    here, elsewhere = tmp_path / "here", tmp_path / "elsewhere"
+    here.mkdir()
+    elsewhere.mkdir()
+    monkeypatch.chdir(here)
+    rest = Parcel.pack(Task(os.path.join, None))
+    monkeypatch.chdir(elsewhere)  # where a cluster was started
+    assert Worker().prepare(1, lambda: None, rest) is None
+    assert Path.cwd() == here
+    monkeypatch.chdir(elsewhere)
+    here.rmdir()
+    assert Worker().prepare(1, lambda: None, rest) is None
+    assert Path.cwd() == elsewhere

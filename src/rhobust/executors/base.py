@@ -3,7 +3,8 @@
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from rhobust.progress import ProgressCallback, no_progress
@@ -21,6 +22,14 @@ class WorkerError(ValueError):
     """Workers that cannot be started, or that die of the same block again and again."""
 
 
+def working_folder() -> str | None:
+    """The folder that this process works in; None where it was removed."""
+    try:
+        return str(Path.cwd())
+    except OSError:
+        return None
+
+
 @dataclass(frozen=True)
 class Task:
     """A function of blocks with everything that it needs, so that it can travel to another process or machine."""
@@ -34,6 +43,8 @@ class Task:
     """The small part."""
     device: str = "cpu"
     """Kind of device that a worker must have: cpu or cuda."""
+    folder: str | None = field(default_factory=working_folder)
+    """Where relative paths lead from, here and, on machines that have it, in a worker; None where it was removed."""
 
     def __call__(self, block: Sequence[int], notify: ProgressCallback = no_progress) -> Iterable[Row]:
         return self.function(self.shared, self.settings, block, notify)

@@ -183,6 +183,9 @@ class Worker:
         """
         try:
             task = rest.unpack()  # first: it says where classes are looked for
+            if task.folder is not None:
+                with suppress(OSError):  # a cluster's machine may have been started elsewhere, or lack the folder
+                    os.chdir(task.folder)
             if key != self.key:
                 self.shared = self.task = None  # two networks need not fit into memory
                 self.shared, self.key = shared(), key
