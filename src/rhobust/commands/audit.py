@@ -1,6 +1,6 @@
 """rhobust audit."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -8,7 +8,7 @@ import tyro
 
 from rhobust.archives import opened
 from rhobust.commands.options import Common, CommonOptions, print_table
-from rhobust.commands.target import check_named
+from rhobust.commands.target import FLAT, ImageOptions, check_named
 from rhobust.evaluation import audit_file
 from rhobust.evaluation.audit import AUDITED, MISSED, audit_seed
 from rhobust.formatting import format_percent, printable
@@ -19,6 +19,16 @@ from rhobust.training import resolve_device
 
 
 @dataclass(frozen=True)
+class AuditedNetworks(ImageOptions):
+    """Which networks are asked again, and on which images."""
+
+    model: str | None = None
+    """The code of a user's own network, package.module:factory, that a folder may run."""
+    weights: Path | None = None
+    """Its weights, a safetensors file; default: those inside the folder."""
+
+
+@dataclass(frozen=True)
 class Audit:
     """Recompute what records certify from their counts, and sample some examples again; exit code 1 on a mismatch."""
 
@@ -26,20 +36,7 @@ class Audit:
     """Record files of certify and certify-shift, run folders or archives (.tar.xz) for all records in them."""
     share: float = 0.05
     """Share of a record's examples that are sampled again, at least one; 0 for none."""
-    data: str | None = None
-    """Test data; default: that of the run."""
-    resize: int | None = None
-    """Pixels of the shorter side that images are resized to; default: as in the run's training, else as stored."""
-    crop: int | None = None
-    """Side of the central square that is kept of each image, after resizing; default: likewise."""
-    root: Path | None = None
-    """Folder of the data sets; default: $RHOBUST_DATA, else a cache folder."""
-    model: str | None = None
-    """The code of a user's own network, package.module:factory, that a folder may run."""
-    weights: Path | None = None
-    """Its weights, a safetensors file; default: those inside the folder."""
-    trust: bool = False
-    """Run the code and read the files that the folders name, whatever they are."""
+    networks: Annotated[AuditedNetworks, FLAT] = field(default_factory=AuditedNetworks)
     seed: int | None = None
     """Chooses the images that are sampled again; default: from the operating system, so that nobody can know them
     beforehand. The result names it."""
@@ -60,7 +57,7 @@ class Audit:
             check_signers(self.signers)
         with opened(self.records) as found:
             folders = [path if path.is_dir() else network_folder(path) for path in found.paths]
-            check_named(folders, self.model, trust=self.trust)
+            check_named(folders, self.networks.model, trust=self.networks.trust)
             audits = [
                 audit | {"record": str(found.original(Path(audit["record"])))}
                 for path in found.paths
@@ -70,14 +67,8 @@ class Audit:
                     device=device,
                     share=self.share,
                     seed=seed,
-                    data=self.data,
-                    root=self.root,
                     progress=self.common.progress,
-                    trust=self.trust,
-                    model=self.model,
-                    weights=self.weights,
-                    resize=self.resize,
-                    crop=self.crop,
+                    **vars(self.networks),
                 )
             ]
         if not audits:

@@ -70,11 +70,9 @@ class ModelOptions:
 
 
 @dataclass(frozen=True)
-class InputOptions:
-    """With which noise and on which images networks are evaluated."""
+class ImageOptions:
+    """On which images networks are evaluated."""
 
-    sigma: float | None = None
-    """Smoothing noise; default: that of the network's training, of a run or `rhobust:NAME`."""
     data: str | None = None
     """Test data; default: the run's own."""
     resize: int | None = None
@@ -86,14 +84,22 @@ class InputOptions:
     trust: bool = False
     """Run the code and read the files that a run folder names, whatever they are."""
 
-    def __post_init__(self) -> None:
-        if self.sigma is not None:
-            check_positive_number("sigma", self.sigma)
-
     @property
     def sizing(self) -> Sizing:
         """How the user wants images to come to the network's size."""
         return Sizing(self.resize, self.crop)
+
+
+@dataclass(frozen=True)
+class InputOptions(ImageOptions):
+    """With which noise and on which images networks are evaluated."""
+
+    sigma: float | None = None
+    """Smoothing noise; default: that of the network's training, of a run or `rhobust:NAME`."""
+
+    def __post_init__(self) -> None:
+        if self.sigma is not None:
+            check_positive_number("sigma", self.sigma)
 
 
 @dataclass(frozen=True)
