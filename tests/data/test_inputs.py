@@ -207,9 +207,11 @@ def test_names_in_another_order_move_the_labels_and_new_names_only_rename(tmp_pa
         for names in (("dark", "grey", "bright"), ("none", "grey", "bright", "dark")):
             found, made = named(source, names)
             assert (found, made.classes) == (expected, names)
-        assert named(source, ("hell", "dunkel", "grau"))[0] == {
-            new: expected[old] for old, new in zip(Own.classes, ("hell", "dunkel", "grau"), strict=True)
-        }
+        for names in (("hell", "dunkel", "grau"), ("bright", "dunkel", "grey")):
+            assert named(source, names)[0] == {new: expected[old] for old, new in zip(Own.classes, names, strict=True)}
+        # One name is misspelt: the others would be given to the wrong images.
+        with pytest.raises(ValueError, match=r"class_names must hold all classes .* got dark at place 0 and no bright"):
+            named(source, ("dark", "grey", "brihgt"))
 
 
 NORMALISED = r"images must be in \[0, 1\], got values from -0\.5 to 0\.5: they look normalised; pass them in \[0, 1\]"

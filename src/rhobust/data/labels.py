@@ -93,8 +93,20 @@ def class_names(names: np.ndarray | None, count: int, name: str) -> tuple[str, .
 
 
 def places_by_name(classes: Sequence[str] | None, names: Sequence[str]) -> Tensor | None:
-    """Where each class is among `names`, if these are the names that the classes have; None where they are new ones."""
-    if classes is None or are_numbers(classes) or not set(classes) <= set(names):
+    """Where each class is among `names`, if these are the names that the classes have; None where they are new ones.
+
+    Raises:
+        ValueError: Some are: a class would get the name of another one.
+    """
+    if classes is None or are_numbers(classes):
+        return None
+    if missing := [name for name in classes if name not in names]:
+        for place, name in enumerate(names):
+            if name in classes and classes.index(name) != place:
+                raise ValueError(
+                    f"class_names must hold all classes that the images come with ({_shown(classes)}), or new names for"
+                    f" them in this order, got {name} at place {place} and no {missing[0]}"
+                )
         return None
     return torch.tensor([names.index(name) for name in classes])
 
