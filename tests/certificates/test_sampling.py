@@ -1,5 +1,8 @@
 """Votes under named noise, in any batch; networks that are batch-dependent are refused."""
 
+import threading
+import time
+
 import pytest
 import torch
 from torch import nn
@@ -17,8 +20,9 @@ from rhobust.certificates import (
     count_votes,
     noise_kind,
     sample_losses,
+    sampling,
 )
-from rhobust.certificates.passes import ROWS
+from rhobust.certificates.passes import ROWS, prepared_pass
 from rhobust.certificates.sampling import BY_ROWS
 from rhobust.data import to_unit
 from rhobust.noise import grid_block, normal_block, stream_key
@@ -277,3 +281,32 @@ def test_torchs_default_dtype_changes_no_input(half_space, grey_images, noise, d
         torch.set_default_dtype(before)
     assert [x.dtype for x in found] == [torch.float32] * len(expected)
     assert all(map(torch.equal, found, expected))
+
+
+def test_threads_that_share_a_compiled_pass_count_their_own_votes(half_space, grey_images, monkeypatch):
+    # A compiled pass is one per network, with memory for its inputs; here it is the plain network, and shared all the
+    # same. It waits for others before it reads them.
+    class Late(nn.Module):
+        def forward(self, x):
+            time.sleep(0.02)
+            return half_space(x)
+
+    network, kept = Late(), {}
+
+    def shared(*options, **named):
+        return kept.setdefault("pass", prepared_pass(*options, **named))
+
+    monkeypatch.setattr(sampling, "prepared_pass", shared)
+    dark, bright = (grey_images.images[[place]] for place in (10, 30))
+    counted = {}
+
+    def count(name, image):
+        counted[name] = votes(network, image, draws=1500).tolist()
+
+    alone = [votes(half_space, image, draws=1500).tolist() for image in (dark, bright)]
+    threads = [threading.Thread(target=count, args=named) for named in (("dark", dark), ("bright", bright))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [counted["dark"], counted["bright"]] == alone

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from contextvars import ContextVar
 from functools import partial
+from threading import RLock
 from types import FunctionType
 from typing import Any
 from weakref import ReferenceType, ref
@@ -102,6 +103,8 @@ class NetworkPass:
         """Time that compiling and capturing took."""
         self.release: Callable[[], None] = lambda: None
         """Frees memory that others can do without."""
+        self.lock = RLock()
+        """Held from the first of the inputs until the outputs are copied: threads may share a network."""
         self._allocate()
 
     @property
@@ -168,10 +171,11 @@ class NetworkPass:
 
     def refresh(self, model: nn.Module, example: Tensor) -> bool:
         """Give the compiled copy the network's present weights; returns whether it is still a copy of it."""
-        if self.copied is None or _signature(model) != self.signature:
-            return False
-        self.copied.refresh()
-        return self._agrees(model, example)
+        with self.lock:
+            if self.copied is None or _signature(model) != self.signature:
+                return False
+            self.copied.refresh()
+            return self._agrees(model, example)
 
     def _fit(self, model: nn.Module, example: Tensor) -> None:
         """Halve the rows until a batch fits into the free memory, by what a few rows take."""

@@ -94,29 +94,31 @@ class VoteCounter:
 
     def count(self, blocks: Sequence[SampleBlock]) -> PendingVotes | JoinedVotes:
         """Generate the noise, evaluate the network and count; together the blocks may have at most `room` samples."""
-        done, seen, compare = self._forward_or_halve(blocks)
-        if done is None:
-            # One part after the other: each may find the memory full, and halve the rows again.
-            return JoinedVotes([(owners, self.count(part)) for owners, part in self._parts(blocks)], len(blocks))
-        owner = np.repeat(np.arange(len(blocks)), [len(block) for block in blocks])
-        size = len(blocks), self.smoothing.num_classes
-        if self.device.type == "cpu":
-            return PendingVotes(done.predicted.clone(), owner, size, seen, compare, None)
-        given = done.predicted, seen
-        predicted, watched = (torch.empty(one.shape, dtype=one.dtype, pin_memory=True) for one in given)
-        predicted.copy_(done.predicted, non_blocking=True)
-        watched.copy_(seen, non_blocking=True)
-        ready = torch.cuda.Event()
-        ready.record()
-        return PendingVotes(predicted, owner, size, watched, compare, ready)
+        with self._running():
+            done, seen, compare = self._forward_or_halve(blocks)
+            if done is None:
+                # One part after the other: each may find the memory full, and halve the rows again.
+                return JoinedVotes([(owners, self.count(part)) for owners, part in self._parts(blocks)], len(blocks))
+            owner = np.repeat(np.arange(len(blocks)), [len(block) for block in blocks])
+            size = len(blocks), self.smoothing.num_classes
+            if self.device.type == "cpu":
+                return PendingVotes(done.predicted.clone(), owner, size, seen, compare, None)
+            given = done.predicted, seen
+            predicted, watched = (torch.empty(one.shape, dtype=one.dtype, pin_memory=True) for one in given)
+            predicted.copy_(done.predicted, non_blocking=True)
+            watched.copy_(seen, non_blocking=True)
+            ready = torch.cuda.Event()
+            ready.record()
+            return PendingVotes(predicted, owner, size, watched, compare, ready)
 
     def logits(self, blocks: Sequence[SampleBlock]) -> Tensor:
         """The network's logits for the samples of the blocks, row by row."""
-        done, seen, compare = self._forward_or_halve(blocks)
-        if done is None:
-            return torch.cat([self.logits(part) for _, part in self._parts(blocks)])
-        compare(seen.cpu())
-        return done.logits[: sum(map(len, blocks))].clone()
+        with self._running():
+            done, seen, compare = self._forward_or_halve(blocks)
+            if done is None:
+                return torch.cat([self.logits(part) for _, part in self._parts(blocks)])
+            compare(seen.cpu())
+            return done.logits[: sum(map(len, blocks))].clone()
 
     @property
     def _reserved(self) -> int:
@@ -184,7 +186,8 @@ class VoteCounter:
 
     @contextmanager
     def _running(self) -> Iterator[None]:
-        with torch.no_grad(), ExitStack() as stack:
+        """The pass is this thread's alone: its inputs and its outputs are memory that others write too."""
+        with self.passes.lock, torch.no_grad(), ExitStack() as stack:
             if self.device.type == "cuda":
                 stack.enter_context(torch.cuda.device(self.device))
             yield
