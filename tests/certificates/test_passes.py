@@ -1,6 +1,7 @@
 """Forward passes: compiled once per network and shape, always of the present network, in memory that is there."""
 
 import gc
+import threading
 from contextlib import nullcontext
 from weakref import ref
 
@@ -11,7 +12,7 @@ from torch import nn
 
 from rhobust.certificates import SmoothedClassifier, Smoothing, VoteCounter, batch_size, count_votes, passes
 from rhobust.certificates.blocks import SampleBlock, cut_blocks
-from rhobust.certificates.spec import compiled_by_default, vote_dtype
+from rhobust.certificates.spec import arithmetic, compiled_by_default, vote_dtype
 from tests.captured import pretend_cuda
 
 
@@ -264,3 +265,22 @@ def test_defaults_of_a_device():
     assert compiled_by_default("bfloat16", torch.device("cuda"))
     assert Smoothing.on(cpu, 0.25, 2) == Smoothing(0.25, 2)
     assert np.prod((3, 224, 224)) * passes.batch_rows(torch.device("cuda"), (3, 224, 224)) < 2**26
+
+
+def test_threads_take_turns_with_the_settings_of_cudnn():
+    settings, cuda = torch.backends.cudnn, torch.device("cuda")
+    before, inside, seen = (settings.benchmark, settings.deterministic, settings.allow_tf32), threading.Event(), []
+
+    def work():
+        with arithmetic("tf32", cuda):
+            seen.append(settings.allow_tf32)
+            inside.set()
+
+    thread = threading.Thread(target=work)
+    with arithmetic("float32", cuda):
+        thread.start()
+        assert not inside.wait(0.1)
+        assert not settings.allow_tf32
+    thread.join()
+    assert seen == [True]
+    assert (settings.benchmark, settings.deterministic, settings.allow_tf32) == before

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from threading import RLock
 from typing import Literal
 
 import torch
@@ -123,14 +124,18 @@ def check_dtype(dtype: Dtype, device: torch.device) -> None:
         raise ValueError(f"dtype must be float32 or bfloat16 on a {device.type}, got {dtype}")
 
 
+_CUDNN = RLock()
+"""cuDNN's settings are those of the process: two threads take turns, so that neither computes with the other's."""
+
+
 @contextmanager
 def arithmetic(dtype: Dtype, device: torch.device) -> Iterator[None]:
     """Run the network in one arithmetic, with deterministic cuDNN algorithms and no autotuning."""
-    cudnn = torch.backends.cudnn
-    before = cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32
     with ExitStack() as stack:
         if device.type == "cuda":
-            stack.callback(_set_cudnn, *before)
+            stack.enter_context(_CUDNN)
+            cudnn = torch.backends.cudnn
+            stack.callback(_set_cudnn, cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32)
             _set_cudnn(benchmark=False, deterministic=True, allow_tf32=dtype != "float32")
         if dtype in ("bfloat16", "float16"):
             # The cast cache outlives a capture and would hand the replay stale weights.
