@@ -60,7 +60,7 @@ def read_conform(record: Record, _: Sequence[float] | None) -> Iterator[Measurem
     held = np.array([row["classes"][certificate["score"]] for row in record.rows]) >= places
     labels = np.array([row["label"] for row in record.rows])
     covered = share(int(held[np.arange(n), labels].sum()), n)
-    yield Measurement(SET_COVERAGE, 0.0, covered.value, covered.low, covered.high, n, "estimate")
+    yield Measurement.counted(SET_COVERAGE, 0.0, covered.as_row(), "estimate")
     size = mean(held.sum(axis=1).tolist())
     yield Measurement(SET_SIZE, 0.0, size.value, size.low, size.high, n, "estimate")
 

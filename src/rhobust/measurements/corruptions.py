@@ -126,8 +126,7 @@ def read_corruptions(record: Record, _: Sequence[float] | None) -> Iterator[Meas
 def _measured(point: Row, eps: float, detail: Row, base: str, noisy: str) -> Iterator[Measurement]:
     for quantity, key in ((base, "base"), (noisy, "noisy")):
         if key in point:
-            accuracy, low, high, n = (point[key][name] for name in ("accuracy", "low", "high", "n"))
-            yield Measurement(quantity, eps, accuracy, low, high, n, "estimate", detail)
+            yield Measurement.counted(quantity, eps, point[key], "estimate", **detail)
 
 
 SUMMARIES["corruptions"] = corruption_summary

@@ -69,6 +69,13 @@ class Measurement:
     `target`, the network that a transfer attack is tested on. Shift: `cost`, `classifier`, `baseline` (whose bound).
     Common corruptions: `corruption`, `severity` and its `level`."""
 
+    @classmethod
+    def counted(
+        cls, quantity: str, at: float | None, share: Mapping[str, Any], status: Status, **detail: Any
+    ) -> "Measurement":
+        """A share of images with its interval, as `Share.as_row` has it."""
+        return cls(quantity, at, share["accuracy"], share["low"], share["high"], share["n"], status, detail)
+
     @property
     def direction(self) -> Direction:
         """How to round it: what is proved to the safe side, all else to nearest."""

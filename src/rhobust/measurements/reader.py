@@ -137,14 +137,10 @@ def _attack(record: Record, _: Sequence[float] | None) -> Iterator[Measurement]:
     curve = robust_curve(whole_examples(record), sorted(found))
     check_curve(record, "robust_accuracy", curve)
     for point in curve:
-        yield Measurement(
-            ROBUST,
-            point["radius"],
-            *(point[key] for key in ("accuracy", "low", "high", "n")),
-            # Nothing is attacked at radius 0: it is the accuracy on the data itself.
-            status="upper bound" if point["radius"] > 0 else "estimate",
-            detail={key: point[key] for key in ("undecided", "least", "most") if key in point},
-        )
+        # Nothing is attacked at radius 0: it is the accuracy on the data itself.
+        status = "upper bound" if point["radius"] > 0 else "estimate"
+        votes = {key: point[key] for key in ("undecided", "least", "most") if key in point}
+        yield Measurement.counted(ROBUST, point["radius"], point, status, **votes)
 
 
 def _certify(record: Record, radii: Sequence[float] | None) -> Iterator[Measurement]:
@@ -192,9 +188,7 @@ def certified(record: Record, radii: Sequence[float]) -> list[Measurement]:
         radii: Where.
     """
     curve = certified_curve(record.rows, radii)["certified_accuracy"]
-    found = [
-        Measurement(CERTIFIED, at["radius"], at["accuracy"], at["low"], at["high"], at["n"], "proved") for at in curve
-    ]
+    found = [Measurement.counted(CERTIFIED, at["radius"], at, "proved") for at in curve]
     alpha = record.settings.get("alpha")
     if isinstance(alpha, float) and 0 < alpha < 1:
         for at in curve:
@@ -216,7 +210,7 @@ def _accuracy(record: Record, _: Sequence[float] | None) -> Iterator[Measurement
     found = base_accuracy(record.rows)
     point = found["base_accuracy"]
     check_number(record, "base_accuracy", point)
-    yield Measurement(BASE, None, *(point[key] for key in ("accuracy", "low", "high", "n")), status="estimate")
+    yield Measurement.counted(BASE, None, point, "estimate")
     if "accuracy_under_noise" in found:
         yield under_noise(record, UNDER_NOISE, found["accuracy_under_noise"])
 
