@@ -70,10 +70,7 @@ class Dataset:
         for name, given in (("images", images), ("labels", labels)):
             if not isinstance(given, Tensor):
                 raise ValueError(f"{name} must be a tensor, got a {type(given).__name__}")
-        if images.dtype != torch.uint8 or images.ndim != 4:
-            raise ValueError(f"images must be uint8 (n, channels, height, width), got {_kind(images)}")
-        if 0 in images.shape:
-            raise ValueError(f"images must hold at least one image, got {_kind(images)}")
+        _check_stored(images)
         if labels.dtype != torch.int64 or labels.shape != images.shape[:1]:
             raise ValueError(f"labels must be int64 ({len(images)},), got {_kind(labels)}")
         if labels.device != images.device:
@@ -146,6 +143,13 @@ class Dataset:
         return digest.hexdigest()[:16]
 
 
+def _check_stored(images: Tensor) -> None:
+    if images.dtype != torch.uint8 or images.ndim != 4:
+        raise ValueError(f"images must be uint8 (n, channels, height, width), got {_kind(images)}")
+    if 0 in images.shape:
+        raise ValueError(f"images must hold at least one image, got {_kind(images)}")
+
+
 def channel_statistics(images: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and standard deviation of each channel, for images scaled to [0, 1].
 
@@ -155,11 +159,8 @@ def channel_statistics(images: Tensor) -> tuple[tuple[float, ...], tuple[float, 
     Args:
         images: uint8, (n, channels, height, width).
     """
-    if images.dtype != torch.uint8 or images.ndim != 4:
-        raise ValueError(f"images must be uint8 (n, channels, height, width), got {_kind(images)}")
+    _check_stored(images)
     count = images[:, 0].numel()
-    if count == 0:
-        raise ValueError(f"images must hold at least one image, got {_kind(images)}")
     means, deviations = [], []
     for channel in images.unbind(1):
         histogram = torch.zeros(256, dtype=torch.int64, device=images.device)

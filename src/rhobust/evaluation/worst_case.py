@@ -93,17 +93,22 @@ class WorstCaseCurves(NoisyEvaluation):
         self._increasing("eps")
         check_at_least(1, self, "draws")
         check_level(self.alpha)
-        ShiftClaim(loss=self.loss, bound=self.bound)
+        _ = self.claim  # checks the loss and its bound
 
     @property
     def label(self) -> str:
         return self.loss
 
+    @property
+    def claim(self) -> ShiftClaim:
+        """The certified curve's claim."""
+        return ShiftClaim(loss=self.loss, bound=self.bound)
+
     def population(self, target: Target) -> bool:
         return True
 
     def resolve(self, target: Target) -> Self:
-        claim = ShiftClaim(loss=self.loss, bound=self.bound).resolve(target.data.num_classes)
+        claim = self.claim.resolve(target.data.num_classes)
         evaluation = replace(super().resolve(target), bound=claim.bound)
         evaluation.procedure(target)
         return evaluation
@@ -111,7 +116,7 @@ class WorstCaseCurves(NoisyEvaluation):
     def procedure(self, target: Target) -> ShiftProcedure:
         """How the test points are sampled."""
         return ShiftProcedure(
-            ShiftClaim(loss=self.loss, bound=self.bound),
+            self.claim,
             self.smoothing(target),
             points=len(self.examples(target)),
             dimension=math.prod(target.data.shape),
