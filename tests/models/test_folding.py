@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 from torch import nn
+from torch._dynamo.utils import counters
 from torch.nn import functional as F
 
 from rhobust.models.folding import CompiledFastCopy, EvalCopy, FastCopy, fold_traced
@@ -289,3 +290,17 @@ def test_a_layer_of_rhobusts_own_with_a_hook_is_copied_as_it_is(place):
         norm.bias.data.fill_(0.3)
     block.get_submodule(place).register_forward_hook(lambda module, inputs, output: output + 1)
     assert torch.allclose(EvalCopy(block, torch.float32).network(X), block(X), atol=1e-5)
+
+
+@pytest.mark.filterwarnings("default")  # torch warns about its own parts while it compiles
+def test_any_number_of_networks_is_compiled(monkeypatch):
+    by_name = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda function, **options: by_name(function, backend="eager", **options))
+    monkeypatch.setattr(torch._dynamo.config, "recompile_limit", 2)
+    compiled = counters["stats"]["unique_graphs"]
+    for classes in range(2, 6):
+        with torch.random.fork_rng(devices=[]):
+            copied = CompiledFastCopy(FastCopy(nn.Sequential(nn.Flatten(), nn.Linear(256, classes))))
+        with torch.no_grad():
+            assert copied(X).shape == copied(X).shape == (6, classes)
+    assert counters["stats"]["unique_graphs"] == compiled + 4

@@ -4,7 +4,7 @@ import copy
 import operator
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from rhobust.foreign import first_words
 from rhobust.models.fused import ConvNorm, Folded, Residual, fold
+from rhobust.models.inference import compiled_anew
 
 CHANGE = 0.2
 """Change of the logits by folding, relative to the largest one, that rounding to bf16 explains."""
@@ -309,10 +310,16 @@ class CompiledFastCopy(nn.Module):
         super().__init__()
         self.plain = plain
         self.call: Callable[[Tensor], Tensor] = torch.compile(plain, dynamic=False)
+        self.known: set[Any] = set()
+        """Kinds of inputs that it was called with."""
 
     def forward(self, x: Tensor) -> Tensor:
+        kind = x.shape, x.requires_grad, torch.is_grad_enabled()
         try:
-            return self.call(x)
+            with nullcontext() if kind in self.known else compiled_anew():
+                logits = self.call(x)
+            self.known.add(kind)
+            return logits
         except Exception as error:  # whatever a compiler raises
             if self.call is self.plain:
                 raise

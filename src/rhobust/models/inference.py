@@ -218,6 +218,18 @@ def autotuned(wanted: bool = True, *, most: int = 0) -> Iterator[None]:
 
 
 @contextmanager
+def compiled_anew() -> Iterator[None]:
+    """Let torch compile the code of a class for as many networks, shapes and steps as there are.
+
+    Torch gives up after eight, without an error: from the ninth network on attacks and trainings would run uncompiled.
+    """
+    from torch._dynamo import config  # its import takes seconds
+
+    with config.patch(recompile_limit=config.accumulated_recompile_limit):
+        yield
+
+
+@contextmanager
 def frozen(model: nn.Module) -> Iterator[nn.Module]:
     """The model for an inner loop: evaluation mode, weights without gradients; both are restored on exit.
 

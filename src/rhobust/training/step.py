@@ -16,7 +16,7 @@ from rhobust.attacks.gradient import label_losses
 from rhobust.foreign import Foreign, first_words
 from rhobust.methods import Loss, Method, RepeatableLoss
 from rhobust.models.folding import EvalCopy
-from rhobust.models.inference import CompiledCopy, WithEvalCopy, autotuned
+from rhobust.models.inference import CompiledCopy, WithEvalCopy, autotuned, compiled_anew
 from rhobust.noise import BatchNoise, Noise
 from rhobust.training.config import TrainConfig
 from rhobust.training.distributed import ProcessGroup, ShardNoise
@@ -210,7 +210,7 @@ class CompiledStep(TrainingStep):
     def _prepare(self, x: Tensor, y: Tensor, share: Tensor) -> None:
         """Compile, let cuDNN try all its algorithms on these shapes, and capture what it chose."""
         # Torch's limit of ten algorithms misses the best ones for small batches: 2 to 3% of a step.
-        with autotuned():
+        with autotuned(), compiled_anew():
             self._compile_and_capture(x, y, share)
 
     def _compile_and_capture(self, x: Tensor, y: Tensor, share: Tensor) -> None:
