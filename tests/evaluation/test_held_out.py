@@ -16,7 +16,7 @@ from rhobust.certificates import ShiftClaim
 from rhobust.data import ImageSet, load
 from rhobust.data.source import HELD_OUT_IMAGES, TRAINING_IMAGES
 from rhobust.evaluation import Accuracy, Attack, Certify, CertifyShift, Target, audit_record, find_record, run
-from rhobust.evaluation.engine import CHOSEN, UNKNOWN
+from rhobust.evaluation.engine import CHOSEN, SEEN_BEFORE, UNKNOWN
 from rhobust.executors import Processes
 from rhobust.methods import Gaussian
 from rhobust.progress import no_progress
@@ -171,7 +171,9 @@ def test_of_a_teachers_images_nothing_is_known(folder, tmp_path):
     config = replace(CONFIG, teacher=str(folder))
     student = made(tmp_path / "student", config)
     assert run(SHIFT, opened(student), progress=no_progress).summary["warnings"] == [UNKNOWN]
-    assert run(SHIFT, opened(student, "test"), progress=no_progress).summary["warnings"] == []
+    assert run(CERTIFY, opened(student), progress=no_progress).summary["warnings"] == [SEEN_BEFORE]
+    for evaluation in (SHIFT, CERTIFY):
+        assert run(evaluation, opened(student, "test"), progress=no_progress).summary["warnings"] == []
 
 
 def test_a_teacher_may_have_been_trained_on_test_images_of_ones_own(folder, tmp_path):

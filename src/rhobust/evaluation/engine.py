@@ -30,6 +30,7 @@ SMALL = 32
 WINDOW = 60.0
 """Seconds over which the speed is measured."""
 CHOSEN = "the images chose the epoch that was kept: the numbers are too good for other images"
+SEEN_BEFORE = "a teacher, or an earlier training, may have had the images: then the numbers are too good for others"
 UNKNOWN = "it is not known whether test images were trained on: the statement holds only if none were"
 
 
@@ -311,6 +312,8 @@ def describe_trained(evaluation: Evaluation, target: Any, warnings: list[str]) -
     if isinstance(target, Target) and evaluation.population(target):
         unknown = not target.published_split if found is None else target.fine_tuned
         lines += [UNKNOWN] if unknown else []
+    elif isinstance(target, Target) and target.fine_tuned and target.data.split == "validation":
+        lines += [SEEN_BEFORE]
     return ({} if found is None else {"trained_on": found[0]}) | ({"warnings": [*warnings, *lines]} if lines else {})
 
 
