@@ -6,6 +6,7 @@ from rhobust.evaluation.audit import audit_file as audit_file
 from rhobust.evaluation.audit import audit_record as audit_record
 from rhobust.evaluation.base import EVALUATIONS as EVALUATIONS
 from rhobust.evaluation.base import Evaluation as Evaluation
+from rhobust.evaluation.base import NoisyEvaluation as NoisyEvaluation
 from rhobust.evaluation.base import evaluation_of as evaluation_of
 from rhobust.evaluation.base import find_record as find_record
 from rhobust.evaluation.certify import Certify as Certify
