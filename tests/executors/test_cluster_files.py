@@ -125,10 +125,12 @@ def test_skypilot_starts_a_head_with_one_driver_and_workers_that_join_it(tmp_pat
     ]
 
 
-def test_the_plan_is_read():
+def test_the_plan_is_read_and_the_guide_shows_it():
     plan = read_plan(FILES / "plan.toml")
     assert len(plan.cells) == 12
     assert len(plan.evaluations) == 2
+    guide = (FILES.parents[1] / "docs" / "guides" / "cluster.md").read_text(encoding="utf-8")
+    assert f"```toml\n{(FILES / 'plan.toml').read_text(encoding='utf-8')}```" in guide
 
 
 STEP = {"SLURM_STEP_ID": "0", "SLURM_PROCID": "3", "SLURM_NTASKS": "8", "SLURM_LOCALID": "1", "SLURM_JOB_ID": "77"}

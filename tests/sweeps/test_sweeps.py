@@ -86,6 +86,11 @@ def test_several_grids_share_the_axes_and_a_training_that_two_of_them_name():
         ({"axes": {**AXES, "method": [3]}}, "method must be a name, or a table with kind and its fields, got 3"),
         ({"axes": {"seed": [0]}, "train": {**TRAIN, "method": ["erm"]}}, "method must be a name, .*, got \\['erm'\\]"),
         ({"axes": {**AXES, "data": ["digits", "digitz"]}}, "plan.toml, data must be one of .*; got 'digitz'"),
+        (
+            {"evaluate": [{"kind": "transfer"}]},
+            "evaluate.kind must be of one run alone, got transfer, which needs several",
+        ),
+        ({"evaluate": [{"kind": "measure-shift"}]}, "got measure-shift, which needs pairs of images before and after"),
         ({"split": "train"}, "plan.toml, split must be 'test' or 'validation', got 'train'"),
         ({"split": "validation"}, "plan.toml, validation must be > 0 in every training .*, got 0 in gaussian-"),
         ({"evaluate": [{"kind": "accuracy", "methods": ["nal"]}]}, "evaluate.methods .* gaussian, consistency, got"),

@@ -33,6 +33,8 @@ from rhobust.training.distributed import resolve_device
 KEYS = ("title", "split", "train", "axes", "grid", "evaluate")
 """What a plan may say."""
 METHODS = {kind_of(cls): cls for cls in get_args(AnyMethod)}
+ELSEWHERE = {"transfer": "several networks", "measure-shift": "pairs of images before and after a change"}
+"""Evaluations that no plan can ask for, and why."""
 RUNS, FAILURES, LOCK = "runs", "failures.json", "sweep.lock"
 """Folder of the runs, file of what failed, and the lock of the sweep's folder."""
 RETRIES = 1
@@ -181,6 +183,8 @@ def _evaluation(document: Any, where: str) -> Evaluation:
     kind = document.get("kind") if isinstance(document, dict) else None
     if kind not in EVALUATIONS:
         raise ValueError(f"{where}, evaluate.kind must be one of {', '.join(EVALUATIONS)}, got {kind!r}")
+    if kind in ELSEWHERE:
+        raise ValueError(f"{where}, evaluate.kind must be of one run alone, got {kind}, which needs {ELSEWHERE[kind]}")
     settings = {key: value for key, value in document.items() if key not in ("kind", "methods")}
     made = from_json(EVALUATIONS[kind], settings, f"{where}, evaluate {kind}", AnyAttack)
     if (attack := getattr(made, "attack", None)) is not None:
