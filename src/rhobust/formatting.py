@@ -57,6 +57,10 @@ def format_distance(value: float) -> str:
     return f"{float(Context(prec=6, rounding=ROUND_FLOOR).create_decimal(repr(float(value)))):.6g}"
 
 
+UNNAMED = "images"
+"""Name of a data set of images that came without one."""
+
+
 def name_split(split: str | None) -> str:
     """What the images of a split are called: those that a run held out of its training are no test images.
 
@@ -64,6 +68,15 @@ def name_split(split: str | None) -> str:
     ('test', 'held-out')
     """
     return "held-out" if split == "validation" else "test"
+
+
+def of_data(name: str | None) -> str:
+    """Whose images they are, after the word images; nothing for those that came without a name.
+
+    >>> of_data("digits"), of_data("images")
+    (' of digits', '')
+    """
+    return f" of {name}" if name and name != UNNAMED else ""
 
 
 def format_setting(value: float) -> str:

@@ -80,7 +80,15 @@ def test_every_number_is_on_the_page_and_in_the_frame(assessed):
     else:
         with pytest.raises(ValueError, match="needs pandas or polars"):
             assessed.to_frame()
-    assert assessed.plot().axes[0].get_xlabel() == "L2 radius"
+    assert "images of images" not in page
+
+
+def test_the_plot_shows_no_more_than_is_proved_between_two_radii(assessed):
+    axes = assessed.plot().axes[0]
+    assert axes.get_xlabel() == "L2 radius"
+    styles = {line.get_label(): line.get_drawstyle() for line in axes.get_lines()}
+    assert styles.pop("certified, smoothed classifier") == "steps-pre"
+    assert set(styles.values()) == {"default"}
 
 
 def test_it_is_shown_without_the_rows_of_its_records(assessed):

@@ -16,6 +16,7 @@ from rhobust.data.labels import LABEL_KEYS, label_count, names_of, numbered, pla
 from rhobust.data.registry import load, source
 from rhobust.data.sizing import AS_STORED, Sizing
 from rhobust.foreign import Foreign
+from rhobust.formatting import UNNAMED
 from rhobust.noise import LEVELS
 from rhobust.progress import ProgressCallback, no_progress, progress_or_default
 
@@ -109,7 +110,7 @@ def as_dataset(
     if known is None:
         known = tuple(str(number) for number in range(max(2, int(found.labels.max()) + 1)))
     pixels = found.images if found.images.dtype == torch.uint8 else _to_bytes(found.images)
-    return Dataset(name or found.name or f"images{Sizing(resize, crop)}", split, pixels, found.labels, known)
+    return Dataset(name or found.name or f"{UNNAMED}{Sizing(resize, crop)}", split, pixels, found.labels, known)
 
 
 def as_inputs(

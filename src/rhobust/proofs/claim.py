@@ -14,6 +14,7 @@ from rhobust.formatting import (
     format_percent,
     format_setting,
     name_split,
+    of_data,
 )
 from rhobust.settings import (
     AUTO,
@@ -62,14 +63,14 @@ def claim_in_full(statement: str, settings: Mapping[str, Any], points: int, netw
         points: Labelled images behind it, or pairs where there are no others.
         network: Name of the network; None if the statement is about images alone.
     """
-    pairs, data = settings.get("pairs"), settings.get("data")
+    pairs = settings.get("pairs")
     drawn = "independent draws from one distribution"
     if network is None:
         whose = f"If the {points} pairs{'' if pairs is None else f' ({pairs})'} are {drawn}"
     else:
         images = f"the {points} {name_split(settings.get('split')) if pairs is None else 'labelled'} images"
-        if data is not None and settings.get("points") != "before":
-            images += f" of {data}"
+        if settings.get("points") != "before":
+            images += of_data(settings.get("data"))
         if pairs is not None:
             images += f" and the pairs ({pairs})"
         labels = "a shift keeps labels" if pairs is None else "the change keeps labels"

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from rhobust.formatting import format_confidence, format_distance, format_number, format_percent, name_split
+from rhobust.formatting import format_confidence, format_distance, format_number, format_percent, name_split, of_data
 from rhobust.measurements import (
     AFTER,
     ALL_AT_ONCE,
@@ -90,8 +90,7 @@ def _typical(proved: Mapping[float, float]) -> tuple[float, float]:
 
 
 def _of_shift(record: PageRecord, shift: ShiftCurve, eps: float, value: float) -> Guarantee:
-    data = f" of {record.data}" if record.data else ""
-    points = f"{record.n} {name_split(record.settings.get('split'))} images{data}"
+    points = f"{record.n} {name_split(record.settings.get('split'))} images{of_data(record.data)}"
     of = f"the one that the {points} were drawn from independently"
     of = f"these {points}" if shift.sampled else of
     images = " of 8-bit images" if record.settings.get("noise") == "grid" else ""
