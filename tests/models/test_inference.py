@@ -102,3 +102,12 @@ def test_a_network_that_has_no_evaluation_mode_is_left_as_it_was():
     assert all(module.training for module in network.modules())
     with pytest.raises(ValueError, match="cannot be put into evaluation mode"), frozen(network):
         pass
+
+
+def test_a_network_without_its_weights_yet_is_left_as_it_was():
+    with torch.random.fork_rng(devices=[]):
+        network = nn.Sequential(nn.LazyLinear(3), nn.Linear(3, 2))
+    with pytest.raises(ValueError, match=r"cannot be put into evaluation mode: .*uninitialized"), frozen(network):
+        pass
+    assert all(module.training for module in network.modules())
+    assert all(parameter.requires_grad for parameter in network.parameters())

@@ -260,7 +260,7 @@ class _Frozen:
     def restore(self) -> None:
         if isinstance(self.part, nn.Module):
             self.part.training = self.before
-        else:
+        elif self.part.requires_grad != self.before:  # an uninitialised parameter could not be set at all
             self.part.requires_grad_(self.before)
 
 
