@@ -46,12 +46,7 @@ STORED = "help.json"
 
 
 def stored_help(name: str, width: int) -> str:
-    """The help of a command, from the stored text.
-
-    Args:
-        name: The command.
-        width: Characters per line.
-    """
+    """The help of a command in lines of a width, from the stored text."""
     found = json.loads(files("rhobust.commands").joinpath(STORED).read_text(encoding="utf-8"))[name]
     return render_help(found["boxes"], width, groups=found["groups"], example=EXAMPLES[name])
 

@@ -51,14 +51,7 @@ def seconds_per_sample(target: Target) -> float:
 
 
 def first_evaluation(target: Target, effort: Effort, seconds: float, seed: int) -> Accuracy:
-    """The accuracy of the base network and under noise, which the diagnosis is made from.
-
-    Args:
-        target: The network and its data.
-        effort: quick, standard or full.
-        seconds: Time per forward pass of one image.
-        seed: Random seed.
-    """
+    """The accuracy of the base network and under noise, which the diagnosis is made from."""
     accuracy = Accuracy(draws=5 if effort == "quick" else 20, stride=None, seed=seed)
     return replace(accuracy, limit=_limit(target, effort, seconds, accuracy, 0.05, 1_000, least=200))
 

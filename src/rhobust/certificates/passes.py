@@ -285,13 +285,6 @@ def prepared_pass(
     """The passes of a network, ready to run; a compiled one is made once as long as the network lives.
 
     Their rows are those of `batch_size`; default: 256 on a CPU, on a GPU by the size of an input, if memory allows.
-
-    Args:
-        model: The network.
-        shape: Shape of one input.
-        smoothing: The arithmetic and the number of classes.
-        device: Where the network is.
-        example: A few inputs.
     """
     wanted = _ASKED.get() or batch_rows(device, shape)
     key = tuple(shape), smoothing.dtype, smoothing.num_classes, device, wanted

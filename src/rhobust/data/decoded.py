@@ -171,12 +171,7 @@ class MappedImages:
         return places, images
 
     def fingerprint(self, labels: torch.Tensor, compute: Callable[[], str]) -> str:
-        """The fingerprint of these images with some labels: kept from the first call on, which reads every pixel.
-
-        Args:
-            labels: The labels.
-            compute: Computes the fingerprint.
-        """
+        """The fingerprint of these images with some labels: kept from the first call on, which reads every pixel."""
         key = hashlib.sha256(labels.cpu().contiguous().numpy().astype("<i8").data).hexdigest()[:32]
         try:
             described = read_json(self._description)

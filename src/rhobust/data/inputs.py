@@ -126,15 +126,7 @@ def as_inputs(
 ) -> Inputs:
     """Images, and labels where there are some, as tensors; floats between the multiples of 1/255 are kept.
 
-    Args:
-        images: As in `as_dataset`.
-        labels: As in `as_dataset`.
-        class_names: As in `as_dataset`.
-        layout: As in `as_dataset`.
-        limit: As in `as_dataset`.
-        subject: What messages call the images.
-        resize: As in `as_dataset`.
-        crop: As in `as_dataset`.
+    Arguments are those of `as_dataset`; `subject` is what messages call the images.
     """
     sizing = Sizing(resize, crop)
     if layout not in (None, "NCHW", "NHWC"):

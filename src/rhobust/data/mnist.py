@@ -133,12 +133,7 @@ class MNIST:
 
 
 def parse_idx(content: bytes, name: str) -> np.ndarray:
-    """The uint8 array of an idx file: two zero bytes, type 8, the number of sides, the sides, the values.
-
-    Args:
-        content: The whole file.
-        name: Its name, for messages.
-    """
+    """The uint8 array of an idx file: two zero bytes, type 8, the number of sides, the sides, the values."""
     if len(content) < 4 or content[:3] != b"\0\0\x08" or not 1 <= content[3] <= 3:
         raise ValueError(f"{name} must start with an idx header of bytes, got {content[:4].hex()}")
     start = 4 + 4 * content[3]

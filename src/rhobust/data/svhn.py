@@ -66,12 +66,7 @@ class SVHN:
 
 
 def parse_matlab(content: bytes, name: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """Images and labels of a MATLAB 5 file: X, (32, 32, 3, n) bytes, and y, (n, 1); the label of the digit 0 is 10.
-
-    Args:
-        content: The whole file.
-        name: Its name, for messages.
-    """
+    """Images and labels of a MATLAB 5 file: X, (32, 32, 3, n) bytes, and y, (n, 1); the label of the digit 0 is 10."""
     from scipy.io import loadmat
     from scipy.io.matlab import MatReadError
 

@@ -297,13 +297,7 @@ def _counted(found: tuple[int, int], target: Target) -> str:
 
 
 def describe_trained(evaluation: Evaluation, target: Any, warnings: list[str]) -> Row:
-    """What the summary of a record says of test images that were trained on.
-
-    Args:
-        evaluation: The evaluation.
-        target: The network and its data.
-        warnings: Warnings of the summary so far.
-    """
+    """What a summary with these warnings gains about test images that were trained on."""
     found, lines = count_trained(evaluation, target), list[str]()
     if found is not None and found[0] and target.data.split != "train":
         lines = [f"{_counted(found, target)}: the numbers say little of other images"]

@@ -215,13 +215,6 @@ def check_answers(folder: Path, here: np.ndarray | None, shape: tuple[int, ...],
     user's own network at fixed images. A change is noticed if it moves the largest logit of an image to another class,
     any logit by more than rounding, relative to the others of its image, or makes one finite or not finite, or if one
     of the two networks is randomised and the other is not.
-
-    Args:
-        folder: Folder of the records.
-        here: The network's `fixed_logits`.
-        shape: Shape of its images.
-        name: How messages call it.
-        model_hash: Fingerprint of its weights.
     """
     # Two processes with different networks must not both find the folder empty; one that cannot write only reads.
     writable = not folder.exists() or os.access(folder, os.W_OK)

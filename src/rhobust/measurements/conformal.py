@@ -21,13 +21,7 @@ PASSED = ("coverage", "eps", "conditional", "votes", "num_classes")
 
 @once
 def conform_summary(rows: Sequence[Row], settings: Mapping[str, Any], dimension: int) -> Row:
-    """What the rows of conform prove: the thresholds of the sets, and a sentence about their coverage.
-
-    Args:
-        rows: Those of the record.
-        settings: Those of the record.
-        dimension: Numbers per image.
-    """
+    """What the rows of conform prove: the thresholds of the sets, and a sentence about their coverage."""
     labels = np.array([row["label"] for row in rows])
     counts = {score: _counts(rows, score, settings) for score in settings["scores"]}
     samples = NoiseSamples(dimension=dimension, **{key: settings[key] for key in SAMPLES})

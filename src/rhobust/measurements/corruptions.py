@@ -36,11 +36,7 @@ def corruption_summary(rows: Sequence[Row], settings: Mapping[str, Any], dimensi
     """What the rows of corruptions prove: of each corruption and severity the shift, accuracies, and a certificate.
 
     Guarantee: with probability at least 1 - alpha all certified accuracies hold at once (union bound over the table).
-
-    Args:
-        rows: Those of the record.
-        settings: Those of the record; without a sigma nothing is certified.
-        dimension: Numbers per image.
+    Without a sigma in the settings nothing is certified.
     """
     cells = _cells(rows)
     names = [(name, severity) for name in settings["corruptions"] for severity in settings["severities"]]

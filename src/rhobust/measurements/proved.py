@@ -71,13 +71,7 @@ def shift_claim(settings: Mapping[str, Any]) -> ShiftClaim:
 
 
 def shift_proof(settings: Mapping[str, Any], points: int, dimension: int) -> ShiftProof:
-    """What the counts of a record prove.
-
-    Args:
-        settings: The record's.
-        points: Test points.
-        dimension: Numbers per image.
-    """
+    """What the counts of a record's points prove, by its settings and the numbers per image."""
     return ShiftProof(
         claim=shift_claim(settings),
         points=points,

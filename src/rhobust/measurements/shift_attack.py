@@ -23,10 +23,6 @@ def shift_attack_summary(rows: Sequence[Row], settings: Mapping[str, Any]) -> Ro
 
     The shares of the mass are chosen by one part of the noise samples, and the loss is counted by the other part: an
     unbiased estimate of the loss of the distribution that was chosen, so choosing does not flatter the attack.
-
-    Args:
-        rows: Of attack-shift.
-        settings: The record's.
     """
     costs, chosen, fresh = (
         np.array([[place[key] for place in row["places"]] for row in rows], dtype=float)

@@ -23,12 +23,6 @@ def beyond_curve(rows: Sequence[Row], settings: Mapping[str, Any], proof: ShiftP
 
     Guarantee: the surface and the wrong answers hold together with the curve, with probability 1 - alpha: one event
     about the counts serves all of them. Groups and mixtures hold together with probability 1 - alpha on their own.
-
-    Args:
-        rows: Those of the record.
-        settings: Those of the record.
-        proof: What its counts prove.
-        counts: The counts in the rows.
     """
     eps, found = settings["eps"], dict[str, Any]()
     outliers = settings.get("outliers") or 0.0

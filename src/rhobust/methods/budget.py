@@ -87,19 +87,8 @@ def gamma_of(
 
     The maximiser's distance decreases with the penalty gamma, so rho is decreasing in gamma if the inner steps
     converge; at small gamma they need not, and rho may be non-monotone. The search starts at 1, extends the bracket
-    until eps is crossed and bisects on the logarithmic scale, with the same noise for every gamma.
-
-    Args:
-        model: The network, on the device of the data.
-        data: Images of the mean.
-        eps: Target root mean square distance.
-        precision: Relative width of the final bracket.
-        steps: See `rho_of`.
-        sigma: See `rho_of`.
-        draws: See `rho_of`.
-        limit: See `rho_of`.
-        seed: See `rho_of`.
-        batch_size: See `rho_of`.
+    until eps is crossed and bisects on the logarithmic scale, with the same noise for every gamma, until
+    its relative width is at most `precision`. All other arguments are those of `rho_of`.
 
     Raises:
         ValueError: An argument is out of range, or no gamma in [4^-10, 4^10] gives this eps.

@@ -91,18 +91,7 @@ class ConformalCertificate(NoiseCertificate):
         conditional: bool,
         votes: int = 1,
     ) -> "ConformalCertificate":
-        """The certificate with the smallest sets among the scores, which share alpha; arguments as its fields.
-
-        Args:
-            counts: Of each score.
-            labels: Label of each point.
-            samples: How the noise samples were taken.
-            num_classes: Classes.
-            coverage: As the field.
-            eps: As the field.
-            conditional: As the field.
-            votes: As the field.
-        """
+        """The certificate with the smallest sets among the scores, which share alpha; arguments as its fields."""
         check_level(coverage, "coverage")
         draws, sigma = samples.draws, samples.sigma
         level = samples.corrected(draws * len(labels))
