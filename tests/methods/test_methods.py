@@ -85,6 +85,20 @@ def test_a_compiled_copy_gives_the_same_loss(method, network, batch):
     assert torch.equal(copied.squared_distance, plain.squared_distance)
 
 
+@pytest.mark.parametrize("method", [NAL(), NAL(inner="search"), SmoothAdv()], ids=repr)
+def test_an_attack_under_noise_asks_for_the_copy_of_so_many_noisy_copies(method, network, batch):
+    asked = []
+
+    def make(copies=1):
+        asked.append(copies)
+        return CompiledCopy(network, lambda x, y: label_losses(network, x, y), lambda step: step, make)
+
+    model = WithEvalCopy(network, make)
+    found, plain = (method.loss(one, *batch, BatchNoise(stream(0, "noise"))) for one in (model, network))
+    assert asked == [1, method.draws]
+    assert torch.equal(found.squared_distance, plain.squared_distance)
+
+
 class NoValues(TorchDispatchMode):
     """Fails if a tensor value is read: such a step cannot be captured in a CUDA graph."""
 

@@ -1,15 +1,19 @@
 """Evaluation copies of networks that are not rhobust's own: batch norm is folded where that is right."""
 
 import copy
+from contextlib import nullcontext
 
 import pytest
 import torch
 from torch import nn
 from torch._dynamo.utils import counters
 from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from rhobust.models.folding import CompiledFastCopy, EvalCopy, FastCopy, fold_traced
+from rhobust.models import build_model
+from rhobust.models.folding import CompiledFastCopy, EvalCopy, FastCopy, fold_traced, for_noisy_copies
 from rhobust.models.fused import ConvNorm, Residual
+from rhobust.models.networks import Normalised
 
 
 class Block(nn.Module):
@@ -292,15 +296,68 @@ def test_a_layer_of_rhobusts_own_with_a_hook_is_copied_as_it_is(place):
     assert torch.allclose(EvalCopy(block, torch.float32).network(X), block(X), atol=1e-5)
 
 
+class Rows(TorchDispatchMode):
+    """Counts the rows of products."""
+
+    rows = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if function is torch.ops.aten.mm.default:
+            self.rows += len(args[0])
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.filterwarnings("default")  # torch warns about its own parts while it compiles
+@pytest.mark.parametrize("backend", [None, "aot_eager"])
+def test_gradients_of_noisy_copies_are_added_up_before_the_first_layer(backend):
+    with torch.random.fork_rng(devices=[]):
+        layers = ConvNorm(3, 8, 3, activation=nn.ReLU()), ConvNorm(8, 8, 3, 2), nn.Flatten(), nn.Linear(128, 4)
+        model = Normalised(nn.Sequential(*layers), [0.5] * 3, [0.3] * 3).eval()
+    copied, generator = EvalCopy(model, torch.float32), torch.Generator().manual_seed(0)
+    x, noise = torch.rand(2, 3, 8, 8, generator=generator), torch.randn(5, 2, 3, 8, 8, generator=generator)
+
+    def answered(network):
+        point, counted = x.clone().requires_grad_(), Rows()
+        network = network if backend is None else torch.compile(network, backend=backend, dynamic=False)
+        with counted if backend is None else nullcontext():
+            logits = network((point + 0.25 * noise).flatten(0, 1))
+            return logits, torch.autograd.grad(logits.sin().sum(), point)[0], counted.rows
+
+    noisy = for_noisy_copies(copied.network, 5)
+    with torch.no_grad():
+        model.network[0].conv.weight.mul_(2)
+    copied.refresh()  # of both
+    (logits, slope, rows), (expected, all_slopes, all_rows) = answered(noisy), answered(copied.network)
+    assert torch.equal(logits, expected)
+    assert torch.allclose(slope, all_slopes, atol=1e-6, rtol=1e-4)
+    assert all_rows - rows == (0 if backend else 4 * 2 * 64)  # one image of 64 pixels instead of five
+    assert copied.network.network[0].copies == 1
+
+
+def test_networks_without_such_a_layer_are_the_same_for_noisy_copies():
+    options = {"shape": (1, 8, 8), "classes": 4, "mean": [0.5], "deviation": [0.3], "seed": 0}
+    smooth, small = (
+        build_model("resnet18", activation="elu", **options),
+        build_model("cnn-small", activation="relu", **options),
+    )
+    watched = build_model("resnet18", activation="relu", **options)
+    watched.register_forward_pre_hook(lambda module, inputs: (inputs[0].square(),))
+    for model in (smooth, small, watched, made()):
+        network = EvalCopy(model, torch.float32).network
+        assert for_noisy_copies(network, 5) is network
+    network = EvalCopy(build_model("resnet18", activation="relu", **options), torch.float32).network
+    assert for_noisy_copies(network, 1) is network
+    assert for_noisy_copies(network, 2) is not network
+
+
 @pytest.mark.filterwarnings("default")  # torch warns about its own parts while it compiles
 def test_any_number_of_networks_is_compiled(monkeypatch):
     by_name = torch.compile
     monkeypatch.setattr(torch, "compile", lambda function, **options: by_name(function, backend="eager", **options))
-    monkeypatch.setattr(torch._dynamo.config, "recompile_limit", 2)
     compiled = counters["stats"]["unique_graphs"]
     for classes in range(2, 6):
         with torch.random.fork_rng(devices=[]):
             copied = CompiledFastCopy(FastCopy(nn.Sequential(nn.Flatten(), nn.Linear(256, classes))))
-        with torch.no_grad():
+        with torch.no_grad(), torch._dynamo.config.patch(recompile_limit=2):
             assert copied(X).shape == copied(X).shape == (6, classes)
     assert counters["stats"]["unique_graphs"] == compiled + 4

@@ -105,7 +105,8 @@ def test_a_convolution_over_patches_is_the_plain_one_with_its_gradient(channels,
     slopes = [torch.autograd.grad(layer(x).sin().sum(), x)[0] for layer in (folded, compiled)]
     assert torch.allclose(*slopes, atol=1e-12)
     matrix = (x.detach().flatten(1), torch.rand(4, x[0].numel(), generator=generator, dtype=torch.float64))
-    torch.library.opcheck(product_relu, (*matrix, torch.zeros(4, dtype=torch.float64)))
+    for copies in (1, 3):
+        torch.library.opcheck(product_relu, (*matrix, torch.zeros(4, dtype=torch.float64), copies))
 
 
 def test_a_shortcut_leaves_its_bias_to_the_convolution_it_is_added_to():

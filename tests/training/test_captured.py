@@ -7,7 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from rhobust.methods import ERM, NAL, Gaussian
+from rhobust.methods import ERM, NAL, Gaussian, SmoothAdv
+from rhobust.models.fused import ConvNorm
+from rhobust.models.networks import Normalised
 from rhobust.noise import BatchNoise, stream
 from rhobust.training import step as steps
 from rhobust.training.distributed import ProcessGroup
@@ -30,8 +32,8 @@ def _plain(monkeypatch):
 def network():
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        layers = nn.Conv2d(1, 4, 3, padding=1, bias=False), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten()
-        return nn.Sequential(*layers, nn.Linear(64, 3)).train()
+        layers = ConvNorm(1, 4, 3, activation=nn.ReLU()), nn.Flatten(), nn.Linear(64, 3)
+        return Normalised(nn.Sequential(*layers), [0.5], [0.3]).train()
 
 
 def make(method, kind, model=None):
@@ -59,7 +61,7 @@ def check_same(fast, slow, data):
         assert torch.allclose(ours, theirs, atol=1e-4), name
 
 
-METHODS = [ERM(), Gaussian(sigma=0.3), NAL(sigma=0.3, gamma=2.0, steps=2, draws=2)]
+METHODS = [ERM(), Gaussian(sigma=0.3), NAL(sigma=0.3, gamma=2.0, steps=2, draws=2), SmoothAdv(sigma=0.3, draws=3)]
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: type(method).__name__)

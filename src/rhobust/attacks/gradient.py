@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from rhobust.attacks.base import AttackMethod, Gradient, Norm, projected_step, random_point
 from rhobust.foreign import Foreign
-from rhobust.models.inference import CompiledCopy, StepRule, autotuned, frozen
+from rhobust.models.inference import CompiledCopy, StepRule, autotuned, for_noisy_copies, frozen
 from rhobust.noise import Noise, noisy_copies
 from rhobust.settings import OMIT_IF_DEFAULT, check_at_least, check_declared, check_positive
 
@@ -68,7 +68,8 @@ def smoothed_logits(model: nn.Module, x: Tensor, *, sigma: float, draws: int, rn
 
     These are logits: their softmax is the mean softmax, and their cross-entropy is -log of the label's mean.
     """
-    log_probability = model(noisy_copies(x, sigma, draws, rng)).log_softmax(dim=1).unflatten(0, (draws, len(x)))
+    logits = for_noisy_copies(model, draws)(noisy_copies(x, sigma, draws, rng))
+    log_probability = logits.log_softmax(dim=1).unflatten(0, (draws, len(x)))
     # The gradient of a class that the network masks by -inf would be NaN, not zero.
     log_probability = log_probability.clamp_min(torch.finfo(log_probability.dtype).min / 2)
     # Padding makes an example's value independent of the batch size.

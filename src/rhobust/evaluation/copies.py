@@ -40,8 +40,8 @@ def fast_copy(target: Target) -> FastCopy:
 def compiled_copy(target: Target) -> nn.Module:
     """The same copy, compiled for one batch size, made once; not compiled, with one warning, where it cannot be."""
 
-    def make() -> nn.Module:
-        compiled = CompiledFastCopy(fast_copy(target))
-        return CompiledCopy(compiled, partial(label_losses, compiled), lambda step: step)
+    def make(copies: int = 1) -> CompiledCopy:
+        compiled = CompiledFastCopy(fast_copy(target).for_noisy_copies(copies))
+        return CompiledCopy(compiled, partial(label_losses, compiled), lambda step: step, make if copies == 1 else None)
 
     return target.once("compiled copy", make)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from rhobust.attacks.base import l2_step
 from rhobust.attacks.gradient import ascend, compile_step, label_losses
 from rhobust.methods.base import Loss, best_iterate, noisy_loss, penalised_step
-from rhobust.models.inference import frozen
+from rhobust.models.inference import for_noisy_copies, frozen
 from rhobust.noise import Noise
 from rhobust.settings import OMIT_IF_DEFAULT, check_at_least, check_declared, check_positive
 
@@ -60,13 +60,13 @@ class NAL:
     def maximise(self, model: nn.Module, x: Tensor, y: Tensor, rng: Noise, shared: Tensor | None = None) -> Tensor:
         """The inner maximiser x_K of Algorithm 1, lines 3 to 6, from x_0 = x; for "search" that of the soft error."""
         labels = torch.cat([y] * self.draws)
-        noise = shared
+        noise, network = shared, for_noisy_copies(model, self.draws)
 
         def sample() -> Tensor:
             return self.sigma * rng.normal(x, self.draws) if shared is None else shared
 
         def losses(point: Tensor, z: Tensor) -> Tensor:
-            return label_losses(model, (point + z).flatten(0, 1), labels).view(self.draws, len(y))
+            return label_losses(network, (point + z).flatten(0, 1), labels).view(self.draws, len(y))
 
         if self.inner == "search":
             # Iterates are compared with each other under the same noise.

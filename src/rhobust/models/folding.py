@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, cast
 
 import torch
 from torch import Tensor, fx, nn
@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from rhobust.foreign import first_words
 from rhobust.models.fused import ConvNorm, Folded, Residual, fold
 from rhobust.models.inference import compiled_anew
+from rhobust.models.networks import Normalised
 
 CHANGE = 0.2
 """Change of the logits by folding, relative to the largest one, that rounding to bf16 explains."""
@@ -288,6 +289,35 @@ def _same(one: nn.Module, other: nn.Module, example: Tensor, dtype: torch.dtype,
     return ours.shape == theirs.shape and bool((ours - theirs).abs().max() <= allowed * theirs.abs().max())
 
 
+def for_noisy_copies(network: nn.Module, copies: int) -> nn.Module:
+    """The same evaluation copy, tensors included, for inputs of which some are noisy copies of the same images.
+
+    Of their gradients only the sum over the copies of an image is right. It is taken in the first layer, before the
+    backward pass of its convolution, which then is that of one image instead of all its copies. Other networks than
+    rhobust's own are returned as they are.
+
+    Args:
+        network: The network of an `EvalCopy`.
+        copies: Noisy copies of each image: the first one of all images, then the second one of all, and so on.
+    """
+    layers = network.network if isinstance(network, Normalised) else None
+    if copies == 1 or not isinstance(layers, nn.Sequential) or any(map(_has_hooks, (network, layers))):
+        return network
+    first = next(iter(layers), None)
+    if not isinstance(first, Folded) or not first.reads_patches:
+        return network
+    other = copy.copy(first)
+    other.copies = copies
+    return _with(network, "network", _with(layers, "0", other))
+
+
+def _with(module: nn.Module, name: str, child: nn.Module) -> nn.Module:
+    """The same module with another child."""
+    other = copy.copy(module)
+    other._modules = {**module._modules, name: child}
+    return other
+
+
 class FastCopy(nn.Module):
     """Evaluation copy of a network in bf16, without gradients in the weights; inputs and logits are float32.
 
@@ -301,6 +331,10 @@ class FastCopy(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         with torch.autocast(x.device.type, torch.bfloat16):
             return self.network(x).float()
+
+    def for_noisy_copies(self, copies: int) -> "FastCopy":
+        """The same for noisy copies of images: see `for_noisy_copies`."""
+        return cast(FastCopy, _with(self, "network", for_noisy_copies(self.network, copies)))
 
 
 class CompiledFastCopy(nn.Module):

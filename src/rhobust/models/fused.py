@@ -149,6 +149,8 @@ class Folded(nn.Module):
         self.stride, self.padding = source.conv.stride, source.conv.padding
         self.dilation, self.groups = source.conv.dilation, source.conv.groups
         self.activation = source.activation
+        self.copies = 1
+        """Noisy copies of each image among the inputs; of more than one, each gets the mean of their gradients."""
         like = source.conv.weight.detach()
         self.register_buffer("weight", torch.empty_like(like, dtype=dtype, memory_format=torch.channels_last))
         self.register_buffer("bias", like.new_empty(len(like), dtype=dtype))
@@ -170,8 +172,7 @@ class Folded(nn.Module):
             return _finish(_convolve(x, self.weight, self.bias, self), shortcut, self.activation)
         assert self.bias is not None
         x = x.to(self.weight.dtype)
-        plain = self.stride == self.dilation == (1, 1) and self.groups == 1
-        if shortcut is None and plain and self.weight[0].numel() <= _PATCH:
+        if shortcut is None and self.reads_patches:
             return self._over_patches(x)
         if self.groups == 1:
             x, weight = _widen(x, self.weight)
@@ -180,11 +181,17 @@ class Folded(nn.Module):
         shape = [*self.stride, *self.padding, *self.dilation, self.groups]
         return convolve_relu(x, weight, self.bias, shortcut, shape)
 
+    @property
+    def reads_patches(self) -> bool:
+        """Whether, without a shortcut, it is a matrix product over patches, as the first convolution mostly is."""
+        plain = self.stride == self.dilation == (1, 1) and self.groups == 1
+        return isinstance(self.activation, nn.ReLU) and plain and self.weight[0].numel() <= _PATCH
+
     def _over_patches(self, x: Tensor) -> Tensor:
         """The first convolution as a matrix product over patches: a third of the time of one padded to 16 channels."""
         found = patches(x, list(self.weight.shape[2:]), list(self.padding))
         weight = F.pad(self.weight.flatten(1), (0, _PATCH - self.weight[0].numel()))
-        y = product_relu(found.flatten(0, 2), weight, self.bias)
+        y = product_relu(found.flatten(0, 2), weight, self.bias, self.copies)
         return y.unflatten(0, found.shape[:3]).permute(0, 3, 1, 2)
 
     def _over_pixels(self, x: Tensor) -> Tensor:
@@ -253,23 +260,37 @@ patches.register_autograd(_patches_gradient, setup_context=_keep_patches)
 
 
 @torch.library.custom_op("rhobust::product_relu", mutates_args=())
-def product_relu(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """relu(x weight' + bias), `(n, outputs)`, with a gradient for x only; one kernel on a GPU."""
+def product_relu(x: Tensor, weight: Tensor, bias: Tensor, copies: int) -> Tensor:
+    """relu(x weight' + bias), `(n, outputs)`, with a gradient for x only; one kernel on a GPU.
+
+    Args:
+        x: Inputs, `(n, inputs)`.
+        weight: `(outputs, inputs)`.
+        bias: `(outputs,)`.
+        copies: Of how many copies of the same inputs plus noise x consists, one after the other. Where the gradients of
+            the copies will be added up, this is done before their product with the weights, once instead of for each:
+            every copy gets their mean.
+    """
     return torch._addmm_activation(bias, x, weight.t())
 
 
 @product_relu.register_fake
-def _product_relu_shape(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+def _product_relu_shape(x: Tensor, weight: Tensor, bias: Tensor, copies: int) -> Tensor:
     return x.new_empty(x.shape[0], weight.shape[0])
 
 
 def _keep_product(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.copies = inputs[3]
     ctx.save_for_backward(inputs[1], output)
 
 
-def _product_relu_gradient(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+def _product_relu_gradient(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
     weight, output = ctx.saved_tensors
-    return torch.where(output > 0, gradient, 0) @ weight, None, None
+    masked = torch.where(output > 0, gradient, 0)
+    if ctx.copies > 1:
+        mean = masked.unflatten(0, (ctx.copies, -1)).mean(0)
+        return (mean @ weight).expand(ctx.copies, -1, -1).flatten(0, 1), None, None, None
+    return masked @ weight, None, None, None
 
 
 product_relu.register_autograd(_product_relu_gradient, setup_context=_keep_product)

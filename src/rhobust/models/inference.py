@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 from weakref import ReferenceType, ref
 
@@ -187,16 +188,40 @@ class WithEvalCopy(nn.Module):
 
 
 class CompiledCopy(nn.Module):
-    """Compiled evaluation copy of the network with fused cross-entropy and fused attack step."""
+    """Compiled evaluation copy of the network with fused cross-entropy and fused attack step.
+
+    Args:
+        network: The copy.
+        losses: From inputs and labels to cross-entropies.
+        fuse: Compiles a step rule.
+        noisy: Makes the copy for so many noisy copies of each image; default: this one serves.
+    """
 
     def __init__(
-        self, network: nn.Module, losses: Callable[[Tensor, Tensor], Tensor], fuse: Callable[[StepRule], StepRule]
+        self,
+        network: nn.Module,
+        losses: Callable[[Tensor, Tensor], Tensor],
+        fuse: Callable[[StepRule], StepRule],
+        noisy: "Callable[[int], CompiledCopy] | None" = None,
     ) -> None:
         super().__init__()
         self.network, self.losses, self.fuse = network, losses, fuse
+        self.noisy = None if noisy is None else cache(noisy)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.network(x)
+
+
+def for_noisy_copies(network: nn.Module, copies: int) -> nn.Module:
+    """The network for noisy copies of images, of whose gradients only the sum over the copies of an image counts.
+
+    Args:
+        network: Any network; only a compiled copy makes a difference.
+        copies: Noisy copies of each image: the first one of all images, then the second one of all, and so on.
+    """
+    if isinstance(network, CompiledCopy) and network.noisy is not None and copies > 1:
+        return network.noisy(copies)
+    return network
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from torch.nn.utils import clip_grad_norm_
 from rhobust.attacks.gradient import label_losses
 from rhobust.foreign import Foreign, first_words
 from rhobust.methods import Loss, Method, RepeatableLoss
-from rhobust.models.folding import EvalCopy
+from rhobust.models.folding import EvalCopy, for_noisy_copies
 from rhobust.models.inference import CompiledCopy, WithEvalCopy, autotuned, compiled_anew
 from rhobust.noise import BatchNoise, Noise
 from rhobust.training.config import TrainConfig
@@ -167,13 +167,18 @@ class CompiledStep(TrainingStep):
     def _eval_copy(self, x: Tensor) -> Callable[[], nn.Module]:
         """A compiled bf16 copy for inner loops with batch norm folded, refreshed once per step."""
         source = EvalCopy(self.model, torch.bfloat16, example=x[:EXAMPLES])
-        network = CompiledCopy(
-            cast(nn.Module, torch.compile(source.network, dynamic=False)),
-            torch.compile(partial(label_losses, source.network), dynamic=False),
-            # A two-stage reduction per example would need one kernel for each stage.
-            partial(torch.compile, dynamic=False, options={"split_reductions": False}),
-        )
-        refresh = torch.compile(source.refresh, dynamic=False)
+
+        def make(copies: int = 1) -> CompiledCopy:
+            network = for_noisy_copies(source.network, copies)
+            return CompiledCopy(
+                cast(nn.Module, torch.compile(network, dynamic=False)),
+                torch.compile(partial(label_losses, network), dynamic=False),
+                # A two-stage reduction per example would need one kernel for each stage.
+                partial(torch.compile, dynamic=False, options={"split_reductions": False}),
+                make if copies == 1 else None,
+            )
+
+        network, refresh = make(), torch.compile(source.refresh, dynamic=False)
 
         def copy() -> nn.Module:
             with torch.autocast("cuda", enabled=False):
