@@ -33,12 +33,7 @@ class Share:
 
 
 def share(k: int, n: int) -> Share:
-    """The proportion k / n with its 95% Clopper-Pearson interval (2.5% on either side).
-
-    Args:
-        k: Number of successes.
-        n: Number of examples.
-    """
+    """The proportion k / n with its 95% Clopper-Pearson interval (2.5% on either side)."""
     if not 0 <= k <= n or n == 0:
         raise ValueError(f"k must be in 0..n with n >= 1, got k={k}, n={n}")
     low, high = (float(clopper_pearson(k, n, 0.025, side)) for side in ("lower", "upper"))
@@ -94,10 +89,6 @@ def share_difference(ours: Sequence[bool], theirs: Sequence[bool]) -> Difference
     With b successes of ours only and c of theirs only, p = (b + 1) / (n + 2) and q = (c + 1) / (n + 2), the interval
     is p - q plus and minus 1.96 sqrt((p + q - (p - q)^2) / (n + 2)). Unlike the Wald interval it has positive width
     if the two agree on every image.
-
-    Args:
-        ours: Success of ours on each image.
-        theirs: Success of theirs, in the same order.
     """
     a, b = _same_length(ours, theirs)
     n = len(a)
@@ -110,10 +101,6 @@ def mean_difference(ours: Sequence[float], theirs: Sequence[float]) -> Differenc
     """The difference of two means over the same images, with the paired Student t interval.
 
     The interval is exact for normal differences and asymptotic otherwise.
-
-    Args:
-        ours: The value of ours on each image.
-        theirs: The value of theirs, in the same order.
     """
     a, b = _same_length(ours, theirs)
     differences, n = a - b, len(a)

@@ -207,12 +207,7 @@ def _check_end(file: IO[bytes], name: str) -> None:
 
 
 def channels_first(x: np.ndarray, name: str) -> np.ndarray:
-    """8-bit images as (n, channels, height, width), from (n, h, w), (n, h, w, c) or (n, c, h, w) with 1 or 3 channels.
-
-    Args:
-        x: The images.
-        name: Their name, for messages.
-    """
+    """8-bit images as (n, channels, height, width), from (n, h, w), or from (n, h, w, c) or (n, c, h, w), c 1 or 3."""
     if x.dtype != np.uint8:
         raise ValueError(
             f"{name} must be uint8 (values 0..255), got {x.dtype}: the certificates' noise "

@@ -168,9 +168,6 @@ def find_columns(features: Mapping[str, Any]) -> Columns | None:
 
     Images are an `Image`, else a file's bytes. Labels are a `ClassLabel`, else whole numbers or strings with a usual
     name. None without a column of images.
-
-    Args:
-        features: The type of each column.
     """
     kinds = {name: type(feature).__name__ for name, feature in features.items()}
     stored = [name for name, feature in features.items() if _is_file(feature)]

@@ -170,14 +170,7 @@ ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {"relu": nn.ReLU, "elu": nn.EL
 
 
 def own_network(name: str, shape: tuple[int, int, int], classes: int, activation: str) -> nn.Module:
-    """A network of `MODELS` with the weights that torch's global generator gives it.
-
-    Args:
-        name: One of `MODELS`.
-        shape: Channels, height and width of an image.
-        classes: Number of classes.
-        activation: One of `ACTIVATIONS`.
-    """
+    """A network of `MODELS`, by its name, with the weights that torch's global generator gives it."""
     network = MODELS[name](*shape, classes, ACTIVATIONS[activation])
     # Convolutions run in the layout of the weights; channels last is fastest on CPU and GPU.
     for parameter in network.parameters():

@@ -266,11 +266,7 @@ def _folders() -> list[Path]:
 
 
 def describe_pretrained(name: str) -> Pretrained:
-    """What a pretrained network was trained for, by its weights file, after a check of the file's content.
-
-    Args:
-        name: One of `PRETRAINED`.
-    """
+    """What a pretrained network was trained for, by its weights file, after a check of the file's content."""
     path = pretrained_weights(name)
     with safe_open(path, framework="pt") as file:
         about = json.loads(file.metadata()["rhobust"])
