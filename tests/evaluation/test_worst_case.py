@@ -8,7 +8,9 @@ from scipy import special
 from rhobust.bounds import shift_lower_bound, worst_case_loss
 from rhobust.certificates import corrected_alpha
 from rhobust.data import Dataset, to_unit
-from rhobust.evaluation import Ascent, Target, WorstCaseCurves, run
+from rhobust.evaluation import Ascent, Target, WorstCaseCurves, audit_file, run
+from rhobust.formatting import format_percent
+from rhobust.measurements import WORST_CERTIFIED, measurements
 from rhobust.models import build_model
 from rhobust.progress import no_progress
 
@@ -82,6 +84,17 @@ def test_the_lower_curve_pays_for_every_attack_and_for_the_points_themselves(tar
         limit = (np.sqrt(1 / gamma) + 4 / 510) ** 2 * (1 + 1e-6)
         found = shift_lower_bound(moved, losses, each, limit=limit, bound=1.0)
         assert (point["rho_upper"], point["loss_lower"]) == pytest.approx(found, rel=1e-12)
+
+
+def test_the_reader_states_the_accuracy_behind_a_curve_of_the_0_1_loss(target):
+    curves = WorstCaseCurves(eps=(0.0, 0.1, 0.5), loss="0-1", ascent=FEW, draws=5, limit=30)
+    record = run(curves, target, progress=no_progress)
+    certified = [one for one in measurements(record) if one.quantity == WORST_CERTIFIED]
+    assert certified[1].detail["statement"] == record.summary["statement"]
+    for one in certified:
+        shown = format_percent(max(0.0, 1 - one.value), "down")
+        assert f"is right at least {shown}% of the time" in one.detail["statement"]
+    assert audit_file(record.path, device="cpu", progress=no_progress)["problems"] == []
 
 
 def test_attacked_points_are_8_bit_images_within_reach(target):

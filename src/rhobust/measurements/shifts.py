@@ -225,10 +225,11 @@ def _check_statements(record: Record, found: Row) -> None:
 
 
 def _words(record: Record, eps: float, value: float) -> str:
-    """The guarantee at one eps as a sentence."""
+    """The guarantee at one eps as a sentence; curves have losses, of which 0-1 is said as an accuracy."""
     settings = record.settings
-    return shift_claim(settings).in_words(
-        value,
+    claim = shift_claim(settings)
+    return claim.in_words(
+        max(0.0, 1 - value) if record.kind == "curves" and claim.loss == "0-1" else value,
         eps=eps,
         alpha=settings["alpha"],
         sigma=settings["sigma"],
