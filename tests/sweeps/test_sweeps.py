@@ -222,6 +222,29 @@ def test_evaluations_of_one_kind_have_rows_of_their_own(tmp_path):
     assert list(dict.fromkeys(row["evaluation"] for row in outcome.table.rows)) == names
 
 
+def test_a_record_that_is_refused_is_a_failure_and_the_rest_is_in_the_table(tmp_path):
+    plan = plan_of(axes={"method": ["gaussian"], "seed": [0, 1]})
+    whole = sweep(plan, tmp_path)
+    first, _ = plan_units(plan, tmp_path)
+    path = first.record(plan.evaluations[0])
+    path.write_text(path.read_text().replace('"errors": 0', '"errors": 1', 1))
+    outcome = sweep(plan, tmp_path)
+    assert list(outcome.failures) == [first.config.run_id]
+    assert "must be as it was written, but it was changed: delete it" in outcome.failures[first.config.run_id]
+    assert outcome.table.missing == 1
+    assert [row["seeds"] for row in outcome.table.rows] == [1] * len(whole.table.rows)
+    path.unlink()
+    assert sweep(plan, tmp_path).table == whole.table
+
+
+def test_the_parts_of_an_evaluation_are_given_by_the_names_of_their_options():
+    curves = {"kind": "curves", "loss": "0-1", "gammas": [1.0], "ascent": {"steps": 2}}
+    plan = plan_of(evaluate=[{"kind": "certify-shift", "cost": "w1", "classifier": "k-vote", "votes": 3}, curves])
+    shift, worst = plan.evaluations
+    assert (shift.claim.cost, shift.claim.classifier, shift.claim.votes) == ("w1", "k-vote", 3)
+    assert (worst.loss, worst.ascent.gammas, worst.ascent.steps) == ("0-1", (1.0,), 2)
+
+
 def test_a_plan_with_more_samples_is_not_done_by_the_records_of_fewer(tmp_path):
     certify = {"kind": "certify", "radii": [0.0], "limit": 1}
     few, default = (plan_of(axes={"method": ["gaussian"]}, evaluate=[one]) for one in ({**certify, "n": 100}, certify))

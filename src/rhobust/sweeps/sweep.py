@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Annotated, Any, get_args, get_origin
 
 import torch
 
@@ -186,11 +186,26 @@ def _evaluation(document: Any, where: str) -> Evaluation:
     if kind in ELSEWHERE:
         raise ValueError(f"{where}, evaluate.kind must be of one run alone, got {kind}, which needs {ELSEWHERE[kind]}")
     settings = {key: value for key, value in document.items() if key not in ("kind", "methods")}
+    settings = _by_options(EVALUATIONS[kind], settings)
     made = from_json(EVALUATIONS[kind], settings, f"{where}, evaluate {kind}", AnyAttack)
     if (attack := getattr(made, "attack", None)) is not None:
         _check_imported(attack, where)
         check_instance(f"{where}, evaluate {kind}, attack", attack, AttackMethod, "an AttackMethod of rhobust.attacks")
     return made
+
+
+def _by_options(cls: type[Evaluation], settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings in which the fields of a part, such as a claim, may have been given by the names of their options."""
+    fields = {one.name: one.type for one in dataclasses.fields(cls)}
+    for name, kind in fields.items():
+        part = get_args(kind)[0] if get_origin(kind) is Annotated else kind
+        if isinstance(part, type) and dataclasses.is_dataclass(part) and name != "attack":
+            own = {one.name for one in dataclasses.fields(part)} - fields.keys()
+            given = {key: settings[key] for key in own & settings.keys()}
+            if given and isinstance(settings.get(name, {}), dict):
+                settings = {key: value for key, value in settings.items() if key not in given}
+                settings[name] = {**settings.get(name, {}), **given}
+    return settings
 
 
 def _check_imported(code: object, where: str) -> None:
@@ -299,7 +314,7 @@ def run_sweep(
             owner.check()
             table = table_of(plan, units)
             table.write(out)
-            named = {units[number].config.run_id: line for number, line in failures.items()}
+            named = {**table.refused, **{units[number].config.run_id: line for number, line in failures.items()}}
             write_json(out / FAILURES, named)
             trained = [unit.folder for unit in units if unit.run.finished]
             page = write_report(trained, out / "report.html", title=plan.title).path if trained else None

@@ -4,7 +4,7 @@ import csv
 import io
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +41,8 @@ class SweepTable:
     """Trainings without all their numbers."""
     split: EvaluationSplit = "test"
     """The images that everything was measured on."""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Why the record of a run was refused, such as one that was changed, by the run's id."""
 
     def write(self, folder: Path) -> None:
         """Write `sweep.json`, `sweep.md` and `sweep.csv`."""
@@ -106,18 +108,24 @@ def table_of(plan: "SweepPlan", units: "Sequence[Unit]") -> SweepTable:
         units: Its units, one per training, in its order.
     """
     found: dict[tuple[Where, str, str, float | None], dict[int, Measurement]] = {}
-    names, missing = names_of(plan.evaluations), 0
+    names, missing, refused = names_of(plan.evaluations), 0, dict[str, str]()
     for cell, unit in zip(plan.cells, units, strict=True):
         paths = [unit.record(one) for one in unit.evaluations]
-        missing += not unit.run.finished or None in paths
+        whole = unit.run.finished and None not in paths
         for evaluation, path in zip(unit.evaluations, paths, strict=True):
-            for one in [] if path is None else _numbers(read_finished(path)):
+            try:
+                numbers = [] if path is None else _numbers(read_finished(path))
+            except ValueError as error:
+                numbers, whole = [], False
+                refused[cell.config.run_id] = str(error)
+            for one in numbers:
                 quantity = " ".join([one.quantity, *_detail(one)])
                 found.setdefault((cell.at, names[evaluation], quantity, one.at), {})[cell.config.seed] = one
+        missing += not whole
     first = next((dict(cell.at).get("method") for cell in plan.cells), None)
     axes = tuple(dict.fromkeys(name for cell in plan.cells for name, _ in cell.at))
     rows = [_row(key, by_seed, found.get(_first(key, first, plan), {})) for key, by_seed in found.items()]
-    return SweepTable(plan.title, axes, tuple(rows), missing, plan.split)
+    return SweepTable(plan.title, axes, tuple(rows), missing, plan.split, refused)
 
 
 def names_of(evaluations: Sequence[Evaluation]) -> dict[Evaluation, str]:
