@@ -11,6 +11,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+CURRENT = [None]
+"""Devices that are current, the last one now."""
+
 
 class RecordedGraph(TorchDispatchMode):
     """The operations of a capture."""
@@ -18,6 +21,8 @@ class RecordedGraph(TorchDispatchMode):
     def __init__(self):
         super().__init__()
         self.calls, self.replays, self.generators = [], 0, []
+        self.devices = set()
+        """Devices that were current while it was captured and replayed."""
 
     def register_generator_state(self, generator):
         self.generators.append(generator._cdata)
@@ -34,6 +39,7 @@ class RecordedGraph(TorchDispatchMode):
 
     def replay(self):
         self.replays += 1
+        self.devices.add(CURRENT[-1])
         with torch.no_grad():
             for func, args, kwargs, found in self.calls:
                 again = func(*args, **kwargs)
@@ -51,12 +57,19 @@ def pretend_cuda(monkeypatch, fail=None):
     """
     graphs = []
 
+    @contextmanager
+    def device(one):
+        CURRENT.append(one)
+        yield
+        CURRENT.pop()
+
     def make():
         graphs.append(RecordedGraph())
         return graphs[-1]
 
     @contextmanager
     def capture(graph):
+        graph.devices.add(CURRENT[-1])
         with graph:
             yield
         if fail is not None:
@@ -66,6 +79,7 @@ def pretend_cuda(monkeypatch, fail=None):
     for name, stand_in in {
         "CUDAGraph": make,
         "graph": capture,
+        "device": device,
         "Stream": lambda: stream,
         "current_stream": lambda: stream,
         "stream": lambda one: nullcontext(),

@@ -76,6 +76,7 @@ def test_replays_are_the_steps_of_the_definition(method, monkeypatch):
         step.noise.generator.manual_seed(7)
     check_same(fast, slow, batches(2))
     assert [graph.replays for graph in graphs] == [6]
+    assert graphs[0].devices == {torch.device("cpu")}  # that of the inputs, whichever is current outside
 
 
 def test_another_method_is_captured_anew(monkeypatch):

@@ -188,6 +188,11 @@ class CompiledStep(TrainingStep):
         return copy
 
     def __call__(self, x: Tensor, y: Tensor, share: Tensor) -> Loss:
+        # A graph is captured on the current device: on another one than that of the network it would hold nothing.
+        with torch.cuda.device(x.device):
+            return self._step(x, y, share)
+
+    def _step(self, x: Tensor, y: Tensor, share: Tensor) -> Loss:
         if len(x) != self.size or not self.capture:
             return super().__call__(x, y, share)
         if self.graph is None:
