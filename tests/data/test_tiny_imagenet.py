@@ -122,6 +122,13 @@ def test_it_decodes_once(root: Path, packed: Path) -> None:
 
 
 @pytest.mark.usefixtures("always")
+def test_a_relative_root_finds_what_was_decoded(root: Path, packed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for place in (root, packed):
+        monkeypatch.chdir(place)
+        assert [decodings(place), decodings(Path()), decodings(Path("..") / place.name)] == [6, 0, 0]
+
+
+@pytest.mark.usefixtures("always")
 def test_a_changed_archive_is_decoded_again(root: Path, packed: Path) -> None:
     load(packed, "train")
     (root / "tiny-imagenet-200" / "train" / "n01" / "images" / "n01_9.JPEG").write_bytes(jpeg(99))

@@ -89,7 +89,7 @@ class MappedImages:
             found = path.stat()
             size += found.st_size
             times = f"{found.st_size} {found.st_mtime_ns} {found.st_ctime_ns}"
-            named = path.relative_to(source) if path.is_relative_to(source) else path
+            named = path.relative_to(source) if path.is_relative_to(source) else path.resolve()
             digest.update(os.fsencode(named) + f"\0{times}\n".encode())
         if not paths or ((len(paths) if count is None else count) < WORTH_IMAGES and size < WORTH_BYTES):
             return None
