@@ -121,3 +121,23 @@ def test_deep_nesting_is_one_line(tmp_path, levels):
     assert not is_finished(path)
     with pytest.raises(ValueError, match="64 levels"):
         read_record(compress(path, tmp_path))
+
+
+def test_threads_that_write_one_file_at_once_write_it_whole(tmp_path):
+    path, texts = tmp_path / "file", [letter * 100_000 for letter in "ab"]
+    failed = []
+
+    def write(text):
+        try:
+            for _ in range(20):
+                write_whole(path, text)
+        except OSError as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=write, args=[text]) for text in texts]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        assert not path.exists() or path.read_text() in texts
+    assert not failed
+    assert list(tmp_path.iterdir()) == [path]

@@ -8,6 +8,7 @@ import gzip
 import io
 import json
 import os
+import secrets
 import stat
 import zlib
 from collections.abc import Iterator
@@ -156,7 +157,7 @@ def write_whole(path: Path, content: str | bytes) -> None:
         if not stat.S_ISREG(mode):
             _write_in_place(path, data, mode)
             return
-        temporary = path.with_name(f".{path.name[:_LONGEST]}.{os.getpid()}.part")
+        temporary = part_of(path)
         try:
             with temporary.open("wb") as file:
                 file.write(data)
@@ -166,6 +167,11 @@ def write_whole(path: Path, content: str | bytes) -> None:
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
+
+
+def part_of(path: Path) -> Path:
+    """A name for what will become a file; no other thread, process or machine that shares the folder has the same."""
+    return path.with_name(f".{path.name[:_LONGEST]}.{secrets.token_hex(6)}.part")
 
 
 def write_json(path: Path, document: Any) -> None:

@@ -17,7 +17,7 @@ import torch
 from rhobust.data.arrays import check_memory
 from rhobust.data.dataset import Origin
 from rhobust.data.sizing import Sizing
-from rhobust.files import open_regular, read_json, write_json
+from rhobust.files import open_regular, part_of, read_json, write_json
 from rhobust.progress import ProgressCallback
 
 FOLDER = "decoded-images"
@@ -46,8 +46,8 @@ class MappedImages:
     Guarantee: what is read is what was decoded from these files. The key is a hash of the source's path, of the path,
     size and times of change of every file, of what is done to the images and of the decoder's version. A file of pixels
     whose size, times or inode are not those of the one that was written is compared with its SHA-256. Both files are
-    renamed into place when they are whole, so processes that decode at the same time do not disturb each other.
-    Whatever does not fit is decoded again.
+    renamed into place when they are whole, so threads, processes and machines that decode at the same time do not
+    disturb each other. Whatever does not fit is decoded again.
 
     Nothing is read but the pages of the images that are used, not even to name the data: their fingerprint is kept too.
     """
@@ -141,7 +141,7 @@ class MappedImages:
             CacheWriteError: It cannot be written; nothing is left behind.
         """
         places, digest = list[int](), hashlib.sha256()
-        part = self.folder / f".{self._pixels.name}.{os.getpid()}.part"
+        part = part_of(self._pixels)
         with _writing(part):
             self.folder.mkdir(parents=True, exist_ok=True)
             file = part.open("wb", buffering=0)  # nothing is left to be written when it is closed on a full disk
