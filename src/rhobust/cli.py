@@ -163,6 +163,7 @@ def parse(command: Any, name: str, arguments: list[str]) -> Any:
     from rhobust.helptext import render_help
 
     _check_empty(arguments)
+    _check_choices(arguments)
     own, arguments = own_code(arguments)
     command = command if own is None else with_own_code(command, own)
     single = isinstance(command, type)  # `data` is a choice of commands
@@ -217,6 +218,19 @@ def _check_empty(arguments: list[str]) -> None:
             raise ValueError(f"{before if before.startswith('-') else 'an argument'} must not be empty, got ''")
         if name.startswith("--") and given and not value:
             raise ValueError(f"{name} must not be empty, got ''")
+
+
+def _check_choices(arguments: list[str]) -> None:
+    """Refuse a method or an attack that there is not: the parser would take its name for that of a folder."""
+    from rhobust.attacks import AnyAttack
+    from rhobust.methods import AnyMethod
+    from rhobust.settings import kind_of
+
+    for role, members in (("method", AnyMethod), ("attack", AnyAttack)):
+        known = [f"{role}:{kind_of(member)}" for member in get_args(members)]
+        for argument in arguments:
+            if argument.startswith(f"{role}:") and argument not in known:
+                raise ValueError(f"{role} must be one of {', '.join(known)}, or --{role} FILE:CLASS, got {argument}")
 
 
 @functools.cache

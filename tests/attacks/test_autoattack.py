@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from rhobust.attacks import AutoAttack
-from rhobust.attacks.autoattack import _components, _SharedRandom, _with_shared_random
+from rhobust.attacks.autoattack import _components, _SharedRandom, _takes_square, _with_shared_random
 from rhobust.noise import ExampleNoise
 
 pyautoattack = pytest.importorskip("pyautoattack")
@@ -211,3 +211,38 @@ def test_rand_needs_sigma_and_standard_does_not(network, batch):
 def test_bad_hyper_parameters_are_refused(name):
     with pytest.raises(ValueError, match=f"{name} must be >= 1, got 0"):
         AutoAttack(**{name: 0})
+
+
+@pytest.mark.parametrize("norm", ["l2", "linf"])
+def test_square_attacks_images_of_every_size_that_it_takes(norm):
+    """Its tiles do not fit in every size; the other sizes are left to the other components."""
+    (square,) = _components("square.SquareAttack")
+    taken = []
+    for height in range(5, 41):
+        for width in (height, height + 8):
+            x = torch.full((1, 1, height, width), 0.5)
+            attack = _with_shared_random(square)(
+                lambda x: torch.stack([x.sum((1, 2, 3)), -x.sum((1, 2, 3))], 1),
+                norm="L2" if norm == "l2" else "Linf",
+                eps=0.1,
+                n_queries=1,
+                resc_schedule=False,
+                device="cpu",
+            )
+            try:
+                with torch.random.fork_rng(devices=[]):  # it seeds the global generator
+                    attack.perturb(x, torch.zeros(1, dtype=torch.long))
+            except RuntimeError:
+                continue
+            taken.append((height, width))
+    assert {(32, 32), (28, 28), (8, 16)} <= set(taken)
+    sizes = [(height, width) for height in range(5, 41) for width in (height, height + 8)]
+    assert taken == [size for size in sizes if _takes_square(*size, norm=norm)]
+
+
+def test_images_that_square_does_not_take_are_attacked_by_the_others():
+    with torch.random.fork_rng(devices=[]):
+        network = nn.Sequential(nn.Flatten(), nn.Linear(24 * 32, 4)).eval()
+    x = torch.full((2, 1, 24, 32), 0.5)
+    y = network(x).argmax(1)
+    assert AutoAttack("standard", steps=2, queries=2)(network, x, y, eps=0.1).shape == x.shape

@@ -73,6 +73,13 @@ def test_an_interruption_says_how_to_go_on(arguments, again, capsys, monkeypatch
         assert said.endswith(f"this goes on from there: {again}\n")
 
 
+@pytest.mark.parametrize("word", ["attack:fgsm", "method:fgsm"])
+def test_a_mistyped_attack_is_not_taken_for_a_folder(word, capsys):
+    assert run(["attack", word, "--model", "net.py:make", "--data", "digits", "--out", "mine"]) == 2
+    role = word.partition(":")[0]
+    assert capsys.readouterr().err.startswith(f"rhobust: {role} must be one of {role}:")
+
+
 def test_train_attack_certify_report(folder, capsys):
     attack = document(
         capsys, ["attack", str(folder), "attack:pgd", "--attack.steps", "3", "--radii", "0", "0.5", *SMALL]

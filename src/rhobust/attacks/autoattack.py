@@ -35,7 +35,8 @@ class AutoAttack(AttackMethod):
     batch, so that -log of the mean softmax is maximised; pyautoattack itself averages the gradients of single samples
     and classifies with a single sample. "standard" attacks the base network by APGD, targeted APGD, targeted FAB and
     Square, each on the examples that are still robust. DLR needs three classes, its targeted form four, and Square
-    images of 5x5 pixels; otherwise these components are skipped.
+    images of 5x5 pixels, in L2 of a size that its first tiles fit in (32x32 and 224x224 are, 24x24 and 24x32 are not);
+    otherwise these components are skipped.
 
     Starts and noise come from the example's named stream. Square's random numbers are the same for all examples and
     seeds. So an example's result does not depend on the rest of its batch, up to the order of floating-point sums.
@@ -103,7 +104,7 @@ class AutoAttack(AttackMethod):
                 worst.update(points, left)
         targets = self._targets(worst.classes)
         components = [fab(logits, **self._common(x, eps), n_iter=self.steps, targeted=True, n_target_classes=targets)]
-        if x.dim() == 4 and min(x.shape[2:]) >= 5:
+        if x.dim() == 4 and _takes_square(*x.shape[2:], norm=self.norm):
             options = {**self._common(x, eps), "n_queries": self.queries, "resc_schedule": False}
             components.append(_with_shared_random(square)(logits, **options))
         for component in components:
@@ -191,6 +192,20 @@ class _SharedRandom(TorchFunctionMode):
         (shape,) = args
         one = torch.rand([1, *shape[1:]] if len(shape) == 4 else shape, generator=self.generator)
         return one.expand(shape)
+
+
+def _takes_square(height: int, width: int, *, norm: Norm) -> bool:
+    """Whether Square can attack images of this size.
+
+    In L2 it starts with tiles, a fifth of the height wide, as many as there is room for in the whole image, but leaves
+    a margin before the first of them: one that then crosses the border makes it fail.
+    """
+    if min(height, width) < 5:
+        return False
+    tile = height // 5
+    margin = (height - 5 * tile) // 2
+    # Tiles of one pixel beyond the border are empty, and so harmless.
+    return norm != "l2" or tile == 1 or all(margin + size // tile * tile <= size for size in (height, width))
 
 
 def _with_shared_random(square: Any) -> Any:
