@@ -12,7 +12,7 @@ from report.test_page import page_of, text_of
 from rhobust.measurements import AFTER, CERTIFIED_AFTER, measurements
 from rhobust.records import read_record
 from rhobust.report import distances as module
-from rhobust.report.distances import distances
+from rhobust.report.distances import CorruptedImage, _comparison, distances
 from rhobust.report.gather import gather
 from rhobust.report.overview import Headline, headline
 from rhobust.report.pictures import exact, small
@@ -106,3 +106,20 @@ def test_a_photograph_is_made_small_and_a_small_image_is_kept():
     assert Image.open(io.BytesIO(base64.b64decode(small(photograph).partition(",")[2]))).size == (64, 96)
     digit = rng.integers(0, 256, (1, 8, 8), dtype=np.uint8)
     assert np.array_equal(np.rint(pixels(exact(digit)) * 255), digit[0])
+
+
+@pytest.mark.parametrize(
+    ("shifts", "words"),
+    [
+        ([0.5, 0.2], "smaller than all of them; the next is fog at severity 2 (0.2)."),
+        ([0.01, 0.02], "larger than all of them; the next is fog at severity 2 (0.02)."),
+        ([0.02, 0.3, 0.5, 0.01], "between that of fog at severity 1 (0.02) and that of fog at severity 2 (0.3)."),
+        ([0.02, 0.07, 0.5], "about that of fog at severity 2 (0.07)."),
+    ],
+)
+def test_the_quoted_shift_is_compared_with_smaller_and_larger_ones(shifts, words):
+    cells = [
+        CorruptedImage("fog", number, "", shift, f"{shift:g}", "", within=False, accuracies=())
+        for number, shift in enumerate(shifts, 1)
+    ]
+    assert _comparison(0.0625, cells) == f"The shift that this page quotes, W2 0.0625, is {words}"

@@ -260,10 +260,17 @@ def _comparison(eps: float, cells: Sequence[CorruptedImage]) -> str:
     if not shifted:
         return ""
     nearest = min(shifted, key=lambda cell: abs(math.log(cell.w2 / eps)))
-    words = f"{nearest.corruption.replace('-', ' ')} at severity {nearest.severity} ({nearest.shown_w2})"
-    shown = format_distance(eps)
-    if nearest.w2 > NEAR * eps:
-        return f"The shift that this page quotes, W2 {shown}, is smaller than all of them; the next is {words}."
-    if nearest.w2 < eps / NEAR:
-        return f"The shift that this page quotes, W2 {shown}, is larger than all of them; the next is {words}."
-    return f"The shift that this page quotes, W2 {shown}, is about that of {words}."
+    quoted = f"The shift that this page quotes, W2 {format_distance(eps)}, is"
+    if eps / NEAR <= nearest.w2 <= NEAR * eps:
+        return f"{quoted} about that of {_named(nearest)}."
+    below = max((cell for cell in shifted if cell.w2 < eps), key=lambda cell: cell.w2, default=None)
+    above = min((cell for cell in shifted if cell.w2 > eps), key=lambda cell: cell.w2, default=None)
+    if below is None or above is None:
+        side = "smaller" if below is None else "larger"
+        return f"{quoted} {side} than all of them; the next is {_named(nearest)}."
+    return f"{quoted} between that of {_named(below)} and that of {_named(above)}."
+
+
+def _named(cell: CorruptedImage) -> str:
+    """A corruption in words, with how far it shifts images."""
+    return f"{cell.corruption.replace('-', ' ')} at severity {cell.severity} ({cell.shown_w2})"
