@@ -56,13 +56,25 @@ def write_seeds(results: Path) -> list[Path]:
     """Write the table of the distilled network's recipe: seeds, their mean, its teacher and SmoothAdv."""
     pretrained = results / "pretrained"
     with opened([results / "records" / ARCHIVE]) as here:
-        records = {_name(run): decided_record(run) for run in (pretrained / DISTILLED, *here.paths)}
+        records = by_name([pretrained / DISTILLED, *here.paths])
         records["its teacher"] = decided_record(pretrained / TAUGHT)
         lines = _lines({name: _outcomes(record) for name, record in records.items()})
         first = records["NAL, seed 0"]
     measured = measured_record(pretrained / DISTILLED)
     lines["NAL, seed 0, average certified radius"] = {"ACR": average_radius(first, measured)}
     return write_lines(results / "tables" / "table-seeds.csv", TITLE, NOTE, lines)
+
+
+def by_name(runs: Sequence[Path]) -> dict[str, Record]:
+    """The records of some runs by method and seed, which must tell the runs apart."""
+    found: dict[str, Record] = {}
+    for run in runs:
+        if (name := _name(run)) in found:
+            raise ValueError(
+                f"runs of this table must have one recipe each, but two are {name}, one of them {run.name}"
+            )
+        found[name] = decided_record(run)
+    return found
 
 
 def decided_record(run: Path) -> Record:

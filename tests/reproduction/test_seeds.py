@@ -5,7 +5,7 @@ from statistics import fmean
 
 import pytest
 
-from reproduction.seeds import RADII, average_radius, stratified_mean, write_seeds
+from reproduction.seeds import DISTILLED, RADII, average_radius, by_name, stratified_mean, write_seeds
 from rhobust.records import Record
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -13,6 +13,12 @@ RESULTS = Path(__file__).parents[2] / "results"
 
 def test_the_table_over_seeds_is_what_the_records_give(redrawn):
     assert redrawn(write_seeds, "pretrained", "records")
+
+
+def test_two_runs_of_one_name_are_refused():
+    run = RESULTS / "pretrained" / DISTILLED
+    with pytest.raises(ValueError, match="must have one recipe each, but two are NAL, seed 0, one of them cifar10-nal"):
+        by_name([run, run])
 
 
 def certificates(radii, way):
