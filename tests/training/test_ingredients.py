@@ -1,6 +1,8 @@
 """Ingredients of a training: no attack in the first epochs, distillation, and the mirror image."""
 
+import json
 import re
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -26,6 +28,12 @@ CONFIG = TrainConfig(NAL(sigma=0.2, steps=2, draws=2), data="digits", model="cnn
 
 def trained(config, folder):
     return train(config, folder, device=CPU, progress=no_progress)
+
+
+def stop(event):
+    """Interrupt a training after its first epoch."""
+    if getattr(event, "done", 0) == 1:
+        raise KeyboardInterrupt
 
 
 @pytest.fixture(scope="module")
@@ -127,14 +135,29 @@ def test_the_teacher_must_know_the_same_classes(teacher):
         Teacher.load((str(teacher.folder),), other, None, CPU, fast=False)
 
 
+def test_a_taught_run_names_its_teachers_weights_and_goes_on_with_no_others(tmp_path, teacher):
+    moved = shutil.copytree(teacher.folder, tmp_path / "teacher")
+    config = replace(CONFIG, epochs=2, teacher=(str(moved),))
+    begun = tmp_path / "begun"
+    with pytest.raises(KeyboardInterrupt):
+        train(config, begun, device=CPU, progress=stop)
+    environment = json.loads((begun / "environment.json").read_text())
+    assert environment["teachers"] == [teacher.model_hash]
+    other = trained(replace(CONFIG, epochs=1, seed=5, mirror=True), tmp_path / "other")
+    for name in ("model.safetensors", "weights.json"):
+        shutil.copyfile(other.folder / name, moved / name)
+    with pytest.raises(
+        ValueError, match=r"must be continued with the teachers that it was begun with, but the weights"
+    ):
+        train(config, begun, device=CPU, progress=no_progress, resume=True)
+    for name in ("model.safetensors", "weights.json"):
+        shutil.copyfile(teacher.folder / name, moved / name)
+    assert train(config, begun, device=CPU, progress=no_progress, resume=True).finished
+
+
 def test_a_taught_run_is_continued_with_the_same_labels(tmp_path, teacher):
     config = replace(CONFIG, teacher=str(teacher.folder))
     whole = trained(config, tmp_path / "whole")
-
-    def stop(event):
-        if getattr(event, "done", 0) == 1:
-            raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
         train(config, tmp_path / "parts", device=CPU, progress=stop)
     parts = train(config, tmp_path / "parts", device=CPU, progress=no_progress, resume=True)

@@ -141,6 +141,8 @@ def _train(
     fitting, measured = split_validation(_augmented(data, config), config)
     trainer = Trainer.start(run, fitting.to(device), measured.to(device), device, processes, owner)
     environment = {**describe_environment(device), "command": train_command(config)}
+    if trainer.teacher is not None:
+        environment["teachers"] = list(trainer.teacher.hashes)  # the config names their folders alone
     with ExitStack() as stack:
         if owner is not None:
             held_out = ImageSet.of(measured.images) if config.validation else None

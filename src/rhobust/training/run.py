@@ -187,10 +187,12 @@ def create_run_folder(
 ) -> Iterator[None]:
     """Begin a run in its folder, or use the one that is there; a failure before the first epoch is saved undoes it.
 
-    A run that is continued must have the training images that it was begun with, and hold out the same of them.
+    A run that is continued must have the training images and the teachers that it was begun with, and hold out the same
+    images.
     """
     if (run.folder / CONFIG).exists():
         check_same_images(run, images, held_out, "continued")
+        _check_same_teachers(run, environment)
         yield
         return
     try:
@@ -210,6 +212,20 @@ def create_run_folder(
             for name in (CONFIG, ENVIRONMENT, TRAINING_IMAGES, HELD_OUT_IMAGES):
                 (run.folder / name).unlink(missing_ok=True)
         raise
+
+
+def _check_same_teachers(run: Run, environment: dict[str, Any]) -> None:
+    """Raise if the weights of the teachers are not those that a run was begun with; an older run is not checked."""
+    path = run.folder / ENVIRONMENT
+    known = read_json(path) if path.exists() else {}
+    begun = known.get("teachers") if isinstance(known, dict) else None
+    hashes = environment.get("teachers", ())
+    for folder, before, now in zip(run.config.teacher, begun if isinstance(begun, list) else (), hashes, strict=False):
+        if before != now:
+            raise ValueError(
+                f"{run.folder} must be continued with the teachers that it was begun with, but the weights of {folder}"
+                f" are others: restore them, or train into another folder"
+            )
 
 
 def check_same_images(

@@ -27,6 +27,8 @@ class Teacher:
     """From inputs in [0, 1] to logits, in evaluation mode."""
     sigma: float | None
     """Noise under which they predict; None: none."""
+    hashes: tuple[str, ...] = ()
+    """Fingerprints of their weights."""
 
     @classmethod
     def load(
@@ -41,7 +43,7 @@ class Teacher:
             device: Where they predict.
             fast: Predict in bf16 on a GPU.
         """
-        networks: list[nn.Module] = []
+        networks, hashes = list[nn.Module](), list[str]()
         for folder in folders:
             run = open_run(folder)
             if (run.shape, run.classes) != (data.shape, data.classes):
@@ -52,7 +54,8 @@ class Teacher:
                 )
             network = run.load_model(device).requires_grad_(False)
             networks.append(FastCopy(network) if fast and device.type == "cuda" else network)
-        return cls(tuple(networks), sigma)
+            hashes.append(run.model_hash)
+        return cls(tuple(networks), sigma, tuple(hashes))
 
     @torch.no_grad()
     def __call__(self, x: Tensor, rng: Noise) -> Tensor:
