@@ -201,9 +201,13 @@ def plain_sum(x, branch):
     return F.relu(y, inplace=True)
 
 
-def test_a_sum_and_its_relu_are_one_layer_with_the_convolution():
-    traced, _ = fold_traced(*2 * [branches(plain_sum)], torch.float32, X)
-    assert [len(node.args) for node in traced.graph.nodes if node.target == "folded_0"] == [2]
+def test_sums_and_their_relus_are_layers_with_the_convolutions():
+    with torch.random.fork_rng(devices=[]):
+        model = nn.Sequential(Block(4, 4), Block(4, 4), nn.Flatten())
+    model[1].conv1.stride, model[1].down = (1, 1), nn.Identity()
+    traced, folds = fold_traced(model.eval(), copy.deepcopy(model), torch.float32, X)
+    assert [len(node.args) for node in traced.graph.nodes if "folded" in str(node.target)] == [1, 1, 2, 1, 2]
+    assert len(folds) == 5
     assert not any("relu" in str(node.target) or node.op == "call_function" for node in traced.graph.nodes)
 
 

@@ -154,6 +154,7 @@ def fold_traced(
         # A sum is computed where it was, everything else where the convolution was: its input may change afterwards.
         with graph.inserting_before(conv if shortcut is None else last):
             new = graph.call_module(name, (conv.args[0],) if shortcut is None else (conv.args[0], shortcut))
+        new.meta = last.meta  # its shape
         last.replace_all_uses_with(new)
         for node in _chain(last, norm, conv):
             graph.erase_node(node)
