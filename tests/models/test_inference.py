@@ -111,3 +111,24 @@ def test_a_network_without_its_weights_yet_is_left_as_it_was():
         pass
     assert all(module.training for module in network.modules())
     assert all(parameter.requires_grad for parameter in network.parameters())
+
+
+@pytest.mark.parametrize("mode", [False, True], ids=["at the beginning", "at the end"])
+def test_an_interrupt_leaves_a_network_as_it_was(mode):
+    class Interrupted(nn.Linear):
+        armed = False
+
+        def __setattr__(self, name, value):
+            if name == "training" and value is mode and Interrupted.armed:
+                Interrupted.armed = False
+                raise KeyboardInterrupt
+            super().__setattr__(name, value)
+
+    with torch.random.fork_rng(devices=[]):
+        network = nn.Sequential(nn.Dropout(), Interrupted(2, 2), nn.Linear(2, 2))
+    for _ in range(2):  # the second time shows what the first one left behind
+        Interrupted.armed = True
+        with pytest.raises(KeyboardInterrupt), frozen(network):
+            pass
+        assert all(module.training for module in network.modules())
+        assert all(parameter.requires_grad for parameter in network.parameters())

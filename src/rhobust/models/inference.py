@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 from weakref import ReferenceType, ref
@@ -267,20 +267,25 @@ def frozen(model: nn.Module) -> Iterator[nn.Module]:
     check_module(model)
     if isinstance(model, DistributedDataParallel):
         model = model.module  # an inner loop has no gradients in the weights, so there is nothing to reduce
-    parts = _freeze(model)
+    parts, user = list[_Frozen](), object()
     try:
+        _freeze(model, parts, user)
         yield guard(model)
     finally:
-        _unfreeze(parts)
+        try:
+            _unfreeze(parts, user)
+        except BaseException:
+            _unfreeze(parts, user)  # an interrupt came meanwhile
+            raise
 
 
 @dataclass
 class _Frozen:
-    """A module or a parameter, and what the first of its users found: training mode, or a gradient."""
+    """A module or a parameter, what the first of its users found (training mode, or a gradient), and its users."""
 
     part: nn.Module | nn.Parameter
     before: bool
-    users: int = 0
+    users: set[object] = field(default_factory=set)
 
     def restore(self) -> None:
         if isinstance(self.part, nn.Module):
@@ -296,36 +301,30 @@ _LOCK = forkable_lock()
 last one."""
 
 
-def _freeze(model: nn.Module) -> list[_Frozen]:
-    parts: list[_Frozen] = []
-    with _LOCK:
-        try:
-            with Foreign("the network cannot be put into evaluation mode:"):
-                parameters = list(model.parameters())
-                found = [(module, module.training) for module in model.modules()]
-                found += [(parameter, parameter.requires_grad) for parameter in parameters]
-                for part, before in found:
-                    known = _FROZEN.get(id(part))
-                    if known is None:
-                        known = _FROZEN[id(part)] = _Frozen(part, before)
-                    known.users += 1
-                    parts.append(known)
-                model.eval()
-                for parameter in parameters:
-                    parameter.requires_grad_(False)
-        except BaseException:
-            _unfreeze(parts)
-            raise
-    return parts
+def _freeze(model: nn.Module, parts: list[_Frozen], user: object) -> None:
+    """Freeze a network for a user; `parts` gets what `_unfreeze` gives back, also where this fails midway."""
+    with _LOCK, Foreign("the network cannot be put into evaluation mode:"):
+        parameters = list(model.parameters())
+        found = [(module, module.training) for module in model.modules()]
+        found += [(parameter, parameter.requires_grad) for parameter in parameters]
+        for part, before in found:
+            one = _FROZEN.get(id(part)) or _Frozen(part, before)
+            parts.append(one)
+            one.users.add(user)
+            _FROZEN[id(part)] = one
+        model.eval()
+        for parameter in parameters:
+            parameter.requires_grad_(False)
 
 
-def _unfreeze(parts: list[_Frozen]) -> None:
+def _unfreeze(parts: list[_Frozen], user: object) -> None:
+    """Give parts back; once more does no harm."""
     with _LOCK:
         for one in parts:
-            one.users -= 1
-            if not one.users:
-                del _FROZEN[id(one.part)]
+            one.users.discard(user)
+            if not one.users and _FROZEN.get(id(one.part)) is one:
                 one.restore()
+                del _FROZEN[id(one.part)]
 
 
 def check_module(model: nn.Module) -> None:
