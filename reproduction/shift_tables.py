@@ -34,7 +34,9 @@ def write_shift_tables(results: Path) -> list[Path]:
     folder, written = results / "shift", []
     for name, (title, kind, lines, note) in TABLES.items():
         records = [read_finished(path) for run in _networks(results) for path in record_paths(run, kind)]
-        table = [{"network": record.path.parent.name, **line} for record in records for line in lines(record)]
+        found = {record.path: list(lines(record)) for record in records}
+        records = [record for record in records if found[record.path]]
+        table = [{"network": record.path.parent.name, **line} for record in records for line in found[record.path]]
         if not table:
             continue
         shown = markdown_table([list(table[0]), *([*line.values()] for line in table)], 2)
