@@ -170,7 +170,11 @@ def write_whole(path: Path, content: str | bytes) -> None:
 
 
 def part_of(path: Path) -> Path:
-    """A name for what will become a file; no other thread, process or machine that shares the folder has the same."""
+    """A name for what will become a file; no other thread, process or machine that shares the folder has the same.
+
+    >>> part_of(Path("config.json")) == part_of(Path("config.json"))
+    False
+    """
     return path.with_name(f".{path.name[:_LONGEST]}.{secrets.token_hex(6)}.part")
 
 
