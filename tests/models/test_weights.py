@@ -109,6 +109,23 @@ def test_two_networks_that_fit_are_refused(weights, tmp_path):
         filled_from(tmp_path / "w.pt")
 
 
+def test_averaged_weights_beside_the_network_are_not_passed_over(weights, tmp_path):
+    averaged = {"n_averaged": torch.tensor(3)} | {f"module.{name}": tensor / 2 for name, tensor in weights.items()}
+    torch.save({"model": weights, "model_ema": averaged, "epoch": 3}, tmp_path / "w.pt")
+    with pytest.raises(ValueError, match=r"one state dict, but it has some of the same form under model and model_ema"):
+        filled_from(tmp_path / "w.pt")
+    torch.save(torch.load(tmp_path / "w.pt")["model_ema"], tmp_path / "one.pt")
+    assert same(filled_from(tmp_path / "one.pt"), {name: tensor / 2 for name, tensor in weights.items()})
+
+
+def test_a_file_that_was_cut_off_says_so(weights, tmp_path):
+    torch.save(weights, tmp_path / "w.pt")
+    whole = (tmp_path / "w.pt").read_bytes()
+    (tmp_path / "w.pt").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ValueError, match="but its end is missing"):
+        read_weights(tmp_path / "w.pt")
+
+
 def test_mistakes_are_named(weights, tmp_path):
     with pytest.raises(ValueError, match="there is no such file"):
         read_weights(tmp_path / "none.pt")

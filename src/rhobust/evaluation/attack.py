@@ -176,4 +176,7 @@ def check_networks(source: Target, target: Target) -> None:
             raise ValueError(f"{network.name}: {error}") from error
     with frozen(source.model) as model, torch.enable_grad():
         if not model(image.to(source.device).requires_grad_()).requires_grad:
-            raise ValueError(f"{source.name} must be differentiable to be attacked, but its output has no gradient")
+            raise ValueError(
+                f"{source.name} must be differentiable to be attacked, but its output has no gradient; certify and"
+                " certify-shift need none"
+            )

@@ -73,6 +73,10 @@ def read_weights(path: Path | str) -> dict[str, Tensor]:
     with path.open("rb") as file:
         head = file.read(9)
     # The eight bytes before a safetensors header are its length, and may begin as a pickle does.
+    if head.startswith(b"PK") and not zipfile.is_zipfile(path):
+        raise ValueError(
+            f"{path} must be a whole file of torch.save, but its end is missing: copy or download it again"
+        )
     if zipfile.is_zipfile(path) or (head[:1] == b"\x80" and head[8:] != b"{"):
         return _state_dict(_read_torch(path), path)
     try:
@@ -115,6 +119,13 @@ def _state_dict(document: Any, path: Path) -> dict[str, Tensor]:
     nested = {str(name): value for name, value in document.items() if isinstance(value, Mapping) and value}
     for name in NESTED:
         if name in nested:
+            form = _shapes(nested[name])
+            alike = [other for other, value in nested.items() if other != name and form and _shapes(value) == form]
+            if alike:
+                raise ValueError(
+                    f"{path} must hold one state dict, but it has some of the same form under"
+                    f" {' and '.join([name, *alike])}: torch.save(torch.load(FILE)[{alike[0]!r}], NEW) keeps one"
+                )
             return _state_dict(nested[name], path)
     holding = [name for name, value in nested.items() if _holds_tensors(value)]
     if len(holding) == 1 and not tensors:
@@ -125,6 +136,11 @@ def _state_dict(document: Any, path: Path) -> dict[str, Tensor]:
         f"{path} must hold one state dict, by itself or under {', '.join(NESTED)}, but its keys are"
         f" {', '.join(map(str, list(document)[:8]))}"
     )
+
+
+def _shapes(value: Mapping[Any, Any]) -> list[tuple[int, ...]]:
+    """The shapes of a state dict's tensors but for single numbers; a prefix or a counter makes no other network."""
+    return sorted(tuple(tensor.shape) for tensor in value.values() if isinstance(tensor, Tensor) and tensor.dim())
 
 
 def _holds_tensors(value: Mapping[Any, Any]) -> bool:
