@@ -238,7 +238,7 @@ def test_networks_that_do_not_fit_are_refused(target, grey_images):
     with pytest.raises(ValueError, match=r"half-space: the network raised RuntimeError: .* of shape 1x8x8"):
         run(Attack(attack=PGD(), radii=(0.0,)), replace(target, data=wide))
     deaf = torch.nn.Sequential(target.model, Deaf())
-    with pytest.raises(ValueError, match="half-space must be differentiable.*certify-shift need none"):
+    with pytest.raises(ValueError, match=r"half-space must be differentiable.*certify-shift need none"):
         run(Attack(attack=PGD(), radii=(0.0,)), replace(target, model=deaf))
 
 
