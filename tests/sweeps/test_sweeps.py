@@ -16,6 +16,7 @@ from rhobust.stats import mean_difference
 from rhobust.sweeps import plan_units, read_plan, run_sweep
 from rhobust.sweeps import sweep as sweep_module
 from rhobust.sweeps.sweep import plan_from_document
+from rhobust.training import TrainConfig, train
 from tests.executors.scripted import Scripted
 
 TRAIN = {"data": "digits", "model": "cnn-small", "epochs": 1, "batch_size": 400, "lr": 0.003}
@@ -91,6 +92,8 @@ def test_several_grids_share_the_axes_and_a_training_that_two_of_them_name():
             "evaluate.kind must be of one run alone, got transfer, which needs several",
         ),
         ({"evaluate": [{"kind": "measure-shift"}]}, "got measure-shift, which needs pairs of images before and after"),
+        ({"axes": {**AXES, "method": [{"kind": ["nal"]}]}}, r"plan.toml, method's kind must be a name, got \['nal'\]"),
+        ({"evaluate": [{"kind": ["attack"]}]}, r"evaluate.kind must be one of .*, got \['attack'\]"),
         ({"split": "train"}, "plan.toml, split must be 'test' or 'validation', got 'train'"),
         ({"split": "validation"}, "plan.toml, validation must be > 0 in every training .*, got 0 in gaussian-"),
         ({"evaluate": [{"kind": "accuracy", "methods": ["nal"]}]}, "evaluate.methods .* gaussian, consistency, got"),
@@ -243,6 +246,16 @@ def test_the_parts_of_an_evaluation_are_given_by_the_names_of_their_options():
     shift, worst = plan.evaluations
     assert (shift.claim.cost, shift.claim.classifier, shift.claim.votes) == ("w1", "k-vote", 3)
     assert (worst.loss, worst.ascent.gammas, worst.ascent.steps) == ("0-1", (1.0,), 2)
+
+
+def test_several_teachers_are_one_value_of_an_axis(tmp_path):
+    for name in ("a", "b"):
+        train(TrainConfig(Gaussian(), **TRAIN, seed=ord(name)), tmp_path / name, device="cpu", progress=no_progress)
+    both, one = [str(tmp_path / "a"), str(tmp_path / "b")], str(tmp_path / "b")
+    plan = plan_of(axes={"method": ["gaussian"], "teacher": [both, one]})
+    assert [config.teacher for config in plan.configs] == [tuple(both), (one,)]
+    outcome = sweep(plan, tmp_path / "out")
+    assert {row["teacher"] for row in outcome.table.rows} == {" ".join(both), one}
 
 
 def test_a_plan_with_more_samples_is_not_done_by_the_records_of_fewer(tmp_path):

@@ -149,6 +149,8 @@ def _cells(train: Mapping[str, Any], axes: Mapping[str, list[Any]], where: str) 
         if not isinstance(method, str | dict | None):
             raise ValueError(f"{where}, method must be a name, or a table with kind and its fields, got {method!r}")
         method = {"kind": method} if isinstance(method, str) else dict(method or {})
+        if not isinstance(method.get("kind", ""), str):
+            raise ValueError(f"{where}, method's kind must be a name, got {method['kind']!r}")
         cls = METHODS.get(method.get("kind", ""))
         known = None if cls is None else {one.name for one in dataclasses.fields(cls)}
         at = []
@@ -158,10 +160,10 @@ def _cells(train: Mapping[str, Any], axes: Mapping[str, list[Any]], where: str) 
                 at.append((name, _word(method)))
             elif name in fields:
                 config[name] = value
-                at += [] if name == "seed" else [(name, value)]
+                at += [] if name == "seed" else [(name, _shown(value))]
             elif known is None or name in known:
                 method[name] = value
-                at.append((name, value))
+                at.append((name, _shown(value)))
             else:
                 continue  # this method has no such field
             used.add(name)
@@ -173,6 +175,13 @@ def _cells(train: Mapping[str, Any], axes: Mapping[str, list[Any]], where: str) 
     return tuple(cells.values())
 
 
+def _shown(value: Any) -> Any:
+    """A value of an axis in a table, where it must be hashable: several teachers are one text."""
+    if isinstance(value, list):
+        return " ".join(map(str, value))
+    return str(value) if isinstance(value, dict) else value
+
+
 def _word(method: Mapping[str, Any]) -> str:
     """A method in a table: its name, and what the plan says of it."""
     said = [f"{key} {value}" for key, value in method.items() if key != "kind"]
@@ -181,7 +190,7 @@ def _word(method: Mapping[str, Any]) -> str:
 
 def _evaluation(document: Any, where: str) -> Evaluation:
     kind = document.get("kind") if isinstance(document, dict) else None
-    if kind not in EVALUATIONS:
+    if not isinstance(kind, str) or kind not in EVALUATIONS:
         raise ValueError(f"{where}, evaluate.kind must be one of {', '.join(EVALUATIONS)}, got {kind!r}")
     if kind in ELSEWHERE:
         raise ValueError(f"{where}, evaluate.kind must be of one run alone, got {kind}, which needs {ELSEWHERE[kind]}")
