@@ -185,6 +185,18 @@ def test_a_teacher_may_have_been_trained_on_test_images_of_ones_own(folder, tmp_
     assert run(SHIFT, opened(student, "test", data=str(data)), progress=no_progress).summary["warnings"] == [UNKNOWN]
 
 
+def test_a_teacher_of_other_data_may_have_been_trained_on_published_test_images(folder, tmp_path):
+    test, data = load("digits", "test"), tmp_path / "mine.npz"
+    np.savez(data, x=test.images, y=test.labels)
+    made(tmp_path / "leaky", replace(CONFIG, data=str(data)))
+    teacher, warnings = str(tmp_path / "leaky"), []
+    for name in ("student", "its-student"):
+        student = made(tmp_path / name, replace(CONFIG, teacher=(str(folder), teacher)))
+        warnings += run(SHIFT, opened(student, "test"), progress=no_progress).summary["warnings"]
+        teacher = str(student)
+    assert warnings == [UNKNOWN] * 2
+
+
 def test_without_a_list_the_split_of_a_published_data_set_is_known(folder):
     (folder / TRAINING_IMAGES).unlink()
     target = opened(folder)

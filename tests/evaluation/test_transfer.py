@@ -88,6 +88,7 @@ def test_a_source_is_attacked_under_its_own_noise_or_the_targets(target, half_sp
     config = SimpleNamespace(sigma=trained, run_id="source", factory=None, init=None, teacher=None)
     opened = SimpleNamespace(
         config=config,
+        only_data="grey",
         classes=target.data.classes,
         folder=target.folder,
         load_model=lambda device, **trust: half_space,

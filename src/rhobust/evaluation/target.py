@@ -202,9 +202,9 @@ class Target:
         published_split: bool = False,
     ) -> Self:
         validating = data.split == "validation"
-        # A teacher may have been trained on what its student held out, and on any test images but published ones.
+        # A teacher may have been trained on what its student held out, and on test images of unpublished data.
         taught = bool(run.config.teacher) and (validating or not published_split)
-        fine_tuned = run.config.init is not None or taught
+        fine_tuned = run.only_data is None or taught
         return cls(
             model,
             data,

@@ -143,6 +143,7 @@ def _train(
     environment = {**describe_environment(device), "command": train_command(config)}
     if trainer.teacher is not None:
         environment["teachers"] = list(trainer.teacher.hashes)  # the config names their folders alone
+        environment["teachers_data"] = list(trainer.teacher.data)
     with ExitStack() as stack:
         if owner is not None:
             held_out = ImageSet.of(measured.images) if config.validation else None

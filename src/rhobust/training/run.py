@@ -65,6 +65,13 @@ class Run:
         """Those that it held out; None where it held nothing out, or where an earlier release kept no list."""
         return ImageSet.in_folder(self.folder, HELD_OUT_IMAGES)
 
+    @property
+    def only_data(self) -> str | None:
+        """The data that decided its weights; None where other images may have, before it or through its teachers."""
+        taught = _environment(self).get("teachers_data") if self.config.teacher else None
+        others = isinstance(taught, list) and any(one != self.config.data for one in taught)
+        return None if self.config.init is not None or others else self.config.data
+
     def metrics(self) -> list[dict[str, Any]]:
         """One dictionary per epoch."""
         path = self.folder / METRICS
@@ -214,11 +221,16 @@ def create_run_folder(
         raise
 
 
+def _environment(run: Run) -> dict[str, Any]:
+    """What the folder says of how the run was made; empty where it says nothing."""
+    path = run.folder / ENVIRONMENT
+    known = read_json(path) if path.exists() else None
+    return known if isinstance(known, dict) else {}
+
+
 def _check_same_teachers(run: Run, environment: dict[str, Any]) -> None:
     """Raise if the weights of the teachers are not those that a run was begun with; an older run is not checked."""
-    path = run.folder / ENVIRONMENT
-    known = read_json(path) if path.exists() else {}
-    begun = known.get("teachers") if isinstance(known, dict) else None
+    begun = _environment(run).get("teachers")
     hashes = environment.get("teachers", ())
     for folder, before, now in zip(run.config.teacher, begun if isinstance(begun, list) else (), hashes, strict=False):
         if before != now:

@@ -29,6 +29,8 @@ class Teacher:
     """Noise under which they predict; None: none."""
     hashes: tuple[str, ...] = ()
     """Fingerprints of their weights."""
+    data: tuple[str | None, ...] = ()
+    """The data that each was trained on; None where there may have been more (`Run.only_data`)."""
 
     @classmethod
     def load(
@@ -43,7 +45,7 @@ class Teacher:
             device: Where they predict.
             fast: Predict in bf16 on a GPU.
         """
-        networks, hashes = list[nn.Module](), list[str]()
+        networks, hashes, sources = list[nn.Module](), list[str](), list[str | None]()
         for folder in folders:
             run = open_run(folder)
             if (run.shape, run.classes) != (data.shape, data.classes):
@@ -55,7 +57,8 @@ class Teacher:
             network = run.load_model(device).requires_grad_(False)
             networks.append(FastCopy(network) if fast and device.type == "cuda" else network)
             hashes.append(run.model_hash)
-        return cls(tuple(networks), sigma, tuple(hashes))
+            sources.append(run.only_data)
+        return cls(tuple(networks), sigma, tuple(hashes), tuple(sources))
 
     @torch.no_grad()
     def __call__(self, x: Tensor, rng: Noise) -> Tensor:
