@@ -66,7 +66,7 @@ def write_seeds(results: Path) -> list[Path]:
 
 
 def by_name(runs: Sequence[Path]) -> dict[str, Record]:
-    """The records of some runs by method and seed, which must tell the runs apart."""
+    """The records of some runs by method and seed, which no two of them may share."""
     found: dict[str, Record] = {}
     for run in runs:
         if (name := _name(run)) in found:
