@@ -23,7 +23,8 @@ RADII = (0.0, 0.25, 0.5, 1.0)
 def test_the_copy_has_nearly_the_same_gradients(target, name):
     options = {"mean": [0.5], "deviation": [0.25], "activation": "relu", "seed": 0}
     model = build_model(name, shape=(1, 8, 8), classes=3, **options).eval()
-    copied = fast_copy(replace(target, model=model))
+    larger = replace(target.data, images=target.data.images.repeat(1, 1, 2, 2))
+    copied = fast_copy(replace(target, model=model, data=larger))
     x, y = torch.rand(8, 1, 8, 8, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 2, 0, 1, 2, 0, 1])
 
     def gradient(network):

@@ -365,3 +365,27 @@ def test_any_number_of_networks_is_compiled(monkeypatch):
         with torch.no_grad(), torch._dynamo.config.patch(recompile_limit=2):
             assert copied(X).shape == copied(X).shape == (6, classes)
     assert counters["stats"]["unique_graphs"] == compiled + 4
+
+
+class Weighs(nn.Module):
+    """Computes with the weights of a layer itself, and with inputs of its own dtype."""
+
+    def __init__(self, *, strict):
+        super().__init__()
+        self.flat, self.dense, self.strict = nn.Flatten(), nn.Linear(256, 3), strict
+        self.pair = nn.Bilinear(3, 3, 3)
+
+    def forward(self, x):
+        y = self.dense(self.flat(x)) / torch.dot(torch.ones(256), self.dense.weight.square().sum(0))
+        return self.pair(y, y) if self.strict else y
+
+
+def test_a_network_that_mixes_dtypes_is_copied_or_refused_at_once(capfd):
+    with torch.random.fork_rng(devices=[]):
+        model, strict = Weighs(strict=False), Weighs(strict=True)
+        normed = nn.Sequential(nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4), strict)
+    assert torch.allclose(FastCopy(model, X)(X), model(X), atol=0.02)
+    for network in (strict, normed):
+        with pytest.raises(RuntimeError, match="same dtype"):
+            FastCopy(network, X)
+    assert capfd.readouterr() == ("", "")

@@ -10,7 +10,6 @@ from typing import Any, TypeGuard, cast
 
 import torch
 from torch import Tensor, fx, nn
-from torch.fx.passes.shape_prop import ShapeProp
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -131,7 +130,7 @@ def fold_traced(
     with _NoDraws():
         traced = fx.GraphModule(copied, _Tracer().trace(copied))
     with torch.no_grad(), _arithmetic(example, dtype):
-        ShapeProp(traced).propagate(example.clone())
+        _Shapes(traced).run(example.clone())
     graph, folds = traced.graph, []
     calls = [node.target for node in graph.nodes if node.op == "call_module"]
     for norm in [node for node in graph.nodes if node.op == "call_module"]:
@@ -231,7 +230,11 @@ def _followers(traced: fx.GraphModule, conv: fx.Node, norm: fx.Node) -> tuple[fx
             chain = norm, user, after
             between = (node for node in _after(conv, after) if node not in chain)
             changed = user.target is operator.iadd and user.args[0] is not norm  # the sum is written over the other one
-            if not changed and _shape(others[0]) == _shape(norm) and not any(_writes(traced, one) for one in between):
+            if (
+                not changed
+                and others[0].meta["shape"] == norm.meta["shape"]
+                and not any(_writes(traced, one) for one in between)
+            ):
                 return after, others[0]
     return norm, None
 
@@ -243,8 +246,13 @@ def _after(first: fx.Node, last: fx.Node) -> Iterator[fx.Node]:
         yield first
 
 
-def _shape(node: fx.Node) -> torch.Size | None:
-    return getattr(node.meta.get("tensor_meta"), "shape", None)
+class _Shapes(fx.Interpreter):
+    """Runs a trace, and notes the shape of every value."""
+
+    def run_node(self, n: fx.Node) -> Any:
+        value = super().run_node(n)
+        n.meta["shape"] = value.shape if isinstance(value, Tensor) else None
+        return value
 
 
 def _writes(traced: fx.GraphModule, node: fx.Node) -> bool:
@@ -323,15 +331,33 @@ class FastCopy(nn.Module):
     """Evaluation copy of a network in bf16, without gradients in the weights; inputs and logits are float32.
 
     bf16 has the range of float32, so that small gradients do not vanish, and three digits, enough for a direction.
+
+    Args:
+        model: The network.
+        example: A few inputs. With them, batch norm is folded into the convolutions of other networks than rhobust's
+            own, and a network that cannot run in bf16 is refused at once: what it raises is raised.
     """
 
     def __init__(self, model: nn.Module, example: Tensor | None = None) -> None:
         super().__init__()
         self.network = EvalCopy(model, torch.bfloat16, example=example).network
+        if example is not None and not self._runs(example):
+            # Where a network computes with its weights itself, they must have the dtype of the others.
+            self.network = EvalCopy(model, torch.float32, folded=False).network
+            with torch.no_grad():
+                self(example.clone())
 
     def forward(self, x: Tensor) -> Tensor:
         with torch.autocast(x.device.type, torch.bfloat16):
             return self.network(x).float()
+
+    @torch.no_grad()
+    def _runs(self, example: Tensor) -> bool:
+        try:
+            self(example.clone())
+        except Exception:  # whatever a network raises in another precision
+            return False
+        return True
 
     def for_noisy_copies(self, copies: int) -> "FastCopy":
         """The same for noisy copies of images: see `for_noisy_copies`."""
