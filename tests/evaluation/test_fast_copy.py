@@ -8,12 +8,14 @@ from torch import nn
 from torch.nn import functional as F
 
 from rhobust.attacks import EOT, PGD
+from rhobust.attacks.gradient import smoothed_loss
 from rhobust.data import to_unit
 from rhobust.evaluation import Attack, run, sweep
-from rhobust.evaluation.copies import fast_copy
+from rhobust.evaluation.copies import compiled_copy, fast_copy
 from rhobust.evaluation.sweep import Predictor
 from rhobust.models import build_model
-from rhobust.models.inference import frozen
+from rhobust.models.inference import WithEvalCopy, frozen
+from rhobust.noise import ExampleNoise
 from rhobust.progress import no_progress
 
 RADII = (0.0, 0.25, 0.5, 1.0)
@@ -36,6 +38,31 @@ def test_the_copy_has_nearly_the_same_gradients(target, name):
 
     assert F.cosine_similarity(gradient(copied), gradient(model)).min() > 0.98
     assert all(parameter.grad is None and parameter.requires_grad for parameter in model.parameters())
+
+
+@pytest.mark.filterwarnings("default")  # torch warns about its own parts while it compiles
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_the_compiled_copy_has_nearly_the_gradients_of_the_smoothed_classifier(device, target, monkeypatch):
+    if device == "cpu":
+        monkeypatch.setattr(torch, "compile", lambda function, **options: function)
+    options = {"mean": [0.5], "deviation": [0.25], "activation": "relu", "seed": 0}
+    model = build_model("resnet18", shape=(1, 8, 8), classes=3, **options).eval().to(device)
+    larger = replace(target.data, images=target.data.images.repeat(1, 1, 2, 2))
+    copied = compiled_copy(replace(target, model=model, data=larger, device=device))
+    x = torch.rand(6, 1, 8, 8, generator=torch.Generator().manual_seed(0)).to(device)
+    y = torch.tensor([0, 1, 2, 0, 1, 2], device=device)
+
+    def gradient(network):
+        point, noise = x.clone().requires_grad_(), ExampleNoise(0, "test", range(6))
+        with frozen(network) as frozen_model:
+            losses = smoothed_loss(frozen_model, point, y, sigma=0.25, draws=4, rng=noise)
+            return torch.autograd.grad(losses.sum(), point)[0].flatten(1)
+
+    found = gradient(WithEvalCopy(model, lambda: copied))
+    assert F.cosine_similarity(found, gradient(model)).min() > 0.98
+    # Added up before the first layer, and not after it, as for images without noise.
+    layers = [copied.network.plain.network, copied.noisy(4).network.plain.network]
+    assert [network.network[0].copies for network in layers] == [1, 4]
 
 
 @pytest.mark.parametrize("attack", [PGD(steps=10), EOT(steps=10, draws=8)])
