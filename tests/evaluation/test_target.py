@@ -15,6 +15,7 @@ from torch import nn
 import rhobust
 from evaluation.networks import Randomised
 from rhobust.attacks import PGD
+from rhobust.certificates import BatchDependenceError
 from rhobust.evaluation import (
     Attack,
     Certify,
@@ -28,7 +29,7 @@ from rhobust.evaluation import (
 from rhobust.evaluation.own_network import fixed_logits
 from rhobust.methods import ERM
 from rhobust.progress import no_progress
-from rhobust.records import ANSWERS
+from rhobust.records import ANSWERS, record_paths
 from rhobust.training import TrainConfig, train
 
 CPU = torch.device("cpu")
@@ -172,9 +173,20 @@ def test_a_folder_is_of_a_randomised_network_or_of_none(own, tmp_path):
         replace(own, model=Randomised(own.model)).check_unchanged()
     own.check_unchanged()
     other = replace(own, folder=tmp_path / "randomised")
-    replace(other, model=Randomised(own.model)).check_unchanged()
+    attack = Attack(attack=PGD(steps=1), radii=[0.0], limit=2, probe=False)
+    run(attack, replace(other, model=Randomised(own.model)), progress=no_progress)
     with pytest.raises(ValueError, match="answers otherwise"):
         other.check_unchanged()
+
+
+def test_a_randomised_network_that_was_refused_may_be_mended_in_its_folder(own):
+    with pytest.raises(BatchDependenceError):
+        run(Certify(n=200, limit=2), replace(own, model=Randomised(own.model)), progress=no_progress)
+    assert (own.folder / ANSWERS).exists()
+    assert not record_paths(own.folder)
+    own.check_unchanged()
+    with pytest.raises(ValueError, match="answers otherwise"):
+        replace(own, model=Randomised(own.model)).check_unchanged()
 
 
 def test_rounding_from_call_to_call_is_no_chance(own):
