@@ -26,7 +26,7 @@ from rhobust.models import Normalised, load_model
 from rhobust.models.inference import frozen, move_to, output_width
 from rhobust.models.sources import known_network, take_logits
 from rhobust.models.weights import Pretrained, WidthError
-from rhobust.records import ANSWERS, CONFIG, ENVIRONMENT, Row, is_own
+from rhobust.records import ANSWERS, CONFIG, ENVIRONMENT, Row, is_own, record_paths
 from rhobust.settings import check_positive_number, sizes
 from rhobust.training.run import describe_environment, file_hash
 from rhobust.version import VERSION
