@@ -3,6 +3,7 @@
 import json
 import statistics
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -15,8 +16,9 @@ from rhobust.progress import no_progress
 from rhobust.stats import mean_difference
 from rhobust.sweeps import plan_units, read_plan, run_sweep
 from rhobust.sweeps import sweep as sweep_module
-from rhobust.sweeps.sweep import plan_from_document
+from rhobust.sweeps.plan import plan_from_document
 from rhobust.training import TrainConfig, train
+from rhobust.training.config import config_to_json
 from tests.executors.scripted import Scripted
 
 TRAIN = {"data": "digits", "model": "cnn-small", "epochs": 1, "batch_size": 400, "lr": 0.003}
@@ -246,6 +248,25 @@ def test_the_parts_of_an_evaluation_are_given_by_the_names_of_their_options():
     shift, worst = plan.evaluations
     assert (shift.claim.cost, shift.claim.classifier, shift.claim.votes) == ("w1", "k-vote", 3)
     assert (worst.loss, worst.ascent.gammas, worst.ascent.steps) == ("0-1", (1.0,), 2)
+
+
+def test_a_dry_run_says_which_data_and_teachers_are_missing_here(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("unfinished").mkdir()
+    settings = config_to_json(TrainConfig(Gaussian(), **TRAIN))
+    Path("unfinished", "config.json").write_text(json.dumps(settings))
+    Path("plan.toml").write_text(
+        'axes = { method = ["gaussian"], data = ["digits", "cifar10", "photos.npz"] }\n'
+        'train = { model = "cnn-small", epochs = 1, teacher = ["unfinished", "nowhere"] }\n'
+    )
+    command = ["sweep", "plan.toml", "--dry-run", "--root", str(tmp_path), "--quiet"]
+    assert run([*command, "--json"]) == 0
+    cifar10, photos, unfinished, nowhere = json.loads(capsys.readouterr().out)["absent"]
+    assert cifar10 == f"cifar10 is not under {tmp_path}"
+    assert "photos.npz" in photos
+    assert (unfinished, nowhere.split()[0]) == ("unfinished is not finished", "nowhere")
+    assert run(command) == 0
+    assert f"missing here: {cifar10}\n" in capsys.readouterr().out
 
 
 def test_several_teachers_are_one_value_of_an_axis(tmp_path):

@@ -13,6 +13,7 @@ from rhobust.evaluation import EVALUATIONS, Evaluation
 from rhobust.formatting import name_split
 from rhobust.models.sources import named_code
 from rhobust.sweeps import plan_units, read_plan, run_sweep
+from rhobust.sweeps.plan import absent
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class SweepCommand:
     code: tuple[str, ...] = ()
     """Methods, attacks and evaluations of your own that the plan names: package.module:Class or file.py:Class."""
     dry_run: bool = False
-    """Count what is planned and what is finished, and start nothing."""
+    """Count what is planned and what is finished, say which data and teachers are missing here, and start nothing."""
     common: SpreadingOptions = Spreading()
 
     def run(self) -> dict[str, Any]:
@@ -38,7 +39,8 @@ class SweepCommand:
             units = plan_units(plan, out)
             finished = sum(unit.done for unit in units)
             evaluations = sum(len(unit.evaluations) for unit in units)
-            return {"planned": len(units), "evaluations": evaluations, "finished": finished, "split": plan.split}
+            planned = {"planned": len(units), "evaluations": evaluations, "finished": finished, "split": plan.split}
+            return {**planned, "absent": absent(plan, self.root)}
         outcome = run_sweep(
             plan,
             out,
@@ -63,6 +65,8 @@ class SweepCommand:
             planned, evaluations, finished = (result[key] for key in ("planned", "evaluations", "finished"))
             where = f" on {name_split(result['split'])} images" if evaluations else ""
             print(f"{planned} runs planned, {finished} finished; {evaluations} evaluations{where}")
+            for line in result["absent"]:
+                print(f"missing here: {line}")
             return
         table = result["table"]
         print_table(table["columns"], table["cells"], left=len(table["columns"]) - 5)

@@ -19,7 +19,8 @@ from rhobust.settings import to_json
 from rhobust.stats import mean_difference
 
 if TYPE_CHECKING:
-    from rhobust.sweeps.sweep import SweepPlan, Unit
+    from rhobust.sweeps.plan import SweepPlan
+    from rhobust.sweeps.sweep import Unit
 
 ADDED = ("seconds", "trained_on")
 """Numbers of a summary that the engine adds to those of the evaluation."""
