@@ -2,12 +2,13 @@
 
 import warnings
 from contextlib import nullcontext
+from typing import get_args
 
 import pytest
 import torch
 from torch import nn
 
-from rhobust.methods import ERM, NAL, Gaussian, SmoothAdv
+from rhobust.methods import NAL, AnyMethod, Gaussian
 from rhobust.models.fused import ConvNorm
 from rhobust.models.networks import Normalised
 from rhobust.noise import BatchNoise, stream
@@ -56,15 +57,16 @@ def check_same(fast, slow, data):
     done = [(fast(*batch), slow(*batch)) for batch in data]
     for ours, theirs in done:  # all losses are still there in the end
         assert torch.allclose(ours.value, theirs.value, atol=1e-5)
-        assert torch.allclose(ours.squared_distance, theirs.squared_distance, atol=1e-5)
+        # The first gradient of TRADES is nearly zero, and its direction mostly rounding.
+        assert torch.allclose(ours.squared_distance, theirs.squared_distance, atol=1e-4)
     for (name, ours), theirs in zip(fast.model.state_dict().items(), slow.model.state_dict().values(), strict=True):
         assert torch.allclose(ours, theirs, atol=1e-4), name
 
 
-METHODS = [ERM(), Gaussian(sigma=0.3), NAL(sigma=0.3, gamma=2.0, steps=2, draws=2), SmoothAdv(sigma=0.3, draws=3)]
+NOISY, NOISY_ATTACK = Gaussian(sigma=0.3), NAL(sigma=0.3, gamma=2.0, steps=2, draws=2)
 
 
-@pytest.mark.parametrize("method", METHODS, ids=lambda method: type(method).__name__)
+@pytest.mark.parametrize("method", [cls() for cls in get_args(AnyMethod)], ids=lambda method: type(method).__name__)
 def test_replays_are_the_steps_of_the_definition(method, monkeypatch):
     graphs = pretend_cuda(monkeypatch)
     fast, slow = make(method, CompiledStep), make(method, TrainingStep)
@@ -106,7 +108,7 @@ class Reading(nn.Module):
 
 def test_what_cannot_be_captured_changes_no_number(monkeypatch):
     pretend_cuda(monkeypatch)
-    method = METHODS[1]
+    method = NOISY
     fast, slow = (make(method, kind, Reading()) for kind in (CompiledStep, TrainingStep))
     with pytest.warns(UserWarning, match="could not be captured and runs slower: .* a number was read"):
         check_same(fast, slow, batches(1))
@@ -119,7 +121,7 @@ def test_what_cannot_be_captured_changes_no_number(monkeypatch):
 @pytest.mark.parametrize("error", [RuntimeError("capture failed"), torch.OutOfMemoryError("CUDA out of memory")])
 def test_a_capture_that_fails_changes_no_number(error, monkeypatch):
     graphs = pretend_cuda(monkeypatch, fail=error)
-    fast, slow = make(METHODS[2], CompiledStep), make(METHODS[2], TrainingStep)
+    fast, slow = make(NOISY_ATTACK, CompiledStep), make(NOISY_ATTACK, TrainingStep)
     with pytest.warns(UserWarning, match=f"could not be captured and runs slower: {error}"):
         check_same(fast, slow, batches(1))
     check_same(fast, slow, batches(3))
@@ -145,7 +147,7 @@ class Refusing(nn.Module):
 @pytest.mark.parametrize("after", [None, 0, 1], ids=["the copy", "at once", "in the middle"])
 def test_what_cannot_be_copied_or_compiled_changes_no_number(after, monkeypatch):
     graphs = pretend_cuda(monkeypatch)
-    fast, slow = make(METHODS[2], CompiledStep), make(METHODS[2], TrainingStep)
+    fast, slow = make(NOISY_ATTACK, CompiledStep), make(NOISY_ATTACK, TrainingStep)
     if after is None:
         monkeypatch.setattr(steps, "EvalCopy", refuse)
     else:
@@ -158,7 +160,7 @@ def test_what_cannot_be_copied_or_compiled_changes_no_number(after, monkeypatch)
 
 def test_a_state_that_is_restored_is_the_one_that_is_replayed(monkeypatch):
     pretend_cuda(monkeypatch)
-    fast, slow = make(METHODS[2], CompiledStep), make(METHODS[2], TrainingStep)
+    fast, slow = make(NOISY_ATTACK, CompiledStep), make(NOISY_ATTACK, TrainingStep)
     check_same(fast, slow, batches(2))
     kept = [(step, step.state()) for step in (fast, slow)]
     check_same(fast, slow, batches(2))
