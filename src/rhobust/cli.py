@@ -222,7 +222,10 @@ def _check_empty(arguments: list[str]) -> None:
 
 def _check_choices(arguments: list[str]) -> None:
     """Refuse a method or an attack that there is not: the parser would take its name for that of a folder."""
+    if not any(argument.startswith(("method:", "attack:")) for argument in arguments):
+        return
     from rhobust.attacks import AnyAttack
+    from rhobust.commands.arguments import suggestion
     from rhobust.methods import AnyMethod
     from rhobust.settings import kind_of
 
@@ -230,7 +233,10 @@ def _check_choices(arguments: list[str]) -> None:
         known = [f"{role}:{kind_of(member)}" for member in get_args(members)]
         for argument in arguments:
             if argument.startswith(f"{role}:") and argument not in known:
-                raise ValueError(f"{role} must be one of {', '.join(known)}, or --{role} FILE:CLASS, got {argument}")
+                raise ValueError(
+                    f"{role} must be one of {', '.join(known)}, or --{role} FILE:CLASS, got"
+                    f" {argument}{suggestion(argument, known)}"
+                )
 
 
 @functools.cache
