@@ -2,13 +2,14 @@
 
 import warnings
 from contextlib import nullcontext
+from functools import partial
 from typing import get_args
 
 import pytest
 import torch
 from torch import nn
 
-from rhobust.methods import NAL, AnyMethod, Gaussian
+from rhobust.methods import NAL, TRADES, AnyMethod, Gaussian
 from rhobust.models.fused import ConvNorm
 from rhobust.models.networks import Normalised
 from rhobust.noise import BatchNoise, stream
@@ -57,8 +58,7 @@ def check_same(fast, slow, data):
     done = [(fast(*batch), slow(*batch)) for batch in data]
     for ours, theirs in done:  # all losses are still there in the end
         assert torch.allclose(ours.value, theirs.value, atol=1e-5)
-        # The first gradient of TRADES is nearly zero, and its direction mostly rounding.
-        assert torch.allclose(ours.squared_distance, theirs.squared_distance, atol=1e-4)
+        assert torch.allclose(ours.squared_distance, theirs.squared_distance, atol=1e-5)
     for (name, ours), theirs in zip(fast.model.state_dict().items(), slow.model.state_dict().values(), strict=True):
         assert torch.allclose(ours, theirs, atol=1e-4), name
 
@@ -69,6 +69,8 @@ NOISY, NOISY_ATTACK = Gaussian(sigma=0.3), NAL(sigma=0.3, gamma=2.0, steps=2, dr
 @pytest.mark.parametrize("method", [cls() for cls in get_args(AnyMethod)], ids=lambda method: type(method).__name__)
 def test_replays_are_the_steps_of_the_definition(method, monkeypatch):
     graphs = pretend_cuda(monkeypatch)
+    if isinstance(method, TRADES):  # its first gradient is nearly zero: how a fold rounds decides its direction
+        monkeypatch.setattr(steps, "EvalCopy", partial(steps.EvalCopy, folded=False))
     fast, slow = make(method, CompiledStep), make(method, TrainingStep)
     check_same(fast, slow, batches(4))
     # A batch of another size goes another way; the rate and the noise are those of the present.
