@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rhobust.report.chart import Axis, Chart, DrawingSize, Point, Series, draw, escape, round_above, ticks
+from rhobust.report.chart import Axis, Chart, DrawingSize, Point, Series, draw, escape, read_out, round_above, ticks
 
 
 @given(st.floats(-1e3, 1e3), st.floats(1e-3, 1e3), st.integers(2, 12))
@@ -65,3 +65,15 @@ def test_values_outside_the_frame_stop_at_its_edge():
 
 def test_text_is_fit_for_xml():
     assert escape("a<b>\"'&\x00\n") == "a&lt;b&gt;&quot;&#x27;&amp;��"
+
+
+def test_staircases_of_several_noise_levels_of_a_network_are_told_apart():
+    points = [Point(0.0, 0.9), Point(0.5, 0.4)]
+    lines = [
+        Series("a", 0, "certified", "Certified", points, "≥", held=True, part=part) for part in ("σ 0.1", "σ 0.25", "")
+    ]
+    drawn = draw(
+        Chart("radius", "t", "d", Axis("r", 0.0, 1.0), Axis("a", 0.0, 1.0, percent=True), lines), DrawingSize(360, 230)
+    )
+    assert drawn.count(">σ 0.1</text>") == drawn.count(">σ 0.25</text>") == 1
+    assert [read_out(line, in_percent=True)["label"] for line in lines] == ["a, σ 0.1", "a, σ 0.25", "a"]

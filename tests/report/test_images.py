@@ -11,6 +11,7 @@ from report.test_page import page_of, text_of
 from rhobust.bounds import clopper_pearson
 from rhobust.records import read_record
 from rhobust.report import images
+from rhobust.report.figures import figures
 from rhobust.report.gather import gather
 from rhobust.report.images import class_table, image_summaries
 from rhobust.report.overview import Headline
@@ -85,9 +86,13 @@ def test_galleries_share_what_the_page_bears(tmp_path, monkeypatch):
     assert min(len(one.images) for one in found) > 10
 
 
-def test_two_noise_levels_are_two_summaries(tmp_path, run):
+def test_two_noise_levels_are_two_summaries_and_two_named_lines(tmp_path, run):
     write_certificate(run, np.linspace(-0.1, 0.9, 50), sigma=0.5)
-    assert [one.who for one in image_summaries(gather([run]).runs)] == ["smoothed, σ 0.25", "smoothed, σ 0.5"]
+    gathered = gather([run]).runs
+    assert [one.who for one in image_summaries(gathered)] == ["smoothed, σ 0.25", "smoothed, σ 0.5"]
+    (radius,) = (figure for figure in figures(gathered) if figure.name == "radius")
+    found = {line["part"] for line in radius.document["series"] if line["kind"] == "certified"}
+    assert found == {"σ 0.25", "σ 0.5"}
 
 
 def test_pictures_of_another_record_are_left_out(run):

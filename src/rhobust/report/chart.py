@@ -61,6 +61,13 @@ class Series:
     on: bool = True
     """Whether it is switched on at first."""
     warnings: tuple[str, ...] = ()
+    part: str = ""
+    """Which of the run's noise levels it is about; empty where the run has one."""
+
+    @property
+    def name(self) -> str:
+        """The label, with the noise level where the run has several."""
+        return f"{self.label}, {self.part}" if self.part else self.label
 
 
 @dataclass(frozen=True)
@@ -176,7 +183,8 @@ def read_out(line: Series, *, in_percent: bool) -> dict[str, Any]:
         # Where the next step says the same, it says it here too.
         points = [here for here, after in pairwise([*points, [None]]) if here[1:] != after[1:]]
     return {
-        "label": line.label,
+        "label": line.name,
+        "part": line.part,
         "run": line.run,
         "kind": line.kind,
         "sign": line.sign,
@@ -265,6 +273,12 @@ def _line(series: Series, frame: _Frame) -> str:
     marked = [(frame.x(p.x), frame.y(p.y)) for p in points if p.marked]
     if marked:
         parts.append(markers(series.run, marked, hollow=series.hollow))
+        if series.part and series.held:  # two staircases of one colour and one kind
+            x, y = marked[-1]
+            side = 'dx="6"' if float(x) < frame.width / 2 else 'dx="-6" text-anchor="end"'
+            parts.append(
+                f'<text x="{x}" y="{y}" {side} dy="-7" font-size="12" fill="currentColor">{escape(series.part)}</text>'
+            )
     parts.append("</g>")
     return "".join(parts)
 
@@ -301,7 +315,7 @@ def _legend(chart: Chart, frame: _Frame) -> tuple[str, int]:
             f' transform="translate({x} {y})"><g style="color:{colour(series.run)}">'
             f'<path d="M0 0h30" stroke="currentColor" stroke-width="2"{dash}/>'
             f"{markers(series.run, [('15', '0')], hollow=series.hollow)}</g>"
-            f'<text x="38" dy=".35em">{escape(series.label)}</text></g>'
+            f'<text x="38" dy=".35em">{escape(series.name)}</text></g>'
         )
     parts.append("</g>")
     return "".join(parts), 20 * rows + 14

@@ -138,6 +138,7 @@ def _certified_line(run: PageRun, certificate: PageRecord, end: float) -> Series
         held=True,
         on=not rough,
         warnings=certificate.warnings,
+        part=run.part(certificate),
     )
 
 
@@ -157,7 +158,18 @@ def _attack_line(run: PageRun, attack: PageRecord, runs: int) -> Series:
     points = [Point(radius, c.value, c.low, c.high) for radius, c in attack.accuracy.items()]
     on = kind in ("eot", "autoattack", "plain") or (kind == "base" and runs <= CROWD)
     label = f"{run.label}, {attack.attack_name}, {attack.predictor_name}{attack.whose}"
-    return Series(label, run.place, kind, _ATTACKS[kind], points, "≤", hollow=True, on=on, warnings=attack.warnings)
+    return Series(
+        label,
+        run.place,
+        kind,
+        _ATTACKS[kind],
+        points,
+        "≤",
+        hollow=True,
+        on=on,
+        warnings=attack.warnings,
+        part=run.part(attack),
+    )
 
 
 def _something_on(lines: Sequence[Series]) -> list[Series]:
@@ -214,11 +226,12 @@ def _shift_lines(run: PageRun, record: PageRecord) -> Iterator[Series]:
             held=True,
             on=not shift.baseline,
             warnings=record.warnings,
+            part=run.part(record),
         )
     words = "One noisy prediction, no shift (estimate)"
     start = [Point(0.0, one.value) for one in record.curve(UNDER_NOISE)]
     label = f"{run.label}, no shift{record.whose}"
-    yield Series(label, run.place, "noise", words, start, hollow=True, warnings=record.warnings)
+    yield Series(label, run.place, "noise", words, start, hollow=True, warnings=record.warnings, part=run.part(record))
 
 
 def _shift_attack_line(run: PageRun, record: PageRecord) -> Series:
@@ -226,7 +239,17 @@ def _shift_attack_line(run: PageRun, record: PageRecord) -> Series:
     words = f"W2 attack, {'one noisy vote' if votes == 1 else f'{votes} noisy votes'} (upper bound)"
     points = [Point(one.at or 0.0, one.value, one.low, one.high) for one in record.curve(SHIFT_ATTACK)]
     label = f"{run.label}, {words}{record.whose}"
-    return Series(label, run.place, f"shift-attack {votes}", words, points, "≤", hollow=True, warnings=record.warnings)
+    return Series(
+        label,
+        run.place,
+        f"shift-attack {votes}",
+        words,
+        points,
+        "≤",
+        hollow=True,
+        warnings=record.warnings,
+        part=run.part(record),
+    )
 
 
 def _points(curve: Sequence[Measurement]) -> list[Point]:

@@ -299,6 +299,12 @@ class PageRun:
         found = [self.method.get("sigma"), *(record.settings.get("sigma") for record in smoothed)]
         return tuple(sorted({sigma for sigma in found if isinstance(sigma, int | float) and sigma > 0}))
 
+    def part(self, record: PageRecord) -> str:
+        """Which of its noise levels a record is about; empty where there is one, or the record is about none."""
+        sigma = record.settings.get("sigma")
+        several = len(self.sigmas) > 1 and isinstance(sigma, int | float)
+        return f"σ {format_setting(sigma)}" if several and sigma is not None else ""
+
     @cached_property
     def contradictions(self) -> list[str]:
         """One sentence for each pair of numbers that cannot both be right; what the evaluations found comes first."""

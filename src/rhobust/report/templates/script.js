@@ -119,6 +119,7 @@
           const point = at(series, x);
           const value = `${series.sign ? `${series.sign} ` : ""}${point[1]}${series.warned ? " ⚠" : ""}`;
           make("span", place ? ` / ${value}` : value, box);
+          if (series.part) make("small", ` ${series.part}`, box);
           const elsewhere = series.rule === "last" && x - point[0] > near;
           if (elsewhere) make("small", ` at ${number(point[0])}`, box);
           else if (point[2] && series.rule === "last") make("small", ` (${point[2]})`, box);
@@ -203,7 +204,8 @@
         const point = at(series, x);
         const item = make("li", "", list);
         item.style.setProperty("--own", colour(series.run));
-        make("span", alike ? data.models[series.run].label : series.label, item);
+        const label = data.models[series.run].label;
+        make("span", !alike ? series.label : series.part ? `${label}, ${series.part}` : label, item);
         const bar = make("div", "", item);
         bar.className = "bar";
         make("i", "", bar).style.width = point && point[1].endsWith("%") ? point[1] : "0";
