@@ -124,7 +124,8 @@ def _state_dict(document: Any, path: Path) -> dict[str, Tensor]:
             if alike:
                 raise ValueError(
                     f"{path} must hold one state dict, but it has some of the same form under"
-                    f" {' and '.join([name, *alike])}: torch.save(torch.load(FILE)[{alike[0]!r}], NEW) keeps one"
+                    f" {' and '.join([name, *alike])}: torch.save(torch.load(FILE, weights_only=True)[{alike[0]!r}],"
+                    " NEW) keeps one"
                 )
             return _state_dict(nested[name], path)
     holding = [name for name, value in nested.items() if _holds_tensors(value)]
