@@ -32,6 +32,11 @@ def fenced(page, language):
     return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 
 
+def named_files(page):
+    """The Python files that a page shows, by name."""
+    return re.findall(r"^`(\w+\.py)`:\n\n```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+
+
 def command_lines(program):
     """Every call of a program in the pages' shell blocks, with its page."""
     lines = [
@@ -101,7 +106,7 @@ LONG = {"assessment.md", "pretrained.md", "evaluate.md", "index.md"}
 def test_the_examples_of_the_docs(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    for name, code in re.findall(r"^`(\w+\.py)`:\n\n```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE):
+    for name, code in named_files(page):
         (tmp_path / name).write_text(code)
     for code in fenced(page, "python"):
         with torch.random.fork_rng(devices=[]):  # a network that an example builds may take its first weights there
@@ -140,9 +145,8 @@ def test_every_command_in_the_pages_parses(line, tmp_path, monkeypatch):
     if {"--method", "--attack"} & set(words):  # the class of its own that a page defines
         monkeypatch.chdir(tmp_path)
         monkeypatch.setattr(sys, "path", list(sys.path))
-        method, attack = fenced(ROOT / "docs" / "guides" / "own-method.md", "python")
-        (tmp_path / "mymethod.py").write_text(method.partition("\n\nconfig =")[0])
-        (tmp_path / "myattack.py").write_text(attack)
+        for file, code in named_files(ROOT / "docs" / "guides" / "own-method.md"):
+            (tmp_path / file).write_text(code)
     name, *arguments = words[words.index("rhobust") + 1 :]
     assert name in COMMANDS
     module = importlib.import_module(f"rhobust.commands.{name.replace('-', '_')}")

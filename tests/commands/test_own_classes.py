@@ -64,10 +64,10 @@ class Alone:
 
 
 @dataclass(frozen=True)
-class Brightness(Evaluation):
+class Lifted(Evaluation):
     """Accuracy after a constant is added to every pixel."""
 
-    kind: ClassVar[str] = "brightness"
+    kind: ClassVar[str] = "lifted"
     shift: float = 0.1
     """Added to every pixel."""
 
@@ -80,7 +80,7 @@ class Brightness(Evaluation):
         return {"accuracy": sum(row["right"] for row in rows) / len(rows), "shown": True, "words": "none"}
 
 
-class Taken(Brightness):
+class Taken(Lifted):
     kind: ClassVar[str] = "accuracy"
 
 
@@ -95,7 +95,7 @@ def mine(tmp_path, monkeypatch):
     (tmp_path / "mine_own.py").write_text(CODE)
     yield tmp_path
     sys.modules.pop("mine_own", None)
-    EVALUATIONS.pop("brightness", None)
+    EVALUATIONS.pop("lifted", None)
 
 
 def test_a_method_and_an_attack_are_options_like_the_built_in_ones(mine, capsys):
@@ -161,13 +161,13 @@ def test_a_sweep_takes_a_method_and_an_attack_of_ones_own(mine, executor, capsys
 def test_a_sweep_takes_an_evaluation_of_ones_own_and_shows_its_numbers(mine, executor, capsys):
     (mine / "plan.toml").write_text(
         'train = { data = "digits", model = "cnn-small", epochs = 1, method = "erm" }\n'
-        'evaluate = [{ kind = "brightness", shift = 0.2, limit = 5 }]\n'
+        'evaluate = [{ kind = "lifted", shift = 0.2, limit = 5 }]\n'
     )
     command = ["sweep", "plan.toml", "--out", "sweep", "--quiet", "--json", *executor]
     assert run(command) == 2
-    assert run([*command, "--code", "mine_own:Brightness"]) == 0
+    assert run([*command, "--code", "mine_own:Lifted"]) == 0
     (row,) = json.loads(capsys.readouterr().out)["rows"]
-    assert (row["evaluation"], row["quantity"], row["status"]) == ("brightness", "accuracy", "estimate")
+    assert (row["evaluation"], row["quantity"], row["status"]) == ("lifted", "accuracy", "estimate")
     (folder,) = (mine / "sweep" / "runs").iterdir()
-    (path,) = record_paths(folder, "brightness")
+    (path,) = record_paths(folder, "lifted")
     assert row["mean"] == read_finished(path).summary["accuracy"]
