@@ -39,6 +39,7 @@ def test_every_option_is_in_the_help_with_an_example(name, capsys):
     assert run([*name.split(), "--help"]) == run([*name.split(), "-h"]) == 0
     shown = capsys.readouterr().out
     assert f"\nexample: {EXAMPLES[name]}\n" in shown
+    assert " ".join(shown.split()).count(f"xample: {EXAMPLES[name]}") == 2, "each help has it once"
     assert all(f"  {title}" not in shown for title in ("{None}", "(default: None)", "(default: '')"))
     assert [line for line in shown.splitlines() if len(line) > 100 and not line.startswith("example:")] == []
     if " " not in name and isinstance(command_of(name), type):

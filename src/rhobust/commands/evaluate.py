@@ -32,10 +32,7 @@ class EvaluatedNetwork(NetworkOptions):
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Evaluate any network on any images: accuracy, attacks, certificates, a diagnosis, and one page.
-
-    Example: rhobust evaluate --model net.py:make --weights model.pt --data photos --sigma 0.25 --out results
-    """
+    """Evaluate any network on any images: accuracy, attacks, certificates, a diagnosis, and one page."""
 
     run_folder: Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="[RUN]")] = None
     """A run folder; or give --model and --data."""

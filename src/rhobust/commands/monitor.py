@@ -19,8 +19,6 @@ class MonitorCommand:
     The pairs are the same scenes as reference images and as they come today: through the new encoder, sensor or
     pipeline. Labels of the reference images are used where they have them, else the run's labelled test data. Exit code
     1 means that the floor is not certified, which does not prove that it is not kept.
-
-    Example: rhobust monitor runs/nal --reference scenes --changed today --at-least 0.9
     """
 
     reference: Path | None = None
