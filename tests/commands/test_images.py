@@ -29,6 +29,9 @@ def ready():
     model = make()
     model.load_state_dict(torch.load('bare.pt'))
     return model
+
+def coloured(num_classes=2):
+    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 8 * 8, num_classes))
 """
 
 
@@ -71,6 +74,12 @@ def test_certify_answers_per_image_and_writes_nothing(folder, here, capsys):
     assert "with probability 99.9% over 200 noise samples" in lines[2]
     assert "rounded down" in lines[2]
     assert sorted(path.name for path in folder.iterdir()) == before
+
+
+def test_one_mean_is_that_of_every_channel(here, capsys):
+    Image.fromarray(np.tile(np.asarray(Image.open("0.png"))[:, :, None], (1, 1, 3))).save("rgb.png")
+    given = ["predict", "--model", "imaged.py:coloured", *here, "rgb.png", "--n", "100"]
+    assert len(document(capsys, given)["predictions"]) == 1
 
 
 def test_a_network_by_name_answers_as_the_run_does(folder, here, capsys):

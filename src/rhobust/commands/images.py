@@ -182,8 +182,11 @@ def _own_target(asked: NetworkOptions, folder: Path, common: Common) -> Target:
 
 
 def _channels(asked: NetworkOptions) -> int | None:
-    """How many channels a network by name takes, where its name or its normalisation says so."""
-    if asked.mean is not None:
+    """How many channels a network by name takes, where its name or its normalisation says so.
+
+    One number is subtracted from every channel, of grey and of coloured images.
+    """
+    if asked.mean is not None and len(asked.mean) > 1:
         return len(asked.mean)
     return 3 if asked.model is not None and asked.model.partition(":")[0] in SOURCES else None
 
