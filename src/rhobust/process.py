@@ -38,6 +38,10 @@ BATCH = 1 << 31
 """Numbers of Slurm's steps from which on a step is no `srun`: the batch script itself has one of them, or none."""
 
 
+asked: set[int] = set()
+"""Signals that asked this process to end."""
+
+
 class TerminatedError(KeyboardInterrupt):
     """The process was asked to end (SIGTERM): it ends as it does after Ctrl-C."""
 
@@ -71,6 +75,7 @@ def catch_signals() -> None:
     def stop(number: int, _: FrameType | None) -> None:
         for each in caught:
             signal.signal(each, signal.SIG_DFL)
+        asked.add(number)
         raise TerminatedError if number == signal.SIGTERM else KeyboardInterrupt
 
     # What whoever started the process ignores (nohup, a background job) stays ignored.
@@ -137,7 +142,9 @@ def answer(error: BaseException, arguments: Sequence[str]) -> int:
             say(f"interrupted; nothing is kept; this begins again: {command}")
         else:
             say(f"interrupted; {str(error) or 'what was done is kept'}; this goes on from there: {command}")
-        return 128 + (signal.SIGTERM if isinstance(error, TerminatedError) else signal.SIGINT)
+        # Ray makes a plain KeyboardInterrupt of what a signal's handler raises in one of its calls.
+        terminated = isinstance(error, TerminatedError) or signal.SIGTERM in asked
+        return 128 + (signal.SIGTERM if terminated else signal.SIGINT)
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "allocate" in str(error)):
         say(f"there must be enough memory, but {_text(error)}: take fewer images at once, or a smaller network")
         return MISTAKE

@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from safetensors.torch import save_file
 
 import rhobust
 from commands.conftest import SMALL, document, refused, trained
+from rhobust import process
 from rhobust.cli import COMMANDS, run
 from rhobust.commands import quickstart
 from rhobust.records import compress
@@ -368,3 +370,16 @@ def test_help_says_what_to_give_and_what_a_negated_flag_does(capsys):
     assert re.search(r"\n  --no-nested {2,}Attack every example at every radius, not only", shown)
     assert "(default: True)" not in shown
     assert max(map(len, shown.splitlines())) <= 100
+
+
+def test_a_termination_that_a_library_took_for_ctrl_c_keeps_its_exit_code(monkeypatch, capsys):
+    handlers = {}
+    monkeypatch.setattr(process.signal, "signal", handlers.__setitem__)
+    monkeypatch.setattr(process, "asked", set())
+    process.catch_signals()
+    stop = handlers[signal.SIGTERM]
+    assert process.answer(KeyboardInterrupt(), ["report"]) == 130
+    with pytest.raises(process.TerminatedError):
+        stop(signal.SIGTERM, None)
+    assert process.answer(KeyboardInterrupt(), ["report"]) == 143
+    capsys.readouterr()
