@@ -59,7 +59,7 @@ BASES: dict[str, Callable[[Path], list[object]]] = {
     "demo": lambda at: ["demo", at / "run", "--space", "new"],
     "report": lambda at: ["report", at / "run", "--out", "page.html"],
 }
-METHODS = ("erm", "gaussian", "nal", "wrm", "stn", "smoothadv", "trades", "adversarial")
+METHODS = ("erm", "gaussian", "nal", "wrm", "stn", "smoothadv", "trades", "pgd")
 ATTACKS = ("pgd", "eot", "paper", "autoattack")
 for _method in METHODS:
     BASES[f"train method:{_method}"] = lambda at, method=_method: [
