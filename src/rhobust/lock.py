@@ -241,7 +241,10 @@ def _acquire(lock: Path, what: Path, wait: float, notify: Callable[[str], None] 
                 continue
             nobody = 0
             if time.monotonic() >= until:
-                raise BusyError(f"{what} must have one writer, but {holder.describe(age)}; wait for it (--wait, or wait=True in Python)")
+                raise BusyError(
+                    f"{what} must have one writer, but {holder.describe(age)}; wait for it (--wait, or wait=True in"
+                    " Python)"
+                )
             if notify is not None:
                 notify(f"waiting for {what}: {holder.describe(age)}")
                 notify = None
