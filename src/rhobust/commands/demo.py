@@ -114,8 +114,13 @@ class Demo:
         )
 
     def _blank(self, shape: tuple[int, ...] | None, channels: int | None, sizing: Sizing) -> Tensor:
-        """An image of the network's shape; of a network by name the size must be given."""
+        """An image of the network's shape; of a network by name the size must be given.
+
+        No file says whether images are grey: one mean means so here.
+        """
         side = sizing.crop or sizing.resize
+        if channels is None and self.network.mean is not None:
+            channels = len(self.network.mean)
         if shape is None and (side is None or channels is None):
             raise ValueError(
                 "the size of images must be known: pass --data, or --resize or --crop with --mean and --std"
