@@ -119,14 +119,7 @@ def loss_curves(method: NAL, scale: Scale, device: torch.device, steps: int) -> 
 
 
 def compare_step(method: Any, model: str, device: torch.device, *, reference: bool = True) -> dict[str, Any]:
-    """A training step on 32x32 images, ours against the reference: on a GPU at the paper's batch, on a CPU tiny.
-
-    Args:
-        method: The training method.
-        model: One of rhobust's models.
-        device: Where to run.
-        reference: Whether to time the reference too, which takes longest.
-    """
+    """A training step on 32x32 images, ours against the reference: on a GPU at the paper's batch, on a CPU tiny."""
     gpu = device.type == "cuda"
     scale = Scale(model, (3, 32, 32), 128 if gpu else 2, reference_steps=3 if gpu else 1, our_steps=20 if gpu else 1)
     return _compare(method, scale, device, matmul_rate(device), reference=reference)

@@ -71,13 +71,7 @@ def questions(spec: AnySpec) -> tuple[Question, ...]:
 
 
 def answers(asked: Iterable[Question], reader: Reader | Gap, place: str) -> dict[Question, Answer]:
-    """What one record says to the questions about it.
-
-    Args:
-        asked: Questions about the same job.
-        reader: Its record, or why there is none.
-        place: How the record is called in the document.
-    """
+    """What one record says to the questions about it."""
     return {question: _answer(question, reader, place) for question in asked}
 
 

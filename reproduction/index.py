@@ -136,9 +136,7 @@ def rows(results: Path) -> list[dict[str, str]]:
 def row(run: Path, records: str) -> dict[str, str]:
     """What the index says of one run folder.
 
-    Args:
-        run: The folder.
-        records: Where it is published, relative to the folder of results.
+    `records` is where it is published, relative to the folder of results.
     """
     config, settings = open_run(run).config, read_json(run / "config.json")
     environment = read_json(run / ENVIRONMENT)

@@ -18,10 +18,6 @@ def publish(run: Path, folder: Path) -> str:
 
     Matrices and convolutions are rounded; vectors (biases, batch norm) stay in float32. The rounded network is another
     one than that of the run: its records are made in the new folder.
-
-    Args:
-        run: The run folder.
-        folder: The new folder, `results/pretrained/NAME`; its card is written by hand.
     """
     if not open_run(run).finished:
         raise ValueError(f"{run} must be finished to be published")

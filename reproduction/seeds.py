@@ -91,12 +91,7 @@ def measured_record(run: Path) -> Record:
 
 
 def average_radius(decided: Record, measured: Record) -> Cell:
-    """The average certified radius of all decided images, estimated from the radii of a few of them.
-
-    Args:
-        decided: A sequential certificate of many images: which of a few radii hold.
-        measured: Certificates with a radius each, of some of these images.
-    """
+    """The average certified radius of all decided images, estimated from the radii of a few of them."""
     return stratified_mean(decided, outcomes(measured, AVERAGE_RADIUS))
 
 

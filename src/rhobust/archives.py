@@ -104,10 +104,7 @@ def split_path(path: Path) -> tuple[Path, Path] | None:
 def unpack(archive: Path, folder: Path, run: str | None = None) -> list[Path]:
     """Write an archive's run folders into a folder, or one of them, and return them in the order of their names.
 
-    Args:
-        archive: The file.
-        folder: Gets one folder per run; files that are there already are refused.
-        run: The only run to take; default: all.
+    Files that are in the folder already are refused. One run alone is taken where it is named.
     """
     runs: dict[str, Path] = {}
     try:

@@ -67,12 +67,6 @@ class Look:
 
         Others leave too few cores, and threads waited for one. Those that sleep wait less, so that the first is asked
         alone while they do.
-
-        Args:
-            before: The look before.
-            threads: Threads that compute together.
-            cores: Cores that this process may use.
-            asleep: Whether they sleep now.
         """
         seconds = self.time - before.time
         others = (self.busy - before.busy - self.own + before.own) / seconds

@@ -103,11 +103,6 @@ def read_file(path: Path, *, own: bool = False, largest: int = LARGEST) -> bytes
 def unzip(content: bytes, path: Path, *, largest: int = LARGEST) -> bytes:
     """What gzip compressed, at most `largest` bytes of it: a small file cannot fill the memory.
 
-    Args:
-        content: The compressed bytes.
-        path: Where they come from, for messages.
-        largest: Bytes.
-
     Raises:
         ValueError: They are damaged, or unpack to more.
     """

@@ -144,12 +144,7 @@ def normal_rows(keys: Sequence[int], draws: int, size: int, device: torch.device
 
 
 def philox(counter: tuple[Tensor, ...], key: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """Four random 32-bit words for every counter, by Philox4x32-10 (Salmon et al., 2011), in int64 tensors.
-
-    Args:
-        counter: Four words.
-        key: Two words.
-    """
+    """Four random 32-bit words for every counter, by Philox4x32-10 (Salmon et al., 2011), in int64 tensors."""
     c0, c1, c2, c3 = counter
     k0, k1 = key
     for _ in range(10):

@@ -129,9 +129,7 @@ def say(line: str) -> None:
 def answer(error: BaseException, arguments: Sequence[str]) -> int:
     """Say in one line what went wrong, and return the exit code.
 
-    Args:
-        error: What was raised.
-        arguments: The command line; with --debug the traceback is shown too.
+    With --debug among the arguments the traceback is shown too.
     """
     if "--debug" in arguments:
         traceback.print_exception(error)

@@ -219,14 +219,7 @@ def member_to_json(value: object, union: UnionType) -> Any:
 
 
 def from_json(cls: type[T], document: Any, where: str, *unions: UnionType) -> T:
-    """A dataclass from JSON values.
-
-    Args:
-        cls: The dataclass.
-        document: The result of `to_json`.
-        where: The file's name, for error messages.
-        unions: The tagged unions in the dataclass.
-    """
+    """A dataclass from JSON values."""
     try:
         return _converter(*unions).structure(document, cls)
     except Exception as error:

@@ -51,11 +51,7 @@ class Mean:
 
 
 def mean(values: Sequence[float]) -> Mean:
-    """The mean of one number per image, with its interval.
-
-    Args:
-        values: At least one number.
-    """
+    """The mean of one number per image, with its interval."""
     n = len(values)
     if n == 0:
         raise ValueError("a mean must be of one number at least, got none")

@@ -120,13 +120,7 @@ def _spread(count: int, wanted: int) -> list[int]:
 
 
 def _of_the_base(target: Target, data: Dataset, noise: float) -> list[Finding]:
-    """The change of the inputs, or of the classes, that makes the network right; none if no change does.
-
-    Args:
-        target: The network.
-        data: Images on which the changes are tried.
-        noise: Standard deviation of noise that the images get before a change.
-    """
+    """The change of the inputs, or of the classes, that makes the network right; none if no change does."""
     labels = data.labels.numpy()
     usual = _logits(target, data, noise=noise)
     before = float((usual.argmax(1) == labels).mean())

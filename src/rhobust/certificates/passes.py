@@ -118,12 +118,7 @@ class NetworkPass:
         """The inputs of the next pass."""
 
     def prepare(self, model: nn.Module, example: Tensor) -> None:
-        """Choose the rows that fit into memory; compile and capture.
-
-        Args:
-            model: The network.
-            example: A few inputs, for measurements.
-        """
+        """Choose the rows that fit into memory; compile and capture."""
         start = time.perf_counter()
         if self.device.type == "cuda":
             self._fit(model, example)
@@ -154,9 +149,6 @@ class NetworkPass:
         """Take half the rows from now on; raises if there are few.
 
         To be called when the error is no longer handled: its frames hold the memory that ran out.
-
-        Args:
-            reason: What the error said.
         """
         if self.rows // 2 < LEAST:
             raise ValueError(f"a batch of {self.rows} must fit into memory, but it does not: {first_words(reason)}")

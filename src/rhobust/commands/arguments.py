@@ -270,12 +270,7 @@ def own_code(arguments: list[str]) -> tuple[OwnCode | None, list[str]]:
 
 
 def check_attack(name: str, cls: object) -> None:
-    """Raise if a class of the user's perturbs inputs and lacks what every attack inherits.
-
-    Args:
-        name: What the user called it, for the message.
-        cls: The class.
-    """
+    """Raise if a class of the user's perturbs inputs and lacks what every attack inherits."""
     from rhobust.attacks import AttackMethod  # needs torch
 
     if hasattr(cls, ROLES["--attack"]) and not (isinstance(cls, type) and issubclass(cls, AttackMethod)):

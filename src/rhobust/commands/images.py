@@ -62,14 +62,7 @@ Reader = Callable[[tuple[int, ...] | None, int | None, Sizing], Tensor]
 
 
 def open_images(asked: NetworkOptions, folder: Path | None, files: Sequence[Path], common: Common) -> OpenedImages:
-    """Load a network and read image files of the size that it was trained or evaluated for.
-
-    Args:
-        asked: Which network, where there is no folder, and the noise.
-        folder: A run folder, or a folder of records.
-        files: The image files.
-        common: Device and progress.
-    """
+    """Load a network and read image files of the size that it was trained or evaluated for."""
     opened = open_network(asked, folder, lambda shape, channels, sizing: _read(files, shape, channels, sizing), common)
     return replace(opened, files=tuple(files))
 

@@ -151,14 +151,7 @@ class StoredImages:
     """Number of images, channels, height and width."""
 
     def map(self, root: Path, split: Split, part: Split | None, progress: ProgressCallback) -> SplitImages:
-        """The images of a split, in a file that is mapped into memory.
-
-        Args:
-            root: Folder of the data sets.
-            split: The split.
-            part: The same where the images themselves choose it; None: all are of the split.
-            progress: Progress callback.
-        """
+        """The images of a split, in a file that is mapped into memory."""
         count, *shape = self.shape
         cache = MappedImages.of(root, self.path, split, Sizing(), [self.path], count, self.name)
         size = shape[0], shape[1], shape[2]

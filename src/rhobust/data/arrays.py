@@ -46,12 +46,7 @@ class ArrayHeader:
 
 
 def check_memory(name: str, size: int) -> None:
-    """Raise a one-line ValueError if so many bytes take more than half of the memory: splitting makes a copy.
-
-    Args:
-        name: What takes them, for the message.
-        size: Number of bytes.
-    """
+    """Raise a one-line ValueError if so many bytes take more than half of the memory: splitting makes a copy."""
     try:
         there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):  # not every platform says
@@ -94,10 +89,6 @@ def read_shards(path: Path, name: str) -> Iterator[np.ndarray]:
     """An array of an `.npz` file in parts along its first axis, so that it is never held in memory.
 
     At the end its checksum has been compared.
-
-    Args:
-        path: The file.
-        name: The array, stored row by row.
     """
     with _opened(path, None) as file:
         for _, member, size in _members(file, (name,)):
@@ -231,13 +222,7 @@ def _as_bytes(x: np.ndarray) -> str:
 
 
 def integer_labels(y: np.ndarray, count: int, name: str) -> np.ndarray:
-    """Labels as int64, one per image.
-
-    Args:
-        y: The labels, also in one column.
-        count: Number of images.
-        name: Name of the labels, for messages.
-    """
+    """Labels as int64, one per image."""
     if y.dtype.kind not in "iu" or y.shape not in ((count,), (count, 1)) or not len(y):
         raise ValueError(f"{name} must be integers, one per image, got {y.dtype} {y.shape} for {count} images")
     y = y.reshape(count)

@@ -137,14 +137,7 @@ class CIFAR10:
 
 
 def read_archive(path: Path, digest: str, names: Sequence[str], remedy: str) -> dict[str, bytes]:
-    """Files of the publishers' tar archive, by their names in it; the archive is verified first.
-
-    Args:
-        path: The archive.
-        digest: Its digest, "algorithm:hex".
-        names: Names of the files.
-        remedy: Advice to the user, for messages.
-    """
+    """Files of the publishers' tar archive, by their names in it; the archive is verified first."""
     packed = path.read_bytes()
     verify(packed, digest, path, remedy)
     with tarfile.open(fileobj=io.BytesIO(packed)) as tar:

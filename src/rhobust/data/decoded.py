@@ -105,11 +105,7 @@ class MappedImages:
         return self.folder / f"{self.place}{self.stamp}.json"
 
     def read(self, count: int) -> tuple[list[int], np.ndarray] | None:
-        """Places and pixels as `write` returned them; None if they are not there, or not as they were written.
-
-        Args:
-            count: Number of images that they are among.
-        """
+        """Places and pixels as `write` returned them; None if they are not there, or not as they were written."""
         try:
             described = read_json(self._description)
             places, shape, digest = (described[key] for key in ("places", "shape", "sha256"))
@@ -131,11 +127,6 @@ class MappedImages:
         self, shape: Shape, decoded: Iterable[tuple[int, np.ndarray]], progress: ProgressCallback
     ) -> tuple[list[int], np.ndarray]:
         """Write images as they are decoded, one by one, and map the file; memory holds one image at a time.
-
-        Args:
-            shape: Channels, height and width of each.
-            decoded: Place among the folder's images, and pixels.
-            progress: Progress callback; gets the file's path.
 
         Raises:
             CacheWriteError: It cannot be written; nothing is left behind.

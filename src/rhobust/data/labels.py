@@ -75,13 +75,7 @@ def are_numbers(classes: Sequence[str]) -> bool:
 
 
 def class_names(names: np.ndarray | None, count: int, name: str) -> tuple[str, ...]:
-    """The names of the classes, at least `count`; numbers where there are no names.
-
-    Args:
-        names: The stored names, strings.
-        count: Number of classes that the labels need.
-        name: Name of the array, for messages.
-    """
+    """The names of the classes, at least `count`; numbers where there are no names."""
     if names is None:
         return tuple(map(str, range(count)))
     if names.dtype.kind != "U" or names.ndim != 1 or not count <= len(names) <= MOST_CLASSES:

@@ -89,12 +89,7 @@ class Sizing:
         return np.ascontiguousarray(image[:, top : top + rows, left : left + columns])
 
     def images(self, images: Tensor, subject: str = "images") -> Tensor:
-        """A batch, uint8 (n, channels, height, width), resized and cropped.
-
-        Args:
-            images: The batch.
-            subject: What messages call it.
-        """
+        """A batch, uint8 (n, channels, height, width), resized and cropped."""
         if not self:
             return images
         if images.dtype != torch.uint8:
@@ -126,13 +121,7 @@ def _resize(image: np.ndarray, height: int, width: int) -> np.ndarray:
 
 
 def common_shape(headers: Iterable[tuple[Path, ImageHeader]], sizing: Sizing, where: str) -> tuple[int, int, int]:
-    """Channels, height and width of all images after resizing and cropping; raises unless they have one size.
-
-    Args:
-        headers: Path, for messages, and header of each.
-        sizing: How they are resized and cropped.
-        where: Where they are, for messages.
-    """
+    """Channels, height and width of all images after resizing and cropping; raises unless they have one size."""
     first: tuple[Path, int, int] | None = None
     channels = 1
     for path, header in headers:

@@ -33,9 +33,6 @@ def content_keys(images: Tensor | np.ndarray) -> np.ndarray:
     Equal pixels, equal key, whatever the file's name, format or place. A grey image has the key of its colour version
     with three equal channels, so that a colour image among grey ones changes no key. Two different images of a million
     share a key with probability below 1e-7.
-
-    Args:
-        images: uint8, (n, channels, height, width).
     """
     keys = np.empty(len(images), np.uint64)
     for start in range(0, len(images), _CHUNK):

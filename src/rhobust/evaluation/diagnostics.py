@@ -62,10 +62,7 @@ class Attacked:
 def diagnose(attacked: Attacked, rows: Sequence[Row], *, probe: bool) -> tuple[list[str], Row]:
     """All warnings about an attack, and what the checks with other attacks measured.
 
-    Args:
-        attacked: The attack and whose predictions were counted.
-        rows: All examples and radii.
-        probe: Whether a few examples may be attacked again; a transfer attack never is.
+    `probe` lets a few examples be attacked again; of a transfer attack none ever is.
     """
     indices = list(dict.fromkeys(row["index"] for row in rows))[:INSPECTED]
     warnings = inspect(attacked, indices) + _near_start(attacked, rows) + _rising(attacked, rows)

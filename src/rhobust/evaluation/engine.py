@@ -230,13 +230,7 @@ class Pace:
         self.samples = 0
 
     def add(self, rows: Sequence[Row], examples: int, workers: int | None) -> None:
-        """Count rows that were written.
-
-        Args:
-            rows: The rows.
-            examples: How many examples they are of.
-            workers: Workers that are ready; None where this process computes.
-        """
+        """Count rows that were written."""
         now = time.monotonic()
         self.done += examples
         self.samples += sum(map(self.evaluation.samples, rows))

@@ -171,13 +171,7 @@ class Fitted(NamedTuple):
 
 
 def as_trained(data: Dataset, known: Pretrained | None, name: str) -> Dataset:
-    """The data with the classes of a network of this project; refused where it was trained for other images.
-
-    Args:
-        data: The data.
-        known: What is known of the network; None for the user's own, of which the data are not asked anything here.
-        name: The network's name.
-    """
+    """The data with the classes of a network of this project; refused where it was trained for other images."""
     if known is None:
         return data
     check_shape(data, known.shape, name)

@@ -207,12 +207,7 @@ def _training(record: Record) -> tuple[str, int] | None:
 
 
 def _spread(places: Mapping[int, int], files: Sequence[Row]) -> Row:
-    """Mean and deviation of what some runs have at each radius.
-
-    Args:
-        places: By seed the place of its run in the files.
-        files: What `_compared` says of each record.
-    """
+    """Mean and deviation of what some runs have at each radius."""
     runs = [files[place] for _, place in sorted(places.items())]
     name = next(name for name in ("certified_accuracy", "robust_accuracy") if name in runs[0])
     curves = [[(point["radius"], point["accuracy"]) for point in one[name]] for one in runs]

@@ -75,9 +75,7 @@ _HEADER = 1 << 24
 def prove(record: Record, dimension: int | None = None) -> Row:
     """What the rows of a certificate for distributions prove, as a summary; the record's own has to agree with it.
 
-    Args:
-        record: A finished record of certify-shift, curves or measure-shift.
-        dimension: Numbers per image; default: as the record or its folder says.
+    The numbers per image are those that the record or its folder names, where none are given.
 
     Raises:
         ValueError: The rows are damaged, or the summary says something else than they prove.

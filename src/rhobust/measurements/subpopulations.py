@@ -94,14 +94,7 @@ def _sentence(certificate: Any, value: float, at: Mapping[str, Any]) -> str:
 def stated_sentences(
     summary: Mapping[str, Any], found: Row, proof: ShiftProof, settings: Mapping[str, Any]
 ) -> Sentences:
-    """Of each point of these parts the sentence that a summary has, and the one that its own bound deserves.
-
-    Args:
-        summary: The record's.
-        found: What `beyond_curve` made of the rows: the same parts and points.
-        proof: What the counts prove.
-        settings: The record's.
-    """
+    """Of each point of these parts the sentence that a summary has, and the one that its own bound deserves."""
     if not found.keys() & {"surface", "groups", "abstaining"}:
         return
     common = proof.common()

@@ -136,14 +136,7 @@ def noisy_loss(
 ) -> Loss:
     """The outer loss at noisy copies of adversarial examples: cross-entropy, and consistency where it has a weight.
 
-    Args:
-        model: The network in training mode.
-        copies: `(draws * n, ...)`, the first copy of all adversarial examples first.
-        y: Labels or probabilities of the n inputs.
-        draws: Noisy copies per input.
-        agreement: Weight of consistency regularization; 0: none.
-        worst: The adversarial examples.
-        x: The inputs that they come from.
+    `copies` are `(draws * n, ...)`, the first copy of all adversarial examples first.
     """
     labels = torch.cat([y] * draws)
 

@@ -242,12 +242,7 @@ def from_factory(name: str, **offered: object) -> nn.Module:
 
 
 def named_code(name: str, role: str) -> Callable[..., Any]:
-    """The function or class that the user named.
-
-    Args:
-        name: `package.module:name` or `file.py:name`.
-        role: What it is for, in messages: model, method, attack.
-    """
+    """The function or class that the user named."""
     place, _, attribute = name.rpartition(":")
     if not place or not attribute:
         forms = FORMS if role == "model" else "package.module:Class or file.py:Class"

@@ -293,12 +293,7 @@ def describe_pretrained(name: str) -> Pretrained:
 
 
 def build_pretrained(name: str, *, filled: bool = True) -> tuple[nn.Module, tuple[list[float], list[float]]]:
-    """A pretrained network without its normalisation, and the normalisation's mean and deviation per channel.
-
-    Args:
-        name: One of `PRETRAINED`.
-        filled: Whether it gets its weights.
-    """
+    """A pretrained network without its normalisation, and the normalisation's mean and deviation per channel."""
     about = describe_pretrained(name)
     described = about.model, about.shape, len(about.classes), about.activation
     channels = about.shape[0]

@@ -133,9 +133,7 @@ class PeerTable:
 def peer_table(runs: Sequence[PageRun], tables: Sequence[tuple[str, Record]]) -> PeerTable | None:
     """Certificates of runs and tables of other programs side by side; None where there is no table.
 
-    Args:
-        runs: The page's runs; those whose numbers contradict each other are left out.
-        tables: Tables of Cohen et al. with their labels.
+    Runs whose numbers contradict each other are left out.
     """
     if not tables:
         return None

@@ -203,10 +203,6 @@ def _epochs(folder: Path, config: Row, notes: list[str]) -> tuple[Row, ...]:
 def read_kept(path: Path, record: Record) -> Row:
     """The arrays of the .npz file that an evaluation wrote next to its record.
 
-    Args:
-        path: The file.
-        record: An attack, a certificate for inputs, or corruptions.
-
     Raises:
         ValueError: The file is damaged, or does not belong to the record.
     """

@@ -240,13 +240,7 @@ class DifferenceTable:
 def difference_tables(
     certificates: Sequence[tuple[int, PageRecord]], attacks: Sequence[tuple[int, PageRecord]], radius: float
 ) -> list[DifferenceTable]:
-    """Certified and robust accuracy of every two models at a radius, image by image.
-
-    Args:
-        certificates: The quoted certificate of each run, with the run's place on the page.
-        attacks: The strongest attack on each run.
-        radius: Where they are compared.
-    """
+    """Certified and robust accuracy of every two models at a radius, image by image."""
     return [*_tables(certificates, CERTIFIED, radius, ("radii",)), *_tables(attacks, ROBUST, radius, ())]
 
 
