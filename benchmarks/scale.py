@@ -32,7 +32,7 @@ from benchmarks.workers import measure_start, measure_workers
 from rhobust.evaluation import Evaluation, Untargeted, engine, run
 from rhobust.evaluation.engine import SMALL, small_blocks
 from rhobust.executors import Executor, Processes, Ray, Task
-from rhobust.executors.parcel import Parcel
+from rhobust.executors.payload import Payload
 from rhobust.executors.workers import Event, hand_out
 from rhobust.progress import ProgressCallback, no_progress, progress_or_default
 from rhobust.records import Row
@@ -247,8 +247,8 @@ def _transfers() -> dict[str, Any]:
     images = torch.zeros(SENT, dtype=torch.uint8)
     with tempfile.TemporaryDirectory() as folder:
         start = time.process_time()
-        Parcel.pack(images).write(Path(folder) / "images")
-        Parcel.read(Path(folder) / "images").unpack()[:: mmap.PAGESIZE].sum()  # every page is read
+        Payload.pack(images).write(Path(folder) / "images")
+        Payload.read(Path(folder) / "images").unpack()[:: mmap.PAGESIZE].sum()  # every page is read
         seconds = time.process_time() - start
     rows = list(FakeCertify().rows(None, range(SMALL), no_progress))
     return {"sent_bytes_per_second": SENT / seconds, "row_bytes": len(pickle.dumps(rows)) / len(rows)}

@@ -20,7 +20,7 @@ from rhobust.attacks import EOT
 from rhobust.attacks.gradient import margin
 from rhobust.data import Dataset, to_unit
 from rhobust.evaluation import Attack, Target, run
-from rhobust.evaluation.copies import compiled_copy, fast_copy
+from rhobust.evaluation.target_cache import compiled_copy, fast_copy
 from rhobust.methods import NAL, WRM, SmoothAdv
 from rhobust.models.inference import WithEvalCopy
 from rhobust.noise import ExampleNoise

@@ -12,9 +12,9 @@ from dataclasses import replace
 
 import pytest
 
-from rhobust import lock, owner
+from rhobust import lock, lock_holder
 from rhobust.lock import BusyError, LostError, identity, owned
-from rhobust.owner import Holder
+from rhobust.lock_holder import Holder
 from rhobust.records import RecordWriter, read_record
 
 ELSEWHERE = {"machine": "0" * 8, "host": "b"}
@@ -71,9 +71,9 @@ def test_the_lock_of_a_process_that_is_gone_is_taken_over(target):
 
 def test_a_zombie_is_gone(target):
     process = subprocess.Popen([sys.executable, "-S", "-c", ""])
-    while owner._status(process.pid)[0] != "Z":
+    while lock_holder._status(process.pid)[0] != "Z":
         time.sleep(0.01)
-    leave(target, process=process.pid, started=owner._status(process.pid)[1])
+    leave(target, process=process.pid, started=lock_holder._status(process.pid)[1])
     with take(target):
         pass
     process.wait()
@@ -82,9 +82,9 @@ def test_a_zombie_is_gone(target):
 def test_a_suspended_process_of_this_machine_keeps_its_lock(target):
     process = subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(60)"])
     process.send_signal(signal.SIGSTOP)
-    while owner._status(process.pid)[0] != "T":
+    while lock_holder._status(process.pid)[0] != "T":
         time.sleep(0.01)
-    leave(target, process=process.pid, started=owner._status(process.pid)[1])
+    leave(target, process=process.pid, started=lock_holder._status(process.pid)[1])
     with pytest.raises(BusyError, match=f"process {process.pid} on this machine is writing it, but is suspended"):
         take(target).__enter__()
     process.kill()
@@ -96,7 +96,7 @@ def test_of_another_machine_the_heartbeat_by_the_file_servers_clock_decides(targ
     os.utime(entry, (0, 0))  # a date that anybody can set says nothing
     with pytest.raises(BusyError, match=r"process 12 on b may still be writing it: its last heartbeat was 0 s ago"):
         take(target).__enter__()
-    monkeypatch.setattr(owner, "LIMIT", 0.05)
+    monkeypatch.setattr(lock_holder, "LIMIT", 0.05)
     time.sleep(0.1)
     with take(target):
         pass
@@ -185,7 +185,7 @@ def sleep(monkeypatch):
             ours._entry.rename(ours._lock / name.name)
             ours._holder = name
             with monkeypatch.context() as patch:
-                patch.setattr(owner, "LIMIT", -1.0)
+                patch.setattr(lock_holder, "LIMIT", -1.0)
                 return others.enter_context(take(ours._lock))
 
         yield fall_asleep

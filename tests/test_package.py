@@ -56,7 +56,7 @@ def test_no_pickle_is_read_anywhere():
     sources = {path: path.read_text() for path in (ROOT / "src").rglob("*.py")}
     for path, text in sources.items():
         # What a process sends to the workers that it starts itself.
-        assert "import pickle" not in text or path.parts[-2:] == ("executors", "parcel.py"), path
+        assert "import pickle" not in text or path.parts[-2:] == ("executors", "payload.py"), path
         for call in re.findall(r"torch\.load\([^)]*\)", text):
             assert "weights_only=True" in call, (path, call)
         assert "allow_pickle=True" not in text, path

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from rhobust.outermost import Outermost
+from rhobust.shared_context import SharedContext
 
 PAUSE = 0.25
 """Seconds between two looks."""
@@ -135,7 +135,7 @@ def _begin() -> Callable[[], None]:
     return ended.set
 
 
-watched_cores = Outermost(_begin)
+watched_cores = SharedContext(_begin)
 """Torch's threads sleep while they wait for each other whenever others crowd the cores, until the outermost of these
 contexts ends; also a decorator. Does nothing where the environment says how to wait, and where the system does not say
 what its threads do."""

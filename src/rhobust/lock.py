@@ -27,7 +27,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from rhobust.files import check_regular, naming
-from rhobust.owner import HELD, Holder
+from rhobust.lock_holder import HELD, Holder
 
 BEAT = 5.0
 """Seconds between two heartbeats."""

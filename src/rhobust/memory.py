@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Callable
 
-from rhobust.outermost import Outermost
+from rhobust.shared_context import SharedContext
 
 MIB = 2**20
 TRIM_THRESHOLD, MMAP_THRESHOLD, MMAP_MAX = -1, -3, -4
@@ -35,7 +35,7 @@ def _keep() -> Callable[[], None]:
     return give_back
 
 
-kept_memory = Outermost(_keep)
+kept_memory = SharedContext(_keep)
 """Freed memory is kept until the outermost of these contexts ends; also a decorator. Does nothing without GNU's malloc,
 and where the environment has settings for it."""
 

@@ -257,7 +257,7 @@ def _converter(*unions: UnionType) -> cattrs.Converter:
     converter.register_unstructure_hook_factory(_has_omitted, lambda cls: _without_defaults(cls, converter))
     for union in unions:
         configure_tagged_union(union, converter, tag_generator=kind_of, tag_name="kind")
-        _admit_foreign(converter, union)
+        _admit_user_classes(converter, union)
     return converter
 
 
@@ -279,7 +279,7 @@ def _abilities(cls: type) -> set[str]:
     return {name for name in dir(cls) if not name.startswith("_") and callable(getattr(cls, name, None))}
 
 
-def _admit_foreign(converter: cattrs.Converter, union: UnionType) -> None:
+def _admit_user_classes(converter: cattrs.Converter, union: UnionType) -> None:
     """Accept a user's dataclass as a member of the union, and name the choices in errors."""
     structure_member, unstructure_member = converter.get_structure_hook(union), converter.get_unstructure_hook(union)
     kinds = [kind_of(cls) for cls in get_args(union)]

@@ -142,7 +142,7 @@ def test_batches_kills_and_processes_change_nothing(target, settings, monkeypatc
 
 def test_a_finished_record_is_not_computed_again(target, monkeypatch):
     record = certify(target, limit=3)
-    monkeypatch.setattr("rhobust.evaluation.copies.VoteCounter", None)
+    monkeypatch.setattr("rhobust.evaluation.target_cache.VoteCounter", None)
     assert certify(target, limit=3) == record
 
 

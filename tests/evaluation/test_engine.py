@@ -11,14 +11,14 @@ from typing import ClassVar
 import pytest
 
 from evaluation.killing import ENVIRONMENT, killed
-from rhobust import owner
+from rhobust import lock_holder
 from rhobust.certificates import batch_size
 from rhobust.certificates.passes import asked_batch_size
 from rhobust.cli import run as cli
 from rhobust.evaluation import Evaluation, Untargeted, engine, run
 from rhobust.executors import Executor
 from rhobust.lock import BusyError, LostError
-from rhobust.owner import Holder
+from rhobust.lock_holder import Holder
 from rhobust.progress import no_progress
 from rhobust.records import RecordWriter, read_record
 from tests.executors.scripted import Scripted
@@ -166,7 +166,7 @@ def test_a_sleeper_that_wakes_after_another_machine_finished_stops_without_a_tra
         elsewhere = replace(Holder.parse(entry.name), machine="0" * 8)
         entry.rename(entry.with_name(elsewhere.name))
         with monkeypatch.context() as patch:
-            patch.setattr(owner, "LIMIT", -1.0)
+            patch.setattr(lock_holder, "LIMIT", -1.0)
             second()
         kept.append((tmp_path / whole.path.name).read_bytes())
 

@@ -11,8 +11,8 @@ from rhobust.attacks import EOT, PGD
 from rhobust.attacks.gradient import smoothed_loss
 from rhobust.data import to_unit
 from rhobust.evaluation import Attack, run, sweep
-from rhobust.evaluation.copies import compiled_copy, fast_copy
 from rhobust.evaluation.sweep import Predictor
+from rhobust.evaluation.target_cache import compiled_copy, fast_copy
 from rhobust.models import build_model
 from rhobust.models.inference import WithEvalCopy, frozen
 from rhobust.noise import ExampleNoise

@@ -16,7 +16,7 @@ from torch import nn
 
 from rhobust.evaluation import Certify, Target, run
 from rhobust.executors import Processes, Task, WorkerError
-from rhobust.executors.parcel import Parcel
+from rhobust.executors.payload import Payload
 from rhobust.executors.processes import gpus_of, memory_share, share_of_gpu
 from rhobust.executors.workers import Connected, Worker
 from rhobust.progress import no_progress
@@ -95,7 +95,7 @@ class Refusing(nn.Flatten):
 
 def test_a_network_that_refuses_to_travel_is_one_line():
     with pytest.raises(WorkerError, match="other processes can build, but tried to serialize it: define its class"):
-        Parcel.pack(Refusing())
+        Payload.pack(Refusing())
 
 
 UNGUARDED = """
@@ -122,10 +122,10 @@ def test_a_parcel_holds_tensors_apart_and_shares_its_images(tmp_path):
         "half": torch.tensor(1.5, dtype=torch.bfloat16),
         "none": torch.empty(0),
     }
-    Parcel.pack(things).write(tmp_path / "parcel")
-    parcel = Parcel.read(tmp_path / "parcel")
-    assert [len(buffer) for buffer in parcel.buffers] == [60, 2, 0]
-    found = parcel.unpack()
+    Payload.pack(things).write(tmp_path / "payload")
+    payload = Payload.read(tmp_path / "payload")
+    assert [len(buffer) for buffer in payload.buffers] == [60, 2, 0]
+    found = payload.unpack()
     assert torch.equal(found["images"], images)
     assert found["images"] is found["again"]
     assert found["half"] == 1.5
@@ -138,9 +138,9 @@ def test_images_that_are_a_map_of_a_file_are_not_copied(tmp_path):
     held = np.memmap(tmp_path / "images.bin", np.uint8, "c", 4096, (2, 1, 1024, 1024))
     mapped = torch.from_numpy(held)
     memory = torch.from_numpy(pixels[: 1 << 20])
-    Parcel.pack([mapped, memory]).write(tmp_path / "parcel")
-    assert 1 << 20 < (tmp_path / "parcel").stat().st_size < 2 << 20
-    again, copied = Parcel.read(tmp_path / "parcel").unpack()
+    Payload.pack([mapped, memory]).write(tmp_path / "payload")
+    assert 1 << 20 < (tmp_path / "payload").stat().st_size < 2 << 20
+    again, copied = Payload.read(tmp_path / "payload").unpack()
     assert torch.equal(again, mapped)
     assert torch.equal(copied, memory)
 
@@ -179,7 +179,7 @@ def test_workers_on_one_gpu_share_its_memory(monkeypatch):
     parts = []
     monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", parts.append)
     for device, share in (("cuda", 0.25), ("cuda", 1.0), ("cpu", 0.25)):
-        rest = Parcel.pack(Task(os.path.join, None, None, device))
+        rest = Payload.pack(Task(os.path.join, None, None, device))
         assert Worker(share=share).prepare(1, lambda: None, rest) is None
     assert parts == [0.25]
 

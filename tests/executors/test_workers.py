@@ -9,7 +9,7 @@ import pytest
 from rhobust.evaluation import Certify
 from rhobust.evaluation.engine import Pace
 from rhobust.executors import Local, Task, WorkerError
-from rhobust.executors.parcel import Parcel
+from rhobust.executors.payload import Payload
 from rhobust.executors.workers import ATTEMPTS, Event, Worker
 from tests.executors.scripted import Scripted
 
@@ -109,7 +109,7 @@ def test_relative_paths_lead_from_the_drivers_folder_in_a_worker_too(tmp_path, m
     here.mkdir()
     elsewhere.mkdir()
     monkeypatch.chdir(here)
-    rest = Parcel.pack(Task(os.path.join, None))
+    rest = Payload.pack(Task(os.path.join, None))
     monkeypatch.chdir(elsewhere)  # where a cluster was started
     assert Worker().prepare(1, lambda: None, rest) is None
     assert Path.cwd() == here

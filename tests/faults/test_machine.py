@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from rhobust import lock
 from rhobust.lock import BusyError
-from rhobust.owner import Holder
+from rhobust.lock_holder import Holder
 from rhobust.records import RecordWriter, read_record
 
 EXAMPLES = int(os.environ.get("RHOBUST_FUZZ_EXAMPLES", "15"))

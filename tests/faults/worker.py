@@ -63,7 +63,7 @@ class Worker:
                 os._exit(code)
 
     def _child(self):
-        from rhobust import cli, lock, owner
+        from rhobust import cli, lock, lock_holder
         from rhobust.evaluation import base, sweep
         from rhobust.executors import base as executors
 
@@ -75,8 +75,8 @@ class Worker:
         sweep.BLOCKS["cpu"] = 10
         os.environ.update(self.environment)
         if self.machine is not None:
-            owner._machine = lambda: self.machine
-            owner.LIMIT, lock.BEAT = 0.6, 0.05
+            lock_holder._machine = lambda: self.machine
+            lock_holder.LIMIT, lock.BEAT = 0.6, 0.05
         if self.fatal is not None:
             left, place = [self.fatal], str(self.errors.parent)
 

@@ -32,7 +32,7 @@ class Block(nn.Module):
         return self.relu(out)
 
 
-class Foreign(nn.Module):
+class UserCode(nn.Module):
     def __init__(self, *, shared=False):
         super().__init__()
         self.stem, self.norm = nn.Conv2d(4, 8, 5, padding=2), nn.BatchNorm2d(8)
@@ -51,7 +51,7 @@ class Foreign(nn.Module):
 def made(**options):
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        model = Foreign(**options)
+        model = UserCode(**options)
         for _ in range(3):
             model(torch.rand(16, 4, 8, 8))
     return model

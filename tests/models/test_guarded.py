@@ -11,8 +11,8 @@ from torch import nn
 from rhobust.attacks import EOT, PGD
 from rhobust.attacks.base import AttackMethod
 from rhobust.certificates import SmoothedClassifier
-from rhobust.foreign import Foreign, ForeignError
 from rhobust.models.inference import Guarded, frozen, output_width, own_inputs
+from rhobust.user_code import UserCode, UserCodeError
 
 
 class Odd(nn.Module):
@@ -63,7 +63,7 @@ def test_any_error_of_a_network_is_one_line_that_names_the_place(error):
     network = Guarded(Odd(lambda x: fail(error)))
     network(torch.zeros(2, 4))
     with pytest.raises(
-        ForeignError, match=rf"the network raised {type(error).__name__}.* in test_guarded.py:\d+"
+        UserCodeError, match=rf"the network raised {type(error).__name__}.* in test_guarded.py:\d+"
     ) as line:
         network(torch.zeros(2, 4))
     assert "(fail), for 2 inputs of shape 4 (float32)" in str(line.value)
@@ -78,9 +78,9 @@ def test_an_interruption_passes():
 
 
 def test_the_place_is_in_the_users_code_not_in_the_library_that_it_calls():
-    with pytest.raises(ForeignError, match=r"JSONDecodeError: .* in test_guarded.py:\d+ \(<lambda>\)"):
+    with pytest.raises(UserCodeError, match=r"JSONDecodeError: .* in test_guarded.py:\d+ \(<lambda>\)"):
         Guarded(Odd(lambda x: json.loads("{"), calls=0))(torch.zeros(2, 4))
-    with pytest.raises(ForeignError, match=r"RuntimeError: mat1 and mat2 .*, for 2 inputs of shape 5 \(float32\)$"):
+    with pytest.raises(UserCodeError, match=r"RuntimeError: mat1 and mat2 .*, for 2 inputs of shape 5 \(float32\)$"):
         Guarded(Odd(None).linear)(torch.zeros(2, 5))
 
 
@@ -89,13 +89,13 @@ def test_a_network_of_another_precision_is_told_what_helps(narrow):
     name = str(narrow).removeprefix("torch.")
     network = Odd(lambda x: x, calls=-1).to(narrow)
     with pytest.raises(
-        ForeignError, match=rf"weights are {name} and images come as float32: call \.to\(torch\.float32\)"
+        UserCodeError, match=rf"weights are {name} and images come as float32: call \.to\(torch\.float32\)"
     ):
         Guarded(network)(torch.zeros(2, 4))
 
 
 def test_a_refusal_of_our_own_passes_unchanged():
-    with pytest.raises(ValueError, match=r"^sigma must be > 0"), Foreign("the network raised"):
+    with pytest.raises(ValueError, match=r"^sigma must be > 0"), UserCode("the network raised"):
         SmoothedClassifier(nn.Identity(), -1.0, 3)
 
 

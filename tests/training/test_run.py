@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import nn
 
-from rhobust import owner
+from rhobust import lock_holder
 from rhobust.lock import BusyError, LostError
+from rhobust.lock_holder import Holder
 from rhobust.methods import Gaussian, Loss
-from rhobust.owner import Holder
 from rhobust.progress import no_progress
 from rhobust.training import TrainConfig, open_run, train
 
@@ -216,7 +216,7 @@ def test_a_training_that_slept_until_another_machine_finished_stops_without_a_tr
         (entry,) = (tmp_path / "train.lock").iterdir()
         entry.rename(entry.with_name(replace(Holder.parse(entry.name), machine="0" * 8).name))
         with monkeypatch.context() as patch:
-            patch.setattr(owner, "LIMIT", -1.0)
+            patch.setattr(lock_holder, "LIMIT", -1.0)
             trained(tmp_path, resume=True)
         after.append(contents(tmp_path))
 

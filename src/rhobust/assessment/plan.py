@@ -9,7 +9,7 @@ from rhobust.attacks import EOT, PGD
 from rhobust.certificates import ShiftClaim, Smoothing, noise_kind
 from rhobust.data import CORRUPTIONS, SEVERITIES
 from rhobust.evaluation import Accuracy, Attack, AttackShift, Certify, CertifyShift, Corruptions, Evaluation, Target
-from rhobust.evaluation.copies import vote_counter
+from rhobust.evaluation.target_cache import vote_counter
 from rhobust.files import read_json, write_json
 
 Effort = Literal["quick", "standard", "full"]

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from rhobust.data import check_images, check_labels, class_numbers
-from rhobust.foreign import Foreign
 from rhobust.models.inference import StepRule, output_width
 from rhobust.noise import ExampleNoise, Noise
 from rhobust.settings import check_positive_number
+from rhobust.user_code import UserCode
 
 Norm = Literal["l2", "linf"]
 """Norm of the perturbation."""
@@ -65,7 +65,7 @@ class AttackMethod(ABC):
         y = class_numbers(y, x)
         check_labels(y, output_width(model, x))
         rng = rng or ExampleNoise(0, "attack", range(len(x)))
-        with Foreign("the attack raised", x):
+        with UserCode("the attack raised", x):
             return self.perturb(model, x, y, eps=eps, sigma=sigma, rng=rng)
 
 

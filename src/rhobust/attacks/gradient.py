@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rhobust.attacks.base import AttackMethod, Gradient, Norm, projected_step, random_point
-from rhobust.foreign import Foreign
 from rhobust.models.inference import CompiledCopy, StepRule, autotuned, for_noisy_copies, frozen
 from rhobust.noise import Noise, noisy_copies
 from rhobust.settings import OMIT_IF_DEFAULT, check_at_least, check_declared, check_positive
+from rhobust.user_code import UserCode
 
 Objective = Callable[[Tensor], Tensor]
 """From inputs `(n, ...)` to one value per example, `(n,)`."""
@@ -43,9 +43,9 @@ def ascend(objective: Objective, start: Tensor, *, steps: int, step: StepRule) -
     x = start.detach()
     for number in range(steps):
         x.requires_grad_()
-        with torch.enable_grad(), Foreign("the network's loss raised", x):
+        with torch.enable_grad(), UserCode("the network's loss raised", x):
             values = objective(x)
-        with Foreign("the network's gradient raised", x):
+        with UserCode("the network's gradient raised", x):
             (gradient,) = torch.autograd.grad(values, x, torch.ones_like(values))
         x = step(x.detach(), gradient, number).detach()
     return x

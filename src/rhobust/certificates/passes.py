@@ -20,11 +20,11 @@ from torch import Tensor, nn
 
 from rhobust.certificates.blocks import ForwardPass
 from rhobust.certificates.spec import Dtype, Smoothing, arithmetic
-from rhobust.foreign import DeviceMemoryError, first_words
 from rhobust.models.folding import EvalCopy
 from rhobust.models.inference import Guarded, frozen, guard
 from rhobust.proofs.procedures import CHUNK
 from rhobust.settings import check_count
+from rhobust.user_code import DeviceMemoryError, first_words
 
 ROWS = {"cpu": 256, "cuda": 8192}
 """Rows of a forward pass: one fixed shape, so that an example's votes do not depend on what it is batched with."""

@@ -16,10 +16,10 @@ from rhobust.certificates.independence import EVERY, Repeats
 from rhobust.certificates.passes import FULL, MEASURED, prepared_pass
 from rhobust.certificates.spec import Smoothing, check_dtype, noise_kind
 from rhobust.data import to_unit
-from rhobust.foreign import first_words
 from rhobust.models.inference import guard
 from rhobust.noise import LEVELS, GridTables, grid_block, key_words, normal_block, stream_key
 from rhobust.proofs.procedures import CHUNK
+from rhobust.user_code import first_words
 
 BY_ROWS = {"cpu": False, "cuda": True}
 """Whether grid noise is generated for all rows of a batch at once (counter-based), or stream by stream."""

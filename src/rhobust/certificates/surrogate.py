@@ -24,13 +24,13 @@ from rhobust.bounds import (
 from rhobust.certificates.losses import BoundedLoss, sample_losses
 from rhobust.certificates.spec import Smoothing, native_dtype
 from rhobust.data import as_float, check_images, check_labels, class_numbers
-from rhobust.foreign import Foreign
 from rhobust.methods import NAL, WRM
 from rhobust.methods.base import squared_distance
 from rhobust.models.fused import ConvNorm
 from rhobust.models.inference import frozen, output_width
 from rhobust.models.networks import Normalised
 from rhobust.noise import ExampleNoise, Noise, normal_block, stream_key
+from rhobust.user_code import UserCode
 
 Losses = Callable[[Tensor, Tensor], Tensor]
 
@@ -320,12 +320,12 @@ def wrm_surrogate(
     modulus = 2 * gamma - smoothness
     if not modulus > 0:
         raise ValueError(f"gamma must exceed half the smoothness, {smoothness / 2:.6g}, got {gamma:.6g}")
-    with Foreign("the network must have a copy in float64, but making it raised"):
+    with UserCode("the network must have a copy in float64, but making it raised"):
         network = copy.deepcopy(model).double()
     start = x.double()
     with frozen(network) as frozen_model:
         point = WRM(gamma, steps).maximise(frozen_model, start, y).requires_grad_()
         value = F.cross_entropy(frozen_model(point), y, reduction="none") - gamma * squared_distance(point, start)
-        with Foreign("the network's gradient raised", point):
+        with UserCode("the network's gradient raised", point):
             (gradient,) = torch.autograd.grad(value.sum(), point)
     return (value + gradient.flatten(1).square().sum(1) / (2 * modulus)).detach().cpu().numpy()

@@ -11,8 +11,8 @@ from rhobust.data.dataset import Dataset, Split
 from rhobust.data.sizing import AS_STORED, Sizing
 from rhobust.data.source import DatasetCheck, data_root, fetch_command, summarise_check
 from rhobust.data.table_rows import PREFIX, TableRows, find_columns, import_datasets
-from rhobust.foreign import Foreign
 from rhobust.progress import ProgressCallback
+from rhobust.user_code import UserCode
 
 FOLDER = "hf-datasets"
 """Folder of those that were downloaded, under the root of the data sets."""
@@ -193,7 +193,7 @@ def _calling(name: str, datasets: Any) -> Iterator[None]:
     shown = not datasets.are_progress_bars_disabled()
     datasets.disable_progress_bars()
     try:
-        with Foreign(f"{name} must be readable by datasets, but it raised"):
+        with UserCode(f"{name} must be readable by datasets, but it raised"):
             yield
     finally:
         if shown:

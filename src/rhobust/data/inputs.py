@@ -15,10 +15,10 @@ from rhobust.data.images import IMAGE_KEYS, SUFFIXES, pixels_of, read_image
 from rhobust.data.labels import LABEL_KEYS, label_count, names_of, numbered, places_by_name
 from rhobust.data.registry import load, source
 from rhobust.data.sizing import AS_STORED, Sizing
-from rhobust.foreign import Foreign
 from rhobust.formatting import UNNAMED
 from rhobust.noise import LEVELS
 from rhobust.progress import ProgressCallback, no_progress, progress_or_default
+from rhobust.user_code import UserCode
 
 Layout = Literal["NCHW", "NHWC"]
 """Where the channels of a batch are: before or after height and width."""
@@ -276,10 +276,10 @@ def _by_place(items: Any) -> bool:
 def _items(items: Any, subject: str) -> Iterator[Any]:
     """Items of an iterable, or of a map-style data set, whose end only its length says."""
     mapped = _by_place(items)
-    with Foreign(f"{subject} must be readable, but the data set raised"):
+    with UserCode(f"{subject} must be readable, but the data set raised"):
         places = iter(range(len(items)) if mapped else items)  # type: ignore[arg-type]
     while True:
-        with Foreign(f"{subject} must be readable, but the data set raised"):
+        with UserCode(f"{subject} must be readable, but the data set raised"):
             try:
                 found = next(places)
             except StopIteration:

@@ -15,8 +15,8 @@ from rhobust.data.labels import LABEL_KEYS, numbered
 from rhobust.data.sizing import Sizing, common_shape, decode_sized, in_order
 from rhobust.data.source import hash_order, split_message
 from rhobust.files import read_file
-from rhobust.foreign import Foreign, import_extra
 from rhobust.progress import ProgressCallback, ProgressEvent
+from rhobust.user_code import UserCode, import_extra
 
 PREFIX = "hf-datasets:"
 """Start of the name of such a data set."""
@@ -124,7 +124,7 @@ class TableRows:
         if hasattr(table.features[columns.image], "decode"):
             raw = raw.cast_column(columns.image, import_datasets().Image(decode=False))
         for row in order:
-            with Foreign(f"{self.where} must be readable, but datasets raised"):
+            with UserCode(f"{self.where} must be readable, but datasets raised"):
                 value = raw[row][columns.image]
             path = self.where / f"row {row}"
             held = value.get("bytes") if isinstance(value, Mapping) else value

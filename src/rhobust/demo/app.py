@@ -9,7 +9,7 @@ from rhobust.data.images import pillow_image
 from rhobust.demo.classifier import DemoClassifier, LiveCertificate
 from rhobust.demo.inputs import decode_drawing, fit_drawing, fit_photo
 from rhobust.demo.page import answer, attacked, corrupted, failed, intro, waiting
-from rhobust.foreign import import_extra
+from rhobust.user_code import import_extra
 
 ONE_AT_A_TIME = "network"
 """Name of the queue that all events share: two passes through one network at once would disturb each other."""

@@ -19,9 +19,9 @@ from rhobust.certificates import (
     choose_procedure,
 )
 from rhobust.evaluation.base import NoisyEvaluation
-from rhobust.evaluation.copies import vote_counter
 from rhobust.evaluation.pictures import keep_certified
 from rhobust.evaluation.target import Target
+from rhobust.evaluation.target_cache import vote_counter
 from rhobust.formatting import format_duration
 from rhobust.measurements.certified import certified_summary
 from rhobust.measurements.comparison import RADII

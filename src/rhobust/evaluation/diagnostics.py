@@ -12,13 +12,13 @@ from rhobust.attacks.base import norms
 from rhobust.data import to_unit
 from rhobust.evaluation.sweep import Predictor, Sweep
 from rhobust.evaluation.target import Target
-from rhobust.foreign import Foreign
 from rhobust.formatting import format_distance, format_percent
 from rhobust.measurements import FEW, GAIN, not_significant
 from rhobust.models.inference import frozen
 from rhobust.noise import ExampleNoise
 from rhobust.records import Row
 from rhobust.settings import member_to_json
+from rhobust.user_code import UserCode
 
 INSPECTED = 64
 """Examples on which a network is inspected."""
@@ -255,6 +255,6 @@ def _without_gradient(attacked: Attacked, indices: Sequence[int]) -> tuple[int, 
     x = x[right].requires_grad_()
     with frozen(source.model) as model, torch.enable_grad():
         values = attacked.gradient_attack.objective(model, y[right], sigma=source.sigma, rng=rng)(x)
-        with Foreign("the network's gradient raised", x):
+        with UserCode("the network's gradient raised", x):
             (gradient,) = torch.autograd.grad(values.sum(), x)
     return int((norms(gradient) < VANISHING).sum()), len(right)

@@ -11,8 +11,8 @@ from rhobust.attacks import AnyAttack, AttackMethod, GradientAttack, PaperPGD
 from rhobust.attacks.base import MIN_BATCH, Norm, distances, pad_batch
 from rhobust.certificates import Dtype, Smoothing, compiled_by_default, count_votes, native_dtype
 from rhobust.data import to_unit
-from rhobust.evaluation.copies import compiled_copy, fast_copy
 from rhobust.evaluation.target import Target
+from rhobust.evaluation.target_cache import compiled_copy, fast_copy
 from rhobust.models.inference import WithEvalCopy, frozen
 from rhobust.noise import ExampleNoise
 from rhobust.records import Row

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from rhobust.executors.base import Block, Executor, Task, WorkerError
-from rhobust.executors.parcel import Parcel
+from rhobust.executors.payload import Payload
 from rhobust.executors.workers import ATTEMPTS, Connected, Keeping, Worker, hand_out, serve, work
 from rhobust.progress import ProgressCallback, no_progress
 from rhobust.records import Row
@@ -77,7 +77,7 @@ class Spawned(Connected):
         self.ready.clear()
         if not self.shared or self.shared[-1] is not task.shared:
             self.shared.append(task.shared)
-            Parcel.pack(task.shared).write(self._file(len(self.shared)))
+            Payload.pack(task.shared).write(self._file(len(self.shared)))
             self._file(len(self.shared) - 1).unlink(missing_ok=True)
             self.asked = -len(self.shared)
         for connection in self.connections:
@@ -103,7 +103,7 @@ class Spawned(Connected):
 
     def _prepare(self, connection: Connection) -> None:
         assert self.task is not None
-        rest = Parcel.pack(replace(self.task, shared=None))
+        rest = Payload.pack(replace(self.task, shared=None))
         self.send(connection, self.asked, (len(self.shared), str(self._file(len(self.shared))), rest))
 
     def lost(self, connection: Any) -> None:

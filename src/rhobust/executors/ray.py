@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rhobust.executors.base import Block, Task, WorkerError
-from rhobust.executors.parcel import Parcel
+from rhobust.executors.payload import Payload
 from rhobust.executors.processes import check_there, share_of_gpu
 from rhobust.executors.workers import Event, Keeping, Worker
 from rhobust.process import TerminatedError
@@ -103,8 +103,8 @@ class Actors:
     def _store(self) -> None:
         """Put the large part into the object store; images that are in a file travel as its path while that works."""
         self.keys += 1
-        parcel = Parcel.pack(self.shared[0], self.ray.cloudpickle.CloudPickler)
-        self.place = self.ray.put(parcel.by_path() if self.by_path else parcel)
+        payload = Payload.pack(self.shared[0], self.ray.cloudpickle.CloudPickler)
+        self.place = self.ray.put(payload.by_path() if self.by_path else payload)
 
     def _grow(self) -> None:
         """Have as many actors as were asked for, or as the cluster has resources for."""
@@ -121,7 +121,7 @@ class Actors:
         return self.make.remote(share=min(1.0, self.gpus))
 
     def _prepare(self, name: str) -> None:
-        rest = Parcel.pack(replace(self.task, shared=None), self.ray.cloudpickle.CloudPickler)
+        rest = Payload.pack(replace(self.task, shared=None), self.ray.cloudpickle.CloudPickler)
         place = [self.place]  # in a list Ray leaves it where it is until it is asked for
         answer = self.actors[name].prepare.remote(self.keys, _Fetch(place), rest)
         self.awaited[answer] = (name, -self.keys)

@@ -23,7 +23,7 @@ import torch
 
 from rhobust.cores import watched_cores
 from rhobust.executors.base import Block, Executor, Task, WorkerError
-from rhobust.executors.parcel import Parcel
+from rhobust.executors.payload import Payload
 from rhobust.memory import kept_memory
 from rhobust.progress import ProgressCallback, no_progress
 from rhobust.records import Row
@@ -173,7 +173,7 @@ class Worker:
     def __init__(self, task: Task | None = None, share: float = 1.0) -> None:
         self.key, self.shared, self.task, self.share = -1, None, task, share
 
-    def prepare(self, key: int, shared: Any, rest: Parcel) -> Exception | None:
+    def prepare(self, key: int, shared: Any, rest: Payload) -> Exception | None:
         """Take a task; None, or what was raised.
 
         Args:
@@ -267,7 +267,7 @@ def serve(connection: Connection, worker: Worker) -> None:
                 answer: Any = worker.compute(block)
             else:
                 key, file, rest = block
-                answer = worker.prepare(key, lambda file=file: Parcel.read(Path(file)).unpack(), rest)
+                answer = worker.prepare(key, lambda file=file: Payload.read(Path(file)).unpack(), rest)
             connection.send((number, answer))
 
 

@@ -13,10 +13,10 @@ from torch import Tensor, fx, nn
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from rhobust.foreign import first_words
 from rhobust.models.fused import ConvNorm, Folded, Residual, fold
 from rhobust.models.inference import compiled_anew
 from rhobust.models.networks import Normalised
+from rhobust.user_code import first_words
 
 CHANGE = 0.2
 """Change of the logits by folding, relative to the largest one, that rounding to bf16 explains."""

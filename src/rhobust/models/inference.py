@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from rhobust.data import to_unit
-from rhobust.foreign import DeviceMemoryError, Foreign, ForeignError, describe
-from rhobust.outermost import forkable_lock
+from rhobust.shared_context import forkable_lock
+from rhobust.user_code import DeviceMemoryError, UserCode, UserCodeError, describe
 
 LOGITS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 """Dtypes of logits."""
@@ -53,24 +53,24 @@ class Guarded(nn.Module):
         copied = x.clone() if compare or first or in_place or x.is_inference() else x
         version = None if copied.is_inference() else copied._version
         try:
-            with Foreign("the network raised", x):
+            with UserCode("the network raised", x):
                 logits = self.network(copied)
         except DeviceMemoryError:
             raise
-        except ForeignError as error:
+        except UserCodeError as error:
             if not (remedy := _narrow(self.network, x)):
                 raise
-            raise ForeignError(f"{error}{remedy}") from error.__cause__
+            raise UserCodeError(f"{error}{remedy}") from error.__cause__
         changed = version is not None and copied._version != version
         if changed and copied is x:
-            raise ForeignError("the network must not change its inputs in place at some calls only, but it does")
+            raise UserCodeError("the network must not change its inputs in place at some calls only, but it does")
         if changed or (compare and not torch.equal(copied, x)):
             _remember_in_place(self.network)
         self.in_place = _is_in_place(self.network)
         check_logits(logits, x)
         width = self.widths.setdefault(x.shape[1:], logits.shape[1])
         if logits.shape[1] != width:
-            raise ForeignError(
+            raise UserCodeError(
                 f"the network must return {width} logits per input, as at its first call, got {logits.shape[1]}"
             )
         # A network may return the same memory at every call, and comparing two calls would compare it with itself.
@@ -111,29 +111,29 @@ def guard(network: nn.Module) -> nn.Module:
 
 def device_of(network: nn.Module, default: torch.device) -> torch.device:
     """The device of a network's tensors; the default for a network without any."""
-    with Foreign("the network must have tensors to read, but it raised"):
+    with UserCode("the network must have tensors to read, but it raised"):
         tensors = [*network.parameters(), *network.buffers()]
     device = tensors[0].device if tensors else default
     if device.type == "meta":
-        raise ForeignError("the network must have weights, but they are on the device meta, which holds none")
+        raise UserCodeError("the network must have weights, but they are on the device meta, which holds none")
     return device
 
 
 def state_of(network: nn.Module) -> dict[str, Tensor]:
     """A network's parameters and buffers by name."""
-    with Foreign("the network must have weights to read, but it raised"):
+    with UserCode("the network must have weights to read, but it raised"):
         return dict(network.state_dict())
 
 
 def load_state(network: nn.Module, state: dict[str, Tensor]) -> None:
     """Fill a network's parameters and buffers."""
-    with Foreign("the network must take its weights, but it raised"):
+    with UserCode("the network must take its weights, but it raised"):
         network.load_state_dict(state)
 
 
 def move_to(device: torch.device, network: nn.Module) -> nn.Module:
     """The network, moved to a device."""
-    with Foreign(f"the network must be movable to {device}, but it raised"):
+    with UserCode(f"the network must be movable to {device}, but it raised"):
         network.to(device)
     return network
 
@@ -142,7 +142,7 @@ def for_evaluation(network: nn.Module, device: torch.device | None = None) -> nn
     """The network in evaluation mode, moved to a device if one is given."""
     if device is not None:
         move_to(device, network)
-    with Foreign("the network must have an evaluation mode, but it raised"):
+    with UserCode("the network must have an evaluation mode, but it raised"):
         network.eval()
     return network
 
@@ -171,7 +171,7 @@ def check_logits(logits: Any, x: Tensor) -> None:
         given = "a sparse tensor" if logits.layout != torch.strided else f"logits on the device {logits.device}"
     else:
         return
-    raise ForeignError(
+    raise UserCodeError(
         f"the network must return floating-point logits of shape (n, classes), got {given} for {describe(x)}{remedy}"
     )
 
@@ -303,7 +303,7 @@ last one."""
 
 def _freeze(model: nn.Module, parts: list[_Frozen], user: object) -> None:
     """Freeze a network for a user; `parts` gets what `_unfreeze` gives back, also where this fails midway."""
-    with _LOCK, Foreign("the network cannot be put into evaluation mode:"):
+    with _LOCK, UserCode("the network cannot be put into evaluation mode:"):
         parameters = list(model.parameters())
         found = [(module, module.training) for module in model.modules()]
         found += [(parameter, parameter.requires_grad) for parameter in parameters]

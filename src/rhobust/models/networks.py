@@ -5,12 +5,12 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from rhobust.foreign import ForeignError
 from rhobust.models.fused import ConvNorm, InputConv, Residual, WholeConv
 from rhobust.models.inference import check_module
 from rhobust.models.winograd import StridedConv
 from rhobust.noise import stream_key
 from rhobust.settings import check_count
+from rhobust.user_code import UserCodeError
 
 _STAGES = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))
 
@@ -209,7 +209,7 @@ class Denoised(nn.Module):
         images = self.denoiser(x)
         if not isinstance(images, Tensor) or images.shape != x.shape:
             given = tuple(images.shape) if isinstance(images, Tensor) else f"a {type(images).__name__}"
-            raise ForeignError(f"the denoiser must return images of the shape {tuple(x.shape)}, got {given}")
+            raise UserCodeError(f"the denoiser must return images of the shape {tuple(x.shape)}, got {given}")
         return images.clamp(0, 1) if self.clamp else images
 
     def forward(self, x: Tensor) -> Tensor:

@@ -12,7 +12,6 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from rhobust.foreign import Foreign, ForeignError, import_extra
 from rhobust.models.inference import for_evaluation, state_of
 from rhobust.models.networks import MODELS, Mirrored, Normalised, own_network
 from rhobust.models.weights import (
@@ -26,6 +25,7 @@ from rhobust.models.weights import (
     read_weights,
 )
 from rhobust.noise import stream_key
+from rhobust.user_code import UserCode, UserCodeError, import_extra
 
 SOURCES = {"hf": "transformers", "timm": "timm", "torchvision": "torchvision"}
 """Prefixes of names that another package resolves, and that package."""
@@ -52,10 +52,10 @@ def take_logits(model: nn.Module, x: Tensor) -> nn.Module:
     """The network itself, or wrapped in `TakeLogits` where its output for x has logits under that name."""
     modes: list[tuple[nn.Module, bool]] = []
     try:
-        with torch.no_grad(), Foreign("the network raised", x):
+        with torch.no_grad(), UserCode("the network raised", x):
             modes += [(module, module.training) for module in model.modules()]
             output = model.eval()(x.clone())
-    except ForeignError:  # whatever is wrong with it is said where its logits are looked at
+    except UserCodeError:  # whatever is wrong with it is said where its logits are looked at
         return model
     finally:
         for module, mode in modes:
@@ -287,8 +287,8 @@ def _module_of_file(path: Path, name: str) -> Any:
 
 
 def _built(name: str, make: Any, what: str = "build a network", keep: type[Exception] | tuple[()] = ()) -> Any:
-    """What a foreign function returns; any error of it but those to keep becomes one line."""
-    with Foreign(f"{name} must {what}, but"):
+    """What a function of the user's returns; any error of it but those to keep becomes one line."""
+    with UserCode(f"{name} must {what}, but"):
         try:
             return make()
         except keep as error:

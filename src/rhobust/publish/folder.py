@@ -9,12 +9,12 @@ from rhobust.data.registry import KNOWN
 from rhobust.data.source import HELD_OUT_IMAGES, TRAINING_IMAGES
 from rhobust.evaluation.own_network import IN_MEMORY, OwnNetwork
 from rhobust.files import check_folder, check_regular, read_json, write_json, write_whole
-from rhobust.foreign import import_extra
 from rhobust.publish.card import model_card
 from rhobust.records import ANSWERS, CONFIG, ENVIRONMENT, FINGERPRINT, METRICS, RECORDS, WEIGHTS
 from rhobust.report.gather import gather
 from rhobust.training.config import check_received
 from rhobust.training.run import file_hash, open_run, weights_metadata, write_fingerprint
+from rhobust.user_code import import_extra
 
 CARD = "README.md"
 """The model card, as the Hub names it."""

@@ -15,7 +15,6 @@ from torch.nn import functional as F
 
 from rhobust.cores import watched_cores
 from rhobust.data import Dataset, ImageSet, augment, channel_statistics, cutmix, epoch_batches, load, to_unit
-from rhobust.foreign import Foreign
 from rhobust.lock import Ownership, owned, tidy
 from rhobust.memory import kept_memory
 from rhobust.methods import WRM
@@ -49,6 +48,7 @@ from rhobust.training.run import (
 )
 from rhobust.training.step import CompiledStep, TrainingStep, learning_rate, make_optimizer, set_learning_rate
 from rhobust.training.teacher import Teacher
+from rhobust.user_code import UserCode
 
 CHECKPOINT_SHARE = 0.01
 """Largest fraction of the time spent on checkpoints; an epoch that was not saved is repeated after a kill."""
@@ -263,7 +263,7 @@ class Trainer:
         start = time.perf_counter()
         steps = math.ceil(len(self.fitting) / config.batch_size)
         losses, squares = [], []
-        with Foreign("the network must have a training mode, but it raised"):
+        with UserCode("the network must have a training mode, but it raised"):
             self.model.train()
         self.step.use(config.method_of(number), config.weight_perturbation if number > config.attack_after else 0.0)
         for index, (x, y, share) in enumerate(self.batches(number)):

@@ -21,13 +21,13 @@ from torch import Tensor, nn
 from rhobust.data import Dataset, ImageSet
 from rhobust.data.source import HELD_OUT_IMAGES, TRAINING_IMAGES
 from rhobust.files import check_regular, format_json, open_regular, parse_json, read_json, write_json
-from rhobust.foreign import Foreign
 from rhobust.lock import LostError, Ownership
 from rhobust.models import Mirrored, build_model, fill_weights
 from rhobust.models.inference import for_evaluation, state_of
 from rhobust.records import CONFIG, ENVIRONMENT, FINGERPRINT, METRICS, RESUME, WEIGHTS, is_own, read_rows
 from rhobust.training.config import TrainConfig, check_received, config_from_json, config_to_json
 from rhobust.training.distributed import resolve_device
+from rhobust.user_code import UserCode
 from rhobust.version import VERSION
 
 LOCK = "train.lock"
@@ -322,7 +322,7 @@ def weights_fingerprint(model: nn.Module) -> str:
     """Sixteen hex digits that name a module's parameters and buffers: equal weights, equal name, on any device."""
     digest = hashlib.sha256()
     for name, tensor in sorted(state_of(model).items()):
-        with Foreign(f"the network must have weights to read, but {name} raised"):
+        with UserCode(f"the network must have weights to read, but {name} raised"):
             content = tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         digest.update(content.data)

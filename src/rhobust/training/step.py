@@ -13,13 +13,13 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 
 from rhobust.attacks.gradient import label_losses
-from rhobust.foreign import Foreign, first_words
 from rhobust.methods import Loss, Method, RepeatableLoss
 from rhobust.models.folding import EvalCopy, for_noisy_copies
 from rhobust.models.inference import CompiledCopy, WithEvalCopy, autotuned, compiled_anew
 from rhobust.noise import BatchNoise, Noise
 from rhobust.training.config import TrainConfig
 from rhobust.training.distributed import ProcessGroup, ShardNoise
+from rhobust.user_code import UserCode, first_words
 
 WARM_UP = 3
 """Steps before the capture, for compilation, choice of algorithms and allocation; their updates are undone."""
@@ -52,7 +52,7 @@ class TrainingStep:
             share: This process's fraction of the whole batch, a scalar; 1 for a single process.
         """
         self.optimizer.zero_grad(set_to_none=True)
-        with Foreign("the network, or the training method, raised", x):
+        with UserCode("the network, or the training method, raised", x):
             loss = _check_loss(self.loss(x, y))
             self._differentiate(loss, share)
             if self.perturbation:

@@ -8,9 +8,9 @@ from rhobust.attacks.gradient import label_losses
 from rhobust.certificates import Repeats, Smoothing, VoteCounter
 from rhobust.data import to_unit
 from rhobust.evaluation.target import Target
-from rhobust.foreign import Foreign
 from rhobust.models.folding import CompiledFastCopy, FastCopy
 from rhobust.models.inference import CompiledCopy
+from rhobust.user_code import UserCode
 
 EXAMPLES = 4
 """Images on which a copy of the network is compared with it."""
@@ -31,7 +31,7 @@ def fast_copy(target: Target) -> FastCopy:
     """The evaluation copy of the network in bf16, made once."""
 
     def make() -> FastCopy:
-        with Foreign("the network must have a copy in bfloat16, or fast be False, but making it raised"):
+        with UserCode("the network must have a copy in bfloat16, or fast be False, but making it raised"):
             return FastCopy(target.model, to_unit(target.data.images[:EXAMPLES]).to(target.device))
 
     return target.once("fast copy", make)

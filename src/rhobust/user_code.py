@@ -16,18 +16,18 @@ REASON = 300
 _LIBRARIES = tuple(str(Path(sysconfig.get_path(name))) for name in ("stdlib", "purelib", "platlib"))
 
 
-class ForeignError(ValueError):
+class UserCodeError(ValueError):
     """An error of the user's own code in one line; its cause is the error itself."""
 
 
-class DeviceMemoryError(ForeignError):
+class DeviceMemoryError(UserCodeError):
     """The device's memory was full during a call of the user's own code."""
 
 
-class Foreign:
+class UserCode:
     """Context of a call of the user's own code, which may raise anything and change global settings.
 
-    Every exception but KeyboardInterrupt, SystemExit included, becomes a `ForeignError` of one line that names the
+    Every exception but KeyboardInterrupt, SystemExit included, becomes a `UserCodeError` of one line that names the
     error and its place. Errors that rhobust itself raised inside pass unchanged. Torch's grad mode, default dtype,
     default device and number of threads, and Python's warning filters are restored.
 
@@ -57,7 +57,7 @@ class Foreign:
         if isinstance(error, torch.OutOfMemoryError):
             # The message of torch's own is long, and its cause holds the memory.
             raise DeviceMemoryError(f"{self.before} an error: the device is out of memory{after}") from None
-        raise ForeignError(f"{self.before} {_reason(error)}{_place(traceback)}{after}") from error
+        raise UserCodeError(f"{self.before} {_reason(error)}{_place(traceback)}{after}") from error
 
 
 def _settings() -> tuple[Any, ...]:
@@ -76,7 +76,7 @@ def _is_ours(error: BaseException, traceback: TracebackType | None) -> bool:
     if not isinstance(error, ValueError | FloatingPointError):
         return False
     names = [frame.f_globals.get("__name__", "") for frame, _ in walk_tb(traceback)]
-    return isinstance(error, ForeignError) or names[-1].startswith("rhobust.")
+    return isinstance(error, UserCodeError) or names[-1].startswith("rhobust.")
 
 
 def _reason(error: BaseException) -> str:

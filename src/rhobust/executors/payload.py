@@ -44,7 +44,7 @@ class Mapped:
 
 
 @dataclass(frozen=True)
-class Parcel:
+class Payload:
     """An object as a pickle, with the bytes of its tensors apart: they are neither copied nor held twice."""
 
     content: bytes
@@ -53,7 +53,7 @@ class Parcel:
     """Where the classes are looked for."""
 
     @classmethod
-    def pack(cls, thing: Any, base: Any = pickle.Pickler) -> "Parcel":
+    def pack(cls, thing: Any, base: Any = pickle.Pickler) -> "Payload":
         """Pack an object.
 
         Args:
@@ -78,7 +78,7 @@ class Parcel:
             ) from None
         return cls(stream.getvalue(), [np.frombuffer(one.raw(), np.uint8) for one in buffers])
 
-    def by_path(self) -> "Parcel":
+    def by_path(self) -> "Payload":
         """The same with every buffer that is a map of a file replaced by the file's path.
 
         Images of a decoded cache are such maps. They are private: where this process changed some of them, a worker
@@ -110,7 +110,7 @@ class Parcel:
                     file.write(buffer.data)
 
     @classmethod
-    def read(cls, path: Path) -> "Parcel":
+    def read(cls, path: Path) -> "Payload":
         """Map a file that `write` wrote."""
         with path.open("rb") as file:
             content, sizes, places = pickle.load(file)  # noqa: S301  # of the process that started this one

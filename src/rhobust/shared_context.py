@@ -14,7 +14,7 @@ def forkable_lock() -> AbstractContextManager[bool]:
     return lock
 
 
-class Outermost(ContextDecorator):
+class SharedContext(ContextDecorator):
     """A context that begins with its first entry and ends with its last exit, in whatever threads; a decorator too.
 
     Args:
@@ -24,7 +24,7 @@ class Outermost(ContextDecorator):
         >>> def begin():
         ...     print("begun")
         ...     return lambda: print("ended")
-        >>> context = Outermost(begin)
+        >>> context = SharedContext(begin)
         >>> with context, context:
         ...     print("inside")
         begun

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from rhobust.outermost import Outermost
+from rhobust.shared_context import SharedContext
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def context(told):
         told.append("begun")
         return lambda: told.append("ended")
 
-    return Outermost(begin)
+    return SharedContext(begin)
 
 
 def steps(context):
@@ -94,7 +94,7 @@ def test_what_fails_to_begin_was_not_entered():
             raise KeyError
         return lambda: calls.append("ended")
 
-    context = Outermost(begin)
+    context = SharedContext(begin)
     with pytest.raises(KeyError), context:
         pass
     with context:
@@ -104,9 +104,9 @@ def test_what_fails_to_begin_was_not_entered():
 
 FORKS = """
 import os, signal, threading
-from rhobust.outermost import Outermost
+from rhobust.shared_context import SharedContext
 
-context, ended = Outermost(lambda: lambda: None), threading.Event()
+context, ended = SharedContext(lambda: lambda: None), threading.Event()
 
 def work():
     while not ended.is_set():
