@@ -1,5 +1,6 @@
-"""What a benchmark is: a function that measures, and a function that formats its result."""
+"""What a benchmark is: a function that measures, and a function that formats its result; and what several share."""
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -8,7 +9,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
+from rhobust.files import write_json
+from rhobust.models import build_model
 from rhobust.progress import ProgressCallback
 
 
@@ -53,6 +57,11 @@ class Setting:
             "threads": torch.get_num_threads(),
         }
 
+    def write(self, document: dict[str, Any]) -> None:
+        """Write what was measured so far, where that was asked for."""
+        if self.out is not None:
+            write_json(self.out, document)
+
 
 @dataclass(frozen=True)
 class Table:
@@ -90,3 +99,21 @@ def generators_kept(device: torch.device) -> Iterator[None]:
             yield
     finally:
         np.random.set_state(state)  # noqa: NPY002
+
+
+def timed(work: Callable[[], object], device: torch.device) -> tuple[float, float]:
+    """Wall time and CPU time, which other programs on the same cores change less; a GPU ends its work first."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    start, worked = time.perf_counter(), time.process_time()
+    work()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter() - start, time.process_time() - worked
+
+
+def untrained(name: str, shape: tuple[int, int, int], classes: int = 10) -> nn.Module:
+    """A network with random weights, which is as fast as a trained one."""
+    channels = shape[0]
+    mean, deviation = [0.5] * channels, [0.25] * channels
+    return build_model(name, shape=shape, classes=classes, mean=mean, deviation=deviation, activation="relu", seed=0)

@@ -2,8 +2,6 @@
 
 import copy
 import tempfile
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -13,13 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from benchmarks.benchmark import Setting, Table, generators_kept
+from benchmarks.benchmark import Setting, Table, generators_kept, timed, untrained
 from benchmarks.reference import reference_network, reference_votes
 from rhobust.certificates import Certificate, Dtype, Fixed, Sequential, Smoothing, VoteCounter, certify_stream
 from rhobust.data import Dataset, to_unit
 from rhobust.evaluation import Target
 from rhobust.methods import Gaussian
-from rhobust.models import build_model
 from rhobust.noise import stream
 from rhobust.progress import progress_or_default
 from rhobust.training import TrainConfig, train
@@ -85,7 +82,7 @@ def bench_certify(setting: Setting) -> dict[str, Any]:
                 notify(f"bench certify: ART is left out: {error}")
         counters = {name: _counter(target, images, dtype) for name, dtype in _arithmetics(device)}
         for name, counter in counters.items():
-            rate(name, scale.fixed, _seconds(lambda c=counter: _certify(c, Fixed(N0, N), scale.fixed), device))
+            rate(name, scale.fixed, timed(lambda c=counter: _certify(c, Fixed(N0, N), scale.fixed), device))
         trained = setting.run is not None or device.type == "cpu"
         by_default = next(iter(counters.values()))
         result["decisions"] = _decisions(by_default, count, result["rates"], device) if trained else None
@@ -133,9 +130,7 @@ def _target(setting: Setting, scratch: Path) -> Target:
     if setting.run is not None:
         return Target.from_run(setting.run, device=setting.device, root=setting.root, progress=setting.progress)
     if setting.device.type == "cuda":
-        model = build_model(
-            "resnet18", shape=(3, 32, 32), classes=10, mean=[0.5] * 3, deviation=[0.25] * 3, activation="relu", seed=0
-        )
+        model = untrained("resnet18", (3, 32, 32))
         images = torch.randint(256, (64, 3, 32, 32), generator=stream(0, "bench"), dtype=torch.uint8)
         labels = torch.zeros(len(images), dtype=torch.int64)
         data = Dataset("random images", "test", images, labels, tuple("0123456789"))
@@ -177,7 +172,7 @@ def _decisions(counter: VoteCounter, images: int, rates: list[dict[str, Any]], d
     """Decide the radii of many images sequentially, and compare with what N noise samples decide."""
     radii = tuple(step * counter.smoothing.sigma for step in STEPS)
     found: list[Certificate] = []
-    seconds = _seconds(lambda: found.extend(_certify(counter, Sequential(radii, n=N), images)), device)[0] / images
+    seconds = timed(lambda: found.extend(_certify(counter, Sequential(radii, n=N), images)), device)[0] / images
     fixed = _certify(counter, Fixed(N0, N), images)
     same = [
         (one.prediction, one.radius) == _rounded_down(other, radii) for one, other in zip(found, fixed, strict=True)
@@ -224,7 +219,7 @@ def _reference_seconds(target: Target, images: Tensor, *, strict: bool) -> tuple
     torch.backends.cudnn.allow_tf32 = not strict
     try:
         certify(2 * BATCH)
-        return _seconds(lambda: certify(N), device)
+        return timed(lambda: certify(N), device)
     finally:
         torch.backends.cudnn.allow_tf32 = allowed
 
@@ -250,15 +245,4 @@ def _art_seconds(target: Target, images: Tensor) -> tuple[float, float]:
     x = to_unit(images.cpu()).numpy()
     with generators_kept(images.device):
         smoothed.certify(x[:1], n=2 * BATCH, batch_size=BATCH)
-        return _seconds(lambda: smoothed.certify(x, n=N, batch_size=BATCH), images.device)
-
-
-def _seconds(work: Callable[[], Any], device: torch.device) -> tuple[float, float]:
-    """Wall time and CPU time, which other programs on the same cores change less."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    start, worked = time.perf_counter(), time.process_time()
-    work()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter() - start, time.process_time() - worked
+        return timed(lambda: smoothed.certify(x, n=N, batch_size=BATCH), images.device)

@@ -29,7 +29,6 @@ from rhobust.bounds import clopper_pearson, spend_budget
 from rhobust.certificates import Smoothing
 from rhobust.certificates.losses import sample_logits
 from rhobust.data import Dataset, corrupt, load, to_unit
-from rhobust.files import write_json
 from rhobust.formatting import format_number
 from rhobust.models import load_model
 from rhobust.noise import ExampleNoise
@@ -97,8 +96,7 @@ def bench_conform(setting: Setting) -> dict[str, Any]:
         "distances_in_sigma": {name: _distance(images, changed) / SIGMA for name, changed in conditions.items()},
         "claims": [_claim(coverage, eps, calibration, labels, tried, y) for coverage, eps in CLAIMS],
     }
-    if setting.out is not None:
-        write_json(setting.out, result)
+    setting.write(result)
     return result
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from benchmarks.benchmark import Setting, Table
 from benchmarks.known_worst_cases import Case, cases
-from rhobust.files import read_json, write_json
+from rhobust.files import read_json
 from rhobust.formatting import format_number
 from rhobust.progress import progress_or_default
 
@@ -53,8 +53,7 @@ def bench_coverage(setting: Setting) -> dict[str, Any]:
             named = {"bound": case.bound, "setting": case.setting, "alpha": case.alpha, "sets": sets}
             done = next((one for one in known if named.items() <= one.items()), None)
             found.append(done or simulate(case, sets))
-            if setting.out is not None:
-                write_json(setting.out, {"cases": found})
+            setting.write({"cases": found})
     return {"cases": found}
 
 

@@ -9,7 +9,6 @@ slow makes workers wait, as it would on a cluster. The engine reads that clock: 
 
 import heapq
 import importlib.util
-import json
 import math
 import mmap
 import os
@@ -207,8 +206,7 @@ def bench_scale(setting: Setting) -> dict[str, Any]:
         for part, measure in PARTS.items():
             if not setting.parts or part in setting.parts:
                 found |= measure(setting, notify)
-                if setting.out is not None:
-                    setting.out.write_text(json.dumps(found, indent=1))
+                setting.write(found)
     return found
 
 

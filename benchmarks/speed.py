@@ -1,6 +1,5 @@
 """All of the promised speed in one table: ours by default against the peers' own files and against plain loops."""
 
-import json
 import platform
 import time
 from importlib import import_module
@@ -37,8 +36,7 @@ def bench_speed(setting: Setting) -> dict[str, Any]:
             _report(notify, name, time.perf_counter() - start, result)
             if setting.device.type == "cuda":
                 torch.cuda.empty_cache()
-            if setting.out is not None:
-                setting.out.write_text(json.dumps(result, indent=1))
+            setting.write(result)
     return result
 
 

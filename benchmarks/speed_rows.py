@@ -1,7 +1,6 @@
 """The speed benchmark's rows of certification, and what its other rows share: what is timed, and against what."""
 
 import copy
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
@@ -12,7 +11,7 @@ import torch
 from scipy import special
 from torch import Tensor, nn
 
-from benchmarks.benchmark import Setting, generators_kept
+from benchmarks.benchmark import Setting, generators_kept, timed
 from benchmarks.known_votes import voting_by
 from benchmarks.peers import load_peer, without_cuda
 from benchmarks.reference import reference_network
@@ -28,6 +27,8 @@ ALPHA, N0 = 1e-3, 100
 SMALL = {"cuda": "resnet18", "cpu": "cnn-small"}
 """Our own network for small images; on a CPU the benchmark is only tried out: fixed costs decide its ratios there."""
 LARGE = {"cuda": "resnet50", "cpu": "resnet18"}
+TIMES = ("s", "ms", "ms per image")
+"""Units of which less is better."""
 COHEN, SALMAN = "locuslab/smoothing", "Hadisalman/smoothing-adversarial"
 
 
@@ -170,10 +171,8 @@ class SpeedBench:
             "pass_rate": counter.rows / whole,
             "peak_gib": self._peak(),
         }
-        self._row(
-            f"{name}: fixed n", ours, "samples/s", f"{COHEN} core.py, TF32", theirs, ours / theirs, wanted, details
-        )
-        self._row(f"{name}: graphs compiled in a second call", compiled, "", "", 0, 1, 0, {})
+        self._row(f"{name}: fixed n", ours, "samples/s", f"{COHEN} core.py, TF32", theirs, wanted, details)
+        self._row(f"{name}: graphs compiled in a second call", compiled, "", "", 0, 0, {})
         if place == 2 and self.device.type == "cuda":
             torch.backends.cuda.matmul.allow_tf32 = True
             try:
@@ -181,7 +180,7 @@ class SpeedBench:
             finally:
                 torch.backends.cuda.matmul.allow_tf32 = False
             against = f"{COHEN} core.py, TF32 in products too"
-            self._row(f"{name}: fixed n", ours, "samples/s", against, faster, ours / faster, "-", {})
+            self._row(f"{name}: fixed n", ours, "samples/s", against, faster, "-", {})
 
     def _peer_rate(self, network: nn.Module, image: Tensor, classes: int, sigma: float, n: int, batch: int) -> float:
         """Samples per second of Cohen et al.'s file, on the network in torch's own layers and default layout."""
@@ -252,10 +251,8 @@ class SpeedBench:
         }
         details["draws"] = [certificate.n for certificate in found]
         name = f"ResNet-18, 32x32: radii {', '.join(f'{radius:g}' for radius in radii)} decided"
-        self._row(
-            name, 1e3 * seconds, "ms per image", f"{COHEN} core.py, TF32", 1e3 * theirs, theirs / seconds, 100, details
-        )
-        self._row("decisions as with the fixed number", 100 * same / total, "%", "", 100, same / total, 99.5, {})
+        self._row(name, 1e3 * seconds, "ms per image", f"{COHEN} core.py, TF32", 1e3 * theirs, 100, details)
+        self._row("decisions as with the fixed number", 100 * same / total, "%", "", 100, 99.5, {})
 
     def decisions_large(self) -> None:
         """Decide the radii 0, 0.5, 1 and 1.5 by a ResNet-50 at 224x224, with votes as in published records.
@@ -293,7 +290,6 @@ class SpeedBench:
             "ms per image",
             f"{COHEN} core.py, TF32",
             1e3 * theirs,
-            theirs / seconds,
             40,
             details,
         )
@@ -319,15 +315,7 @@ class SpeedBench:
             points.append({"at": side, "value": counter.rows / whole, "unit": "samples/s", "rows": counter.rows})
 
     def _timed(self, work: Callable[[], Any]) -> float:
-        self._wait()
-        start = time.perf_counter()
-        work()
-        self._wait()
-        return time.perf_counter() - start
-
-    def _wait(self) -> None:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
+        return timed(work, self.device)[0]
 
     def _peak(self) -> float | None:
         return torch.cuda.max_memory_allocated(self.device) / 2**30 if self.device.type == "cuda" else None
@@ -339,10 +327,11 @@ class SpeedBench:
         unit: str,
         against: str,
         theirs: float,
-        ratio: float,
         wanted: float | str,
         details: dict[str, Any],
     ) -> None:
+        """Add a row; the ratio says how many times as fast ours is, or how large its share is."""
+        ratio = 1.0 if not theirs else theirs / value if unit in TIMES else value / theirs
         row = {"part": self.part, "name": name, "value": value, "unit": unit, "against": against}
         self.result["rows"].append({**details, **row, "their_value": theirs, "ratio": ratio, "wanted": wanted})
 

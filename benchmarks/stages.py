@@ -13,7 +13,6 @@ from scipy import special
 
 from benchmarks.benchmark import Setting, Table
 from rhobust.bounds import SecondStage, population_loss, population_loss_intervals, worst_case_loss
-from rhobust.files import write_json
 from rhobust.formatting import format_number
 from rhobust.progress import progress_or_default
 
@@ -68,8 +67,7 @@ def bench_stages(setting: Setting) -> dict[str, Any]:
             found.append({"population": name, "truth": (1 - truth).tolist(), "ways": listed})
     result = {"points": setting.limit or POINTS, "alpha": ALPHA, "sets": SETS, "eps_in_sigma": list(EPS)}
     result["populations"] = found
-    if setting.out is not None:
-        write_json(setting.out, result)
+    setting.write(result)
     return result
 
 

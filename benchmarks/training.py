@@ -13,10 +13,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks.benchmark import Setting, Table, generators_kept
+from benchmarks.benchmark import Setting, Table, generators_kept, untrained
 from benchmarks.reference import reference_loss, reference_network
 from rhobust.methods import ERM, NAL, STN, TRADES, WRM, AdversarialTraining, AnyMethod, Gaussian, SmoothAdv
-from rhobust.models import build_model
 from rhobust.noise import BatchNoise, stream
 from rhobust.progress import progress_or_default
 from rhobust.settings import kind_of
@@ -232,15 +231,7 @@ class _strict_float32:  # noqa: N801 - reads as a statement
 
 
 def _parts(scale: Scale, device: torch.device, *, fast: bool) -> tuple[nn.Module, torch.optim.Optimizer, BatchNoise]:
-    model = build_model(
-        scale.model,
-        shape=scale.shape,
-        classes=10,
-        mean=[0.5] * scale.shape[0],
-        deviation=[0.25] * scale.shape[0],
-        activation="relu",
-        seed=0,
-    ).to(device)
+    model = untrained(scale.model, scale.shape).to(device)
     options: dict[str, Any] = {"lr": 1e-4}
     if fast and device.type == "cuda":
         options = {"lr": torch.tensor(1e-4, device=device), "fused": True, "capturable": True}

@@ -14,13 +14,12 @@ from typing import Any
 
 import torch
 
-from benchmarks.benchmark import Setting
+from benchmarks.benchmark import Setting, untrained
 from rhobust.data import Dataset
 from rhobust.evaluation import Certify, Target
 from rhobust.executors import Task
 from rhobust.executors.processes import Spawned, seeing_gpus, visible_gpus
 from rhobust.executors.workers import Event, hand_out
-from rhobust.models import build_model
 from rhobust.progress import ProgressCallback, no_progress
 from rhobust.proofs.procedures import CHUNK
 from rhobust.records import Row
@@ -194,8 +193,7 @@ def _targets(setting: Setting) -> Iterator[Target]:
 
 def _untrained(setting: Setting, network: Network) -> Target:
     name, shape, classes = network
-    statistics = {"mean": [0.5] * shape[0], "deviation": [0.25] * shape[0]}
-    model = build_model(name, shape=shape, classes=classes, **statistics, activation="relu", seed=0)
+    model = untrained(name, shape, classes)
     rng = torch.Generator().manual_seed(0)
     images = torch.randint(0, 256, (IMAGES, *shape), dtype=torch.uint8, generator=rng)
     labels = torch.arange(IMAGES) % classes
