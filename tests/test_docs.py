@@ -16,6 +16,7 @@ from tests.conftest import load_script
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 GUIDES = ("index", "command-line")
+FENCE = re.MULTILINE | re.DOTALL
 MODULES = [path.stem for path in sorted((DOCS / "reference").glob("*.md")) if path.stem not in GUIDES]
 
 
@@ -127,6 +128,13 @@ def test_every_link_of_the_staged_pages_leads_somewhere(tmp_path, monkeypatch):
     listed = re.findall(r"'([\w/-]+\.md)'", str(nav))
     staged = [path.relative_to(tmp_path / "docs").as_posix() for path in (tmp_path / "docs").rglob("*.md")]
     assert sorted(listed) == sorted(staged)
+    dead = [
+        f"{page.relative_to(tmp_path)}: {link}"
+        for page in (tmp_path / "docs").rglob("*.md")
+        for link in re.findall(r"\]\(([^)#\s]+)[^)\s]*\)", re.sub(r"^```.*?^```$", "", page.read_text(), flags=FENCE))
+        if "://" not in link and not (page.parent / link).exists()
+    ]
+    assert dead == []
 
 
 @pytest.mark.slow

@@ -17,10 +17,11 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS, STAGED, SITE = ROOT / "docs", ROOT / "build" / "docs", ROOT / "build" / "site"
 PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
 """Pages outside `docs/`, and the staged page that stands for each of them."""
-LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 SYMBOLS = {r"\mathbb R": "ℝ", r"\mathbb E": "𝔼", r"\mathbf 1": "𝟏", r"\tag": r"\qquad\;"}
 """Letters that browsers do not draw by their style, and a command that the converter does not know."""
 CODE = re.compile(r"(^```.*?^```$|`[^`\n]+`)", re.MULTILINE | re.DOTALL)
+LINK = re.compile(rf"{CODE.pattern}|(!?)\[((?:`[^`\n]+`|[^\]`])*)\]\(([^)\s]+)\)", CODE.flags)
+"""A link, whose words may be code, or code, in which no link is one."""
 
 
 def stage(formulas: Callable[[str], str] = str) -> list[str]:
@@ -37,17 +38,23 @@ def stage(formulas: Callable[[str], str] = str) -> list[str]:
     sources |= {STAGED / PAGES[name]: ROOT / name for name in ("CONTRIBUTING.md", "CHANGELOG.md")}
     faults: list[str] = []
     for staged, source in sources.items():
-        pieces = CODE.split(source.read_text(encoding="utf-8"))
-        pieces[::2] = [formulas(_staged_prose(text, staged, source, faults)) for text in pieces[::2]]
+        pieces = CODE.split(_led(source.read_text(encoding="utf-8"), staged, source, faults))
+        pieces[::2] = [formulas(_NOTE.sub(r"\\[\1\\]", text)) for text in pieces[::2]]
         staged.write_text("".join(pieces), encoding="utf-8")
     return faults
 
 
-def _staged_prose(text: str, staged: Path, source: Path, faults: list[str]) -> str:
-    """Text between code blocks, with its links led into the staged folder."""
+_NOTE = re.compile(r"\[(\d+)\](?!\()")
+"""The mark of a note, which is no link."""
+
+
+def _led(text: str, staged: Path, source: Path, faults: list[str]) -> str:
+    """A page with its links led into the staged folder."""
 
     def lead(match: re.Match[str]) -> str:
-        mark, words, link = match.groups()
+        code, mark, words, link = match.groups()
+        if code:
+            return match[0]
         path, _, anchor = link.partition("#")
         if not path or "://" in link:
             return match[0]
@@ -69,7 +76,6 @@ def _staged_prose(text: str, staged: Path, source: Path, faults: list[str]) -> s
         led = Path(os.path.relpath(place, staged.parent)).as_posix()
         return f"{mark}[{words}]({led}{'#' if anchor else ''}{anchor})"
 
-    text = re.sub(r"\[(\d+)\](?!\()", r"\\[\1\\]", text)  # marks of notes are not links
     return LINK.sub(lead, text)
 
 
