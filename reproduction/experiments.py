@@ -63,8 +63,8 @@ def run_of(
         activation=activation,
         epochs=min(scale.epochs or setup.epochs, setup.epochs),
         batch_size=BATCH_SIZE,
-        optimizer="adam",
-        lr=scale.lr or setup.eta2,
+        optimizer=scale.optimizer,
+        lr=None if scale.optimizer is None else scale.lr or setup.eta2,
         schedule=scale.schedule,
     )
 

@@ -1,4 +1,4 @@
-"""Scales of the reproduction: a smoke test, an evening on a laptop, hours on a GPU, or the whole paper."""
+"""Scales of the reproduction: a smoke test, an evening on a laptop, hours on a GPU, the paper, and it with our recipe."""
 
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
@@ -10,7 +10,7 @@ from reproduction.settings import CIFAR_R, CIFAR_V, MNIST, SETUPS, TINY, Setup
 from rhobust.attacks import EOT
 from rhobust.models import Activation
 
-ScaleName: TypeAlias = Literal["smoke", "small", "gpu", "full"]
+ScaleName: TypeAlias = Literal["smoke", "small", "gpu", "full", "recipe"]
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Scale:
     """Largest number of epochs; default: the paper's."""
     lr: float | None
     """Learning rate; default: the paper's."""
-    schedule: Literal["constant", "cosine"]
+    schedule: Literal["constant", "cosine", "onecycle"]
     """The paper states no schedule."""
     validation: int
     """Images held out where the epoch with the highest clean accuracy is kept."""
@@ -63,6 +63,8 @@ class Scale:
     """Noise samples per image for the curvature of the smoothed loss."""
     threads: int | None = None
     """CPU threads; tiny networks are fastest with one."""
+    optimizer: Literal["adam"] | None = "adam"
+    """The paper states none; None: optimizer, learning rate and weight decay of `rhobust train` for the network."""
 
     def surrogate(self, setup: Setup) -> Surrogate | None:
         """The surrogate of a setup; None where the scale leaves it out."""
@@ -164,6 +166,16 @@ SCALES: dict[ScaleName, Scale] = {
         limit=2000,
     ),
     "full": FULL,
+    "recipe": replace(
+        FULL,
+        name="recipe",
+        kr=((4, 1), (4, 4), (8, 1)),
+        sigma_kr=tuple((sigma, k, r) for sigma in (0.12, 0.25, 0.5) for k, r in ((2, 1), (4, 1), (4, 4))),
+        epochs=30,
+        schedule="onecycle",
+        optimizer=None,
+        limit=2000,
+    ),
 }
 
 _ACTIVATIONS = {"relu": nn.ReLU, "elu": nn.ELU}

@@ -262,4 +262,9 @@ def scale_notes(scale: Scale, setups: tuple[Setup, ...]) -> tuple[str, ...]:
     if used:
         pairs = "; ".join(f"{what} for {' and '.join(names)}" for what, names in used.items())
         notes.append(f"Surrogate data sets of the scale {scale.name}: {pairs}.")
+    if scale.optimizer is None:
+        notes.append(
+            f"Trained as `rhobust train` does by default ({scale.schedule}, at most {scale.epochs} epochs; SGD for"
+            " networks with batch norm), not as the paper states."
+        )
     return tuple(notes)

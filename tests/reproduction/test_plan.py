@@ -1,6 +1,7 @@
 """The plan: what runs and evaluations each table and figure needs, each once."""
 
 import ast
+import itertools
 import re
 from collections import Counter
 from dataclasses import fields
@@ -15,7 +16,7 @@ from reproduction.runner import PAPER, SPECS, Store, plan
 from reproduction.scales import SCALES
 from reproduction.settings import CIFAR_R, MNIST
 from reproduction.specs import Table
-from rhobust import attacks, cli, open_run
+from rhobust import TrainConfig, attacks, cli, open_run
 from rhobust.methods import NAL, AdversarialTraining, SmoothAdv
 from rhobust.settings import kind_of
 from rhobust.sweeps import plan_units, read_plan
@@ -105,8 +106,72 @@ def test_the_certified_results_have_the_published_networks_settings_and_three_se
     assert {one.sigma for one in found.configs} == {0.25}
     published = open_run(root / "results" / "pretrained" / "cifar10-nal-0.25").config
     assert published in found.configs
-    assert [type(one).kind for one in found.evaluations] == ["certify", "certify-shift"]
-    assert all(one.limit is None for one in found.evaluations)
+    assert_certified(found, "nal", (0.0, 0.25, 0.5, 0.75))
+    assert_certified(found, "macer", (0.0, 0.25, 0.5, 0.75), costs=["w2"])
+
+
+def assert_certified(found, method, radii, limit=None, costs=("w2", "w1", "winf")):
+    """All networks of a method are certified at some radii, for a few images exactly, and for every kind of shift."""
+    for config in (one for one in found.configs if kind_of(type(one.method)) == method):
+        decided, exact, *shifts = found.evaluations_of(config)
+        assert (decided.radii, decided.limit, decided.label) == (radii, limit, "grid")
+        assert (exact.label, exact.limit, exact.stride) == ("two-stage", 250, 40)
+        assert [one.claim.cost for one in shifts] == list(costs)
+        assert {one.limit for one in shifts} <= {None}
+
+
+def test_the_other_noises_start_from_what_is_known_and_have_three_seeds_each():
+    found = read_plan(next(one for one in PLANS if one.stem == "certified-noise"))
+    names = Counter((one.sigma, kind_of(type(one.method))) for one in found.configs)
+    assert names == dict.fromkeys(itertools.product((0.5, 0.12, 1.0), ("nal", "smoothadv")), 3)
+    assert {one.mirror for one in found.configs} == {True}
+    assert_certified(found, "nal", (0.0, 0.25, 0.5, 1.0, 1.5, 2.0))
+    assert_certified(found, "smoothadv", (0.0, 0.25, 0.5, 1.0, 1.5, 2.0), limit=2500)
+    searched = read_plan(next(one for one in PLANS if one.stem == "search-0.5")).configs
+    for method in ("nal", "smoothadv"):
+        first = next(one for one in searched if kind_of(type(one.method)) == method)
+        ours = [one for one in found.configs if one.method == first.method]
+        assert {one.seed for one in ours} == {0, 1, 2}
+        assert {one.weight_decay for one in ours} == {first.weight_decay}
+
+
+def test_a_stopped_sweep_of_attacked_networks_has_one_seed_of_every_method_first():
+    found = read_plan(next(one for one in PLANS if one.stem == "attacked"))
+    main = found.configs[:18]
+    assert [one.seed for one in main] == [0] * 6 + [1] * 6 + [2] * 6
+    assert len({one.method for one in main}) == 6
+    assert {(one.model, one.activation) for one in found.configs[18:]} == {
+        *(("vgg16", "relu"), ("wrn-28-10", "relu"), ("resnet18", "elu"), ("vgg16", "elu"))
+    }
+    for config in found.configs:
+        strongest, *others = found.evaluations_of(config)
+        noisy = config.sigma is not None
+        assert strongest.attack == (attacks.EOT() if noisy else attacks.PGD())
+        assert (strongest.radii, strongest.limit) == ((0.0, 0.5, 0.92), None)
+        assert [one.label for one in others] == (["autoattack", "", "", ""] if noisy else [])
+
+
+def test_the_settings_of_attacked_networks_are_those_that_the_search_trains_first():
+    search, rows = (read_plan(one) for name in ("search-attacked", "attacked") for one in PLANS if one.stem == name)
+    methods = {one.method for one in rows.configs[:6]}
+    assert methods == {search.configs[place].method for place in range(0, 12, 2)}
+    assert {(one.lr, one.weight_decay, one.epochs) for one in rows.configs} == {
+        (one.lr, one.weight_decay, one.epochs) for one in search.configs
+    }
+
+
+def test_our_recipe_trains_the_papers_data_sets_and_networks_by_default_settings():
+    recipe, full = (plan(["table2", "table-elu"], SCALES[name]) for name in ("recipe", "full"))
+    assert {(one.data, one.model, one.method) for one in recipe.runs} == {
+        (one.data, one.model, one.method) for one in full.runs
+    }
+    for run in recipe.runs:
+        usual = TrainConfig(run.method, run.data, run.model)
+        for name in ("optimizer", "lr", "weight_decay", "schedule"):
+            assert getattr(run, name) == getattr(usual, name)
+        assert run.epochs <= 30
+    assert any("not as the paper states" in note for note in recipe.specs[0].notes)
+    assert not any("not as the paper states" in note for note in full.specs[0].notes)
 
 
 @pytest.mark.parametrize("path", PLANS, ids=lambda path: path.stem)
@@ -127,7 +192,9 @@ def test_every_plan_expands_into_what_its_comment_runs(path, tmp_path, capsys, m
 
 
 def test_the_searches_touch_no_test_image_and_give_each_method_as_many_trainings():
-    certified, attacked = (read_plan(one) for name in ("search-0.5", "attacked") for one in PLANS if one.stem == name)
+    certified, attacked = (
+        read_plan(one) for name in ("search-0.5", "search-attacked") for one in PLANS if one.stem == name
+    )
     for search in (certified, attacked):
         assert search.split == "validation"
         assert {one.limit for one in search.evaluations} == {1000}
