@@ -1,4 +1,4 @@
-"""Scales of the reproduction: a smoke test, an evening on a laptop, hours on a GPU, the paper, and it with our recipe."""
+"""Scales of the reproduction: a smoke test, a laptop's evening, hours on a GPU, the paper, and our recipe for it."""
 
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
