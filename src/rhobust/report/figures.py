@@ -128,18 +128,16 @@ def _certified_line(run: PageRun, certificate: PageRecord, end: float) -> Series
     )
     # A grid falls to zero beyond its last radius: next to a certificate that knows every radius it only hides it.
     kind, words = ("certified-grid", "Certified at chosen radii") if rough else ("certified", "Certified")
-    return Series(
-        label=f"{run.label}, certified{certificate.whose}",
-        run=run.place,
-        kind=kind,
-        words=f"{words} (proved)",
-        points=points,
-        sign="≥",
-        held=True,
-        on=not rough,
-        warnings=certificate.warnings,
-        part=run.part(certificate),
-    )
+    words = f"{words} (proved)"
+    return _series(run, certificate, "certified", kind, words, points, sign="≥", held=True, on=not rough)
+
+
+def _series(
+    run: PageRun, record: PageRecord, what: str, kind: str, words: str, points: Sequence[Point], **look: Any
+) -> Series:
+    """A line about one record of a run, named by what it shows."""
+    label = f"{run.label}, {what}{record.whose}"
+    return Series(label, run.place, kind, words, points, warnings=record.warnings, part=run.part(record), **look)
 
 
 def attack_kind(run: PageRun, attack: PageRecord) -> str:
@@ -157,19 +155,8 @@ def _attack_line(run: PageRun, attack: PageRecord, runs: int) -> Series:
     kind = attack_kind(run, attack)
     points = [Point(radius, c.value, c.low, c.high) for radius, c in attack.accuracy.items()]
     on = kind in ("eot", "autoattack", "plain") or (kind == "base" and runs <= CROWD)
-    label = f"{run.label}, {attack.attack_name}, {attack.predictor_name}{attack.whose}"
-    return Series(
-        label,
-        run.place,
-        kind,
-        _ATTACKS[kind],
-        points,
-        "≤",
-        hollow=True,
-        on=on,
-        warnings=attack.warnings,
-        part=run.part(attack),
-    )
+    what = f"{attack.attack_name}, {attack.predictor_name}"
+    return _series(run, attack, what, kind, _ATTACKS[kind], points, sign="≤", hollow=True, on=on)
 
 
 def _something_on(lines: Sequence[Series]) -> list[Series]:
@@ -216,40 +203,18 @@ def _shift_lines(run: PageRun, record: PageRecord) -> Iterator[Series]:
         if points[0].x > 0:
             # A shift of at most eps includes no shift: the first value holds from 0 on.
             points.insert(0, Point(0.0, points[0].y, marked=False))
-        yield Series(
-            label=f"{run.label}, {shift.title}{record.whose}",
-            run=run.place,
-            kind=f"shift {shift.title}",
-            words=f"{shift.title} (proved)",
-            points=points,
-            sign="≥",
-            held=True,
-            on=not shift.baseline,
-            warnings=record.warnings,
-            part=run.part(record),
-        )
+        kind, words = f"shift {shift.title}", f"{shift.title} (proved)"
+        yield _series(run, record, shift.title, kind, words, points, sign="≥", held=True, on=not shift.baseline)
     words = "One noisy prediction, no shift (estimate)"
     start = [Point(0.0, one.value) for one in record.curve(UNDER_NOISE)]
-    label = f"{run.label}, no shift{record.whose}"
-    yield Series(label, run.place, "noise", words, start, hollow=True, warnings=record.warnings, part=run.part(record))
+    yield _series(run, record, "no shift", "noise", words, start, hollow=True)
 
 
 def _shift_attack_line(run: PageRun, record: PageRecord) -> Series:
     votes = record.settings.get("votes")
     words = f"W2 attack, {'one noisy vote' if votes == 1 else f'{votes} noisy votes'} (upper bound)"
     points = [Point(one.at or 0.0, one.value, one.low, one.high) for one in record.curve(SHIFT_ATTACK)]
-    label = f"{run.label}, {words}{record.whose}"
-    return Series(
-        label,
-        run.place,
-        f"shift-attack {votes}",
-        words,
-        points,
-        "≤",
-        hollow=True,
-        warnings=record.warnings,
-        part=run.part(record),
-    )
+    return _series(run, record, words, f"shift-attack {votes}", words, points, sign="≤", hollow=True)
 
 
 def _points(curve: Sequence[Measurement]) -> list[Point]:
@@ -290,10 +255,8 @@ def _loss_lines(run: PageRun, losses: PageRecord) -> Iterator[Series]:
         ("guess", "The paper’s estimate (bounds nothing)", "", losses.curve(WORST_ESTIMATE)),
     ):
         if curve:
-            held, label, points = kind == "upper", f"{run.label}, {words}{losses.whose}", _points(curve)
-            yield Series(
-                label, run.place, kind, words, points, sign, hollow=not held, held=held, warnings=losses.warnings
-            )
+            held = kind == "upper"
+            yield _series(run, losses, words, kind, words, _points(curve), sign=sign, hollow=not held, held=held)
 
 
 def _training(runs: Sequence[PageRun]) -> list[ChartFigure]:
