@@ -130,11 +130,7 @@ def to_bytes(figure: "Figure", kind: Literal["svg", "pdf", "png"]) -> bytes:
 def _figure(document: dict[str, Any], width: float, height: float, *more: str) -> "Figure":
     """An empty figure: the title on top, and below it notes on surrogate data sets and on what was left out or chosen.
 
-    Args:
-        document: Its title and notes.
-        width: Inches.
-        height: Inches below the title and the notes.
-        more: Notes after the document's; an empty one is none.
+    Sizes are in inches; `height` is below the title and the notes.
     """
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine

@@ -294,11 +294,7 @@ def documents(
 ) -> Iterator[tuple[AnySpec, dict[str, Any]]]:
     """Each table and figure of a plan with its numbers, as soon as they are there; a record is read once.
 
-    Args:
-        plan: What to make.
-        store: Where.
-        end: When no more work is started, by the monotonic clock; minus infinity shows only what is there.
-        failed: Jobs that are known to have failed, and why.
+    No more work is started after `end`, by the monotonic clock; minus infinity shows only what is there.
     """
     asked: dict[Job, dict[Question, None]] = {}
     for spec in plan.specs:

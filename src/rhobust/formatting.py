@@ -22,7 +22,11 @@ def format_number(value: float, digits: int, direction: Direction) -> str:
     >>> format_number(0.8999, 2, "down"), format_number(0.8999, 2, "nearest"), format_number(0.29, 2, "down")
     ('0.89', '0.90', '0.29')
     """
-    text = str(Decimal(repr(float(value))).quantize(Decimal(1).scaleb(-digits), rounding=_ROUNDING[direction]))
+    return _rounded(Decimal(repr(float(value))), digits, direction)
+
+
+def _rounded(value: Decimal, digits: int, direction: Direction) -> str:
+    text = str(value.quantize(Decimal(1).scaleb(-digits), rounding=_ROUNDING[direction]))
     return text.lstrip("-") if Decimal(text) == 0 else text
 
 
@@ -41,9 +45,7 @@ def format_percent(value: float, direction: Direction) -> str:
     >>> format_percent(0.8999, "down"), format_percent(0.8999, "nearest")
     ('89.9', '90.0')
     """
-    shifted = Decimal(repr(float(value))).scaleb(2)
-    text = str(shifted.quantize(Decimal("0.1"), rounding=_ROUNDING[direction]))
-    return text.lstrip("-") if Decimal(text) == 0 else text
+    return _rounded(Decimal(repr(float(value))).scaleb(2), 1, direction)
 
 
 def format_distance(value: float) -> str:

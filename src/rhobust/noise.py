@@ -117,12 +117,6 @@ def normal_rows(keys: Sequence[int], draws: int, size: int, device: torch.device
 
     Two samples are a Box-Muller pair of two words of Philox4x32-10, so the samples of a stream do not depend on the
     other streams. On a GPU it is one kernel, by Triton, which may round the last digits otherwise.
-
-    Args:
-        keys: The streams' keys.
-        draws: Rows of each stream.
-        size: Samples per row.
-        device: Where they are drawn.
     """
     words = torch.tensor([key_words(key) for key in keys])
     if torch.device(device).type == "cuda":
@@ -169,12 +163,7 @@ def grid_values(sigma: float, device: torch.device | str) -> Tensor:
 
 
 class GridTables:
-    """The grid sampler's tables on a device, and noisy images by them.
-
-    Args:
-        sigma: Standard deviation of the noise.
-        device: Where the images are.
-    """
+    """The grid sampler's tables on a device, and noisy images by them."""
 
     SEVERAL = 2**20
     """Marks a cell with more than one threshold; more than there are thresholds."""

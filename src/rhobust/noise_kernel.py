@@ -91,12 +91,7 @@ def _write(out, images, values, row, image, at, steps, size: tl.constexpr, plane
 def write_noisy(out: Tensor, images: Tensor, plan: Tensor, tables: Any) -> None:
     """Fill a batch with noisy images.
 
-    Args:
-        out: `(rows, ...)`, contiguous, or of four dimensions with the channels last.
-        images: Integers `(n, size)`.
-        plan: Of each row the image, the place in its stream, a number that is not read, and the four words of its
-            stream's key, int64 `(7, rows)`.
-        tables: The sampler's tables on the device (`rhobust.noise.GridTables`).
+    Arguments are those of `rhobust.noise.GridTables.write_noisy`, and its tables on the device.
     """
     rows, size = len(out), images.shape[1]
     last = out.dim() == 4 and out.shape[1] > 1 and not out.is_contiguous()

@@ -254,24 +254,20 @@ def _converter(*unions: UnionType) -> cattrs.Converter:
     converter.register_structure_hook(float, _exactly((float, int), "a number"))
     converter.register_structure_hook(bool, _exactly((bool,), "true or false"))
     converter.register_structure_hook(str, _exactly((str,), "a string"))
-    converter.register_unstructure_hook_factory(_has_omitted, lambda cls: _without_defaults(cls, converter))
+    converter.register_unstructure_hook_factory(
+        lambda cls: isinstance(cls, type) and is_dataclass(cls) and bool(_omitted(cls)),
+        lambda cls: make_dict_unstructure_fn(cls, converter, **_omitted(cls)),
+    )
     for union in unions:
         configure_tagged_union(union, converter, tag_generator=kind_of, tag_name="kind")
         _admit_user_classes(converter, union)
     return converter
 
 
-def _omitted(cls: type) -> list[str]:
-    return [field.name for field in fields(cls) if field.metadata.get("omit_if_default")]
-
-
-def _has_omitted(cls: Any) -> bool:
-    return isinstance(cls, type) and is_dataclass(cls) and bool(_omitted(cls))
-
-
-def _without_defaults(cls: type, converter: cattrs.Converter) -> Any:
-    omitted: dict[str, Any] = {name: override(omit_if_default=True) for name in _omitted(cls)}
-    return make_dict_unstructure_fn(cls, converter, **omitted)
+def _omitted(cls: Any) -> dict[str, Any]:
+    """What cattrs is told of the fields of a dataclass that are not written while they have their defaults."""
+    named = (field.name for field in fields(cls) if field.metadata.get("omit_if_default"))
+    return {name: override(omit_if_default=True) for name in named}
 
 
 def _abilities(cls: type) -> set[str]:

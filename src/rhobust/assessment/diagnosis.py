@@ -93,14 +93,9 @@ def diagnose_accuracy(
 
 
 def first_look(target: Target, examples: Sequence[int], *, weights_named: bool = True) -> Row:
-    """Base accuracy and accuracy under noise on some of the examples, and what explains them.
+    """Base accuracy and accuracy under noise on some of the certified examples, and what explains them.
 
     Causes are tried on test images that were not certified too: twenty images are too few to find a normalisation.
-
-    Args:
-        target: The network and its data.
-        examples: Indices of the examples that were certified; at most `LOOKED` of them are looked at.
-        weights_named: Whether somebody said where the weights come from.
     """
     chosen = [examples[place] for place in _spread(len(examples), LOOKED)]
     some = replace(target, data=target.data.select(chosen))

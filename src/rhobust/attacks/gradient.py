@@ -156,9 +156,9 @@ class GradientAttack(AttackMethod):
     def scores(self, model: nn.Module, x: Tensor, *, sigma: float | None, rng: Noise) -> Tensor:
         """The logits of the attacked classifier, for a network in evaluation mode."""
 
-    @abstractmethod
     def objective(self, model: nn.Module, y: Tensor, *, sigma: float | None, rng: Noise) -> Objective:
         """The maximised loss, for a network in evaluation mode."""
+        return lambda point: _loss(self.scores(model, point, sigma=sigma, rng=rng), y, self.loss)
 
     def targeted(
         self, model: nn.Module, x: Tensor, y: Tensor, rank: int, *, sigma: float | None, rng: Noise

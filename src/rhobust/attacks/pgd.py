@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 from torch import Tensor, nn
 
 from rhobust.attacks.base import AttackMethod, Gradient
-from rhobust.attacks.gradient import GradientAttack, Objective, base_loss, smoothed_logits, smoothed_loss
+from rhobust.attacks.gradient import GradientAttack, Objective, base_loss, smoothed_logits
 from rhobust.noise import Noise
 from rhobust.settings import check_at_least, check_declared
 
@@ -42,11 +42,6 @@ class EOT(GradientAttack):
     @property
     def attacks_smoothed(self) -> bool:
         return True
-
-    def objective(self, model: nn.Module, y: Tensor, *, sigma: float | None, rng: Noise) -> Objective:
-        if sigma is None:
-            raise ValueError("sigma must be given to attack the smoothed classifier, got None")
-        return lambda point: smoothed_loss(model, point, y, sigma=sigma, draws=self.draws, rng=rng, kind=self.loss)
 
     def scores(self, model: nn.Module, x: Tensor, *, sigma: float | None, rng: Noise) -> Tensor:
         if sigma is None:

@@ -82,12 +82,6 @@ class NetworkPass:
 
     What is compiled is a copy with batch norm folded; `refresh` gives it the network's present weights. A network that
     cannot be compiled or captured gets one warning, and the next best way. Out of memory halves the rows.
-
-    Args:
-        shape: Shape of one input.
-        smoothing: The arithmetic and the number of classes.
-        device: Where the network is.
-        rows: Inputs per pass.
     """
 
     def __init__(self, shape: Sequence[int], smoothing: Smoothing, device: torch.device, rows: int) -> None:

@@ -72,12 +72,7 @@ def open_network(
 ) -> OpenedImages:
     """Load a network, and images for it.
 
-    Args:
-        asked: Which network, where there is no folder, and the noise.
-        folder: A run folder, or a folder of records.
-        read: Makes the images, as soon as the network's shape is known.
-        common: Device and progress.
-        num_classes: For a network by name without data: how many classes its factory is asked for.
+    `read` makes them as soon as the network's shape is known. A factory without data is asked for `num_classes`.
     """
     _check(asked, folder)
     device = resolve_device(common.device)

@@ -77,9 +77,7 @@ def read_arrays(path: Path, names: Collection[str], *, bare: str | None = None) 
 def read_headers(path: Path, names: Collection[str]) -> dict[str, ArrayHeader]:
     """What the headers of the arrays of an `.npz` file say.
 
-    Args:
-        path: The file.
-        names: The arrays; those that are not there are left out.
+    Names that are not there are left out.
     """
     with _opened(path, None) as file:
         return {name: _read_header(member, size, name) for name, member, size in _members(file, names)}

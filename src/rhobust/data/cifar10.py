@@ -148,10 +148,7 @@ def read_archive(path: Path, digest: str, names: Sequence[str], remedy: str) -> 
 def parse_batch(content: bytes, name: str, labels: int = 1) -> tuple[torch.Tensor, torch.Tensor]:
     """Images and labels of a batch file: a record is its label bytes, then 32x32 red, green and blue bytes.
 
-    Args:
-        content: The whole file.
-        name: Its name, for messages.
-        labels: Number of label bytes; the last one is the label.
+    Of several label bytes the last one is the label.
     """
     size = labels + _PIXELS
     if not content or len(content) % size:

@@ -146,12 +146,7 @@ def decode_sized(
 ) -> np.ndarray | None:
     """The pixels of an image file, resized and cropped; None if it is in the other part of an unsplit source.
 
-    Args:
-        content: The whole file.
-        path: Its path, for messages.
-        shape: Channels, height and width of the result.
-        sizing: How it is resized and cropped.
-        part: The part that the stored pixels, before resizing, must choose; None: any.
+    With a `part`, the stored pixels, before resizing, must choose that part.
     """
     stored = decode_image(content, path, shape[0])
     if part is not None and in_test_part(content_keys(stored[None]))[0] != (part == "test"):

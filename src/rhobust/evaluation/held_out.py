@@ -14,9 +14,7 @@ from rhobust.training.run import Run, check_same_images
 def check_split(split: str, *, own: Path | str | None = None) -> None:
     """Raise unless a network can be evaluated on this split.
 
-    Args:
-        split: The split.
-        own: Name of the network, if it is the user's own.
+    The user's own network, by its name `own`, held nothing out.
     """
     if split not in get_args(EvaluationSplit):
         raise ValueError(f"split must be 'test' or 'validation', got {split!r}")

@@ -182,17 +182,13 @@ def _above(name: str, found: Sequence[Measurement]) -> Iterator[str]:
     """A certified accuracy after a change that is above the measured one."""
     values = {one.quantity: one.value for one in found}
     # Around the changed data the certified accuracy is largest without a further shift; other classifiers are better.
-    proved = [one.value for one in found if one.quantity in (CERTIFIED_AFTER, RECENTRED) and _one_vote(one)]
+    certified = [one for one in found if one.quantity in (CERTIFIED_AFTER, RECENTRED)]
+    proved = [one.value for one in certified if one.detail.get("votes", 1) == 1]
     if AFTER in values and max(proved, default=0.0) > values[AFTER] + 1e-9:
         yield (
             f"{name} certifies an accuracy of {format_percent(max(proved), 'nearest')}% after a change,"
             f" more than the {format_percent(values[AFTER], 'nearest')}% measured after it"
         )
-
-
-def _one_vote(one: Measurement) -> bool:
-    """Whether a certificate is about the classifier that was measured."""
-    return one.detail.get("votes", 1) == 1
 
 
 def stronger_attacks(record: Record, others: Sequence[Record]) -> list[str]:
