@@ -153,18 +153,7 @@ def _check(asked: NetworkOptions, folder: Path | None) -> None:
 def _own_target(asked: NetworkOptions, folder: Path, common: Common) -> Target:
     """The network that a folder of records is about; refused if it answers otherwise than they say."""
     check_named([folder], asked.model, trust=asked.trust)
-    target = Target.from_run(
-        folder,
-        device=common.device,
-        sigma=asked.sigma,
-        data=asked.data,
-        root=asked.root,
-        progress=common.progress,
-        trust=asked.trust,
-        model=asked.model,
-        weights=asked.weights,
-        **vars(asked.sizing),
-    )
+    target = asked.open(folder, common, model=asked.model, weights=asked.weights)
     target.check_unchanged()
     return target
 

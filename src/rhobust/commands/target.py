@@ -101,6 +101,20 @@ class InputOptions(ImageOptions):
         if self.sigma is not None:
             check_positive_number("sigma", self.sigma)
 
+    def open(self, folder: Path, common: Common, **options: Any) -> Target:
+        """The network that a folder is about, with this noise and on these images; options of `Target.from_run`."""
+        return Target.from_run(
+            folder,
+            device=common.device,
+            sigma=self.sigma,
+            data=self.data,
+            root=self.root,
+            progress=common.progress,
+            trust=self.trust,
+            **vars(self.sizing),
+            **options,
+        )
+
 
 @dataclass(frozen=True)
 class NetworkOptions(InputOptions, ModelOptions):
@@ -129,29 +143,8 @@ class DataOptions(InputOptions):
     """Leave out the test images that the run was trained on."""
 
     def load(self, folder: Path, common: Common, *, model: str | None = None, weights: Path | None = None) -> Target:
-        """The network of a run folder, or the user's own that a folder of records is about.
-
-        Args:
-            folder: The folder.
-            common: Device and progress.
-            model: The code that the folder may run.
-            weights: Weights of the user's own network; default: those that the folder names.
-        """
-        return Target.from_run(
-            folder,
-            device=common.device,
-            sigma=self.sigma,
-            data=self.data,
-            split=self.split,
-            root=self.root,
-            progress=common.progress,
-            trust=self.trust,
-            model=model,
-            weights=weights,
-            unseen=self.unseen,
-            resize=self.resize,
-            crop=self.crop,
-        )
+        """The network of a run folder, or the user's own that a folder of records is about."""
+        return self.open(folder, common, split=self.split, model=model, weights=weights, unseen=self.unseen)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from importlib.resources import as_file, files
 from pathlib import Path
 
 from safetensors.torch import save_file
-from torch import Tensor
 
 from rhobust.data.images import pillow_image
 from rhobust.demo.classifier import DemoClassifier
@@ -52,14 +51,16 @@ def write_space(folder: Path | str, classifier: DemoClassifier, network: NamedNe
     if folder.exists() and any(folder.iterdir()):
         raise ValueError(f"space must name a new or an empty folder, but {folder} holds files")
     code = _run_code(Path(network), classifier) if isinstance(network, Path | str) else _named_code(network, classifier)
-    requirements = _requirements(() if isinstance(network, Path | str) else (network.model.partition(":")[0],))
+    requirements = _requirements(None if isinstance(network, Path | str) else network.model.partition(":")[0])
     folder.mkdir(parents=True, exist_ok=True)
     if isinstance(network, Path | str):
         _copy_run(Path(network), folder / "model")
     else:
         _copy_named(network, folder)
+    if len(classifier.examples):
+        (folder / "examples").mkdir()
     for number, image in enumerate(classifier.examples):
-        _write_png(folder / "examples" / f"{number:02d}.png", image)
+        pillow_image(image.numpy()).save(folder / "examples" / f"{number:02d}.png")
     with as_file(files("rhobust")) as package:
         shutil.copytree(package, folder / "rhobust", ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
     write_whole(folder / "app.py", code)
@@ -143,17 +144,11 @@ def _named_code(network: NamedNetwork, classifier: DemoClassifier) -> str:
     ).replace("from rhobust.demo import", f"{_LOADING}from rhobust.demo import", 1)
 
 
-def _requirements(schemes: tuple[str, ...]) -> list[str]:
+def _requirements(scheme: str | None) -> list[str]:
     """What the copied package needs, and the page, and the hub that builds the network."""
     declared = metadata.requires("rhobust") or []
     needed = [line for line in declared if ";" not in line]
-    hubs = {SOURCES[scheme] for scheme in schemes if scheme in SOURCES}
-    return sorted({*needed, GRADIO, *hubs})
-
-
-def _write_png(path: Path, image: Tensor) -> None:
-    path.parent.mkdir(exist_ok=True)
-    pillow_image(image.numpy()).save(path)
+    return sorted({*needed, GRADIO, *([SOURCES[scheme]] if scheme in SOURCES else [])})
 
 
 def _readme(classifier: DemoClassifier) -> str:

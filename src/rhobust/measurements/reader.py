@@ -46,8 +46,8 @@ def read_finished(path: Path | str) -> Record:
         ValueError: It is missing, damaged, unfinished or changed: one line that says so.
     """
     record = read_record(path)
-    _check_intact(record, unfinished=())
     check_written(record)
+    _check_finished(record)
     return record
 
 
@@ -67,7 +67,9 @@ def measurements(record: Record, radii: Sequence[float] | None = None) -> list[M
     """
     if record.kind not in READERS:
         raise ValueError(f"{record.path} must be a record of {', '.join(READERS)}, got {record.kind!r}")
-    _check_intact(record, unfinished=UNFINISHED)
+    check_unchanged(record)
+    if record.kind not in UNFINISHED:
+        _check_finished(record)
     if not isinstance(record.settings, dict):
         raise ValueError(f"settings must be a JSON object, got {type(record.settings).__name__}")
     if record.summary is not None and not isinstance(record.summary, dict):
@@ -106,10 +108,8 @@ def check_unchanged(record: Record) -> None:
         raise ValueError(f"{record.path} must be as it was written, but it was changed: delete it to evaluate it again")
 
 
-def _check_intact(record: Record, unfinished: Sequence[str]) -> None:
-    """Refuse a record that was changed, or that is unfinished and not of these kinds."""
-    check_unchanged(record)
-    if record.summary is None and record.kind not in unfinished:
+def _check_finished(record: Record) -> None:
+    if record.summary is None:
         raise ValueError(
             f"{record.path} must be finished, but it has {len(record.rows)} rows and no summary: the same command again"
             " finishes it"

@@ -3,7 +3,6 @@
 import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from rhobust.data.registry import KNOWN
 from rhobust.data.source import HELD_OUT_IMAGES, TRAINING_IMAGES
@@ -74,7 +73,10 @@ def publish_run(
     shown = [record for record in run.records if record.record.summary is not None]
     unfinished = [f"{one.file} is left out: it is unfinished" for one in run.records if one.record.summary is None]
     if own is None or not own.live:
-        _check_hashes([record.record.path for record in shown], [record.settings for record in shown], source)
+        found = file_hash(source)
+        for record in shown:
+            if (named := record.settings.get("model_hash")) not in (None, found):
+                raise ValueError(f"{record.record.path} must be about {source}, but its weights have the hash {named}")
     out.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(source, out / WEIGHTS)
     if own is None:
@@ -136,14 +138,6 @@ def _published_name(data: str) -> str | None:
     return data if any(data == source.name for source in KNOWN) else None
 
 
-def _check_hashes(paths: list[Path], settings: list[dict[str, Any]], weights: Path) -> None:
-    """Raise if a record is about other weights than those that are published with it."""
-    found = file_hash(weights)
-    for path, setting in zip(paths, settings, strict=True):
-        if setting.get("model_hash") not in (None, found):
-            raise ValueError(f"{path} must be about {weights}, but its weights have the hash {setting['model_hash']}")
-
-
 def _copy(source: Path, to: Path) -> None:
     """Copy a regular file of a folder; a link that leads out of the folder is refused."""
     check_regular(source, own=True)
@@ -159,12 +153,9 @@ def _paths(folder: Path) -> tuple[str, ...]:
         for key, value in document.items() if isinstance(document, dict) else ():
             texts = value if isinstance(value, list) else [value]
             words = [word for text in texts if isinstance(text, str) for word in text.split()]
-            found += [f"{name} names the path {word} ({key}), which will be public" for word in words if _is_path(word)]
+            paths = [word for word in words if word.startswith(("/", "~", "..")) and len(word) > 2]
+            found += [f"{name} names the path {path} ({key}), which will be public" for path in paths]
     return tuple(found)
-
-
-def _is_path(word: str) -> bool:
-    return word.startswith(("/", "~", "..")) and len(word) > 2
 
 
 def push_folder(folder: Path | str, repository: str, *, private: bool = False, kind: str = "model") -> str:
