@@ -15,18 +15,7 @@ from reproduction.experiments import (
 )
 from reproduction.reported import TABLES
 from reproduction.scales import Scale
-from reproduction.settings import (
-    CIFAR_R,
-    CIFAR_V,
-    GAMMA,
-    METHODS,
-    MNIST,
-    SIGMA,
-    SMOOTHED,
-    TINY,
-    UNLISTED_GAMMAS,
-    Setup,
-)
+from reproduction.settings import CIFAR_R, CIFAR_V, GAMMA, METHODS, MNIST, SIGMA, SMOOTHED, TINY, UNLISTED_GAMMAS, Setup
 from reproduction.specs import Curve, Dash, Figure, Job, Matrix, Metric, Panel, scale_notes
 from rhobust.evaluation import Ascent, WorstCaseCurves
 from rhobust.models import Activation

@@ -5,15 +5,7 @@ from itertools import product
 from typing import Any
 
 from reproduction.claims import MatchEps
-from reproduction.experiments import (
-    OURS,
-    RADII,
-    both_solvers,
-    eot_attack,
-    paper_attack,
-    run_of,
-    with_best_epoch,
-)
+from reproduction.experiments import OURS, RADII, both_solvers, eot_attack, paper_attack, run_of, with_best_epoch
 from reproduction.reported import TABLES, ReportedTable
 from reproduction.scales import Scale, Surrogate
 from reproduction.settings import (

@@ -13,15 +13,7 @@ from rhobust.bounds.majorant import CountBounds, MajorantProblem, SecondStage, c
 from rhobust.bounds.population import TOLERANCE, population_loss
 from rhobust.bounds.surrogate import Cost, Surrogate
 from rhobust.bounds.transport import distances, minimise_dual
-from rhobust.bounds.validation import (
-    MARGIN,
-    Array,
-    error_counts,
-    level,
-    one_count,
-    positive,
-    unit_interval,
-)
+from rhobust.bounds.validation import MARGIN, Array, error_counts, level, one_count, positive, unit_interval
 
 ROUNDS = 30
 """Largest number of times that every (gamma, eps) may ask for one more evaluation."""

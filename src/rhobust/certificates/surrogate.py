@@ -13,14 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rhobust.bounds import (
-    betting_upper,
-    concavity_threshold,
-    gap_bound,
-    gradient_blocks,
-    psi,
-    squared_gradient_upper,
-)
+from rhobust.bounds import betting_upper, concavity_threshold, gap_bound, gradient_blocks, psi, squared_gradient_upper
 from rhobust.certificates.losses import BoundedLoss, sample_losses
 from rhobust.certificates.spec import Smoothing, native_dtype
 from rhobust.data import as_float, check_images, check_labels, class_numbers

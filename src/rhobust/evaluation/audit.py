@@ -12,14 +12,7 @@ import torch
 from torch import nn
 
 from rhobust.bounds import smallest_found
-from rhobust.certificates import (
-    NoiseKind,
-    Smoothing,
-    VoteCounter,
-    certify_stream,
-    noise_kind,
-    scope_of_validity,
-)
+from rhobust.certificates import NoiseKind, Smoothing, VoteCounter, certify_stream, noise_kind, scope_of_validity
 from rhobust.data import Dataset
 from rhobust.data.registry import KNOWN
 from rhobust.data.source import data_root

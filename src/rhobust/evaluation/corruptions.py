@@ -5,12 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from rhobust.certificates import (
-    ReferenceVotes,
-    ShiftClaim,
-    noise_kind,
-    sample_votes,
-)
+from rhobust.certificates import ReferenceVotes, ShiftClaim, noise_kind, sample_votes
 from rhobust.certificates.shift import PURPOSE
 from rhobust.data import CORRUPTIONS, SEVERITIES, check_corruptions, corrupt, corruption_block, pair_distances, to_unit
 from rhobust.evaluation.base import NoisyEvaluation

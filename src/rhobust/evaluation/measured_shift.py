@@ -9,13 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rhobust.certificates import (
-    ReferenceVotes,
-    Repeats,
-    ShiftClaim,
-    noise_kind,
-    sample_votes,
-)
+from rhobust.certificates import ReferenceVotes, Repeats, ShiftClaim, noise_kind, sample_votes
 from rhobust.certificates.shift import PURPOSE
 from rhobust.data import Dataset, Pairs, pair_distances
 from rhobust.evaluation.base import Evaluation, NoisyEvaluation

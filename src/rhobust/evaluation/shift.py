@@ -15,11 +15,7 @@ from torch import Tensor
 from tyro.conf import arg
 
 from rhobust.attacks import EOT, AnyAttack
-from rhobust.certificates import (
-    ShiftClaim,
-    ShiftProcedure,
-    noise_kind,
-)
+from rhobust.certificates import ShiftClaim, ShiftProcedure, noise_kind
 from rhobust.certificates.shift import SECOND_SHARE, count_errors
 from rhobust.data import to_unit
 from rhobust.evaluation.attack import check_networks

@@ -16,14 +16,7 @@ from rhobust.formatting import (
     name_split,
     of_data,
 )
-from rhobust.settings import (
-    AUTO,
-    check_at_least,
-    check_declared,
-    check_instance,
-    check_level,
-    check_positive_number,
-)
+from rhobust.settings import AUTO, check_at_least, check_declared, check_instance, check_level, check_positive_number
 
 Classifier = Literal["randomised", "k-vote", "majority"]
 LossName = Literal["0-1", "cross-entropy"]
