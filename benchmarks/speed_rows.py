@@ -134,15 +134,7 @@ class SpeedBench:
         return found[torch.arange(count) % len(found)].to(self.device)
 
     def _fixed(
-        self,
-        name: str,
-        network: nn.Module,
-        classes: int,
-        side: int,
-        place: int,
-        *,
-        batch: int,
-        wanted: float,
+        self, name: str, network: nn.Module, classes: int, side: int, place: int, *, batch: int, wanted: float
     ) -> None:
         """Certify with a fixed number of samples: the peer's file, then ours by default, called twice."""
         sizes, sigma = self.sizes, 0.25 if side == 32 else 0.5

@@ -222,14 +222,7 @@ class Store:
             if self.run(config).published:
                 folder = self.folder(config)
                 raise AbsentError(f"{folder} must hold its weights for more records, but it was published without them")
-            train(
-                config,
-                self.folder(config),
-                device=self.device,
-                root=self.root,
-                resume=True,
-                progress=self.progress,
-            )
+            train(config, self.folder(config), device=self.device, root=self.root, resume=True, progress=self.progress)
         if job.evaluation is None:
             return self.read(job)
         evaluation = job.evaluation

@@ -137,12 +137,7 @@ class Assessment:
             ("smoothed classifier, certified at 0", "certify", CERTIFIED, 0.0),
             (f"smoothed classifier, certified at {format_distance(radius)}", "certify", CERTIFIED, radius),
             ("average certified radius", "certify", AVERAGE_RADIUS, None),
-            (
-                f"every distribution within W2 {format_distance(radius * 0.25)}",
-                "certify-shift",
-                SHIFT,
-                radius * 0.25,
-            ),
+            (f"every distribution within W2 {format_distance(radius * 0.25)}", "certify-shift", SHIFT, radius * 0.25),
             (
                 f"W2 attack on the distribution, {format_distance(radius * 0.25)}",
                 "attack-shift",

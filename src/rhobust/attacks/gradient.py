@@ -83,14 +83,7 @@ def base_loss(model: nn.Module, x: Tensor, y: Tensor, *, kind: LossKind = "cross
 
 
 def smoothed_loss(
-    model: nn.Module,
-    x: Tensor,
-    y: Tensor,
-    *,
-    sigma: float,
-    draws: int,
-    rng: Noise,
-    kind: LossKind = "cross-entropy",
+    model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, draws: int, rng: Noise, kind: LossKind = "cross-entropy"
 ) -> Tensor:
     """The loss of the mean softmax over noise samples at each input; its cross-entropy is -log of the label's mean."""
     return _loss(smoothed_logits(model, x, sigma=sigma, draws=draws, rng=rng), y, kind)

@@ -154,13 +154,7 @@ def population_loss_intervals(
 
 
 def population_loss_uppers(
-    uppers: ArrayLike,
-    rho: ArrayLike,
-    sigma: float,
-    alpha: float,
-    *,
-    cost: Cost = "w2",
-    interval_alpha: float,
+    uppers: ArrayLike, rho: ArrayLike, sigma: float, alpha: float, *, cost: Cost = "w2", interval_alpha: float
 ) -> FloatOrArray:
     """Return the worst-case smoothed loss around the population, from an upper confidence bound at each test point.
 

@@ -261,12 +261,7 @@ class NetworkPass:
 
 
 def prepared_pass(
-    model: nn.Module,
-    shape: Sequence[int],
-    smoothing: Smoothing,
-    device: torch.device,
-    *,
-    example: Tensor,
+    model: nn.Module, shape: Sequence[int], smoothing: Smoothing, device: torch.device, *, example: Tensor
 ) -> NetworkPass:
     """The passes of a network, ready to run; a compiled one is made once as long as the network lives.
 

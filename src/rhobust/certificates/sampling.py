@@ -44,13 +44,7 @@ class VoteCounter:
             their rows get no vote. Default: none, for a network that may draw its own noise.
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        images: Tensor,
-        smoothing: Smoothing,
-        repeats: Repeats | None = None,
-    ) -> None:
+    def __init__(self, model: nn.Module, images: Tensor, smoothing: Smoothing, repeats: Repeats | None = None) -> None:
         check_dtype(smoothing.dtype, images.device)
         if smoothing.noise == "grid" and noise_kind(images) != "grid":
             raise ValueError(

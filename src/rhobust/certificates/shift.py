@@ -215,11 +215,7 @@ def _sampled(
     x, y = labelled_points(model, x, y)
     smoothing, repeats = checked_smoothing(model, x, sigma, seed=seed, dtype=dtype)
     procedure = ShiftProcedure(
-        claim.resolve(smoothing.num_classes),
-        smoothing,
-        points=len(x),
-        dimension=x[0].numel(),
-        **counting,
+        claim.resolve(smoothing.num_classes), smoothing, points=len(x), dimension=x[0].numel(), **counting
     )
     return procedure, procedure.sample(model, x, y, indices=range(len(x)), repeats=repeats), y
 

@@ -45,12 +45,7 @@ class Smoothing:
     def samples(self, images: Tensor, *, draws: int, alpha: float) -> NoiseSamples:
         """How so many noise samples at such images are taken, for a statement that is false with probability alpha."""
         return NoiseSamples(
-            sigma=self.sigma,
-            noise=self.noise,
-            dimension=images[0].numel(),
-            draws=draws,
-            alpha=alpha,
-            seed=self.seed,
+            sigma=self.sigma, noise=self.noise, dimension=images[0].numel(), draws=draws, alpha=alpha, seed=self.seed
         )
 
     @classmethod

@@ -41,12 +41,7 @@ class Publish:
 
     def run(self) -> dict[str, Any]:
         written = publish_run(
-            self.run_folder,
-            self.out,
-            weights=self.weights,
-            trust=self.trust,
-            licence=self.license,
-            title=self.title,
+            self.run_folder, self.out, weights=self.weights, trust=self.trust, licence=self.license, title=self.title
         )
         for line in (*written.left_out, *written.contradictions):
             say(line)

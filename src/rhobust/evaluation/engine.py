@@ -145,12 +145,7 @@ def _write(
 
 
 def _compute(
-    evaluation: Evaluation,
-    target: Any,
-    task: Task,
-    writer: RecordWriter,
-    executor: Executor,
-    notify: ProgressCallback,
+    evaluation: Evaluation, target: Any, task: Task, writer: RecordWriter, executor: Executor, notify: ProgressCallback
 ) -> None:
     """Have the examples that the record lacks computed, and append their rows as they come."""
     examples, size = evaluation.examples(target), evaluation.block(target)

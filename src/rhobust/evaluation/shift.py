@@ -105,10 +105,7 @@ class CertifyShift(NoisyEvaluation):
         return self.claim.estimator != "sample" or self.baselines
 
     def resolve(self, target: Target) -> Self:
-        evaluation = replace(
-            super().resolve(target),
-            claim=self.claim.resolve(target.data.num_classes),
-        )
+        evaluation = replace(super().resolve(target), claim=self.claim.resolve(target.data.num_classes))
         evaluation.procedure(target)
         self.group_names(target)
         return evaluation

@@ -191,12 +191,7 @@ class _NoDraws(TorchDispatchMode):
 
 def _has_hooks(module: nn.Module) -> bool:
     """Whether a call of a module does more than its class says."""
-    hooks = (
-        module._forward_hooks,
-        module._forward_pre_hooks,
-        module._backward_hooks,
-        module._backward_pre_hooks,
-    )
+    hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
     return any(hooks) or "forward" in vars(module)
 
 

@@ -99,12 +99,7 @@ class MeasuredCertificate(NoiseCertificate):
 
     @classmethod
     def from_counts(
-        cls,
-        errors: np.ndarray,
-        distances: np.ndarray,
-        samples: NoiseSamples,
-        *,
-        votes: int | None = 1,
+        cls, errors: np.ndarray, distances: np.ndarray, samples: NoiseSamples, *, votes: int | None = 1
     ) -> "MeasuredCertificate":
         """The certificate from wrong votes at test points and distances of pairs.
 

@@ -204,10 +204,7 @@ def _corruptions(run: PageRun, record: PageRecord) -> BeyondTable:
             place = str(one.detail["corruption"]), int(one.detail["severity"])
             found.setdefault(place, {})[one.quantity] = one
     rows = tuple(
-        (
-            f"{name} {severity}",
-            tuple(_cell(cells[quantity]) if quantity in cells else None for quantity in quantities),
-        )
+        (f"{name} {severity}", tuple(_cell(cells[quantity]) if quantity in cells else None for quantity in quantities))
         for (name, severity), cells in found.items()
     )
     title = f"{run.label}: common corruptions, certified without labels of changed images"

@@ -24,12 +24,7 @@ DRAWS = 4
 """Noise samples of the attack and of the prediction, for a method that trains for smoothing."""
 LogCallback = Callable[[int, Mapping[str, float]], None]
 """Receives the number of each epoch and its measured numbers by name."""
-TRACKERS = {
-    "tensorboard": "torch.utils.tensorboard",
-    "trackio": "trackio",
-    "wandb": "wandb",
-    "mlflow": "mlflow",
-}
+TRACKERS = {"tensorboard": "torch.utils.tensorboard", "trackio": "trackio", "wandb": "wandb", "mlflow": "mlflow"}
 """Trackers by name, and the module that each one needs."""
 
 
