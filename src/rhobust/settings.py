@@ -265,7 +265,7 @@ def _converter(*unions: UnionType) -> cattrs.Converter:
 
 
 def _omitted(cls: Any) -> dict[str, Any]:
-    """What cattrs is told of the fields of a dataclass that are not written while they have their defaults."""
+    """Overrides for the fields of a dataclass that are not written while they have their defaults."""
     named = (field.name for field in fields(cls) if field.metadata.get("omit_if_default"))
     return {name: override(omit_if_default=True) for name in named}
 
