@@ -1,18 +1,27 @@
 """Commands over published results: python -m reproduction pack | publish | index | figures | audit."""
 
 import argparse
+import hashlib
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from safetensors import safe_open
+from safetensors.torch import load_file, save
+
 from reproduction.archive import pack
 from reproduction.certified_figures import write_figures
 from reproduction.index import write_index
-from reproduction.pretrained import publish
 from rhobust.archives import ENDING, opened
 from rhobust.evaluation import audit_file
+from rhobust.files import read_json, write_json, write_whole
 from rhobust.progress import no_progress
 from rhobust.records import record_paths
+from rhobust.training import ENVIRONMENT, FINGERPRINT, WEIGHTS, open_run
+
+COPIED = ("config.json", ENVIRONMENT, "metrics.jsonl", "training-images.bin")
+"""Files of a run that are published with its weights."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -78,6 +87,31 @@ def audit_command(arguments: Sequence[str]) -> int:
                     print(f"{found.original(path)}: {problem}")
         print(f"{archive.name}: {count} records of certificates recomputed")
     return 1 if failed else 0
+
+
+def publish(run: Path, folder: Path) -> str:
+    """Copy a finished run without its records, with weights rounded to bf16, and return their SHA-256.
+
+    Matrices and convolutions are rounded; vectors (biases, batch norm) stay in float32. The rounded network is another
+    one than that of the run: its records are made in the new folder.
+    """
+    if not open_run(run).finished:
+        raise ValueError(f"{run} must be finished to be published")
+    if folder.exists():
+        raise ValueError(f"{folder} must not exist yet, but it does")
+    tensors = {
+        name: tensor.bfloat16() if tensor.dim() > 1 and name.startswith("network.") else tensor
+        for name, tensor in load_file(run / WEIGHTS).items()
+    }
+    with safe_open(run / WEIGHTS, framework="pt") as file:
+        content = save(tensors, metadata=file.metadata())
+    digest = hashlib.sha256(content).hexdigest()
+    folder.mkdir(parents=True)
+    for name in COPIED:
+        shutil.copyfile(run / name, folder / name)
+    write_whole(folder / WEIGHTS, content)
+    write_json(folder / FINGERPRINT, {**read_json(run / FINGERPRINT), "model_hash": digest[:16]})
+    return digest
 
 
 TOOLS: dict[str, Callable[[Sequence[str]], int]] = {

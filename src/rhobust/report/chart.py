@@ -146,8 +146,7 @@ def draw(chart: Chart, size: DrawingSize, *, keyed: bool = True) -> str:
         (
             f'<svg class="chart" viewBox="{box}" data-whole="{whole}" role="img" tabindex="0"',
             f' aria-label="{escape(label)}" data-chart="{escape(chart.name)}" data-left="{frame.left}"',
-            f' data-right="{frame.right}" data-top="{frame.top}" data-bottom="{frame.bottom}"',
-            f' data-low="{chart.x.low!r}" data-high="{chart.x.high!r}"',
+            f' data-right="{frame.right}" data-low="{chart.x.low!r}" data-high="{chart.x.high!r}"',
             ' font-family="system-ui,-apple-system,Segoe UI,Roboto,sans-serif" font-size="13">',
             f"<title>{escape(chart.title)}</title>",
             f'<rect width="{size.width}" height="{size.height + legend_height}" style="fill:var(--surface,#fff)"/>',
