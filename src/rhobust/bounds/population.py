@@ -136,15 +136,7 @@ def population_loss_intervals(
     probability at most a, so E h(K) >= T(p). No union bound over the points is needed. Near optimal for
     thousands of noise samples per point; with tens `population_loss` is tighter.
 
-    Args:
-        errors: Errors at each point, whole numbers up to `draws`.
-        draws: Noise samples per point.
-        rho: Squared radii.
-        sigma: Standard deviation of the noise.
-        alpha: Probability of failure of the whole curve.
-        cost: "w1", "w2" or "winf".
-        votes: Noisy votes per prediction; None for the most probable class under noise.
-        interval_alpha: a, added to the bound; fixed before sampling.
+    Arguments are those of `population_loss`; `interval_alpha` is a, which must be fixed before sampling.
     """
     found, draws = error_counts(errors, draws)
     each = level("interval_alpha", interval_alpha)
@@ -164,13 +156,7 @@ def population_loss_uppers(
     every P with W(P, P0) <= eps = sqrt(rho). As in `population_loss_intervals`; the bounds, e.g. from
     `betting_upper`, are rounded up to a fixed grid, whose survival function is bounded.
 
-    Args:
-        uppers: Upper confidence bounds of lhat / M, in [0, 1], one per point.
-        rho: Squared radii.
-        sigma: Standard deviation of the noise.
-        alpha: Probability of failure of the whole curve.
-        cost: "w1", "w2" or "winf".
-        interval_alpha: Probability of failure per point.
+    The other arguments are those of `population_loss`; `uppers` are bounds of lhat / M, in [0, 1].
     """
     found, each = points("uppers", uppers), level("interval_alpha", interval_alpha)
     grid = np.concatenate([[0.0], special.ndtr(np.linspace(-EDGE, EDGE, CELLS)), [1.0]])
@@ -208,17 +194,8 @@ def sample_loss(
     errs with probability at most the returned value under every P within eps = sqrt(rho) of the uniform
     distribution on the test points. Each point gets a Clopper-Pearson upper bound at level alpha / n
     (union bound). With `interval_alpha` each gets that level instead, and K / n is added,
-    K = `failure_quantile(n, interval_alpha, alpha)`; this needs noise that is independent between points.
-
-    Args:
-        errors: Errors at each point, whole numbers up to `draws`.
-        draws: Noise samples per point.
-        rho: Squared radii.
-        sigma: Standard deviation of the noise.
-        alpha: Probability of failure of the whole curve.
-        cost: "w1", "w2" or "winf".
-        votes: Noisy votes per prediction; None for the most probable class under noise.
-        interval_alpha: Level of each interval; None for the union bound.
+    K = `failure_quantile(n, interval_alpha, alpha)`; this needs noise that is independent between points. The other
+    arguments are those of `population_loss`.
     """
     found, draws = error_counts(errors, draws)
     alpha = level("alpha", alpha)

@@ -48,17 +48,8 @@ def subpopulation_loss(
     the CVaR of Psi. The last mean is bounded by majorants as in `population_loss`; their event is the same for
     all kappa, eta and gamma. Outliers: q + (1 - q) times the bound at gamma / (1 - q).
 
-    Args:
-        errors: Errors at each point, whole numbers up to `draws`.
-        draws: Noise samples per point.
-        rho: Squared radii.
-        sigma: Standard deviation of the noise.
-        alpha: Probability of failure of the whole surface.
-        gamma: Largest factors by which inputs may be reweighted, at least 1.
-        outliers: q, the share of inputs that may be anything.
-        cost: "w1", "w2" or "winf".
-        votes: Noisy votes per prediction; None for the most probable class under noise.
-        second: Further noise samples at some of the points, as in `population_loss`.
+    `gamma` holds factors of at least 1, and `outliers` is q. The other arguments are those of `population_loss`; alpha
+    is the probability of failure of the whole surface.
 
     Returns:
         One row per gamma, one column per rho.
@@ -222,17 +213,9 @@ def mixture_loss(
     t = sqrt(log(2^G / a) / (2 n)) for the G groups that P0 may have, with or without a point. It takes m + t from the
     groups of smallest V_g and gives it to the largest.
 
-    Args:
-        errors: Errors at the points of each group.
-        draws: Noise samples per point.
-        rho: Squared radii.
-        sigma: Standard deviation of the noise.
-        alpha: Probability of failure of the whole statement.
-        tv: By how much the groups' shares may differ from P0's, a total variation in [0, 1]; 1 for any mixture.
-        cost: "w1", "w2" or "winf".
-        votes: Noisy votes per prediction; None for the most probable class under noise.
-        num_groups: Groups that P0 may have, fixed beforehand, e.g. the number of classes; default: those of `errors`,
-            which must then be all that there are.
+    `errors` holds the counts of each group, and `tv` total variations in [0, 1], 1 for any mixture. `num_groups` is the
+    number of groups that P0 may have, fixed beforehand, e.g. that of the classes; by default those of `errors`, which
+    must then be all that there are. The other arguments are those of `population_loss`.
     """
     alpha, steps = level("alpha", alpha), np.atleast_1d(unit_interval("tv", tv))
     counted = [error_counts(one, draws)[0] for one in errors]

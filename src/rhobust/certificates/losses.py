@@ -72,7 +72,7 @@ def sample_logits(
     purpose: str,
     repeats: Repeats | None = None,
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Logits of every noise sample, image by image: (place of each row's image, logits); arguments of `sample_losses`.
+    """Logits of every noise sample, image by image: (place of each row's image, logits); arguments of `count_votes`.
 
     Raises:
         ValueError: The network's logits are not numbers.
@@ -112,16 +112,7 @@ def sample_losses(
 ) -> SampledLosses:
     """Loss of every noise sample at every point, under the same noise that `count_votes` uses for these names.
 
-    Args:
-        model: The base network, from inputs in [0, 1] to logits.
-        images: uint8 or float images, `(n, channels, height, width)`, on the network's device.
-        y: Their labels.
-        loss: A loss with values in [0, bound].
-        smoothing: The noise and the arithmetic.
-        indices: The examples' names in their data set, one per row.
-        draws: Noise samples per example.
-        purpose: What the samples are for.
-        repeats: Inputs to evaluate again, so that a network that is no function of one input is found; default: none.
+    `y` are the labels. The other arguments are those of `count_votes`.
 
     Raises:
         ValueError: The network's logits are not numbers, or a loss is outside [0, bound].

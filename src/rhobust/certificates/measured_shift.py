@@ -143,20 +143,9 @@ def certify_recentred(
     size of the change does not enter: what counts is how often the network votes otherwise after it. Raises if
     the model is batch-dependent (e.g. BatchNorm in training mode), keeps state or draws its own noise.
 
-    Args:
-        model: The base network, from inputs in [0, 1] to logits.
-        x: Labelled images before the change, uint8 or float in [0, 1].
-        y: Their labels.
-        before: Images before the change; no labels are needed.
-        after: The same images after the change.
-        sigma: Standard deviation of the smoothing noise.
-        eps: Sizes of a further shift; 0 for the changed data themselves. The statement holds for all of them at once.
-        draws: Noise samples per image.
-        label_draws: Further noise samples per image before the change, for its pseudo-label.
-        alpha: Probability that the statement is false.
-        votes: Noisy votes per answer; None for the class most probable under noise.
-        dtype: Arithmetic of the network; default: the device's own.
-        seed: Random seed.
+    `eps` are the sizes of a further shift, 0 for the changed data themselves; the statement holds for all of them at
+    once. `label_draws` further noise samples per image before the change choose its pseudo-label. The other arguments
+    are those of `certify_measured_shift`.
     """
     y = _checked(x, y, before, after)
     smoothing, repeats = checked_smoothing(model, x, sigma, seed=seed, dtype=dtype)
