@@ -24,14 +24,7 @@ def kumar_loss(errors: ArrayLike, draws: int, rho: ArrayLike, sigma: float, alph
     at most u + erf(eps / (2 sqrt(2) sigma)) under every P with W1(P, P0) <= eps = sqrt(rho). Two Gaussians
     at distance t differ by erf(t / (2 sqrt(2) sigma)) in total variation, which is concave in t. u bounds
     the error without a shift: Clopper-Pearson, as published, for one noise sample per point; for more, the
-    betting bound of the mean error rate.
-
-    Args:
-        errors: Errors at each point, whole numbers up to `draws`.
-        draws: Noise samples per point.
-        rho: Squared radii.
-        sigma: Standard deviation of the noise.
-        alpha: Probability of failure.
+    betting bound of the mean error rate. Arguments are those of `population_loss`.
     """
     found, draws = error_counts(errors, draws)
     if draws == 1:

@@ -120,14 +120,8 @@ def k_vote_worst_case(p: ArrayLike, votes: int, rho: ArrayLike, sigma: float, *,
     probability at most the returned value under every P within eps = sqrt(rho) of P0. Its error where
     the base errs with probability q is at most T(q) = P(Bin(votes, q) >= votes / 2), ties counted as
     errors, and inf_kappa { kappa r / 2 + mean_i sup_t T(Phi(u_i + t)) - kappa t^2 / 2 } is bounded on
-    a grid of t, plus the error between grid points allowed by the curvature 2 phi(1) votes.
-
-    Args:
-        p: Error probabilities of one vote, or upper bounds of them, one per point.
-        votes: Number of votes, at least 1.
-        rho: Squared radii.
-        sigma: Standard deviation of the noise.
-        cost: "w1", "w2" or "winf".
+    a grid of t, plus the error between grid points allowed by the curvature 2 phi(1) votes. The other arguments
+    are those of `worst_case_loss`.
     """
     return worst_case(p, rho, sigma, Surrogate(cost, one_count("votes", votes, least=1)))
 
@@ -139,13 +133,8 @@ def majority_worst_case(p: ArrayLike, rho: ArrayLike, sigma: float, *, cost: Cos
     probability at most p_i, the classifier that predicts the most likely class errs with probability
     at most the returned value under every P within eps = sqrt(rho) of P0. Point i is misclassified only
     beyond distance R_i = -sigma Phi^{-1}(p_i) (0 if p_i >= 1/2), so the adversary moves the closest
-    points first: inf_gamma { gamma rho + mean (1 - gamma R_i^2)_+ } for "w2".
-
-    Args:
-        p: Error probabilities under noise, or upper bounds of them, one per point.
-        rho: Squared radii.
-        sigma: Standard deviation of the noise.
-        cost: "w1", "w2" or "winf".
+    points first: inf_gamma { gamma rho + mean (1 - gamma R_i^2)_+ } for "w2". The arguments are those of
+    `worst_case_loss`.
     """
     return worst_case(p, rho, sigma, Surrogate(cost, None))
 

@@ -55,16 +55,7 @@ def sample_sets(
 ) -> dict[Score, SetCounts]:
     """How far along the grid of thresholds the sets of noisy inputs hold the label, for each score.
 
-    Args:
-        model: The base network, from inputs in [0, 1] to logits.
-        x: Inputs, uint8 or float in [0, 1].
-        y: Their labels.
-        smoothing: The noise and the arithmetic.
-        scores: Which scores.
-        indices: The points' names in the data set, one per row.
-        draws: Noise samples per point.
-        votes: Noisy inputs per set.
-        repeats: Inputs to evaluate again, the same object in every call; default: none.
+    The other arguments are those of `count_votes`; `votes` noisy inputs decide each set.
     """
     if not 1 <= votes <= draws:
         raise ValueError(f"votes must be in 1..draws ({draws}), got {votes}")

@@ -89,13 +89,6 @@ def best_iterate(objective: Objective, x: Tensor, *, gamma: float, steps: int, s
     The ascent ignores the penalty; the penalised objective then selects the best iterate. A loss in [0, 1] cannot pay
     for a distance beyond 1 / sqrt(gamma), but a loss that is flat at the input may rise further away, where a
     penalised gradient never leads. If no iterate is better, the input is returned.
-
-    Args:
-        objective: The loss of each example, under the same noise at every call.
-        x: Inputs.
-        gamma: Penalty per unit of squared distance.
-        steps: Number of gradients.
-        step: The step rule of the ascent, without the penalty.
     """
     points: list[Tensor] = []
     penalised: list[Tensor] = []
