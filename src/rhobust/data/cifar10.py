@@ -53,7 +53,6 @@ class CIFAR10:
         return archive if archive.is_file() else None
 
     def load(self, root: Path, split: Split, progress: ProgressCallback) -> Dataset:
-        """One split; its files are verified."""
         files = self.files[:-1] if split == "train" else self.files[-1:]
         contents = self._contents(root, files)
         images, labels = zip(*(parse_batch(contents[name], name) for name, _ in files), strict=True)
@@ -64,7 +63,6 @@ class CIFAR10:
         return check_splits(self, root, len(self.files), progress)
 
     def fetch(self, root: Path, progress: ProgressCallback) -> str:
-        """Download the missing files; a damaged file is an error and is not replaced."""
         missing = self._missing(root)
         present = tuple(file for file in self.files if file[0] not in missing)
         self._contents(root, self.files if self.locate(root) else present)

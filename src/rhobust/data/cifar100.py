@@ -29,12 +29,10 @@ class CIFAR100:
     description = "50,000 + 10,000 photographs, colour 32x32, 100 classes (169 MB)"
 
     def locate(self, root: Path) -> Path | None:
-        """The archive."""
         archive = _archive(root)
         return archive if archive.is_file() else None
 
     def load(self, root: Path, split: Split, progress: ProgressCallback) -> Dataset:
-        """One split; the archive is verified."""
         archive, command = _archive(root), fetch_command(self.name, root)
         if not archive.is_file():
             raise ValueError(f"{archive} must exist, but it does not; run {command}")
@@ -45,11 +43,9 @@ class CIFAR100:
         return Dataset(self.name, split, images, labels, classes, crop=4, flip=True)
 
     def check(self, root: Path, progress: ProgressCallback) -> DatasetCheck:
-        """Verify the archive."""
         return check_splits(self, root, 1, progress)
 
     def fetch(self, root: Path, progress: ProgressCallback) -> str:
-        """Download the archive; a damaged one is an error and is not replaced."""
         archive = _archive(root)
         if archive.is_file():
             verify_file(archive, self.archive_digest, f"delete it and run {fetch_command(self.name, root)}")

@@ -75,7 +75,6 @@ class MNIST:
         return None if None in paths or paths[0] is None else paths[0].parent
 
     def load(self, root: Path, split: Split, progress: ProgressCallback) -> Dataset:
-        """One split; its two files are verified."""
         images, labels = self.files[:2] if split == "train" else self.files[2:]
         x, y = (parse_idx(self._content(root, file), file.name) for file in (images, labels))
         if x.ndim != 3 or y.shape != x.shape[:1]:
@@ -84,11 +83,9 @@ class MNIST:
         return Dataset(self.name, split, torch.from_numpy(x).unsqueeze(1), torch.from_numpy(y).to(torch.int64), classes)
 
     def check(self, root: Path, progress: ProgressCallback) -> DatasetCheck:
-        """Verify the four files."""
         return check_splits(self, root, len(self.files), progress)
 
     def fetch(self, root: Path, progress: ProgressCallback) -> str:
-        """Download the missing files; a damaged file is an error and is not replaced."""
         missing = [file for file in self.files if _find(root, file) is None]
         for file in self.files:
             if file not in missing:

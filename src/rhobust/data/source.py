@@ -177,7 +177,7 @@ class DatasetSource(Protocol):
         ...
 
     def fetch(self, root: Path, progress: ProgressCallback) -> str:
-        """Download missing files under the root and return their origin."""
+        """Download missing files under the root and return their origin; a damaged one is refused, not replaced."""
         ...
 
 

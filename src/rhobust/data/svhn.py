@@ -45,11 +45,9 @@ class SVHN:
         return Dataset(self.name, split, images, labels, tuple(str(digit) for digit in range(10)))
 
     def check(self, root: Path, progress: ProgressCallback) -> DatasetCheck:
-        """Verify both files."""
         return check_splits(self, root, len(self.files), progress)
 
     def fetch(self, root: Path, progress: ProgressCallback) -> str:
-        """Download the missing files; a damaged file is an error and is not replaced."""
         missing = [file for file in self.files if _find(root, file[0]) is None]
         for name, digest in self.files:
             if path := _find(root, name):
