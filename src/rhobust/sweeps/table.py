@@ -15,7 +15,7 @@ from rhobust.files import write_json, write_whole
 from rhobust.formatting import format_distance, format_interval, format_number, name_split
 from rhobust.measurements import READERS, Measurement, measurements, read_finished
 from rhobust.records import Record
-from rhobust.settings import to_json
+from rhobust.settings import flatten, to_json
 from rhobust.stats import mean_difference
 
 if TYPE_CHECKING:
@@ -143,11 +143,7 @@ def names_of(evaluations: Sequence[Evaluation]) -> dict[Evaluation, str]:
 
 def _settings(evaluation: Evaluation) -> dict[str, Any]:
     """The settings of an evaluation by their names, those of its attack among them."""
-    found = to_json(evaluation.with_defaults(), AnyAttack)
-    for name, value in list(found.items()):
-        if isinstance(value, dict):
-            found |= {f"{name}.{key}": inner for key, inner in found.pop(name).items()}
-    return found
+    return dict(flatten(to_json(evaluation.with_defaults(), AnyAttack)))
 
 
 def _numbers(record: Record) -> list[Measurement]:
