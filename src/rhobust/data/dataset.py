@@ -97,6 +97,11 @@ class Dataset:
         return channels, height, width
 
     @property
+    def dimension(self) -> int:
+        """Numbers per image."""
+        return self.images.shape[1:].numel()
+
+    @property
     def num_classes(self) -> int:
         """Number of classes, including those without an image in this split."""
         return len(self.classes)

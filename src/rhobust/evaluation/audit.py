@@ -307,7 +307,7 @@ def _unproved_shift(record: Record, target: Target) -> Iterator[str]:
             yield f"example {row['index']}: impossible counts, {errors} of {row['draws']}"
             return
     if record.summary is not None:
-        yield from _refused(record, lambda: prove(record, math.prod(target.data.shape)))
+        yield from _refused(record, lambda: prove(record, target.data.dimension))
 
 
 def _redraw_errors(

@@ -25,6 +25,7 @@ from rhobust.certificates import (
 )
 from rhobust.certificates.independence import PROBES
 from rhobust.evaluation.target import Target
+from rhobust.measurements.proved import Summary
 from rhobust.progress import ProgressCallback
 from rhobust.proofs.procedures import PROCEDURE_ON_DISK
 from rhobust.records import Record, Row, is_finished, read_head, record_paths
@@ -175,6 +176,10 @@ class NoisyEvaluation(Evaluation):
         """The smoothed classifier of the target, with the noise that fits its images."""
         sigma, classes, noise = target.smoothing_sigma(), target.data.num_classes, noise_kind(target.data.images)
         return Smoothing.on(target.device, sigma, classes, noise=noise, seed=self.seed, dtype=self.dtype)
+
+    def proved(self, summary: Summary, target: Target, rows: list[Row]) -> Row:
+        """What the rows prove, and a warning where the network was trained with other noise."""
+        return {**summary(rows, self.settings(target), target.data.dimension), "warnings": target.sigma_warnings()}
 
     def check_network(self, target: Target) -> Repeats:
         """Refuse a batch-dependent network; each is checked once. Returns what its votes are compared with."""

@@ -1,7 +1,6 @@
 """Certify the L2 radius of test examples."""
 
 import dataclasses
-import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -117,7 +116,7 @@ class Certify(NoisyEvaluation):
         evaluation = replace(super().resolve(target).with_defaults(), compiled=self.smoothing(target).compiled)
         # Refuses an alpha that the sampler's correction exceeds.
         certification_plan(
-            self.certification(), evaluation.smoothing(target), dimension=math.prod(target.data.shape), alpha=self.alpha
+            self.certification(), evaluation.smoothing(target), dimension=target.data.dimension, alpha=self.alpha
         )
         return evaluation
 
@@ -138,7 +137,7 @@ class Certify(NoisyEvaluation):
             **procedure_settings(self.certification()),
             **dataclasses.asdict(self.smoothing(target)),
             "radii": list(self.radii or RADII),
-            "dimension": math.prod(target.data.shape),
+            "dimension": target.data.dimension,
         }
 
     def block(self, target: Target) -> None:

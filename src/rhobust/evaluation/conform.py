@@ -1,6 +1,5 @@
 """Calibrate prediction sets whose coverage holds under every distribution shift up to eps."""
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Self
@@ -86,5 +85,4 @@ class Conform(NoisyEvaluation):
             yield {"index": index, "label": label, "draws": self.draws, "last": last, "classes": classes}
 
     def summarise(self, target: Target, rows: list[Row]) -> Row:
-        found = conform_summary(rows, self.settings(target), math.prod(target.data.shape))
-        return {**found, "warnings": target.sigma_warnings()}
+        return self.proved(conform_summary, target, rows)

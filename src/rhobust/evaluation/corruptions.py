@@ -1,6 +1,5 @@
 """Common corruptions: how far they shift the data, what accuracy is left, and what is certified."""
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -76,7 +75,7 @@ class Corruptions(NoisyEvaluation):
         return {
             "levels": [CORRUPTIONS[name].levels[severity - 1] for name, severity in self.cells],
             "noise": noise_kind(target.data.images),
-            "dimension": math.prod(target.data.shape),
+            "dimension": target.data.dimension,
         }
 
     def block(self, target: Target) -> int:
@@ -126,8 +125,7 @@ class Corruptions(NoisyEvaluation):
         yield from (row for rows in found.values() for row in rows)
 
     def summarise(self, target: Target, rows: list[Row]) -> Row:
-        found = corruption_summary(rows, self.settings(target), math.prod(target.data.shape))
-        return {**found, "warnings": target.sigma_warnings()}
+        return self.proved(corruption_summary, target, rows)
 
     def compare(self, target: Target, record: Record) -> Row:
         keep_corrupted(record.path, target.data, record.rows, self.cells, self.seed)

@@ -1,6 +1,5 @@
 """Measure how far a change moves images, and certify a network's accuracy after it."""
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -158,8 +157,7 @@ class MeasureShift(NoisyEvaluation):
         )
 
     def summarise(self, target: Target, rows: list[Row]) -> Row:
-        found = measured_summary(rows, self.settings(target), math.prod(target.data.shape))
-        return {**found, "warnings": target.sigma_warnings()}
+        return self.proved(measured_summary, target, rows)
 
 
 @dataclass(frozen=True, kw_only=True)

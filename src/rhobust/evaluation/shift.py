@@ -4,7 +4,6 @@ The attack moves test images within one transport budget, most where it breaks m
 """
 
 import hashlib
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -128,7 +127,7 @@ class CertifyShift(NoisyEvaluation):
             self.claim,
             self.smoothing(target),
             points=len(self.examples(target)),
-            dimension=math.prod(target.data.shape),
+            dimension=target.data.dimension,
             draws=self.draws,
             alpha=self.alpha,
             second_draws=self.second_draws,
@@ -172,8 +171,7 @@ class CertifyShift(NoisyEvaluation):
             yield {"index": index, "label": int(label), "draws": self.draws, **columns}
 
     def summarise(self, target: Target, rows: list[Row]) -> Row:
-        found = shift_summary(rows, self.settings(target), math.prod(target.data.shape))
-        return {**found, "warnings": target.sigma_warnings()}
+        return self.proved(shift_summary, target, rows)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -261,7 +259,7 @@ class AttackShift(NoisyEvaluation):
         found = shift_attack_summary(rows, self.settings(target))
         return {
             **found,
-            "dimension": math.prod(target.data.shape),
+            "dimension": target.data.dimension,
             "warnings": found["warnings"] + target.sigma_warnings(),
         }
 

@@ -119,7 +119,7 @@ class WorstCaseCurves(NoisyEvaluation):
             self.claim,
             self.smoothing(target),
             points=len(self.examples(target)),
-            dimension=math.prod(target.data.shape),
+            dimension=target.data.dimension,
             draws=self.draws,
             alpha=self.alpha,
         )
@@ -169,11 +169,7 @@ class WorstCaseCurves(NoisyEvaluation):
             }
 
     def summarise(self, target: Target, rows: list[Row]) -> Row:
-        summary: Row = {
-            **worst_case_summary(rows, self.settings(target), math.prod(target.data.shape)),
-            "wrm": None,
-            "warnings": target.sigma_warnings(),
-        }
+        summary: Row = {**self.proved(worst_case_summary, target, rows), "wrm": None}
         smoothness, reason = self._smoothness(target)
         if self.wrm:
             summary["wrm"] = {"smoothness": smoothness, "reason": reason}
