@@ -63,6 +63,17 @@ def test_sets_of_several_noisy_inputs_and_every_class(half_space, grey_images):
     assert min(held[y == label].mean() for label in (0, 1)) > 0.7
 
 
+def test_a_threshold_of_one_class_is_not_said_to_be_that_of_all(half_space, grey_images):
+    x, y = grey_images.images.repeat(10, 1, 1, 1), grey_images.labels.repeat(10)
+    few = torch.cat([(y == 0).nonzero()[:, 0], (y == 1).nonzero()[:2, 0]])
+    options = {"sigma": 0.25, "coverage": 0.7, "draws": 6, "alpha": 0.05, "score": "probability"}
+    certificate = conformalize(half_space, x[few], y[few], conditional=True, **options).certificate
+    assert [threshold is None for threshold in certificate.thresholds] == [False, True]
+    assert "score at most" not in certificate.statement()
+    common = conformalize(half_space, x, y, **options).certificate
+    assert "probability score at most 0." in common.statement()
+
+
 def test_the_record_is_proved_again_from_its_rows(target):
     record = run(Conform(**FEW), target, progress=no_progress)
     assert read_record(record.path) == record

@@ -129,7 +129,9 @@ class ConformalCertificate(NoiseCertificate):
         what = "one noisy input" if self.votes == 1 else f"the majority of {self.votes} noisy inputs"
         # Rounded up: larger sets hold the label as well.
         limits = [format_number(one, 4, "up") for one in self.thresholds if one is not None]
-        rule = f"{self.score} score at most {limits[0]}" if len(limits) == 1 else f"{self.score} score"
+        # With a threshold for each class one number is not the rule, even if all others are infinite.
+        common = len(self.thresholds) == len(limits) == 1
+        rule = f"{self.score} score at most {limits[0]}" if common else f"{self.score} score"
         whose = "that of any one class" if self.conditional else "the data's"
         return (
             f"With probability {format_confidence(self.alpha)} over calibration points and noise, for every"
