@@ -340,6 +340,8 @@ def _otherwise(row: Row, again: Row) -> Iterator[str]:
     for key, found in again.items():
         if not same(row.get(key), found) and (key in row or key not in RUNNER_UP):
             yield f"example {row['index']}: sampled again, its {key} is {found}, the record says {row.get(key)}"
+    for key in row.keys() - again.keys():
+        yield f"example {row['index']}: sampled again, it has no {key}, the record says {row[key]}"
 
 
 def _choose(rows: list[Row], share: float, seed: int) -> list[Row]:

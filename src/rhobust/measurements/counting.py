@@ -217,6 +217,16 @@ def numbered_rows(record: Record) -> Iterator[tuple[int, Row]]:
         yield number, row
 
 
+def single_rows(record: Record) -> Iterator[tuple[int, Row]]:
+    """As `numbered_rows`; a second row of an example is damage: what it says would count twice."""
+    seen: set[int] = set()
+    for number, row in numbered_rows(record):
+        if row["index"] in seen:
+            raise ValueError(f"line {number}: an example must have one row, got {row['index']} twice")
+        seen.add(row["index"])
+        yield number, row
+
+
 def integer(row: Row, key: str, number: int) -> int:
     """A whole number of a row, by the row's line in the file."""
     value = row.get(key)

@@ -21,6 +21,7 @@ from rhobust.measurements.counting import (
     numbered_rows,
     outcomes,
     robust_curve,
+    single_rows,
     summary_points,
     whole_examples,
 )
@@ -144,12 +145,8 @@ def _attack(record: Record, _: Sequence[float] | None) -> Iterator[Measurement]:
 
 
 def _certify(record: Record, radii: Sequence[float] | None) -> Iterator[Measurement]:
-    seen: set[int] = set()
-    for number, row in numbered_rows(record):
+    for number, row in single_rows(record):
         nonnegative(row, "radius", number)
-        if row["index"] in seen:
-            raise ValueError(f"line {number}: an example must have one row, got {row['index']} twice")
-        seen.add(row["index"])
         if row.get("prediction") is not None:
             integer(row, "prediction", number), integer(row, "label", number)
     _check_counts(record)
@@ -204,7 +201,7 @@ def _transfer(record: Record, _: Sequence[float] | None) -> Iterator[Measurement
 
 
 def _accuracy(record: Record, _: Sequence[float] | None) -> Iterator[Measurement]:
-    for number, row in numbered_rows(record):
+    for number, row in single_rows(record):
         for key in ("label", "prediction", *(("draws", "errors") if "errors" in row else ())):
             integer(row, key, number)
     found = base_accuracy(record.rows)

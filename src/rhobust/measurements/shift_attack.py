@@ -8,7 +8,7 @@ from scipy import stats as distributions
 
 from rhobust.bounds import spend_budget
 from rhobust.formatting import format_distance, format_percent, format_setting, name_split
-from rhobust.measurements.counting import integer, nonnegative, numbered_rows, other_summary, same, summary_points
+from rhobust.measurements.counting import integer, nonnegative, other_summary, same, single_rows, summary_points
 from rhobust.measurements.quantities import SHIFT_ATTACK, Measurement
 from rhobust.proofs.claim import name_classifier
 from rhobust.records import Record, Row
@@ -68,7 +68,7 @@ def in_words(accuracy: float, eps: float, settings: Mapping[str, Any], points: i
 def read_shift_attack(record: Record, _: Sequence[float] | None) -> Iterator[Measurement]:
     """The accuracy left at each eps, counted from the rows."""
     settings, n = record.settings, len(record.rows)
-    for number, row in numbered_rows(record):
+    for number, row in single_rows(record):
         places = row.get("places")
         if not isinstance(places, list) or len(places) != 1 + len(settings["radii"]):
             raise ValueError(f"line {number}: places must be the image and one per radius")

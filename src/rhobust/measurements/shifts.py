@@ -23,6 +23,7 @@ from rhobust.measurements.counting import (
     other_summary,
     outcomes,
     same,
+    single_rows,
     summary_points,
 )
 from rhobust.measurements.proved import (
@@ -81,12 +82,15 @@ def prove(record: Record, dimension: int | None = None) -> Row:
         ValueError: The rows are damaged, or the summary says something else than they prove.
     """
     settings = record.settings
-    for number, row in numbered_rows(record):
+    # Of corruptions an example has a row for each: their reader counts them.
+    for number, row in (numbered_rows if record.kind == "corruptions" else single_rows)(record):
         for key in ("errors", "errors_after", "counted", "dithered", "disagreements", "differing"):
             if key in row and not 0 <= integer(row, key, number) <= integer(row, "draws", number):
                 raise ValueError(f"line {number}: {key} must be in 0..draws, got {row[key]} of {row['draws']}")
         if row.get("second") is not None and not 0 <= integer(row, "second", number) <= settings.get("second_draws", 0):
             raise ValueError(f"line {number}: second must be in 0..second_draws, got {row['second']}")
+        if "second" in row and (row["second"] is None) != (row.get("errors", 0) > 0):
+            raise ValueError(f"line {number}: second must be a count where errors is 0, and null elsewhere")
         if "draws" in row and (row["draws"] != settings.get("draws") or row["draws"] > DRAWS):
             raise ValueError(f"line {number}: draws must be those of the settings, at most {DRAWS}, got {row['draws']}")
     try:
