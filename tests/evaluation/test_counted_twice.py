@@ -1,13 +1,16 @@
 """Rows that were added or left out consistently: readers and audits refuse what would make a claim stronger."""
 
+from dataclasses import replace
+
 import pytest
 
 from evaluation.test_forgeries import audit, write
 from rhobust.evaluation import Accuracy, AttackShift, CertifyShift, Conform, Target, WorstCaseCurves, run
 from rhobust.measurements import measurements, read_finished
+from rhobust.measurements.conformal import conform_summary
 from rhobust.measurements.proved import shift_summary
 from rhobust.progress import no_progress
-from rhobust.records import read_record
+from rhobust.records import read_record, settings_hash
 
 
 @pytest.mark.parametrize(
@@ -77,3 +80,14 @@ def test_a_second_stage_has_a_count_exactly_where_there_was_no_error(staged, err
     forge(staged, other)
     with pytest.raises(ValueError, match="second must be a count where errors is 0, and null elsewhere"):
         measurements(read_finished(staged.path))
+
+
+def test_an_audit_finds_a_header_with_fewer_scores_than_shared_alpha(folder):
+    record = run(Conform(draws=2, limit=20), Target.from_run(folder, device="cpu"), progress=no_progress)
+    settings = {**record.settings, "scores": ["probability"]}
+    path = record.path.with_name(f"conform-{settings_hash(settings)}.jsonl")
+    write(path, replace(record, settings=settings), record.rows, conform_summary(record.rows, settings, 64))
+    assert measurements(read_finished(path)), "it is consistent in itself"
+    [problem] = audit(path, share=1)["problems"]
+    assert problem.startswith("the record is of the scores ['probability'], here it is ['probability', 'adaptive'")
+    path.unlink()

@@ -34,6 +34,7 @@ from rhobust.records import (
     Record,
     Row,
     network_folder,
+    plain_settings,
     read_record,
     settings_hash,
 )
@@ -135,6 +136,8 @@ def audit_record(
         known += ["device"] if share else []
         with _reading(record):
             problems += _target(record, target, {key: identity[key] for key in known})
+            if share and not problems:
+                problems += _derived(record, evaluation, target)
         if not problems:
             with _reading(record):
                 if evaluation is not None:
@@ -258,6 +261,13 @@ def _target(record: Record, target: Target, identity: Row) -> Iterator[str]:
     wrong = [row for row in record.rows if int(labels[row["index"]]) != row["label"]]
     if wrong:
         yield f"example {wrong[0]['index']}: the label is {int(labels[wrong[0]['index']])}, not {wrong[0]['label']}"
+
+
+def _derived(record: Record, evaluation: Any, target: Target) -> Iterator[str]:
+    """What the header says of the target's classes, images and groups, and they do not; older headers say less."""
+    for key, found in plain_settings(evaluation.derived(target)).items():
+        if not same(said := record.settings.get(key, found), found):
+            yield f"the record is of the {key} {said}, here it is {found}"
 
 
 def _surrogate(record: Record, root: Path | str | None) -> Target | None:
