@@ -222,9 +222,11 @@ def write_shift(
     return writer.path
 
 
-def write_losses(folder: Path, *, attacked: bool = True, crossing: bool = False, n: int = 50) -> Path:
+def write_losses(
+    folder: Path, *, attacked: bool = True, crossing: bool = False, n: int = 50, sigma: float = 0.25
+) -> Path:
     """Curves of the cross-entropy clipped at 2: certified, and where it was attacked a lower curve and an estimate."""
-    settings = {"sigma": 0.25, "draws": 20, "alpha": 0.001, "loss": "cross-entropy", "bound": 2.0, "cost": "w2"}
+    settings = {"sigma": sigma, "draws": 20, "alpha": 0.001, "loss": "cross-entropy", "bound": 2.0, "cost": "w2"}
     settings |= {"eps": EPS, "noise": "grid", "seed": 0, "classifier": "randomised", "gammas": [1.0, 8.0]}
     writer = RecordWriter(folder, "curves" if attacked else "certify-shift", "cross-entropy", settings)
     losses = [0.25 + 0.01 * (i % 11) for i in range(n)]

@@ -119,3 +119,12 @@ def test_curves_beside_ours_that_do_not_fit_are_damage(folder):
     path = write_other(folder)
     change_summary(path, lambda summary: summary["beside"][0].update(eps=[0.1]))
     assert any("is left out: it must have the summary that its rows give" in note for note in only_run(folder).notes)
+
+
+def test_bounds_of_the_loss_at_several_noise_levels_are_told_apart(folder):
+    for sigma in (0.25, 0.5):
+        write_losses(folder, sigma=sigma)
+    (losses,) = (one for one in figures([only_run(folder)]) if one.name.startswith("losses"))
+    labels = [line["label"] for line in losses.document["series"]]
+    assert len(set(labels)) == len(labels) == 6
+    assert {line["part"] for line in losses.document["series"]} == {"σ 0.25", "σ 0.5"}
