@@ -15,10 +15,6 @@ _PATCH = 32
 """Largest patch size for which a convolution is faster as a matrix product; smaller patches are padded to it."""
 
 
-_MANY = 256
-"""Channels from which a strided 1x1 convolution stays one: as matrix products, those of a ResNet-50 seemed slower."""
-
-
 class InputConv(nn.Conv2d):
     """The first convolution of a network.
 
@@ -167,9 +163,11 @@ class Folded(nn.Module):
     def forward(self, x: Tensor, shortcut: Tensor | None = None) -> Tensor:
         if not isinstance(self.activation, nn.ReLU):
             single = self.weight.shape[2:] == (1, 1) and self.stride != (1, 1)
-            if single and self.padding == (0, 0) and self.groups == 1 and self.weight.shape[1] < _MANY:
-                return _finish(self._over_pixels(x), shortcut, self.activation)
-            return _finish(_convolve(x, self.weight, self.bias, self), shortcut, self.activation)
+            if single and self.padding == (0, 0) and self.groups == 1:
+                y = convolve_pixels(x.to(self.weight.dtype), self.weight, self.bias, list(self.stride))
+            else:
+                y = _convolve(x, self.weight, self.bias, self)
+            return _finish(y, shortcut, self.activation)
         assert self.bias is not None
         x = x.to(self.weight.dtype)
         if shortcut is None and self.reads_patches:
@@ -193,15 +191,6 @@ class Folded(nn.Module):
         weight = F.pad(self.weight.flatten(1), (0, _PATCH - self.weight[0].numel()))
         y = product_relu(found.flatten(0, 2), weight, self.bias, self.copies)
         return y.unflatten(0, found.shape[:3]).permute(0, 3, 1, 2)
-
-    def _over_pixels(self, x: Tensor) -> Tensor:
-        """A 1x1 convolution with a stride as a matrix product over the pixels that it reads.
-
-        The gradient writes nothing for the other pixels: a compiler adds it where it adds up gradients.
-        """
-        (down, right), dtype = self.stride, self.weight.dtype
-        pixels = x[:, :, ::down, ::right].permute(0, 2, 3, 1).to(dtype)
-        return F.linear(pixels, self.weight.flatten(1), self.bias).permute(0, 3, 1, 2)
 
 
 @torch.library.custom_op("rhobust::patches", mutates_args=())
@@ -294,6 +283,46 @@ def _product_relu_gradient(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, No
 
 
 product_relu.register_autograd(_product_relu_gradient, setup_context=_keep_product)
+
+
+@torch.library.custom_op("rhobust::convolve_pixels", mutates_args=())
+def convolve_pixels(x: Tensor, weight: Tensor, bias: Tensor | None, stride: list[int]) -> Tensor:
+    """A 1x1 convolution with a stride, channels last, with a gradient for x only.
+
+    The gradient is one matrix product over the pixels that it reads. It writes nothing for the others, where a
+    convolution's writes zeros: a compiler adds it where it adds up gradients.
+
+    Args:
+        x: Inputs.
+        weight: Weights.
+        bias: Bias; may be None.
+        stride: Down and right.
+    """
+    x = x.contiguous(memory_format=torch.channels_last)
+    return F.conv2d(x, weight, bias, stride).contiguous(memory_format=torch.channels_last)
+
+
+@convolve_pixels.register_fake
+def _convolve_pixels_shape(x: Tensor, weight: Tensor, bias: Tensor | None, stride: list[int]) -> Tensor:
+    sides = [(side - 1) // step + 1 for side, step in zip(x.shape[2:], stride, strict=True)]
+    return x.new_empty(x.shape[0], weight.shape[0], *sides).contiguous(memory_format=torch.channels_last)
+
+
+def _keep_pixels(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    x, weight, _, ctx.stride = inputs
+    ctx.shape = x.shape
+    ctx.save_for_backward(weight)
+
+
+def _pixels_gradient(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
+    (weight,), (height, width), (down, right) = ctx.saved_tensors, ctx.shape[2:], ctx.stride
+    pixels = gradient.permute(0, 2, 3, 1)
+    found = (pixels.flatten(0, 2) @ weight.flatten(1)).unflatten(0, pixels.shape[:3]).permute(0, 3, 1, 2)
+    columns = torch.ops.aten.slice_backward(found, [*found.shape[:3], width], 3, 0, width, right)
+    return torch.ops.aten.slice_backward(columns, list(ctx.shape), 2, 0, height, down), None, None, None
+
+
+convolve_pixels.register_autograd(_pixels_gradient, setup_context=_keep_pixels)
 
 
 @torch.library.custom_op("rhobust::convolve_relu", mutates_args=())
