@@ -23,6 +23,8 @@ class RecordedGraph(TorchDispatchMode):
         self.calls, self.replays, self.generators = [], 0, []
         self.devices = set()
         """Devices that were current while it was captured and replayed."""
+        self.mode = None
+        """Which threads may not do what would break a capture."""
 
     def register_generator_state(self, generator):
         self.generators.append(generator._cdata)
@@ -68,8 +70,9 @@ def pretend_cuda(monkeypatch, fail=None):
         return graphs[-1]
 
     @contextmanager
-    def capture(graph):
+    def capture(graph, *, capture_error_mode="global"):
         graph.devices.add(CURRENT[-1])
+        graph.mode = capture_error_mode
         with graph:
             yield
         if fail is not None:

@@ -2,6 +2,7 @@
 
 import gc
 import threading
+import time
 from contextlib import nullcontext
 from weakref import ref
 
@@ -127,6 +128,7 @@ def test_a_captured_pass_counts_the_votes_of_the_present_network(compiled, grey_
     made = captured(model, images)
     assert torch.equal(votes(model, images), plain())
     replays = graphs[0].replays
+    assert graphs[0].mode == "thread_local"
     assert replays >= 40 * 50 / made.rows
     with torch.no_grad():
         model[-1].weight.neg_()
@@ -139,6 +141,29 @@ def test_a_captured_pass_counts_the_votes_of_the_present_network(compiled, grey_
     assert torch.equal(votes(model, images[:9]), plain()[:9])
     assert VoteCounter(model, images, Smoothing(0.25, 2, compiled=True)).passes is made
     assert (len(compiled), graphs[0].replays) == (1, 2 * replays)
+
+
+def test_threads_that_share_a_network_make_its_pass_once(compiled, grey_images, monkeypatch):
+    model, images, prepare, made = network(), grey_images.images[:3], passes.NetworkPass.prepare, []
+
+    def prepare_slowly(self, *given):
+        made.append("begun")
+        time.sleep(0.05)
+        prepare(self, *given)
+        made.append("done")
+
+    monkeypatch.setattr(passes.NetworkPass, "prepare", prepare_slowly)
+    found = []
+    threads = [threading.Thread(target=lambda one=one: found.append(votes(one, images))) for one in (model, model)]
+    threads.append(threading.Thread(target=votes, args=(network(), images)))
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    # Two networks, one after the other: the preparation of a capture would break another one.
+    assert made == ["begun", "done"] * 2
+    assert len(compiled) == 2
+    assert torch.equal(*found)
 
 
 def test_a_pass_that_cannot_be_captured_counts_the_same(compiled, grey_images, monkeypatch):

@@ -81,6 +81,7 @@ def test_replays_are_the_steps_of_the_definition(method, monkeypatch):
     check_same(fast, slow, batches(2))
     assert [graph.replays for graph in graphs] == [6]
     assert graphs[0].devices == {torch.device("cpu")}  # that of the inputs, whichever is current outside
+    assert graphs[0].mode == "thread_local"
 
 
 def test_another_method_is_captured_anew(monkeypatch):

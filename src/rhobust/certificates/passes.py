@@ -22,6 +22,7 @@ from rhobust.certificates.blocks import ForwardPass
 from rhobust.certificates.spec import Dtype, Smoothing, arithmetic
 from rhobust.models.folding import EvalCopy
 from rhobust.models.inference import Guarded, frozen, guard
+from rhobust.outermost import forkable_lock
 from rhobust.proofs.procedures import CHUNK
 from rhobust.settings import check_count
 from rhobust.user_code import DeviceMemoryError, first_words
@@ -231,7 +232,8 @@ class NetworkPass:
         torch.cuda.synchronize()
         try:
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
+            # Other threads may use the device meanwhile.
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
                 self.output = self.step(self.inputs)
             self.graph = graph
         except FULL:
@@ -269,17 +271,22 @@ def prepared_pass(
     """
     wanted = _ASKED.get() or batch_rows(device, shape)
     key = tuple(shape), smoothing.dtype, smoothing.num_classes, device, wanted
-    kept = _kept(_bare(model)) if smoothing.compiled else {}
-    found = kept.pop(key, None)
-    if found is None or not found.refresh(model, example):
-        while len(kept) >= KEPT:
-            kept.pop(next(iter(kept)))
-        found = NetworkPass(shape, smoothing, device, wanted)
-        found.release = partial(_release_others, kept, found)
-        found.prepare(model, example)
-    if found.copied is not None:
-        kept[key] = found
+    with _MAKING if smoothing.compiled else nullcontext():
+        kept = _kept(_bare(model)) if smoothing.compiled else {}
+        found = kept.pop(key, None)
+        if found is None or not found.refresh(model, example):
+            while len(kept) >= KEPT:
+                kept.pop(next(iter(kept)))
+            found = NetworkPass(shape, smoothing, device, wanted)
+            found.release = partial(_release_others, kept, found)
+            found.prepare(model, example)
+        if found.copied is not None:
+            kept[key] = found
     return found
+
+
+_MAKING = forkable_lock()
+"""One thread makes passes: a network's are made once, and the preparation of a capture would break another one."""
 
 
 def _release_others(kept: dict[Any, NetworkPass], own: NetworkPass) -> None:

@@ -248,7 +248,8 @@ class CompiledStep(TrainingStep):
         try:
             graph = torch.cuda.CUDAGraph()
             graph.register_generator_state(self._generator())
-            with torch.cuda.graph(graph):
+            # Other threads may use the device meanwhile, such as those that load somebody's data.
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
                 self.outputs = super().__call__(*self.inputs)
             self.graph = graph
         except Exception as error:
