@@ -11,6 +11,7 @@ from typing import get_args
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from torch.overrides import TorchFunctionMode
 
 from rhobust.data import load
 from rhobust.methods import ERM, NAL, AnyMethod, Gaussian, Loss
@@ -310,6 +311,28 @@ def test_every_epoch_has_an_order_of_its_own(tmp_path):
     first, second, again = (next(trainer.batches(epoch))[0] for epoch in (1, 2, 1))
     assert torch.equal(first, again)
     assert not torch.equal(first, second)
+
+
+class NoWaiting(TorchFunctionMode):
+    """Refuses what would wait for a GPU: a tensor of Python's numbers, and a number of a tensor."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        assert getattr(func, "__name__", "") not in ("tensor", "as_tensor", "item", "tolist", "cpu", "nonzero")
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("options", [{}, {"cutmix": 0.5}, {"label_smoothing": 0.1}], ids=str)
+def test_no_batch_but_the_first_waits_for_the_steps_before_it(options, tmp_path):
+    data = replace(load("digits", "train").select(torch.arange(30)), crop=1, flip=True)
+    config = replace(CONFIG, batch_size=8, **options)
+    trainer = Trainer.start(Run(tmp_path, config), data, data, CPU, ProcessGroup())
+    batches = trainer.batches(1)
+    next(batches)
+    with NoWaiting():
+        shares = [share for _, _, share in batches]
+    assert [(share.item(), share.dtype) for share in shares] == [(1.0, torch.float32)] * 3
+    with NoWaiting(), pytest.raises(AssertionError):
+        torch.tensor(1.0)
 
 
 def test_crops_are_named_by_the_epoch(tmp_path):

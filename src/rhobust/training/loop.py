@@ -327,7 +327,9 @@ class Trainer:
                 y = y * (1 - config.teacher_weight) + config.teacher_weight * taught
             rows = self.processes.rows(torch.arange(len(indices), device=device))
             self.noise.batch = len(indices)
-            yield to_unit(images[rows]), y[rows], torch.tensor(len(rows) / len(indices), device=device)
+            # Filled on the device: a copy from the host would wait for all steps before it.
+            share = torch.full((), len(rows) / len(indices), dtype=torch.float32, device=device)
+            yield to_unit(images[rows]), y[rows], share
 
     def deployed(self) -> dict[str, Tensor]:
         """The weights that would be saved now."""
