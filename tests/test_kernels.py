@@ -102,7 +102,13 @@ def test_a_sample_is_the_number_of_thresholds_that_it_reaches(sigma, block):
 @pytest.mark.parametrize(("draws", "streams", "size"), [(1, 1, 1), (3, 5, 1001), (2, 2, 1024), (2, 3, 1026), (7, 1, 6)])
 def test_normal_samples_are_those_of_the_definition(draws, streams, size):
     keys = [stream_key(0, "normal", index) for index in range(streams)]
-    drawn = noise_kernel.normal_rows(torch.tensor([key_words(key) for key in keys]), draws, size)
+    words, before = torch.tensor([key_words(key) for key in keys]), torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        drawn = noise_kernel.normal_rows(words, draws, size)
+    finally:
+        torch.set_default_dtype(before)
+    assert drawn.dtype == torch.float32
     assert torch.allclose(drawn, normal_rows(keys, draws, size, "cpu"), atol=1e-5)
 
 

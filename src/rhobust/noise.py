@@ -205,7 +205,8 @@ def _kernels() -> ModuleType | None:
         tables = GridTables(0.25, torch.device("cuda"))
         plan = torch.arange(14, device="cuda").view(7, 2).contiguous() * 40507 % 2**31
         plan[:2] = 0
-        images, out = torch.zeros(1, 7, dtype=torch.uint8, device="cuda"), torch.empty(2, 7, device="cuda")
+        images = torch.zeros(1, 7, dtype=torch.uint8, device="cuda")
+        out = torch.empty(2, 7, dtype=torch.float32, device="cuda")
         kernels.write_noisy(out, images, plan, tables)
         expected = tables.values[grid_steps(plan[3:].T, plan[1], 7, tables.thresholds)]
         if not torch.equal(out, expected):

@@ -146,7 +146,7 @@ def _pair(to, at, size, word0, word1):
 
 def normal_rows(keys: Tensor, draws: int, size: int) -> Tensor:
     """Standard normal samples, `(draws, streams, size)`: see `rhobust.noise.normal_rows`."""
-    out = torch.empty(draws, len(keys), size, device=keys.device)
+    out = torch.empty(draws, len(keys), size, dtype=torch.float32, device=keys.device)
     with torch.cuda.device_of(out):  # Triton launches on the current device
         _normal[(len(keys), draws, triton.cdiv((size + 3) // 4, GROUPS))](out, keys, len(keys), size, GROUPS)
     return out
