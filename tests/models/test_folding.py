@@ -1,6 +1,7 @@
 """Evaluation copies of networks that are not rhobust's own: batch norm is folded where that is right."""
 
 import copy
+from collections import OrderedDict
 from contextlib import nullcontext
 
 import pytest
@@ -316,7 +317,8 @@ class Rows(TorchDispatchMode):
 def test_gradients_of_noisy_copies_are_added_up_before_the_first_layer(backend):
     with torch.random.fork_rng(devices=[]):
         layers = ConvNorm(3, 8, 3, activation=nn.ReLU()), ConvNorm(8, 8, 3, 2), nn.Flatten(), nn.Linear(128, 4)
-        model = Normalised(nn.Sequential(*layers), [0.5] * 3, [0.3] * 3).eval()
+        named = OrderedDict(zip(("stem", "1", "2", "3"), layers, strict=True))  # by whatever names
+        model = Normalised(nn.Sequential(named), [0.5] * 3, [0.3] * 3).eval()
     copied, generator = EvalCopy(model, torch.float32), torch.Generator().manual_seed(0)
     x, noise = torch.rand(2, 3, 8, 8, generator=generator), torch.randn(5, 2, 3, 8, 8, generator=generator)
 
@@ -329,13 +331,14 @@ def test_gradients_of_noisy_copies_are_added_up_before_the_first_layer(backend):
 
     noisy = for_noisy_copies(copied.network, 5)
     with torch.no_grad():
-        model.network[0].conv.weight.mul_(2)
+        model.network.stem.conv.weight.mul_(2)
     copied.refresh()  # of both
     (logits, slope, rows), (expected, all_slopes, all_rows) = answered(noisy), answered(copied.network)
     assert torch.equal(logits, expected)
     assert torch.allclose(slope, all_slopes, atol=1e-6, rtol=1e-4)
     assert all_rows - rows == (0 if backend else 4 * 2 * 64)  # one image of 64 pixels instead of five
-    assert copied.network.network[0].copies == 1
+    assert copied.network.network.stem.copies == 1
+    assert [name for name, _ in noisy.network.named_children()] == list(named)
 
 
 def test_networks_without_such_a_layer_are_the_same_for_noisy_copies():

@@ -307,12 +307,12 @@ def for_noisy_copies(network: nn.Module, copies: int) -> nn.Module:
     layers = network.network if isinstance(network, Normalised) else None
     if copies == 1 or not isinstance(layers, nn.Sequential) or any(map(_has_hooks, (network, layers))):
         return network
-    first = next(iter(layers), None)
+    name, first = next(layers.named_children(), ("", None))
     if not isinstance(first, Folded) or not first.reads_patches:
         return network
     other = copy.copy(first)
     other.copies = copies
-    return _with(network, "network", _with(layers, "0", other))
+    return _with(network, "network", _with(layers, name, other))
 
 
 def _with(module: nn.Module, name: str, child: nn.Module) -> nn.Module:
