@@ -22,9 +22,9 @@ from rhobust.certificates.blocks import ForwardPass
 from rhobust.certificates.spec import Dtype, Smoothing, arithmetic
 from rhobust.models.folding import EvalCopy
 from rhobust.models.inference import Guarded, frozen, guard
-from rhobust.outermost import forkable_lock
 from rhobust.proofs.procedures import CHUNK
 from rhobust.settings import check_count
+from rhobust.shared_context import forkable_lock
 from rhobust.user_code import DeviceMemoryError, first_words
 
 ROWS = {"cpu": 256, "cuda": 8192}
