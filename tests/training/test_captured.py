@@ -85,7 +85,14 @@ def test_replays_are_the_steps_of_the_definition(method, monkeypatch):
 
 
 def test_another_method_is_captured_anew(monkeypatch):
-    graphs = pretend_cuda(monkeypatch)
+    graphs, copies = pretend_cuda(monkeypatch), []
+    make_copy = steps.EvalCopy
+
+    def counted(*given, **options):
+        copies.append(make_copy(*given, **options))
+        return copies[-1]
+
+    monkeypatch.setattr(steps, "EvalCopy", counted)
     first, second = NAL(sigma=0.3, steps=0, draws=2), NAL(sigma=0.3, gamma=2.0, steps=2, draws=2)
     fast, slow = make(first, CompiledStep), make(first, TrainingStep)
     check_same(fast, slow, batches(2))
@@ -96,6 +103,7 @@ def test_another_method_is_captured_anew(monkeypatch):
     fast.use(second, 0.01)
     check_same(fast, slow, batches(1))
     assert [graph.replays for graph in graphs] == [2, 3, 4]
+    assert len(copies) == 1  # and it is compiled once
 
 
 class Reading(nn.Module):

@@ -226,9 +226,10 @@ class CompiledStep(TrainingStep):
     def _compile_and_capture(self, x: Tensor, y: Tensor, share: Tensor) -> None:
         self.inputs = tuple(value.clone() for value in (x, y, share))
         kept = self.state()
-        compiled = self.compiled
+        with_copy = self.compiled if isinstance(self.compiled, WithEvalCopy) else None  # of another method
+        compiled = self.compiled if with_copy is None else with_copy.network
         ways: list[tuple[str, Callable[[], nn.Module]]] = [
-            ("compiled with an evaluation copy", lambda: WithEvalCopy(compiled, self._eval_copy(x))),
+            ("compiled with an evaluation copy", lambda: with_copy or WithEvalCopy(compiled, self._eval_copy(x))),
             ("compiled", lambda: compiled),
             ("captured", lambda: self.model),
         ]
