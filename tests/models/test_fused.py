@@ -44,6 +44,31 @@ def test_an_eval_copy_computes_the_network_in_evaluation_mode(name, activation):
     assert torch.allclose(copied.network(x), model.eval()(x), atol=1e-4)
 
 
+@pytest.mark.filterwarnings("default")  # torch warns about its own parts while it compiles
+def test_a_compiled_copy_is_refreshed_at_once():
+    options = {"mean": [0.5] * 3, "deviation": [0.3] * 3, "activation": "relu", "seed": 0}
+    model = build_model("resnet18", shape=(3, 8, 8), classes=4, **options)
+    copied, fresh, calls = EvalCopy(model, torch.bfloat16), EvalCopy(model, torch.bfloat16), []
+
+    def backend(graph, inputs):
+        calls.extend(node.target.__name__ for node in graph.graph.nodes if node.op.startswith("call"))
+        return graph.forward
+
+    refresh = torch.compile(copied.refresh, backend=backend, fullgraph=True, dynamic=False)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(1.5)
+    refresh()
+    fresh.refresh()
+    # A copy each would be a kernel each, of a few microseconds.
+    assert [name for name in calls if "copy" in name] == ["_foreach_copy_"]
+    pairs = zip(copied.network.state_dict().items(), fresh.network.state_dict().values(), strict=True)
+    assert all(torch.equal(ours, theirs) for (_, ours), theirs in pairs)
+    x = torch.rand(2, 3, 8, 8, generator=torch.Generator().manual_seed(1))
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.allclose(copied.network(x).float(), model.eval()(x).float(), atol=0.1, rtol=0.1)
+
+
 @pytest.mark.parametrize("norm", [nn.BatchNorm2d, lambda _: nn.LayerNorm([4, 6, 6])])
 def test_an_eval_copy_keeps_other_norms(norm):
     generator = torch.Generator().manual_seed(0)

@@ -13,7 +13,7 @@ from torch import Tensor, fx, nn
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from rhobust.models.fused import ConvNorm, Folded, Residual, fold
+from rhobust.models.fused import ConvNorm, Folded, Residual, copy_all, fold
 from rhobust.models.inference import compiled_anew
 from rhobust.models.networks import Normalised
 from rhobust.user_code import first_words
@@ -87,11 +87,8 @@ class EvalCopy:
 
     def refresh(self) -> None:
         """Copy the network's current weights and statistics."""
-        for folded in self.folds:
-            folded.refresh()
         with torch.no_grad():
-            for source, target in self.copies:
-                target.copy_(source)
+            copy_all([*(pair for layer in self.folds for pair in layer.present()), *self.copies])
 
 
 @dataclass

@@ -1,6 +1,6 @@
 """Faster equivalents of standard layers: fused convolutions, with batch norm folded where it is fixed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from importlib import import_module
 from typing import Any, Protocol
@@ -115,6 +115,13 @@ class Foldable(Protocol):
         ...
 
 
+def copy_all(pairs: Sequence[tuple[Tensor, Tensor]]) -> None:
+    """Copy the first tensor of each pair to the second one; a compiler makes few kernels of it."""
+    if pairs:
+        sources, targets = zip(*pairs, strict=True)
+        torch._foreach_copy_(targets, sources)
+
+
 class Residual(nn.Module):
     """Residual block: two convolutions and a shortcut, which may be a convolution."""
 
@@ -150,15 +157,16 @@ class Folded(nn.Module):
         like = source.conv.weight.detach()
         self.register_buffer("weight", torch.empty_like(like, dtype=dtype, memory_format=torch.channels_last))
         self.register_buffer("bias", like.new_empty(len(like), dtype=dtype))
-        self.refresh()
+        with torch.no_grad():
+            copy_all(self.present())
 
-    @torch.no_grad()
-    def refresh(self) -> None:
-        """Fold the current weights and statistics."""
+    def present(self) -> list[tuple[Tensor, Tensor]]:
+        """The current weights and bias, folded, each with the tensor that it is to be copied to."""
         (weight, bias), *others = (source.folded() for source in self.sources)
-        self.weight.copy_(weight)
+        found = [(weight, self.weight)]
         if self.bias is not None:
-            self.bias.copy_(sum((shift for _, shift in others), start=bias))
+            found.append((sum((shift for _, shift in others), start=bias), self.bias))
+        return found
 
     def forward(self, x: Tensor, shortcut: Tensor | None = None) -> Tensor:
         if not isinstance(self.activation, nn.ReLU):
