@@ -108,6 +108,7 @@ def test_an_attack_finds_the_same_adversarial_examples(attack, network, batch):
 
 
 def test_autoattack_of_the_smoothed_classifier_finds_the_same_adversarial_examples(network, batch):
+    pytest.importorskip("pyautoattack")
     attack, asked = AutoAttack(version="rand", steps=3, draws=3), []
     found, plain = (
         attack.perturb(one, *batch, eps=0.5, sigma=0.25, rng=ExampleNoise(0, "noise", range(IMAGES)))
