@@ -15,7 +15,7 @@ from rhobust.certificates.independence import Repeats, check_batch_independence
 from rhobust.certificates.sampling import VoteCounter
 from rhobust.certificates.schedule import AdaptiveSchedule, InputState, check_names, count_votes, run_schedule
 from rhobust.certificates.spec import Dtype, Smoothing
-from rhobust.data import as_float, as_inputs, check_images, check_range, class_numbers
+from rhobust.data import as_float, as_inputs, check_images, check_range, class_numbers, copied
 from rhobust.models.inference import check_module, device_of, frozen, output_width
 from rhobust.noise import BatchNoise, stream
 from rhobust.proofs.procedures import AnyProcedure, Plan, choose_procedure, corrected_plan
@@ -39,7 +39,7 @@ def labelled_inputs(model: nn.Module, x: Any, y: Any) -> tuple[Tensor, Tensor | 
     """As `network_inputs`, with the labels that were given or that came with the images; None without labels."""
     check_module(model)
     if isinstance(x, np.ndarray) and x.dtype.kind in "fu":
-        x = torch.from_numpy(np.array(x, dtype=x.dtype.newbyteorder("=")))  # it may be read-only, or run backwards
+        x = copied(x)
     labels: Tensor | None = None
     if isinstance(x, Tensor) and (x.layout != torch.strided or x.device.type == "meta" or x.dim() < 2 or len(x) == 0):
         check_images(x)  # before the labels, which would be counted
@@ -70,7 +70,7 @@ def _label_tensor(y: Any, count: int) -> Tensor:
     if array.dtype.kind not in "biu":
         given = f"{array.dtype} of shape {array.shape}"
         raise ValueError(f"y must be whole numbers, one class number per input ({count}), got {given}")
-    return torch.from_numpy(array)
+    return copied(array)
 
 
 def _is_batch(model: nn.Module, x: Tensor) -> bool:

@@ -214,6 +214,12 @@ def _to_bytes(images: Tensor) -> Tensor:
     return pixels
 
 
+def copied(array: np.ndarray) -> Tensor:
+    """A copy of an array of numbers as a tensor, whatever its byte order and strides, read-only or not."""
+    long = array.dtype.kind == "f" and array.dtype.itemsize > np.dtype(np.float64).itemsize
+    return torch.from_numpy(np.array(array, dtype=np.float64 if long else array.dtype.newbyteorder("=")))
+
+
 def _is_pillow(value: object) -> bool:
     """Whether a value is a Pillow image, without importing Pillow for other values."""
     return any(base.__module__ == "PIL.Image" and base.__name__ == "Image" for base in type(value).__mro__)
@@ -229,8 +235,7 @@ def _tensor(value: Any, subject: str) -> Tensor:
     if _is_pillow(value):
         return torch.from_numpy(pixels_of(value))
     if isinstance(value, np.ndarray) and value.dtype.kind in "fiub":
-        # A copy, in the machine's byte order: an array may be read-only, or have negative strides.
-        return torch.from_numpy(np.array(value, dtype=value.dtype.newbyteorder("=")))
+        return copied(value)
     given = f"an array of {value.dtype}" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
     raise ValueError(f"{subject} must be {_ACCEPTED}, got {given}")
 
