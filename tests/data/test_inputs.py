@@ -41,6 +41,7 @@ KINDS = {
     "float64 to float32": lambda x: (x.numpy() / 255).astype(np.float32),
     "times a reciprocal": lambda x: x.float() * (1 / 255),
     "big-endian array": lambda x: (x.numpy() / 255).astype(">f8"),
+    "array of long doubles": lambda x: x.numpy().astype(np.longdouble) / 255,
     "list of arrays": lambda x: list(x.numpy()),
     "list of float tensors": lambda x: list(x.float() / 255),
     "tuple of uint8 tensors": lambda x: tuple(x),
@@ -236,6 +237,12 @@ NORMALISED = r"images must be in \[0, 1\], got values from -0\.5 to 0\.5: they l
         (pixels(), torch.zeros(4, 10), r"labels must be class numbers, got the shape \(4, 10\): pass labels.argmax"),
         (pixels(), [0.0, 1.0, 1.0, 1.0], "labels must be integers or names of classes, got float64"),
         (pixels(), [-1, 0, 1, 1], r"labels must be 0, 1, 2, \.\.\., got -1 to 1"),
+        (pixels(), [0, 1, 1, 10**6], "labels must be 0, 1, 2, .*, got 0 to 1000000: at most 100,000 classes"),
+        (
+            pixels(),
+            np.array([0, 1, 1, 2**64 - 1], np.uint64),
+            "labels must be 0, 1, 2, .*, got 0 to 18446744073709551615",
+        ),
         (3.5, None, "images must be an array, a tensor, Pillow images, .* got a float"),
         ({"x": pixels()}, None, "images must be an array, .* got a dict"),
         (np.array(["a"]), [0], "images must be an array, .* got an array of <U1"),
@@ -287,6 +294,7 @@ FORMS = {
     "NHWC array": lambda x: x.permute(0, 2, 3, 1).numpy(),
     "NHWC tensor": lambda x: x.permute(0, 2, 3, 1),
     "floats": lambda x: x.numpy() / 255,
+    "long doubles": lambda x: x.numpy().astype(np.longdouble) / 255,
     "Pillow": lambda x: [Image.fromarray(one) for one in x.permute(0, 2, 3, 1).numpy()],
     "list": list,
     "Dataset": lambda x: Dataset("x", "test", x, torch.zeros(len(x)).long(), ("0", "1")),
@@ -307,6 +315,22 @@ def test_certificates_take_the_same_forms_and_give_the_same_numbers(form, networ
     own = form in ("torch Dataset", "DataLoader")
     if form != "Dataset":
         assert certify_shift(network, FORMS[form](x), *([] if own else [y]), **asked) == wanted
+
+
+LABELS = {
+    "big-endian": lambda y: y.astype(">i8"),
+    "uint16": lambda y: y.astype(np.uint16),
+    "negative strides": backwards,
+    "read-only": frozen_array,
+}
+
+
+@pytest.mark.parametrize("form", LABELS)
+def test_labels_are_taken_in_every_byte_order_and_layout(form, network):
+    x, y = pixels(4), np.array([0, 1, 2, 1])
+    wanted = certify_shift(network, x, torch.from_numpy(y), sigma=0.25, eps=[0.1], draws=5)
+    assert certify_shift(network, x, LABELS[form](y), sigma=0.25, eps=[0.1], draws=5) == wanted
+    assert as_dataset(x, LABELS[form](y)).labels.tolist() == y.tolist()
 
 
 def test_a_single_image_is_certified_in_every_layout(network):

@@ -1,12 +1,15 @@
 """Columns are chosen by their types; these tests need no package datasets."""
 
 import sys
+from pathlib import Path
 
 import pytest
 
 from rhobust.data import as_dataset, get, load
 from rhobust.data.hugging_face import HuggingFace, is_live
-from rhobust.data.table_rows import Columns, find_columns
+from rhobust.data.sizing import AS_STORED
+from rhobust.data.table_rows import Columns, TableRows, find_columns
+from rhobust.progress import no_progress
 
 
 class Image:
@@ -55,6 +58,17 @@ def test_two_columns_of_one_type_and_no_usual_name_are_refused() -> None:
         find_columns({"left": Image(), "right": Image(), "label": PETS})
     with pytest.raises(ValueError, match="columns of labels must be one, got breed, kind"):
         find_columns({"image": Image(), "breed": PETS, "kind": PETS})
+
+
+def test_a_label_that_is_no_class_number_is_refused_before_classes_are_named(tmp_path) -> None:
+    class Table(dict):
+        def __init__(self) -> None:
+            super().__init__(image=[b"", b""], label=[0, 10**6])
+            self.features = {"image": Image(), "label": Value("int64")}
+
+    rows = TableRows(Table(), (), Path("pets"))
+    with pytest.raises(ValueError, match="pets must have labels below 100,000, got 1000000"):
+        rows.load("test", "test", AS_STORED, tmp_path, no_progress, name="pets")
 
 
 def test_without_the_package_one_line_says_how_to_install_it(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:

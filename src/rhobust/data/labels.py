@@ -14,7 +14,7 @@ from rhobust.data.dataset import Dataset
 LABEL_KEYS = ("label", "labels", "fine_label", "y")
 """Keys of the label of an item that is a mapping."""
 MOST_CLASSES = 100_000
-"""Largest number of classes of a file."""
+"""Largest number of classes of any data."""
 
 
 def names_of(source: Any) -> tuple[str, ...] | None:
@@ -59,9 +59,10 @@ def numbered(labels: Any, count: int, classes: tuple[str, ...] | None) -> tuple[
     labels = labels.reshape(-1) if labels.size == count else labels
     if labels.shape != (count,):
         raise ValueError(f"labels must be one per image, got {labels.shape} for {count} images")
-    if labels.min() < 0 or (classes is not None and labels.max() >= len(classes)):
+    if labels.min() < 0 or labels.max() >= (MOST_CLASSES if classes is None else len(classes)):
         most = "0, 1, 2, ..." if classes is None else f"in 0..{len(classes) - 1}"
-        raise ValueError(f"labels must be {most}, got {labels.min()} to {labels.max()}")
+        many = "" if labels.max() < MOST_CLASSES else f": at most {MOST_CLASSES:,} classes"
+        raise ValueError(f"labels must be {most}, got {labels.min()} to {labels.max()}{many}")
     return torch.from_numpy(labels.astype(np.int64)), classes
 
 

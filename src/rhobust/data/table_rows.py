@@ -11,7 +11,7 @@ import torch
 from rhobust.data.dataset import Dataset, Split
 from rhobust.data.decoded import MappedImages, Shape, decode_once
 from rhobust.data.images import IMAGE_KEYS, header_of
-from rhobust.data.labels import LABEL_KEYS, numbered
+from rhobust.data.labels import LABEL_KEYS, MOST_CLASSES, numbered
 from rhobust.data.sizing import Sizing, common_shape, decode_sized, in_order
 from rhobust.data.source import hash_order, split_message
 from rhobust.files import read_file
@@ -111,6 +111,8 @@ class TableRows:
         numbers = all(isinstance(value, int) for value in flat)
         if numbers and min(values[0]) < 0:
             raise ValueError(f"{self.where} must have labels in its split {chosen}, got {min(values[0])}: name another")
+        if numbers and max(flat) >= MOST_CLASSES:
+            raise ValueError(f"{self.where} must have labels below {MOST_CLASSES:,}, got {max(flat)}")
         if columns.classes is not None:
             return numbered(values[0], len(values[0]), columns.classes)[0], columns.classes, True
         if not numbers and not all(isinstance(value, str) for value in flat):
