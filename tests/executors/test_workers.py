@@ -35,6 +35,18 @@ def test_each_block_comes_once_in_whatever_order_and_whoever_dies(workers, death
     assert workers == 1 or [block for block, _ in found] != BLOCKS
 
 
+def test_a_block_that_is_interrupted_before_its_first_row_is_not_handed_back():
+    def stopped(shared, settings, block, progress):
+        yield from rows(shared, settings, block[:1], progress) if block[0] else ()
+        raise KeyboardInterrupt
+
+    for block in ([0, 1], [2, 3]):
+        found = []
+        with pytest.raises(KeyboardInterrupt):
+            found.extend(Local().map(Task(stopped, 3), [block]))
+        assert found == []
+
+
 class Deadly(Scripted):
     """Every worker dies of its first block."""
 

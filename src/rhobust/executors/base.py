@@ -116,7 +116,8 @@ def _pieces(rows: Iterable[Row]) -> Iterator[tuple[Block, list[Row]]]:
     except KeyboardInterrupt:
         # The last example may lack rows.
         whole = [row for row in piece if row["index"] != piece[-1]["index"]]
-        yield list(dict.fromkeys(one["index"] for one in whole)), whole
+        if whole:
+            yield list(dict.fromkeys(one["index"] for one in whole)), whole
         raise
     if piece:
         yield list(dict.fromkeys(one["index"] for one in piece)), piece
