@@ -11,12 +11,14 @@ from rhobust.cli import run
 from rhobust.evaluation import Accuracy, Certify
 from rhobust.executors import Processes
 from rhobust.lock import owned
+from rhobust.measurements import Measurement
 from rhobust.methods import NAL, Gaussian
 from rhobust.progress import no_progress
 from rhobust.stats import mean_difference
 from rhobust.sweeps import plan_units, read_plan, run_sweep
 from rhobust.sweeps import sweep as sweep_module
 from rhobust.sweeps.plan import plan_from_document
+from rhobust.sweeps.table import _row
 from rhobust.training import TrainConfig, train
 from rhobust.training.config import config_to_json
 from tests.executors.scripted import Scripted
@@ -131,6 +133,19 @@ def test_the_table_has_means_deviations_and_paired_intervals_over_seeds(done):
     assert "Everything is measured on test images." in outcome.table.markdown()
     assert (out / "sweep.csv").read_text().count("\n") == 1 + len(outcome.table.rows)
     assert "consistency" in outcome.page.read_text()
+
+
+@pytest.mark.parametrize(("theirs", "known"), [((0.3, 0.4), False), ((0.3, 0.45), True)])
+def test_seeds_that_give_one_difference_do_not_say_how_much_others_differ(theirs, known):
+    def by_seed(values):
+        return {
+            seed: Measurement("base accuracy", None, value, None, None, 20, "estimate")
+            for seed, value in enumerate(values)
+        }
+
+    row = _row(((), "accuracy", "base accuracy", None), by_seed((0.1, 0.2)), by_seed(theirs))
+    assert row["difference"] == pytest.approx(statistics.fmean((0.1, 0.2)) - statistics.fmean(theirs))
+    assert [row[key] is not None for key in ("low", "high")] == [known, known]
 
 
 def test_workers_that_die_and_drivers_that_are_interrupted_change_nothing(done, tmp_path):

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 ADDED = ("seconds", "trained_on")
 """Numbers of a summary that the engine adds to those of the evaluation."""
+EQUAL = 1e-9
+"""Width of an interval that rounding alone may have left: every seed gave the same difference."""
 Where = tuple[tuple[str, Any], ...]
 """Values on the axes."""
 
@@ -37,7 +39,8 @@ class SweepTable:
     """Names of the axes but the seed."""
     rows: tuple[Mapping[str, Any], ...]
     """Each with the axes' values, evaluation, quantity, radius or eps, `mean`, `deviation` and `seeds`; where there is
-    a first method to compare with, the `difference` of the means with its 95% interval over seeds."""
+    a first method to compare with, the `difference` of the means with its 95% interval over seeds; none where every
+    seed gave the same difference."""
     missing: int
     """Trainings without all their numbers."""
     split: EvaluationSplit = "test"
@@ -94,8 +97,8 @@ class SweepTable:
         note = (
             f"Everything is measured on {self.images}. Means and standard deviations are over seeds. The difference is"
             " to the first method of the plan at the same place of the other axes, paired by seed, with Student's"
-            " interval, which covers the randomness of training and not the choice of images. A mean of certified"
-            " numbers is no certificate."
+            " interval, which covers the randomness of training and not the choice of images; there is none where every"
+            " seed gave the same difference. A mean of certified numbers is no certificate."
         )
         gaps = f"\n\n{self.missing} trainings lack numbers." if self.missing else ""
         return f"# {self.title}\n\n{body}\n\n{note}{gaps}\n"
@@ -185,6 +188,8 @@ def _row(
     pairs = [[side[seed].value for seed in shared] for side in (by_seed, theirs)]
     paired = mean_difference(*pairs) if len(shared) > 1 else None
     single = pairs[0][0] - pairs[1][0] if len(shared) == 1 else None
+    # A few equal differences, of accuracies on few images, do not say how much others would spread.
+    equal = paired is None or paired.high - paired.low < EQUAL
     return {
         **dict(at),
         "evaluation": evaluation,
@@ -196,6 +201,6 @@ def _row(
         "deviation": statistics.stdev(values) if len(values) > 1 else None,
         "seeds": len(values),
         "difference": single if paired is None else paired.value,
-        "low": None if paired is None else paired.low,
-        "high": None if paired is None else paired.high,
+        "low": None if paired is None or equal else paired.low,
+        "high": None if paired is None or equal else paired.high,
     }
