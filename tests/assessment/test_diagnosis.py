@@ -158,6 +158,15 @@ def test_a_network_that_was_trained_under_noise_alone_has_no_wrong_normalisation
     assert "trained under noise alone" in finding["text"]
 
 
+@pytest.mark.parametrize(("accuracy", "under_noise"), [(0.6, 0.8), (0.8, 0.6)])
+def test_what_chance_explains_on_a_few_images_is_not_laid_on_the_training(digits, accuracy, under_noise):
+    network = fitted(lambda x: x)
+    for count, named in ((5, []), (400, ["noise"])):
+        target = rhobust.Target(network, digits.select(range(count)), sigma=0.25)
+        found = diagnose_accuracy(target, accuracy=accuracy, under_noise=under_noise)
+        assert [finding.cause for finding in found] == named
+
+
 def test_a_forgotten_normalisation_is_named_where_only_noisy_images_are_right(digits):
     rng = torch.Generator().manual_seed(0)
     network = fitted(lambda x: (x + 0.25 * torch.randn(x.shape, generator=rng) - 0.5) / 0.5)

@@ -29,11 +29,9 @@ LOOKED = 100
 SUSPECT = 0.9
 """Accuracy of the base network below which causes are tried; one is named only if its remedy gains `FITS`."""
 FITS = 0.15
-"""How much a remedy must gain, beyond the 95% intervals, to be named."""
+"""How much a remedy, or noise, must change the accuracy, beyond the 95% intervals, to be named."""
 LEVEL = 0.01
 """Accuracies that differ by less are level: which of two similar normalisations fits better is chance."""
-DROP = 0.15
-"""A loss of accuracy under noise that is worth a line."""
 ALIKE = 0.95
 """Share of images with one and the same answer from which on the network is said to ignore them."""
 DRAWS = 10
@@ -77,7 +75,7 @@ def diagnose_accuracy(
     data = target.data.select(_spread(len(target.data), TRIED))
     found: list[Finding] = []
     # A network that was trained under noise alone may be right only under noise: causes are tried where it is right.
-    needs_noise = under_noise is not None and under_noise - accuracy > DROP
+    needs_noise = under_noise is not None and _gains(accuracy, under_noise, len(target.data))
     if accuracy < SUSPECT:
         # A run on the data of its training gets its images as in training.
         if not target.published_split:
@@ -87,8 +85,8 @@ def diagnose_accuracy(
     if not found and needs_noise and under_noise is not None:
         found = [_needs_noise(target.smoothing_sigma(), accuracy, under_noise)]
     trained_for_it = target.trained_sigma is not None and target.trained_sigma == target.sigma
-    if not found and not trained_for_it and under_noise is not None and accuracy - under_noise > DROP:
-        found = [_not_trained_for_noise(target, data, accuracy, under_noise)]
+    if not trained_for_it and under_noise is not None and _gains(under_noise, accuracy, len(target.data)):
+        found = found or [_not_trained_for_noise(target, data, accuracy, under_noise)]
     return found
 
 
