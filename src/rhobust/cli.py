@@ -54,8 +54,12 @@ def main() -> None:
     except ValueError as error:
         sys.exit(answer(error, arguments))
     catch_signals()
-    with watched_cores:
-        sys.exit(run(arguments))
+    try:
+        with watched_cores:
+            code = run(arguments)
+    except KeyboardInterrupt as error:  # as the watch began or ended
+        code = answer(error, arguments)
+    sys.exit(code)
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -11,7 +11,8 @@ import sys
 import pytest
 
 from rhobust import process as launchers
-from rhobust.cli import run
+from rhobust.cli import main, run
+from rhobust.cores import watched_cores
 from rhobust.records import RecordWriter, is_finished, read_record
 from rhobust.version import VERSION
 
@@ -93,6 +94,20 @@ def test_every_exception_is_one_printable_line(monkeypatch, capsys, error, code,
     assert err.count("\n") == 1
     assert len(err) < 1100
     assert err[:-1].isprintable()
+
+
+@pytest.mark.parametrize("place", ["__enter__", "__exit__"])
+def test_an_interrupt_as_the_look_at_the_cores_begins_or_ends_is_one_line(monkeypatch, capsys, place):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(type(watched_cores), place, stop)
+    monkeypatch.setattr("rhobust.cli.catch_signals", lambda: None)
+    monkeypatch.setattr("sys.argv", ["rhobust", "--version"])
+    with pytest.raises((SystemExit, KeyboardInterrupt)) as ended:
+        main()
+    assert ended.value.args == (130,)
+    assert capsys.readouterr().err.startswith("rhobust: interrupted; ")
 
 
 def test_what_code_prints_is_not_the_result_and_names_are_shown_escaped(monkeypatch, capsys):
