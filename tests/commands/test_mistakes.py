@@ -42,6 +42,8 @@ from rhobust.models import load_model
         (["data", "get", "mnst"], "data must be one of mnist"),
         (["data", "check", "mnst"], "hf-datasets:FOLDER-or-ID; got 'mnst', which does not exist"),
         (["evaluate"], "one of a run folder and --model must be given, got neither (rhobust evaluate --help has"),
+        (["evaluate", "/nowhere/run"], "/nowhere/run must be a run folder, but there is no such folder"),
+        (["evaluate", "."], ". must be a run folder, but it holds no config.json"),
         (["quickstart", "--n", "-1"], "n must be >= n0 >= 1, got n=-1 and n0=100"),
         (["quickstart", "--limit", "0"], "limit must be >= 1, got 0"),
         (["quickstart", "--out", ""], "--out must not be empty, got ''"),

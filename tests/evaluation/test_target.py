@@ -55,7 +55,7 @@ def test_a_network_whose_code_changed_is_refused(own):
     replace(own, model=Scaled(own.model, 1.00001)).check_unchanged()
     with pytest.raises(ValueError, match="must hold records of one network, but half-space answers otherwise"):
         replace(own, model=Scaled(own.model, 1.001)).check_unchanged()
-    with pytest.raises(ValueError, match="its code or its weights were changed"):
+    with pytest.raises(ValueError, match="its code, weights or normalisation were changed"):
         replace(own, model_hash="1" * 16).check_unchanged()
 
 

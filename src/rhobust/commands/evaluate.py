@@ -12,6 +12,7 @@ from rhobust.commands.target import FLAT, NetworkOptions
 from rhobust.files import check_folder
 from rhobust.proofs.claim import Classifier, ShiftClaim
 from rhobust.proofs.subpopulation import factors
+from rhobust.records import CONFIG
 from rhobust.settings import check_declared
 
 
@@ -72,8 +73,9 @@ class Evaluate:
             raise ValueError(f"one of a run folder and --model must be given, got {given}")
         if self.run_folder is not None and (network.weights or self.out or network.mean or network.std or self.name):
             raise ValueError("a run folder must be given without --weights, --out, --mean, --std and --name")
-        if self.run_folder is not None and not self.run_folder.is_dir():
-            raise ValueError(f"{self.run_folder} must be a run folder, but there is no such folder")
+        if self.run_folder is not None and not (self.run_folder / CONFIG).is_file():
+            why = f"it holds no {CONFIG}" if self.run_folder.is_dir() else "there is no such folder"
+            raise ValueError(f"{self.run_folder} must be a run folder, but {why}")
         if network.model is not None and network.data is None:
             raise ValueError("--data must be given with --model, got none")
         result = evaluate(

@@ -226,8 +226,8 @@ def check_answers(folder: Path, here: np.ndarray | None, shape: tuple[int, ...],
         if known["model_hash"] != model_hash or changed:
             raise ValueError(
                 f"{folder} must hold records of one network, but {name} answers otherwise than the one that"
-                f" they are about: its code or its weights were changed; choose another folder, or remove the records"
-                f" and {ANSWERS}"
+                f" they are about: its code, weights or normalisation were changed; choose another folder, or remove"
+                f" the records and {ANSWERS}"
             )
         if key not in known["logits"] or (here is not None and there is None):
             known["logits"][key] = None if here is None else [[_word(value) for value in row] for row in here.tolist()]
