@@ -18,6 +18,7 @@ from rhobust.data.source import HELD_OUT_IMAGES, TRAINING_IMAGES
 from rhobust.evaluation import Accuracy, Attack, Certify, CertifyShift, Target, audit_record, find_record, run
 from rhobust.evaluation.engine import CHOSEN, SEEN_BEFORE, UNKNOWN
 from rhobust.executors import Processes
+from rhobust.files import read_json, write_json
 from rhobust.methods import Gaussian
 from rhobust.progress import no_progress
 from rhobust.publish import publish_run
@@ -195,6 +196,13 @@ def test_a_teacher_of_other_data_may_have_been_trained_on_published_test_images(
         warnings += run(SHIFT, opened(student, "test"), progress=no_progress).summary["warnings"]
         teacher = str(student)
     assert warnings == [UNKNOWN] * 2
+
+
+def test_a_student_whose_folder_does_not_say_who_taught_it_may_have_seen_published_test_images(folder, tmp_path):
+    student = made(tmp_path / "student", replace(CONFIG, teacher=str(folder)))
+    environment = read_json(student / "environment.json")
+    write_json(student / "environment.json", {**environment, "teachers_data": None})
+    assert run(SHIFT, opened(student, "test"), progress=no_progress).summary["warnings"] == [UNKNOWN]
 
 
 def test_without_a_list_the_split_of_a_published_data_set_is_known(folder):

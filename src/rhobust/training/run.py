@@ -68,9 +68,10 @@ class Run:
     @property
     def only_data(self) -> str | None:
         """The data that decided its weights; None where other images may have, before it or through its teachers."""
-        taught = _environment(self).get("teachers_data") if self.config.teacher else None
-        others = isinstance(taught, list) and any(one != self.config.data for one in taught)
-        return None if self.config.init is not None or others else self.config.data
+        taught = _environment(self).get("teachers_data") if self.config.teacher else []
+        # A folder that does not say it may have had any teachers.
+        alone = isinstance(taught, list) and all(one == self.config.data for one in taught)
+        return self.config.data if alone and self.config.init is None else None
 
     def metrics(self) -> list[dict[str, Any]]:
         """One dictionary per epoch."""
