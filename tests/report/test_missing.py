@@ -95,13 +95,32 @@ def test_an_unfinished_attack_without_an_example_is_named(tmp_path, run):
 
 def test_a_half_written_last_line_loses_nothing_else(tmp_path, run):
     path = only(run, "certify-cohen-*")
-    whole = {row["where"]: row["value"] for row in numbers_of(page_of(tmp_path, run)) if row["record"] == path.name}
+
+    def numbers():
+        rows = [row for row in numbers_of(page_of(tmp_path, run)) if row["record"] == path.name]
+        return {(row["quantity"], row["where"]): row["value"] for row in rows}
+
+    whole = numbers()
+    path.write_bytes(path.read_bytes()[:-20])
+    assert "unfinished: 200 examples so far" in text_of(page_of(tmp_path, run))
+    left = numbers()
+    assert left == {where: whole[where] for where in left}
+    assert {0.0, 0.5, None} <= {where for _, where in left}
+
+
+def test_an_unfinished_certificate_is_not_said_to_hold_for_all_its_examples(tmp_path, run):
+    for path in run.glob("certify-*"):
+        if path.name != only(run, "certify-cohen-*").name:
+            path.unlink()
+    assert "classified right by the smoothed classifier" in text_of(page_of(tmp_path, run))
+    path = only(run, "certify-cohen-*")
     path.write_bytes(path.read_bytes()[:-20])
     page = page_of(tmp_path, run)
-    assert "unfinished: 200 examples so far" in text_of(page)
-    left = {row["where"]: row["value"] for row in numbers_of(page) if row["record"] == path.name}
-    assert left == {where: whole[where] for where in left}
-    assert {0.0, 0.5, None} <= left.keys()
+    assert "classified right by the smoothed classifier" not in text_of(page)
+    assert "nothing is guaranteed yet: no finished certificate is in this folder" in text_of(page)
+    found = {row["quantity"] for row in numbers_of(page) if row["record"] == path.name}
+    assert any(quantity.startswith("certified accuracy") for quantity in map(str.lower, found))
+    assert not any("all examples at once" in quantity for quantity in found)
 
 
 def test_an_unfinished_shift_certificate_claims_nothing(tmp_path, run):

@@ -180,6 +180,8 @@ def _check_counts(record: Record) -> None:
 def certified(record: Record, radii: Sequence[float]) -> list[Measurement]:
     """The certified accuracy at any radii, of single examples and of all at once, without looking at the summary.
 
+    Of an unfinished record nothing is said of all at once: whoever stopped it chose the number of examples by the rows.
+
     Args:
         record: A record of kind "certify".
         radii: Where.
@@ -187,7 +189,7 @@ def certified(record: Record, radii: Sequence[float]) -> list[Measurement]:
     curve = certified_curve(record.rows, radii)["certified_accuracy"]
     found = [Measurement.counted(CERTIFIED, at["radius"], at, "proved") for at in curve]
     alpha = record.settings.get("alpha")
-    if isinstance(alpha, float) and 0 < alpha < 1:
+    if record.summary is not None and isinstance(alpha, float) and 0 < alpha < 1:
         for at in curve:
             value = certified_at_least(round(at["accuracy"] * at["n"]), at["n"], alpha)
             found.append(Measurement(ALL_AT_ONCE, at["radius"], value, None, None, at["n"], "proved"))

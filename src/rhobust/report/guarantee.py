@@ -67,7 +67,7 @@ def guarantee(
         return _of_shift(shifted, shift, *_typical(curve))
     if certificate is not None and bounds:
         return _of_inputs(certificate, *_typical(bounds))
-    if certificate is not None or shift is not None:
+    if shift is not None or (certificate is not None and certificate.summary):
         return Guarantee("Nothing is guaranteed: the certificates in this folder prove nothing beyond radius 0.")
     return Guarantee("Nothing is guaranteed yet: no finished certificate is in this folder.")
 
