@@ -98,6 +98,8 @@ def faults(document: Mapping[str, Any]) -> Iterator[str]:
         if (prediction, radius) != (row["prediction"], row["radius"]):
             found = f"{row['prediction']} within {row['radius']}"
             yield f"example {row['index']}: its parts give {prediction} within {radius}, the file says {found}"
+    for index in sorted(router.keys() - seen):
+        yield f"example {index} must have a row, as it has in the router: it was left out"
 
 
 def _claim(row: Row | None) -> tuple[int | None, float] | None:

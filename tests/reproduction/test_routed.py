@@ -74,6 +74,8 @@ def test_rows_that_are_not_those_of_their_parts_are_faults(certified):
     once = f"example {row['index']} must occur once in the file and in its router"
     assert list(faults(twice)) == [once]
     assert list(faults(document | {"router": document["router"] | {"rows": document["router"]["rows"][1:]}})) == [once]
+    fewer = document | {"rows": document["rows"][1:]}
+    assert list(faults(fewer)) == [f"example {row['index']} must have a row, as it has in the router: it was left out"]
     other = document | {"rows": [row | {"label": row["label"] + 1}, *document["rows"][1:]]}
     assert list(faults(other)) == [f"example {row['index']}: its parts must have the label {row['label'] + 1}"]
 
