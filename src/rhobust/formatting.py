@@ -66,10 +66,12 @@ UNNAMED = "images"
 def name_split(split: str | None) -> str:
     """What the images of a split are called: those that a run held out of its training are no test images.
 
-    >>> name_split("test"), name_split("validation")
-    ('test', 'held-out')
+    >>> name_split("test"), name_split("validation"), name_split("train")
+    ('test', 'held-out', 'training')
     """
-    return "held-out" if split == "validation" else "test"
+    if split == "validation":
+        return "held-out"
+    return "training" if split == "train" else "test"
 
 
 def of_data(name: str | None) -> str:

@@ -14,7 +14,15 @@ from selenium.webdriver.chrome.webdriver import WebDriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 
-from report.folders import write_certified_images, write_corruptions, write_losses, write_run, write_transfer
+from report.folders import (
+    write_certificate,
+    write_certified_images,
+    write_corruptions,
+    write_losses,
+    write_run,
+    write_shift,
+    write_transfer,
+)
 from rhobust.formatting import format_percent
 from rhobust.records import read_record
 from rhobust.report import write_report
@@ -237,6 +245,20 @@ def test_the_slider_never_reads_more_than_is_certified(page, folder):
     assert only(page, "#figure-shift .slider output").text == "0.000"
     slider.send_keys(Keys.ARROW_RIGHT)
     assert only(page, "#figure-shift .slider output").text == "0.001"
+
+
+def test_the_slider_of_a_network_of_which_nothing_is_proved_reads_zero(browser, tmp_path):
+    run = write_run(tmp_path / "run", examples=40)
+    for path in [*run.glob("certify-*")]:
+        path.unlink()
+    write_certificate(run, np.full(40, -1.0), sigma=0.25)
+    write_shift(run, np.full(40, 20), sigma=0.25)
+    write_report([run], tmp_path / "report.html")
+    resize(browser, DESKTOP)
+    browser.get((tmp_path / "report.html").as_uri())
+    for name, end in (("radius", 1.0), ("shift", 0.5)):
+        assert 0 < float(only(browser, f"#figure-{name} .slider output").text) <= end
+        assert texts(browser, f"#figure-{name} .values li b") == ["≥\u00a00.0%"]
 
 
 def test_dark_follows_the_system_and_the_button(page):

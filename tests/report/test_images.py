@@ -56,7 +56,7 @@ def test_an_image_is_shown_with_radius_votes_and_runner_up(tmp_path, run):
         assert float(image.shown_radius) <= row["radius"]
     first = summary.images[-1]
     text = text_of(page_of(tmp_path, run))
-    assert f"{first.votes} of {first.of} votes, {first.runner_up} {first.runner_up_votes}" in text
+    assert f"{first.votes} of {first.of} votes; for {first.runner_up}: {first.runner_up_votes}" in text
 
 
 def test_an_older_record_has_no_runner_up_and_is_shown(tmp_path, run):
@@ -93,6 +93,42 @@ def test_two_noise_levels_are_two_summaries_and_two_named_lines(tmp_path, run):
     (radius,) = (figure for figure in figures(gathered) if figure.name == "radius")
     found = {line["part"] for line in radius.document["series"] if line["kind"] == "certified"}
     assert found == {"σ 0.25", "σ 0.5"}
+
+
+def test_training_images_are_never_taken_for_test_images(tmp_path, run):
+    write_certificate(run, np.linspace(0.1, 0.9, 50), sigma=0.25, split="train", data_fingerprint="0dd")
+    gathered = gather([run]).runs
+    named = [one.who for one in image_summaries(gathered)]
+    assert named == ["smoothed, σ 0.25, on digits", "smoothed, σ 0.25, on digits (train)"]
+    at = Headline(0.25, 0.25)
+    found = class_table(gathered, at)
+    assert found is not None
+    assert [who for _, who in found.columns] == named
+    (radius,) = (figure for figure in figures(gathered) if figure.name == "radius")
+    lines = {line["label"]: line["n"] for line in radius.document["series"] if line["kind"] == "certified"}
+    assert lines == {"nal-digits, certified": 200, "nal-digits, certified, training images": 50}
+    assert radius.wide.count(">training images</text>") == 1, "at the end of the staircase"
+    assert "Lines over different images (n) may cross." in radius.caption
+    page = text_of(page_of(tmp_path, run))
+    assert "Certified accuracy, training images" in page
+    assert "of these 50 training inputs" in page
+
+
+def test_a_certificate_at_chosen_radii_says_so_where_radii_are_averaged(run):
+    write_certificate(run, np.full(50, 0.5), sigma=0.5, way="grid")
+    each, chosen = (one.notes for one in image_summaries(gather([run]).runs))
+    assert "Only the radii 0, 0.25, 0.5, 0.75, 1 were tested" in chosen[-1]
+    assert not any("were tested" in note for note in each)
+
+
+def test_histograms_of_nothing_have_an_axis_that_can_be_read(tmp_path):
+    run = write_run(tmp_path / "nothing", strength=0.01)
+    (certificate,) = run.glob("certify-cohen-*.jsonl")
+    certificate.unlink()
+    write_certificate(run, np.full(50, -1.0), sigma=0.25)
+    [summary] = image_summaries(gather([run]).runs)
+    assert ">0.4</text>" in summary.radii
+    assert "e-" not in re.sub("<[^>]*>", " ", summary.radii)
 
 
 def test_pictures_of_another_record_are_left_out(run):

@@ -239,7 +239,7 @@ def test_equal_names_are_told_apart(tmp_path, run):
 
 def test_an_unsmoothed_model_is_guaranteed_nothing(tmp_path):
     page = page_of(tmp_path, write_run(tmp_path / "erm", kind="erm", sigma=None))
-    assert "Of a network without smoothing nothing is guaranteed" in text_of(page)
+    assert "Nothing is guaranteed for a network without smoothing" in text_of(page)
     assert "Right at least" not in text_of(page)
 
 
@@ -286,6 +286,15 @@ def test_a_grid_does_not_hide_a_certificate_that_knows_every_radius(tmp_path, ru
     assert sorted(kinds) == ["certified", "certified", "certified-grid"]
     assert re.search(r'class="chip" aria-pressed="false" data-kind="certified-grid"', page)
     assert re.search(r'class="chip" aria-pressed="true" data-kind="certified"', page)
+    # Over more images it is the one that the page quotes.
+    write_certificate(run, np.full(500, 0.25), sigma=0.25, way="grid", n=20_000)
+    page = page_of(tmp_path, run)
+    assert re.search(r'class="chip" aria-pressed="true" data-kind="certified-grid"', page)
+
+
+def test_a_training_of_one_epoch_has_no_curves(tmp_path):
+    assert "Training loss" not in text_of(page_of(tmp_path, write_run(tmp_path / "one", epochs=1)))
+    assert "Training loss" in text_of(page_of(tmp_path, write_run(tmp_path / "two", epochs=2)))
 
 
 def test_votes_that_are_not_significant_are_shown_with_what_they_leave_open(tmp_path, run):

@@ -10,6 +10,7 @@ from report.folders import EPS, change_summary, write_losses, write_run, write_s
 from rhobust.measurements import WORST_CERTIFIED, WORST_LOWER
 from rhobust.report.figures import figures
 from rhobust.report.gather import gather
+from rhobust.report.guarantee import beyond_tables
 from rhobust.report.overview import entries, headline
 from rhobust.report.runs import PageRun
 from rhobust.report.tables import table_rows
@@ -113,6 +114,32 @@ def test_others_stand_beside_ours_and_start_switched_off(folder):
     quantity = "Certified accuracy under W1 shift, one noisy prediction, bound of Kumar"
     rows = [row for row in table_rows([run]) if row.quantity == quantity]
     assert [(row.number.at, row.number.status) for row in rows] == [(eps, "proved") for eps in EPS]
+
+
+def test_a_curve_of_its_own_is_drawn_once_and_w2_comes_first(folder):
+    write_other(folder, cost="w1")
+    for path in folder.glob("certify-shift-*"):
+        path.unlink()
+    errors = np.arange(40) % 5
+    write_shift(folder, errors, sigma=0.25, baselines=True, seed=1)
+    [alone] = [figure for figure in figures([only_run(folder)]) if figure.name == "shift"]
+    write_shift(folder, errors, sigma=0.25, cost="w1")
+    [figure] = [figure for figure in figures([only_run(folder)]) if figure.name == "shift"]
+    labels = [line["label"] for line in figure.document["series"] if line["rule"] == "next"]
+    assert sorted(labels) == sorted({line["label"] for line in alone.document["series"] if line["rule"] == "next"})
+    assert figure.kinds[0].words == "W2, one noisy prediction (proved)"
+
+
+def test_the_sentence_of_a_surface_says_something(folder):
+    errors = np.repeat([0, 20], [38, 2])
+    write_shift(folder, errors, sigma=0.25, gamma=[1.0, 2.0, 50.0], seed=1)
+    [table] = [table for table in beyond_tables([only_run(folder)]) if "subpopulation" in table.title]
+    [sentence] = table.sentences
+    shown = {cell.shown for _, cells in table.rows for cell in cells if cell}
+    assert "0.0%" in shown
+    found = re.search(r"at least ([\d.]+)% of the time", sentence)
+    assert found is not None
+    assert float(found[1]) == min(float(cell.rstrip("%")) for cell in shown - {"0.0%"})
 
 
 def test_curves_beside_ours_that_do_not_fit_are_damage(folder):

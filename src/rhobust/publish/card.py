@@ -151,8 +151,8 @@ def _answers(records: Sequence[PageRecord]) -> list[str]:
                 f" L2 distance {format_distance(one.at or 0.0)} (smoothed classifier)."
             )
         if record.kind == "certify-shift" and record.statement:
-            from_held_out = ", from held-out images" if record.whose else ""
-            found.append(f"**Proved** for distributions{from_held_out}: {record.statement}")
+            images = f", from{record.whose.removeprefix(',')}" if record.whose else ""
+            found.append(f"**Proved** for distributions{images}: {record.statement}")
     attacks = [record for record in records if record.kind == "attack"]
     # The paper's protocol overestimates robustness: it comes first only where there is no other attack.
     for record in [one for one in attacks if one.attack_kind != "paper"] or attacks:
@@ -168,7 +168,7 @@ def _answers(records: Sequence[PageRecord]) -> list[str]:
 
 def _images(one: Measurement, record: PageRecord) -> str:
     """The images behind a number, which are test images where nothing else is said."""
-    return f"{one.n:,} {'held-out ' if record.whose else ''}images"
+    return f"{one.n:,}{record.whose.removeprefix(',') or ' images'}"
 
 
 def _middle(points: Sequence[Measurement]) -> Measurement | None:

@@ -62,11 +62,13 @@ class Series:
     """Whether it is switched on at first."""
     warnings: tuple[str, ...] = ()
     part: str = ""
-    """Which of the run's noise levels it is about; empty where the run has one."""
+    """Which of the run's noise levels it is about, and which images if they are no test images; or nothing."""
+    n: int = 0
+    """Images behind it; 0 where it is about none."""
 
     @property
     def name(self) -> str:
-        """The label, with the noise level where the run has several."""
+        """The label, with what it is about."""
         return f"{self.label}, {self.part}" if self.part else self.label
 
 
@@ -142,6 +144,7 @@ def draw(chart: Chart, size: DrawingSize, *, keyed: bool = True) -> str:
     box = f"0 0 {size.width} {size.height}"
     whole = f"0 0 {size.width} {size.height + legend_height}"
     label = f"{chart.title}. {chart.description}"
+    kinds = [(series.run, series.kind) for series in chart.series if series.held]
     return "".join(
         (
             f'<svg class="chart" viewBox="{box}" data-whole="{whole}" role="img" tabindex="0"',
@@ -151,7 +154,10 @@ def draw(chart: Chart, size: DrawingSize, *, keyed: bool = True) -> str:
             f"<title>{escape(chart.title)}</title>",
             f'<rect width="{size.width}" height="{size.height + legend_height}" style="fill:var(--surface,#fff)"/>',
             _grid(chart, frame),
-            "".join(_line(series, frame) for series in chart.series),
+            "".join(
+                _line(series, frame, marked=series.held and kinds.count((series.run, series.kind)) > 1)
+                for series in chart.series
+            ),
             f'<line class="guide" y1="{frame.top}" y2="{frame.bottom}" visibility="hidden"'
             ' style="stroke:var(--muted,#5b6470)" stroke-dasharray="2 3"/>',
             legend,
@@ -184,6 +190,7 @@ def read_out(line: Series, *, in_percent: bool) -> dict[str, Any]:
     return {
         "label": line.name,
         "part": line.part,
+        "n": line.n,
         "run": line.run,
         "kind": line.kind,
         "sign": line.sign,
@@ -250,7 +257,8 @@ def _grid(chart: Chart, frame: _Frame) -> str:
     return "".join(parts)
 
 
-def _line(series: Series, frame: _Frame) -> str:
+def _line(series: Series, frame: _Frame, *, marked: bool) -> str:
+    """One series; marked where another one has its colour and its dashes, with what it is about at its end."""
     points = list(series.points)
     if not points:
         return ""
@@ -269,11 +277,11 @@ def _line(series: Series, frame: _Frame) -> str:
         f'<path class="line" d="M{line}" fill="none" stroke="currentColor" stroke-width="2"'
         f' stroke-linejoin="round"{dash}/>'
     )
-    marked = [(frame.x(p.x), frame.y(p.y)) for p in points if p.marked]
-    if marked:
-        parts.append(markers(series.run, marked, hollow=series.hollow))
-        if series.part and series.held:  # two staircases of one colour and one kind
-            x, y = marked[-1]
+    places = [(frame.x(p.x), frame.y(p.y)) for p in points if p.marked]
+    if places:
+        parts.append(markers(series.run, places, hollow=series.hollow))
+        if series.part and marked:
+            x, y = places[-1]
             side = 'dx="6"' if float(x) < frame.width / 2 else 'dx="-6" text-anchor="end"'
             parts.append(
                 f'<text x="{x}" y="{y}" {side} dy="-7" font-size="12" fill="currentColor">{escape(series.part)}</text>'

@@ -109,6 +109,8 @@ def _over_radius(runs: Sequence[PageRun], norm: str) -> ChartFigure | None:
             "The robust accuracy of the smoothed classifier is between its staircase (proved) and the line of an attack"
             f" on it (an upper bound). {caption}"
         )
+        if len({line.n for line in lines}) > 1:
+            caption += " Lines over different images (n) may cross."
     crowded = len(runs) > CROWD
     return _figure(chart, caption, nav="Radius" if l2 else "L∞ radius", at="radius", crowded=crowded)
 
@@ -122,22 +124,22 @@ def _certified_line(run: PageRun, certificate: PageRecord, end: float) -> Series
         for one in certified(certificate.record, radii)
         if one.at is not None and one.low is not None
     ]
-    rough = certificate.on_grid and any(
-        not other.on_grid and other.settings.get("sigma") == certificate.settings.get("sigma")
-        for other in run.of("certify")
-    )
+    finer = [one for one in run.of("certify") if not one.on_grid and run.part(one) == run.part(certificate)]
+    rough = certificate.on_grid and bool(finer)
     # A grid falls to zero beyond its last radius: next to a certificate that knows every radius it only hides it.
+    # Over more images it is the one that the page quotes.
+    hidden = rough and max(one.n for one in finer) >= certificate.n
     kind, words = ("certified-grid", "Certified at chosen radii") if rough else ("certified", "Certified")
     words = f"{words} (proved)"
-    return _series(run, certificate, "certified", kind, words, points, sign="≥", held=True, on=not rough)
+    return _series(run, certificate, "certified", kind, words, points, sign="≥", held=True, on=not hidden)
 
 
 def _series(
     run: PageRun, record: PageRecord, what: str, kind: str, words: str, points: Sequence[Point], **look: Any
 ) -> Series:
     """A line about one record of a run, named by what it shows."""
-    label = f"{run.label}, {what}{record.whose}"
-    return Series(label, run.place, kind, words, points, warnings=record.warnings, part=run.part(record), **look)
+    label, part = f"{run.label}, {what}", run.part(record)
+    return Series(label, run.place, kind, words, points, warnings=record.warnings, part=part, n=record.n, **look)
 
 
 def attack_kind(run: PageRun, attack: PageRecord) -> str:
@@ -177,13 +179,18 @@ def _over_eps(runs: Sequence[PageRun]) -> ChartFigure | None:
     end = max(sizes, default=0.0)
     if end == 0.0:
         return None
+    lines = [line for one in records for line in _shift_lines(*one)]
+    # A curve that another certificate has of its own need not be drawn again from the samples of this one.
+    own = {(line.run, line.name) for line in lines if line.on}
+    lines = [line for line in lines if line.on or (line.run, line.name) not in own]
+    lines.sort(key=lambda line: not line.kind.startswith("shift W2"))
     chart = _chart(
         name="shift",
         title="Certified accuracy under distribution shift",
         description="The accuracy proved for every distribution within a transport distance eps of the data's.",
         x=Axis("transport distance eps of the shift", 0.0, end * 1.04),
         y=Axis("accuracy", 0.0, 1.0, percent=True),
-        lines=[line for one in records for line in _shift_lines(*one)] + [_shift_attack_line(*one) for one in attacks],
+        lines=lines + [_shift_attack_line(*one) for one in attacks],
     )
     caption = (
         "Proved for all shifts up to eps at once; the open marker at 0 was measured under noise alone (an estimate)."
@@ -275,7 +282,7 @@ def _training(runs: Sequence[PageRun]) -> list[ChartFigure]:
                 if isinstance(value, int | float) and abs(value) < 1e12
             ]
             # A method without an inner maximisation moves nothing: a line at zero would say nothing.
-            if any(point.y for point in points):
+            if len(points) > 1 and any(point.y for point in points):
                 lines.append(Series(run.label, run.place, "training", "Training", points))
         if not lines:
             continue

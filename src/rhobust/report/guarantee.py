@@ -247,10 +247,11 @@ def _claims(run: PageRun, record: PageRecord, statements: Sequence[str]) -> tupl
 
 
 def _weakest(record: PageRecord, part: str) -> tuple[str, ...]:
-    """The sentence of the weakest bound of a part of a summary, all of which were checked against the rows."""
+    """The sentence of the weakest bound of a part of a summary that says anything; all were checked with the rows."""
     points = record.summary.get(part)
     if not isinstance(points, list) or not points or not all(isinstance(one, dict) for one in points):
         return ()
+    telling = [one for one in points if format_percent(one.get("certified_accuracy", 1.0), "down") != "0.0"] or points
     # Of wrong answers there are most at the last eps.
-    weakest = min(reversed(points), key=lambda one: one.get("certified_accuracy", 0.0))
+    weakest = min(reversed(telling), key=lambda one: one.get("certified_accuracy", 0.0))
     return (str(weakest.get("statement", "")),)

@@ -7,10 +7,10 @@ from itertools import pairwise
 import numpy as np
 
 from rhobust.bounds import clopper_pearson
-from rhobust.formatting import format_number, format_percent
+from rhobust.formatting import format_distance, format_number, format_percent
 from rhobust.records import Row
 from rhobust.report.chart import colour, escape, round_above, ticks
-from rhobust.report.overview import Headline, subjects
+from rhobust.report.overview import Headline, named_subjects
 from rhobust.report.pictures import small, take_turns
 from rhobust.report.runs import PageRecord, PageRun
 
@@ -148,9 +148,9 @@ class ImageSummary:
 def certified_runs(runs: Sequence[PageRun]) -> list[tuple[PageRun, str, PageRecord]]:
     """The quoted certificate of each smoothed classifier, with its run and the words for it."""
     return [
-        (run, f"{subject.who}{certificate.whose}", certificate)
-        for run in runs
-        for subject in subjects(run)
+        (run, who, certificate)
+        for run, own in zip(runs, named_subjects(runs), strict=True)
+        for subject, who in own
         if subject.sigma is not None and (certificate := subject.certificate) is not None
     ]
 
@@ -160,7 +160,7 @@ def image_summaries(runs: Sequence[PageRun]) -> list[ImageSummary]:
     found = [one for one in certified_runs(runs) if all("p_lower" in row for row in one[2].record.rows)]
     if not found:
         return []
-    end = round_above(max(max(record.largest for *_, record in found), 1e-6))
+    end = round_above(max(record.largest for *_, record in found) or 1.0)
     radii = [_radius_bins(record, end) for *_, record in found]
     bounds = [_probability_bins(record) for *_, record in found]
     apart = [_apart(record) for *_, record in found]
@@ -245,8 +245,12 @@ def _notes(record: PageRecord) -> Iterator[str]:
             f"Average certified radius {format_number(average, 3, 'down')}; half of it comes from the"
             f" {format_percent(few / len(radii), 'nearest')}% of images with the largest radii."
         )
+    if record.on_grid:
+        tested = ", ".join(map(format_distance, record.listed))
+        yield f"Only the radii {tested} were tested: what would hold between and beyond them is not counted."
+        return
     full = sum(row["count"] == row["n"] and outcome(row) == "right" for row in rows)
-    if full and not record.on_grid:
+    if full:
         yield (
             f"{format_percent(full / len(rows), 'nearest')}% of images got every vote: the number of noise samples"
             " limits their radii, not the network."

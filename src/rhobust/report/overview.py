@@ -153,6 +153,16 @@ def subjects(run: PageRun) -> list[Subject]:
     ]
 
 
+def named_subjects(runs: Sequence[PageRun]) -> list[list[tuple[Subject, str]]]:
+    """The subjects of each run in words: with the data where the page has several, or where they are no test data."""
+    known = [subjects(run) for run in runs]
+    several = len({subject.data for own in known for subject in own}) > 1
+    return [
+        [(one, f"{one.who}, on {one.data}" if several or any(r.whose for r in one.records) else one.who) for one in own]
+        for own in known
+    ]
+
+
 def _data_names(run: PageRun) -> list[str]:
     """The data of each record; different images under one name differ by their fingerprints."""
     prints: dict[str, set[str]] = {}
@@ -192,13 +202,10 @@ def headline(runs: Sequence[PageRun]) -> Headline:
 
 def entries(runs: Sequence[PageRun], at: Headline) -> list[ModelEntry]:
     """What the top of the page says about each run, at the page's radius and eps."""
-    known = [subjects(run) for run in runs]
-    several = len({subject.data for own in known for subject in own}) > 1
     found = []
-    for run, own in zip(runs, known, strict=True):
-        named = [several or any(record.whose for record in subject.records) for subject in own]
-        rows = tuple(_row(subject, at, name_data=one) for subject, one in zip(own, named, strict=True))
-        notes = (*_missing(own), *run.notes)
+    for run, own in zip(runs, named_subjects(runs), strict=True):
+        rows = tuple(_row(subject, at, who) for subject, who in own)
+        notes = (*_missing([subject for subject, _ in own]), *run.notes)
         found.append(ModelEntry(run.place, run.label, _below(run), rows, notes, run.diagnosis))
     return found
 
@@ -212,7 +219,7 @@ def _below(run: PageRun) -> str:
     return run.folder if run.label.startswith(method) else method
 
 
-def _row(subject: Subject, at: Headline, *, name_data: bool) -> ClassifierRow:
+def _row(subject: Subject, at: Headline, who: str) -> ClassifierRow:
     attack, certificate = subject.strongest(at.radius), subject.certificate
     clean = _clean_base(subject) if subject.sigma is None else _clean_smoothed(subject)
     robust, certified, shift = _robust(subject, at, attack), _certified(subject, at), _shifted(subject, at)
@@ -220,7 +227,6 @@ def _row(subject: Subject, at: Headline, *, name_data: bool) -> ClassifierRow:
     if len(kinds - {None}) > 1:
         # Another arithmetic is, strictly, another classifier.
         clean, robust, certified, shift = map(_with_arithmetic, (clean, robust, certified, shift))
-    who = f"{subject.who}, on {subject.data}" if name_data else subject.who
     proved = guarantee(subject.run, certificate, *subject.shift, radius=at.radius, eps=at.eps)
     if subject.sigma is None:
         proved = Guarantee("Nothing is guaranteed without smoothing.")

@@ -104,7 +104,7 @@ def page_sections(gathered: Gathered, at: Headline) -> list[Section]:
         Section("classes", "Classes", "classes", class_table(runs, at)),
         Section("examples", "Attacked images", "examples", galleries(runs)),
         Section("versus", "Head to head", "versus", model_differences(runs, at)),
-        Section("beyond", "Beyond one curve", "beyond", beyond_tables(runs)),
+        Section("beyond", "More certificates", "beyond", beyond_tables(runs)),
         Section("peers", "Other programs", "peers", peer_table(runs, gathered.tables)),
         Section("transfer", "Transfer", "transfer", transfer_tables(runs)),
         Section("training", "Training", "training", training),

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from rhobust.formatting import format_setting
+from rhobust.formatting import format_setting, name_split
 from rhobust.measurements import (
     AVERAGE_RADIUS,
     BASE_BEFORE,
@@ -105,7 +105,8 @@ class PageRecord:
     @property
     def whose(self) -> str:
         """What the names of its numbers end with where the images are no test images; they would be taken for such."""
-        return ", held-out images" if self.settings.get("split") == "validation" else ""
+        images = name_split(self.settings.get("split"))
+        return "" if images == "test" else f", {images} images"
 
     @property
     def n(self) -> int:
@@ -300,10 +301,13 @@ class PageRun:
         return tuple(sorted({sigma for sigma in found if isinstance(sigma, int | float) and sigma > 0}))
 
     def part(self, record: PageRecord) -> str:
-        """Which of its noise levels a record is about; empty where there is one, or the record is about none."""
-        sigma = record.settings.get("sigma")
-        several = len(self.sigmas) > 1 and isinstance(sigma, int | float)
-        return f"σ {format_setting(sigma)}" if several and sigma is not None else ""
+        """Which of several noise levels a record is about, and which images if they are no test images."""
+        sigma, parts = record.settings.get("sigma"), []
+        if len(self.sigmas) > 1 and isinstance(sigma, int | float):
+            parts.append(f"σ {format_setting(sigma)}")
+        if record.whose:
+            parts.append(record.whose.removeprefix(", "))
+        return ", ".join(parts)
 
     @cached_property
     def contradictions(self) -> list[str]:

@@ -185,13 +185,16 @@
     const panel = box.closest(".panel");
     const proved = chart.series.filter((series) => series.rule === "next");
     const telling = proved.flatMap((series) => series.points.filter((point) => parseFloat(point[1]) > 0).map((point) => point[0]));
-    const end = Math.max(...telling) || Math.max(...proved.flatMap((series) => series.points.map((point) => point[0]))) || 1;
-    const digits = Math.max(3, 2 - Math.floor(Math.log10(end)));
+    const every = proved.flatMap((series) => series.points.map((point) => point[0]));
+    const end = Math.max(0, ...(telling.length ? telling : every)) || 1;
+    const start = Math.min(data.start[chart.at] ?? end / 2, end);
+    let digits = Math.max(3, 2 - Math.floor(Math.log10(end)));
+    while (digits < 5 && Math.abs(Number(start.toFixed(digits)) - start) > near) digits += 1;
     const slider = box.querySelector("input");
     slider.step = String(10 ** -digits);
     slider.max = end.toFixed(digits);
     // Rounded up it would read the next computed point, and less than the page quotes.
-    slider.value = String(Math.floor(Math.min(data.start[chart.at] ?? end / 2, end) * 10 ** digits + near) / 10 ** digits);
+    slider.value = String(Math.floor(start * 10 ** digits + near) / 10 ** digits);
     const read = () => {
       const x = Number(Number(slider.value).toFixed(digits));
       box.querySelector("output").textContent = x.toFixed(digits);
@@ -205,7 +208,8 @@
         const item = make("li", "", list);
         item.style.setProperty("--own", colour(series.run));
         const label = data.models[series.run].label;
-        make("span", !alike ? series.label : series.part ? `${label}, ${series.part}` : label, item);
+        const name = make("span", !alike ? series.label : series.part ? `${label}, ${series.part}` : label, item);
+        make("small", `n = ${series.n}`, name);
         const bar = make("div", "", item);
         bar.className = "bar";
         make("i", "", bar).style.width = point && point[1].endsWith("%") ? point[1] : "0";
