@@ -8,7 +8,14 @@ import torch
 from torch import nn
 
 import rhobust
-from rhobust.assessment.diagnosis import Finding, _best_change, diagnose_accuracy, first_look, matched_accuracy
+from rhobust.assessment.diagnosis import (
+    Finding,
+    _best_change,
+    _gains,
+    diagnose_accuracy,
+    first_look,
+    matched_accuracy,
+)
 from rhobust.data import to_unit
 from rhobust.models import Normalised
 
@@ -180,6 +187,17 @@ def test_chance_is_not_taken_for_an_order():
     rng = np.random.default_rng(0)
     found = [matched_accuracy(rng.normal(size=(400, 10)), rng.integers(0, 10, 400), 10)[0] for _ in range(50)]
     assert np.mean(found) == pytest.approx(0.1, abs=0.02)
+
+
+def test_another_order_is_found_where_the_images_take_turns_by_class():
+    labels = np.arange(400) % 10
+    assert matched_accuracy(np.eye(10)[(labels + 1) % 10], labels, 10)[0] == 1.0
+
+
+def test_a_change_that_ends_near_chance_explains_nothing():
+    assert not _gains(0.0, 0.2, 300, classes=10)
+    assert _gains(0.0, 0.3, 300, classes=10)
+    assert not _gains(0.3, 0.6, 300, classes=2)
 
 
 def test_a_forgotten_normalisation_is_named_even_if_half_of_the_images_are_right(digits):

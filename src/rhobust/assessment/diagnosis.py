@@ -123,13 +123,13 @@ def _of_the_base(target: Target, data: Dataset, noise: float) -> list[Finding]:
             after = float((_logits(target, data, change, noise).argmax(1) == labels).mean())
         except ValueError:
             continue
-        if _gains(before, after, len(labels)):
+        if _gains(before, after, len(labels), data.num_classes):
             found.append((after, finding))
     best = None if not found else _best_change(found, before)
     if len(labels) < 2:  # an order of the classes is chosen on some images and tested on others
         return [] if best is None else [best[1]]
     matched, order = matched_accuracy(usual, labels, data.num_classes)
-    if _gains(before, matched, len(labels) // 2) and (best is None or matched > best[0]):
+    if _gains(before, matched, len(labels) // 2, data.num_classes) and (best is None or matched > best[0]):
         moved = [(place, to) for place, to in enumerate(order) if place != to][:4]
         pairs = ", ".join(f"output {place} is right for class {to} ({data.classes[to]})" for place, to in moved)
         return [
@@ -225,14 +225,17 @@ def _options(mean: Sequence[float], std: Sequence[float], channels: int) -> str:
 def matched_accuracy(logits: np.ndarray, labels: np.ndarray, classes: int) -> tuple[float, list[int]]:
     """The accuracy after the best renaming of the outputs, and the renaming: output to class.
 
-    The renaming is chosen on every second image and tested on the others, so that chance is not taken for order.
+    The renaming is chosen on every second image of each class and tested on the others, so that chance is not taken for
+    order.
     """
     predicted = logits.argmax(1)
+    by_class = np.argsort(labels, kind="stable")
+    chosen, tested = by_class[::2], by_class[1::2]
     counts = np.zeros((max(classes, logits.shape[1]),) * 2)
-    np.add.at(counts, (predicted[::2], labels[::2]), 1)
+    np.add.at(counts, (predicted[chosen], labels[chosen]), 1)
     # Of equally good renamings the one that moves least.
     _, order = linear_sum_assignment(-counts - 1e-6 * np.eye(len(counts)))
-    return float((order[predicted[1::2]] == labels[1::2]).mean()), order.tolist()
+    return float((order[predicted[tested]] == labels[tested]).mean()), order.tolist()
 
 
 def _near_chance(target: Target, data: Dataset, weights_named: bool) -> list[Finding]:
@@ -300,11 +303,13 @@ def _logits(
     return torch.cat(parts).nan_to_num(neginf=-1e30, posinf=1e30).numpy()
 
 
-def _gains(before: float, after: float, n: int) -> bool:
-    """Whether a change gains more than `FITS` and more than chance explains."""
+def _gains(before: float, after: float, n: int, classes: int) -> bool:
+    """Whether a change gains more than `FITS`, more than its images explain, and ends well above chance."""
     if after - before < FITS:
         return False
-    return share(round(before * n), n).high < share(round(after * n), n).low
+    chance = 1 / classes
+    least = max(share(round(before * n), n).high, min(2 * chance, (1 + chance) / 2))
+    return least < share(round(after * n), n).low
 
 
 def _shown(value: float) -> str:
