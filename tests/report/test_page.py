@@ -292,6 +292,18 @@ def test_a_grid_does_not_hide_a_certificate_that_knows_every_radius(tmp_path, ru
     assert re.search(r'class="chip" aria-pressed="true" data-kind="certified-grid"', page)
 
 
+def test_what_every_folder_lacks_is_said_once_and_no_attack_is_spoken_of(tmp_path):
+    runs = [write_run(tmp_path / name, name=name) for name in "ab"]
+    for run in runs:
+        for path in run.glob("attack-*"):
+            path.unlink()
+    page = text_of(page_of(tmp_path, *runs))
+    assert page.count("In none of these folders: attack.") == 1
+    assert "Not in this folder" not in page
+    assert "the line of an attack" not in page
+    assert "Not in this folder: attack." in text_of(page_of(tmp_path, runs[0]))
+
+
 def test_a_training_of_one_epoch_has_no_curves(tmp_path):
     assert "Training loss" not in text_of(page_of(tmp_path, write_run(tmp_path / "one", epochs=1)))
     assert "Training loss" in text_of(page_of(tmp_path, write_run(tmp_path / "two", epochs=2)))

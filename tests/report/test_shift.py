@@ -2,17 +2,19 @@
 
 import math
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from report.folders import EPS, change_summary, write_losses, write_run, write_shift
 from rhobust.measurements import WORST_CERTIFIED, WORST_LOWER
+from rhobust.records import Record
 from rhobust.report.figures import figures
 from rhobust.report.gather import gather
 from rhobust.report.guarantee import beyond_tables
 from rhobust.report.overview import entries, headline
-from rhobust.report.runs import PageRun
+from rhobust.report.runs import PageRecord, PageRun
 from rhobust.report.tables import table_rows
 
 
@@ -60,6 +62,11 @@ def test_losses_are_drawn_from_both_sides_and_rounded_to_the_safe_one(folder):
 
 def rounded(value, digits, direction):
     return f"{direction(value * 10**digits) / 10**digits:.{digits}f}"
+
+
+def test_a_loss_is_named_in_digits_that_people_read():
+    record = Record(Path("curves.jsonl"), "curves", {"bound": math.log(10)}, [], {})
+    assert PageRecord(record, ()).loss == "cross-entropy clipped at 2.30258"
 
 
 def test_a_loss_certified_without_an_attack_has_one_line(folder):

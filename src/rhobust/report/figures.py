@@ -103,14 +103,16 @@ def _over_radius(runs: Sequence[PageRun], norm: str) -> ChartFigure | None:
         y=Axis("accuracy", 0.0, 1.0, percent=True),
         lines=lines,
     )
-    caption = "Shaded: 95% Clopper-Pearson intervals of what was measured."
-    if certificates:
+    caption = "Shaded: 95% Clopper-Pearson intervals of what was measured." if attacks else ""
+    if certificates and attacks:
         caption = (
             "The robust accuracy of the smoothed classifier is between its staircase (proved) and the line of an attack"
             f" on it (an upper bound). {caption}"
         )
-        if len({line.n for line in lines}) > 1:
-            caption += " Lines over different images (n) may cross."
+    elif certificates:
+        caption = "The robust accuracy of the smoothed classifier is at least that of its staircase (proved)."
+    if len({line.n for line in lines}) > 1:
+        caption += " Lines over different images (n) may cross."
     crowded = len(runs) > CROWD
     return _figure(chart, caption, nav="Radius" if l2 else "L∞ radius", at="radius", crowded=crowded)
 
@@ -230,10 +232,10 @@ def _points(curve: Sequence[Measurement]) -> list[Point]:
 
 def _over_losses(runs: Sequence[PageRun]) -> Iterator[ChartFigure]:
     """One figure for each loss that was bracketed: losses clipped at different bounds are different losses."""
-    found: dict[str, list[Series]] = {}
+    found: dict[tuple[str, object], list[Series]] = {}
     for run, losses in records_of(runs, "losses"):
-        found.setdefault(losses.loss, []).extend(_loss_lines(run, losses))
-    for number, (loss, lines) in enumerate(found.items()):
+        found.setdefault((losses.loss, losses.settings.get("bound")), []).extend(_loss_lines(run, losses))
+    for number, ((loss, _), lines) in enumerate(found.items()):
         every = [point for line in lines for point in line.points]
         end = max((point.x for point in every), default=0.0)
         if end == 0.0:

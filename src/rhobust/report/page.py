@@ -4,7 +4,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -93,7 +93,10 @@ def page_sections(gathered: Gathered, at: Headline) -> list[Section]:
     training = [figure for figure in drawn if figure.name.startswith("training-")]
     models = {"answers": answers(found, at), "diagnoses": _diagnoses(runs)}
     warned = (w for entry in found for row in entry.rows for number in row.numbers for w in number.warnings)
-    table = {"entries": found, "footnotes": _numbered(warned)}
+    shared = [note for note in found[0].notes if len(found) > 1 and all(note in entry.notes for entry in found)]
+    own = [replace(entry, notes=tuple(note for note in entry.notes if note not in shared)) for entry in found]
+    shared = [note.replace("Not in this folder", "In none of these folders") for note in shared]
+    table = {"entries": own, "shared": shared, "footnotes": _numbered(warned)}
     facts = {"facts": _facts(runs), "runs": [_settings(run) for run in runs]}
     sections = [
         Section("models", "In short", "models", models),

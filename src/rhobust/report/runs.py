@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from rhobust.formatting import format_setting, name_split
+from rhobust.formatting import format_distance, format_setting, name_split
 from rhobust.measurements import (
     AVERAGE_RADIUS,
     BASE_BEFORE,
@@ -255,7 +255,7 @@ class PageRecord:
         """Which loss, in a few words."""
         if self.settings.get("loss") == "0-1":
             return "error"
-        return f"cross-entropy clipped at {format_setting(float(self.settings['bound']))}"
+        return f"cross-entropy clipped at {format_distance(float(self.settings['bound']))}"
 
 
 ONE = "one noisy prediction"

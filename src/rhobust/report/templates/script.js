@@ -201,7 +201,10 @@
       slider.setAttribute("aria-valuetext", `${chart.at} ${x.toFixed(digits)}`);
       const list = box.querySelector(".values");
       list.replaceChildren();
-      const shown = proved.filter((series) => !off(panel, series));
+      // A curve that ends before x says nothing where another one of the same line does.
+      const alive = proved.filter((series) => !off(panel, series));
+      const same = (series, other) => ["run", "kind", "part"].every((name) => series[name] === other[name]);
+      const shown = alive.filter((series) => at(series, x) || !alive.some((other) => same(series, other) && at(other, x)));
       const alike = new Set(shown.map((series) => series.kind)).size === 1;
       shown.forEach((series) => {
         const point = at(series, x);
