@@ -61,6 +61,7 @@ def certified_curves(results: Path) -> Document:
     note = (
         "NAL, damped: with mirror images; at sigma 0.25 the pretrained network with two generations of teachers, at 0.5"
         " without a teacher. Our SmoothAdv has the same teacher; certified on some of the images, weighted to all."
+        " Between two markers of ours the value of the right one is proved, not the line."
     )
     return {
         "name": "fig-certified-radii",

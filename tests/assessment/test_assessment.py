@@ -87,8 +87,10 @@ def test_the_plot_shows_no_more_than_is_proved_between_two_radii(assessed):
     axes = assessed.plot().axes[0]
     assert axes.get_xlabel() == "L2 radius"
     styles = {line.get_label(): line.get_drawstyle() for line in axes.get_lines()}
-    assert styles.pop("certified, smoothed classifier") == "steps-pre"
+    assert styles.pop("certified, smoothed classifier (proved)") == "steps-pre"
     assert set(styles.values()) == {"default"}
+    assert all(label.endswith("(upper bound)") for label in styles)
+    assert len(axes.collections) == len(styles), "a band is an interval of what was measured"
 
 
 def test_it_is_shown_without_the_rows_of_its_records(assessed):

@@ -93,9 +93,10 @@ class Assessment:
         raise ValueError("a data frame needs pandas or polars, and neither is installed; rows() needs nothing")
 
     def plot(self) -> "Figure":
-        """Accuracy against the radius, certified and under attack, with intervals; needs matplotlib.
+        """Accuracy against the radius, certified and under attack; needs matplotlib.
 
-        What is certified is a staircase: between two radii it is what is proved at the larger one.
+        What is certified is a staircase: between two radii it is what is proved at the larger one. What was measured is
+        a line, with its 95% intervals.
         """
         try:
             from matplotlib.figure import Figure
@@ -104,21 +105,20 @@ class Assessment:
         figure = Figure(figsize=(6, 4), layout="constrained")
         axes = figure.add_subplot()
         for label, quantity, kind in (
-            ("certified, smoothed classifier", CERTIFIED, "certify"),
-            ("under attack (EOT), smoothed classifier", ROBUST, "attack-eot"),
-            ("under attack (PGD), base network", ROBUST, "attack-pgd"),
+            ("certified, smoothed classifier (proved)", CERTIFIED, "certify"),
+            ("under EOT, smoothed classifier (upper bound)", ROBUST, "attack-eot"),
+            ("under PGD, base network (upper bound)", ROBUST, "attack-pgd"),
         ):
             points = [one for one in self._of(kind) if one.quantity == quantity and one.at is not None]
             if points:
                 at = [float(one.at or 0.0) for one in points]
                 # Between two radii only what holds at the larger one is proved; an attack is not run there.
-                step: Any = "pre" if quantity == CERTIFIED else None
-                style = "default" if step is None else f"steps-{step}"
+                style: Any = "steps-pre" if quantity == CERTIFIED else "default"
                 (drawn,) = axes.plot(at, [one.value for one in points], marker="o", label=label, drawstyle=style)
                 low, high = ([getattr(one, end) for one in points] for end in ("low", "high"))
-                if all(value is not None for value in (*low, *high)):
-                    axes.fill_between(at, low, high, color=drawn.get_color(), alpha=0.15, step=step)
-        axes.set(xlabel="L2 radius", ylabel="accuracy", ylim=(0, 1), title=f"{self.name}, sigma {self.sigma:g}")
+                if quantity == ROBUST and all(value is not None for value in (*low, *high)):
+                    axes.fill_between(at, low, high, color=drawn.get_color(), alpha=0.15)
+        axes.set(xlabel="L2 radius", ylabel="accuracy", ylim=(0, 1.02), title=f"{self.name}, sigma {self.sigma:g}")
         axes.legend()
         return figure
 
