@@ -163,3 +163,8 @@ def test_the_count_of_the_design_page():
     parsed = {"a.py": ast.parse(code)}
     assert count.declarations(parsed) == ["a.py:1 f"]
     assert count.readers(parsed) == ["a.py"]
+
+
+def test_the_start_page_names_every_guide():
+    page = (DOCS / "index.md").read_text()
+    assert [one.name for one in sorted((DOCS / "guides").glob("*.md")) if f"(guides/{one.name})" not in page] == []

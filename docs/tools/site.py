@@ -88,7 +88,8 @@ def mathml(text: str) -> str:
         for old, new in SYMBOLS.items():
             latex = latex.replace(old, new)
         markup = convert(latex, display="block" if match[1] else "inline").replace("\n", " ")
-        return f"\n\n{markup}\n\n" if match[1] else markup
+        # A phone scrolls a long formula, not the page.
+        return f'\n\n<div style="overflow: auto hidden">{markup}</div>\n\n' if match[1] else markup
 
     return re.sub(r"\s*\$\$(.+?)\$\$\s*|\$([^$]+?)\$", formula, text, flags=re.DOTALL)
 
