@@ -211,13 +211,18 @@ def test_the_citation_file():
     assert "\t" not in text
     version = (ROOT / "src" / "rhobust" / "version.py").read_text()
     assert f'"{re.search(r"^version: (.+)$", text, re.MULTILINE)[1]}"' in version
-    # The paper, then Gaussian, STN, PGD, TRADES, SmoothAdv, WRM, Lecuyer et al., Kumar et al., betting.
+    # The paper, then Gaussian, STN, PGD, TRADES, SmoothAdv, WRM, MACER, consistency, SmoothMix, CAT-RS, AutoAttack,
+    # Lecuyer et al., Kumar et al., betting.
     cited = re.findall(r'"arXiv:([\d.]+)"', text)
     assert cited == [
         "2010.10987",
         *("1902.02918", "1809.03113", "1706.06083", "1901.08573", "1906.04584", "1710.10571"),
+        *("2001.02378", "2006.04062", "2111.09277", "2212.09000", "2003.01690"),
         *("1802.03471", "2201.12440", "2010.09686"),
     ]
+    methods = re.findall(r"^\| `method:.*arxiv\.org/abs/([\d.]+)", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert len(methods) > 5
+    assert set(methods) <= set(cited)
     references = text.partition("\nreferences:\n")[2].split("\n  - type: ")[1:]
     for reference in references:
         assert {"title", "authors", "year"} <= set(re.findall(r"^    ([a-z-]+):", reference, re.MULTILINE)), reference
