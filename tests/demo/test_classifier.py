@@ -1,5 +1,6 @@
 """What the demo answers, against a half space whose smoothed radius is the distance to its boundary."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from rhobust.data import CORRUPTIONS, pair_distances
 from rhobust.demo import DemoClassifier
 from rhobust.demo.classifier import image_key, round_within
+from rhobust.demo.page import attacked
 
 SIGMA = 0.25
 
@@ -86,6 +88,13 @@ def test_an_attack_stays_within_the_radius_and_crosses_the_boundary_only_beyond_
     assert 0.15 < near.distance <= 0.2
     assert near.image.dtype == torch.uint8
     assert near.distance == pair_distances(grey(level)[None], near.image[None])[0]
+
+
+def test_votes_after_an_attack_are_not_taken_for_names_of_classes(half_space):
+    classifier = DemoClassifier(half_space, SIGMA, ("0", "1"), (1, 4, 4), n=2000, seed=1)
+    *_, certificate = classifier.certify(grey(150))
+    shown = attacked(classifier, grey(150), certificate, classifier.attack(grey(150), 1, 0.2), 0.2)
+    assert re.search(r"votes after it: [\d,]+ for 1", shown)
 
 
 @given(

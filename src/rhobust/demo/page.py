@@ -132,7 +132,7 @@ def attacked(
     inside = certificate.proved and radius <= certificate.radius
     status, text = _verdict(classifier, certificate, found, inside=inside)
     distance = format_number(found.distance, 3, "up")
-    votes = ", ".join(f"{escape(classifier.classes[number])} {count:,}" for number, count in found.votes if count)
+    votes = ", ".join(f"{count:,} for {escape(classifier.classes[number])}" for number, count in found.votes if count)
     return (
         f'<section class="rb-result {status}" aria-live="polite" data-distance="{found.distance}"><p class="rb-proof">'
         f'{text}</p><div class="rb-strip"><figure>{picture(image, "before the attack")}<figcaption>before: {before}'
