@@ -151,6 +151,11 @@ def test_a_stopped_sweep_of_attacked_networks_has_one_seed_of_every_method_first
         assert [one.label for one in others] == (["autoattack", "", "", ""] if noisy else [])
 
 
+@pytest.mark.parametrize("name", ["attacked", "certified-noise", "taught"])
+def test_a_network_of_a_plan_can_be_published_with_its_records(name):
+    assert all(one.round_weights for one in read_plan(next(path for path in PLANS if path.stem == name)).configs)
+
+
 def test_the_settings_of_attacked_networks_are_those_that_the_search_trains_first():
     search, rows = (read_plan(one) for name in ("search-attacked", "attacked") for one in PLANS if one.stem == name)
     methods = {one.method for one in rows.configs[:6]}

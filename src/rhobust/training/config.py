@@ -87,6 +87,9 @@ class TrainConfig:
     mirror: bool = field(default=False, metadata=OMIT_IF_DEFAULT)
     """True: the trained network answers with the mean logits of an image and of its mirror image, at twice the cost;
     its training is not changed."""
+    round_weights: bool = field(default=False, metadata=OMIT_IF_DEFAULT)
+    """True: save the trained network with its convolutions and dense layers rounded to bf16, at half the size; all that
+    is evaluated is this network."""
     augment: bool = True
     """False: train on unchanged images, without the data set's random crops and flips."""
     resize: int | None = field(default=None, metadata=OMIT_IF_DEFAULT)
