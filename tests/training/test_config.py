@@ -135,6 +135,7 @@ def test_the_run_id_is_readable_and_changes_with_every_field():
         "teacher": ("runs/teacher", "runs/other"),
         "teacher_weight": 0.7,
         "mirror": True,
+        "round_weights": True,
         "resize": 7,
         "crop": 7,
         "crop_padding": 7,
