@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save
 
 from rhobust.files import read_json, write_json, write_whole
 from rhobust.records import PLAIN, compress, is_finished, record_paths
-from rhobust.training import ENVIRONMENT, FINGERPRINT, WEIGHTS, open_run, round_weights
+from rhobust.training import ENVIRONMENT, FINGERPRINT, WEIGHTS, open_run
 
 COPIED = ("config.json", ENVIRONMENT, "metrics.jsonl", "training-images.bin")
 
@@ -29,12 +29,14 @@ def publish(run: Path, folder: Path) -> str:
         raise ValueError(f"{run} must be finished to be published")
     if folder.exists():
         raise ValueError(f"{folder} must not exist yet, but it does")
-    tensors = load_file(run / WEIGHTS)
-    rounded = round_weights(tensors, [name for name in tensors if name.startswith("network.")])
-    content, same = (run / WEIGHTS).read_bytes(), all(tensors[name].dtype == rounded[name].dtype for name in rounded)
+    content, same = (run / WEIGHTS).read_bytes(), open_run(run).config.round_weights
     if not same:
+        tensors = {
+            name: tensor.bfloat16() if tensor.dim() > 1 and name.startswith("network.") else tensor
+            for name, tensor in load_file(run / WEIGHTS).items()
+        }
         with safe_open(run / WEIGHTS, framework="pt") as file:
-            content = save(tensors | rounded, metadata=file.metadata())
+            content = save(tensors, metadata=file.metadata())
     digest = hashlib.sha256(content).hexdigest()
     folder.mkdir(parents=True)
     for name in COPIED:

@@ -1,8 +1,9 @@
-"""Commands over published results: python -m reproduction pack | publish | index | figures | audit."""
+"""Commands over published results: python -m reproduction close | pack | publish | index | figures | audit."""
 
 import argparse
 import hashlib
 import shutil
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -13,6 +14,8 @@ from safetensors.torch import load_file, save
 from reproduction.archive import pack
 from reproduction.certified_figures import write_figures
 from reproduction.index import write_index
+from reproduction.pretrained import publish
+from reproduction.unfinished import close, unfinished
 from rhobust.archives import ENDING, opened
 from rhobust.evaluation import audit_file
 from rhobust.files import read_json, write_json, write_whole
@@ -31,6 +34,18 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message}\n")
 
 
+def close_command(arguments: Sequence[str]) -> int:
+    """Finish stopped certificates and attacks with the images that they have, as records that say so."""
+    parser = Parser(prog="reproduction close", description=close_command.__doc__)
+    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="run folder")
+    for run in parser.parse_args(arguments).runs:
+        if not run.is_dir():
+            raise ValueError(f"{run} must be a run folder, but there is no such folder")
+        for path in unfinished(run):
+            print(close(path))
+    return 0
+
+
 def pack_command(arguments: Sequence[str]) -> int:
     """Pack a reproduction's finished runs and records, without weights, into an archive."""
     parser = Parser(prog="reproduction pack", description=pack_command.__doc__)
@@ -38,6 +53,9 @@ def pack_command(arguments: Sequence[str]) -> int:
     parser.add_argument("archive", type=Path, help="NAME.tar.xz; what it holds already stays")
     given = parser.parse_args(arguments)
     print(*pack(given.out, given.archive), sep="\n")
+    for path in (path for run in sorted((given.out / "runs").iterdir()) for path in unfinished(run)):
+        remedy = f"python -m reproduction close {path.parent} keeps the images that it has"
+        sys.stderr.write(f"{path} was left out, for it is unfinished: {remedy}\n")
     return 0
 
 
@@ -115,6 +133,7 @@ def publish(run: Path, folder: Path) -> str:
 
 
 TOOLS: dict[str, Callable[[Sequence[str]], int]] = {
+    "close": close_command,
     "pack": pack_command,
     "publish": publish_command,
     "index": index_command,

@@ -17,5 +17,4 @@ from rhobust.training.run import Run as Run
 from rhobust.training.run import describe_environment as describe_environment
 from rhobust.training.run import file_hash as file_hash
 from rhobust.training.run import open_run as open_run
-from rhobust.training.run import round_weights as round_weights
 from rhobust.training.run import write_fingerprint as write_fingerprint

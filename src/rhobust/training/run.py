@@ -5,7 +5,7 @@ import io
 import json
 import platform
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -274,23 +274,14 @@ def save_weights(run: Run, model: nn.Module, data: Dataset, owner: Ownership) ->
     }
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in state_of(model).items()}
     if config.round_weights:
-        tensors |= round_weights(tensors, (name for name, _ in model.named_parameters()))
+        matrices = (name for name, parameter in model.named_parameters() if parameter.dim() > 1)
+        tensors |= {name: tensors[name].bfloat16() for name in matrices}
     content = save(tensors, metadata={"rhobust": json.dumps(description)})
     owner.replace(run.folder / WEIGHTS, content)
     fingerprint = hashlib.sha256(content).hexdigest()[:16]
     # After the weights: a folder with a fingerprint alone counts as published without them.
     owner.replace(run.folder / FINGERPRINT, format_json({"model_hash": fingerprint, **description}))
     (run.folder / RESUME).unlink(missing_ok=True)
-
-
-def round_weights(tensors: Mapping[str, Tensor], names: Iterable[str]) -> dict[str, Tensor]:
-    """Those of some weights that are matrices or convolutions, rounded to bf16; vectors keep their dtype.
-
-    Args:
-        tensors: The network's tensors by name.
-        names: The names of its weights; what else it holds, such as the mean of its inputs, is not rounded.
-    """
-    return {name: tensors[name].bfloat16() for name in names if tensors[name].dim() > 1}
 
 
 def weights_metadata(path: Path) -> dict[str, Any]:
