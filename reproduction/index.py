@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from reproduction.other_authors import write_other_authors
+from reproduction.plan_tables import write_plan_tables
 from reproduction.render import csv_table, markdown_table, write_table
 from reproduction.routed import write_routed
 from reproduction.seeds import write_seeds
@@ -54,6 +55,7 @@ def write_index(results: Path) -> list[Path]:
     table = rows(results)
     written = write_table(results / "index.csv", page(table), csv_table([COLUMNS, *(line.values() for line in table)]))
     tables = (write_search, write_pretrained, write_seeds, write_routed, write_other_authors, write_shift_tables)
+    tables += (write_plan_tables,)
     return written + [path for write in tables for path in write(results)]
 
 
@@ -88,7 +90,7 @@ def write_pretrained(results: Path) -> list[Path]:
         for record in map(read_finished, record_paths(run, "certify-grid")):
             if record.settings["data"] == TRAINED_ON:
                 continue
-            found = [one for one in measurements(record) if one.quantity == CERTIFIED and one.at in SEARCH_RADII]
+            found = [one for one in measurements(record) if one.quantity == CERTIFIED]
             cells = {"name": run.name, "sigma": f"{record.settings['sigma']:g}"}
             for one in found:
                 assert one.low is not None
@@ -98,7 +100,10 @@ def write_pretrained(results: Path) -> list[Path]:
                 table.append({"name": run.name, "column": f"{one.at:g}", **{key: str(numbers[key]) for key in numbers}})
             lines.append(cells | {"n": str(found[0].n)})
     note = "In brackets: the 95% interval over the choice of images; another training may differ by more."
-    page = f"# Certified accuracy of the pretrained models\n\n{markdown_table(_rows(lines), 2)}\n{note}\n"
+    radii = sorted({column for line in lines for column in line} - {"name", "sigma", "n"}, key=float)
+    columns = ("name", "sigma", *radii, "n")
+    shown = markdown_table([columns, *([line.get(column, "") for column in columns] for line in lines)], 2)
+    page = f"# Certified accuracy of the pretrained models\n\n{shown}\n{note}\n"
     return write_table(results / "tables" / "table-pretrained.csv", page, csv_table(_rows(table)))
 
 
@@ -224,12 +229,18 @@ TITLES = {
     "records/nal-variants.tar.xz": "CIFAR-10: variants of NAL that were tried",
     "records/recipe-search.tar.xz": "CIFAR-10: search for a training recipe, on held-out training images",
     "records/tiny-imagenet-50.tar.xz": "Tiny ImageNet, 50 classes",
+    "records/attacked.tar.xz": "CIFAR-10: networks trained against attacks",
+    "records/certified.tar.xz": "CIFAR-10: certified accuracy of seven methods, sigma 0.25",
+    "records/certified-noise.tar.xz": "CIFAR-10: certified accuracy at sigma 0.5, 0.12 and 1",
+    "records/search-0.5.tar.xz": "CIFAR-10: search for settings at sigma 0.5, on held-out training images",
+    "records/search-attacked.tar.xz": "CIFAR-10: search for settings under attack, on held-out training images",
+    "records/taught.tar.xz": "CIFAR-10: three teachers, sigma 0.25",
     "pretrained/cifar10-nal-0.25": "CIFAR-10: a network with its weights",
     "pretrained/cifar10-nal-distilled-0.25": "CIFAR-10: a network with its weights, taught by cifar10-nal-taught-0.25",
     "pretrained/cifar10-nal-taught-0.25": "CIFAR-10: a network with its weights, taught by cifar10-nal-0.25",
     "pretrained/mnist-nal": "MNIST: a network with its weights",
 }
-"""What each archive holds."""
+"""What each archive holds, those of plans that have none yet among them."""
 HEADS = ("name", "weights", "natural", "white-box attack", "certified", "command")
 
 

@@ -48,7 +48,7 @@ def write_routed(results: Path) -> list[Path]:
         lines[name] = shares(curve)
         for one in document["classifiers"]:
             own = f"sigma {one['sigma']:g} alone"
-            lines[f"{name}, minus {own}"] = differences([curve], alone[own])
+            lines[f"{name}, minus {own}"] = differences([curve], [alone[own]])
     images = next(iter(alone.values()))[0.0]
     lines["any alone"] = shares(
         {radius: {index: max(one[radius][index] for one in alone.values()) for index in images} for radius in RADII}

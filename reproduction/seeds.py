@@ -28,7 +28,7 @@ Outcomes = Mapping[float, Mapping[int, float]]
 
 @dataclass(frozen=True)
 class Cell:
-    """A number, the ends of its interval or its deviation over seeds, and over how many images it is."""
+    """A number, the ends of its interval or its deviation over seeds if it has them, and over how many images it is."""
 
     value: float
     n: int
@@ -43,8 +43,8 @@ class Cell:
         text = format_number(self.value, 4, "nearest" if negative else "down")
         if self.deviation is not None:
             return f"{text} ± {self.deviation:.4f}"
-        assert self.low is not None
-        assert self.high is not None
+        if self.low is None or self.high is None:
+            return text
         return f"{text} ({format_interval(self.low, self.high, 4)})"
 
 
@@ -58,7 +58,7 @@ def write_seeds(results: Path) -> list[Path]:
     with opened([results / "records" / ARCHIVE]) as here:
         records = by_name([pretrained / DISTILLED, *here.paths])
         records["its teacher"] = decided_record(pretrained / TAUGHT)
-        lines = _lines({name: _outcomes(record) for name, record in records.items()})
+        lines = _lines({name: certified_outcomes(record) for name, record in records.items()})
         first = records["NAL, seed 0"]
     measured = measured_record(pretrained / DISTILLED)
     lines["NAL, seed 0, average certified radius"] = {"ACR": average_radius(first, measured)}
@@ -105,8 +105,8 @@ def stratified_mean(decided: Record, values: Mapping[int, float]) -> Cell:
         decided: A sequential certificate of many images: which of a few radii hold.
         values: By image; at least two images of each decided radius.
     """
-    curve = _outcomes(decided)
-    strata = {index: sum(curve[radius][index] for radius in RADII) for index in curve[0.0]}
+    curve = certified_outcomes(decided)
+    strata = {index: sum(held[index] for held in curve.values()) for index in curve[0.0]}
     n = len(strata)
     shares = {one: sum(stratum == one for stratum in strata.values()) / n for one in set(strata.values())}
     groups = {one: [value for index, value in values.items() if strata[index] == one] for one in shares}
@@ -122,8 +122,9 @@ def _name(run: Path) -> str:
     return f"{METHODS[config['method']['kind']]}, seed {config['seed']}"
 
 
-def _outcomes(record: Record) -> Outcomes:
-    return {radius: outcomes(record, CERTIFIED, radius) for radius in RADII}
+def certified_outcomes(record: Record) -> Outcomes:
+    """By decided radius and image whether it is certified to be right."""
+    return {radius: outcomes(record, CERTIFIED, radius) for radius in record.settings["radii"]}
 
 
 def _lines(found: Mapping[str, Outcomes]) -> dict[str, Line]:
@@ -131,15 +132,15 @@ def _lines(found: Mapping[str, Outcomes]) -> dict[str, Line]:
     seeds = [name for name in found if name.startswith("NAL")]
     whole = [name for name in seeds if len(found[name][0.0]) == max(len(found[one][0.0]) for one in seeds)]
     lines = {name: shares(found[name]) for name in seeds}
-    lines["NAL, mean of all seeds"] = _means([found[name] for name in seeds])
-    lines[f"NAL, mean of {' and '.join(name.removeprefix('NAL, ') for name in whole)}"] = _means(
+    lines["NAL, mean of all seeds"] = means([found[name] for name in seeds])
+    lines[f"NAL, mean of {' and '.join(name.removeprefix('NAL, ') for name in whole)}"] = means(
         [found[name] for name in whole]
     )
     for baseline in (name for name in found if name not in seeds):
         lines[baseline] = shares(found[baseline])
-        lines |= {f"{name}, minus {baseline}": differences([found[name]], found[baseline]) for name in seeds}
+        lines |= {f"{name}, minus {baseline}": differences([found[name]], [found[baseline]]) for name in seeds}
         lines[f"NAL, mean of all seeds, minus {baseline}"] = differences(
-            [found[name] for name in seeds], found[baseline]
+            [found[name] for name in seeds], [found[baseline]]
         )
     return lines
 
@@ -153,27 +154,26 @@ def shares(curve: Outcomes) -> Line:
     return cells
 
 
-def _means(curves: Sequence[Outcomes]) -> Line:
+def means(curves: Sequence[Outcomes]) -> Line:
     """Mean and deviation over trainings, on the images that all of them have."""
     cells = {}
-    for radius in RADII:
+    for radius in curves[0]:
         images = set.intersection(*(set(curve[radius]) for curve in curves))
         values = [fmean(curve[radius][index] for index in images) for curve in curves]
         cells[f"{radius:g}"] = Cell(fmean(values), len(images), deviation=stdev(values))
     return cells
 
 
-def differences(ours: Sequence[Outcomes], theirs: Outcomes) -> Line:
-    """The mean of ours minus theirs, on the images that all have, with its 95% interval over images."""
+def differences(ours: Sequence[Outcomes], theirs: Sequence[Outcomes]) -> Line:
+    """The mean of ours minus that of theirs, on the images that all have, with its 95% interval over images."""
     cells = {}
-    for radius in theirs:
-        images = sorted(set(theirs[radius]).intersection(*(curve[radius] for curve in ours)))
-        means = [fmean(curve[radius][index] for curve in ours) for index in images]
-        others = [theirs[radius][index] for index in images]
+    for radius in theirs[0]:
+        images = sorted(set.intersection(*(set(curve[radius]) for curve in (*ours, *theirs))))
+        here, there = ([fmean(curve[radius][index] for curve in side) for index in images] for side in (ours, theirs))
         one = (
-            mean_difference(means, others)
-            if len(ours) > 1
-            else share_difference([bool(value) for value in means], [bool(value) for value in others])
+            mean_difference(here, there)
+            if len(ours) > 1 or len(theirs) > 1
+            else share_difference([bool(value) for value in here], [bool(value) for value in there])
         )
         cells[f"{radius:g}"] = Cell(one.value, one.n, one.low, one.high)
     return cells

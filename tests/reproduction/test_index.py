@@ -77,6 +77,24 @@ def test_the_table_of_pretrained_networks_is_what_the_records_give(redrawn):
     assert redrawn(write_pretrained, "pretrained")
 
 
+def test_pretrained_networks_of_other_noises_have_other_radii(tmp_path):
+    """A network for sigma 0.5 is certified at radii that one for 0.25 is not: its numbers stay in their columns."""
+    for name, radii in (("a", (0.0, 0.1)), ("b", (0.0, 0.05, 0.2))):
+        config = TrainConfig(Gaussian(sigma=0.25), data="digits", model="cnn-small", epochs=1)
+        folder = train(config, tmp_path / "pretrained" / name, device="cpu", progress=no_progress).folder
+        evaluate(Certify(radii=radii, n=300, limit=5), Target.from_run(folder, device="cpu"), progress=no_progress)
+    (tmp_path / "tables").mkdir()
+    _, page = write_pretrained(tmp_path)
+    head, _, *lines = [line.split(" | ") for line in page.read_text().splitlines() if line.startswith("|")]
+    assert head == ["| name", "sigma", "0", "0.05", "0.1", "0.2", "n |"]
+    first, second = (dict(zip(head, line, strict=True)) for line in lines)
+    assert (first["| name"], first["0.05"], first["0.2"]) == ("| a", "", "")
+    assert (second["| name"], second["0.1"]) == ("| b", "")
+    assert first["0.1"]
+    assert second["0.2"]
+    assert {line["n |"] for line in (first, second)} == {"5 |"}
+
+
 @pytest.mark.slow
 def test_the_tables_of_shifts_are_what_the_records_give(redrawn):
     written = redrawn(write_shift_tables, "pretrained", place="shift")
