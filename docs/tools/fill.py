@@ -36,7 +36,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "results"
 NUMBER = re.compile(r"(?<![\w.,-])(-?[\d.,]*\d%?|\?)<!--= (.+?) -->")
-PLACE = re.compile(r"^<!-- ([\w-]+) -->\n(.*?)^<!-- /\1 -->$", re.MULTILINE | re.DOTALL)
+PLACE = re.compile(r"^<!-- ([\w.-]+) -->\n(.*?)^<!-- /\1 -->$", re.MULTILINE | re.DOTALL)
 SUMMARY = "table-summary"
 HEADLINE = {
     "natural accuracy": ("natural", "value", "%"),
