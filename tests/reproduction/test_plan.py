@@ -189,9 +189,14 @@ def test_every_plan_expands_into_what_its_comment_runs(path, tmp_path, capsys, m
     units = plan_units(found, tmp_path)
     evaluations = sum(len(unit.evaluations) for unit in units)
     where = "held-out" if found.split == "validation" else "test"
-    counts, *missing = capsys.readouterr().out.splitlines()
+    counts, *lines = capsys.readouterr().out.splitlines()
     assert counts == f"{len(units)} runs planned, 0 finished; {evaluations} evaluations on {where} images"
+    missing = [line for line in lines if line.startswith("missing here: ")]
     assert all(" is not under " in line for line in missing), "a teacher is missing"
+    described = [line.split(maxsplit=1) for line in lines if line not in missing]
+    trained = sum(int(count) for count, what in described if what.endswith("epochs"))
+    assert trained == len(units)
+    assert sum(int(count) for count, _ in described) == len(units) + evaluations
     assert all(unit.evaluations for unit in units)
     assert not (tmp_path / "out").exists()
 

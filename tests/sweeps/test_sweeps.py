@@ -190,7 +190,12 @@ def test_what_fails_is_tried_again_then_listed_and_the_rest_is_done(done, tmp_pa
     assert json.loads((tmp_path / "out" / "failures.json").read_text()) == result["failures"]
     assert "1 trainings lack numbers." in (tmp_path / "out" / "sweep.md").read_text()
     assert run([*command, "--dry-run"]) == 0
-    assert capsys.readouterr().out == "4 runs planned, 3 finished; 4 evaluations on test images\n"
+    assert capsys.readouterr().out.splitlines() == [
+        "4 runs planned, 3 finished; 4 evaluations on test images",
+        "    2  gaussian on digits, cnn-small, 1 epochs",
+        "    2  consistency on digits, cnn-small, 1 epochs",
+        "    4  accuracy, limit 20, draws 2",
+    ]
     assert run(command) == 0  # the next call tries it again
     assert (tmp_path / "out" / "sweep.md").read_bytes() == (done[0] / "sweep.md").read_bytes()
 

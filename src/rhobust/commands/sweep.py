@@ -1,7 +1,8 @@
 """rhobust sweep."""
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +13,8 @@ from rhobust.commands.options import Spreading, SpreadingOptions, print_table
 from rhobust.evaluation import EVALUATIONS, Evaluation
 from rhobust.formatting import name_split
 from rhobust.models.sources import named_code
-from rhobust.sweeps import plan_units, read_plan, run_sweep
+from rhobust.settings import kind_of
+from rhobust.sweeps import SweepPlan, plan_units, read_plan, run_sweep
 from rhobust.sweeps.plan import absent
 
 
@@ -29,7 +31,8 @@ class SweepCommand:
     code: tuple[str, ...] = ()
     """Methods, attacks and evaluations of your own that the plan names: package.module:Class or file.py:Class."""
     dry_run: bool = False
-    """Count what is planned and what is finished, say which data and teachers are missing here, and start nothing."""
+    """Count what is planned, by network and evaluation, and what is finished, say which data and teachers are missing
+    here, and start nothing."""
     common: SpreadingOptions = Spreading()
 
     def run(self) -> dict[str, Any]:
@@ -40,7 +43,7 @@ class SweepCommand:
             finished = sum(unit.done for unit in units)
             evaluations = sum(len(unit.evaluations) for unit in units)
             planned = {"planned": len(units), "evaluations": evaluations, "finished": finished, "split": plan.split}
-            return {**planned, "absent": absent(plan, self.root)}
+            return {**planned, **described(plan), "absent": absent(plan, self.root)}
         outcome = run_sweep(
             plan,
             out,
@@ -65,6 +68,8 @@ class SweepCommand:
             planned, evaluations, finished = (result[key] for key in ("planned", "evaluations", "finished"))
             where = f" on {name_split(result['split'])} images" if evaluations else ""
             print(f"{planned} runs planned, {finished} finished; {evaluations} evaluations{where}")
+            for line, count in (result["trainings"] | result["measured"]).items():
+                print(f"{count:>5}  {line}")
             for line in result["absent"]:
                 print(f"missing here: {line}")
             return
@@ -82,6 +87,31 @@ class SweepCommand:
     def failure(self, result: dict[str, Any]) -> str | None:
         failed = len(result.get("failures", ()))
         return f"{failed} runs failed: the same command tries them again" if failed else None
+
+
+def described(plan: SweepPlan) -> dict[str, dict[str, int]]:
+    """How many trainings a plan has of each kind, and how often each evaluation is made."""
+    trainings = Counter(
+        f"{kind_of(type(one.method))} on {one.data}, {one.model}, {one.epochs} epochs" for one in plan.configs
+    )
+    measured = Counter(_said(one) for config in plan.configs for one in plan.evaluations_of(config))
+    return {"trainings": dict(trainings), "measured": dict(measured)}
+
+
+def _said(evaluation: Evaluation) -> str:
+    """An evaluation with the settings that are not the usual ones."""
+    values = {one.name: getattr(evaluation, one.name) for one in fields(evaluation) if one.name != "attack"}
+    usual = {one.name: one.default for one in fields(evaluation)}
+    said = [f"{name} {_plain(value)}" for name, value in values.items() if value != usual[name]]
+    return ", ".join([f"{evaluation.kind} {evaluation.label}".strip(), *said])
+
+
+def _plain(value: Any) -> str:
+    if is_dataclass(value):
+        return " ".join(
+            str(getattr(value, one.name)) for one in fields(value) if getattr(value, one.name) != one.default
+        )
+    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def import_own(names: Sequence[str]) -> None:
