@@ -26,7 +26,7 @@ def close(path: Path) -> Path:
     """Write the images of an unfinished record, up to the first that is missing, as a finished one; return its path.
 
     Its limit is their number. Its summary has a warning of what was not checked, and no wall time. It does not say
-    how many of the images were trained on, which only the data tell.
+    how many of the images were trained on, which needs the data.
 
     The unfinished record stays: with the weights and the same kind of device the command that was stopped goes on.
 

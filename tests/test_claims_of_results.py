@@ -2,10 +2,19 @@
 
 import csv
 from pathlib import Path
+from statistics import fmean
 
 from reproduction.other_authors import published as other_authors
 from reproduction.runner import place
-from reproduction.seeds import DISTILLED, average_radius, decided_record, measured_record
+from reproduction.seeds import (
+    DISTILLED,
+    TAUGHT,
+    average_radius,
+    certified_outcomes,
+    decided_record,
+    measured_record,
+    shares,
+)
 from rhobust.files import read_json
 from rhobust.formatting import format_number
 from rhobust.measurements import CERTIFIED, ROBUST, SHIFT, contradictions, measurements, outcomes, read_finished
@@ -257,3 +266,31 @@ def test_at_sigma_half_the_recipe_is_behind_the_field_and_fits_training_images_n
             found = [one for one in measurements(record) if one.quantity == SHIFT and not one.detail.get("baseline")]
             floors = {one.at: 100 * one.value for one in found}
             assert f"at least {listed([floors[eps] for eps in (0.25, 0.5, 1.0)], 1, 'down', '%')} of the time" in page
+
+
+def test_the_second_pretrained_network_leads_by_no_more_than_its_easier_images_allow():
+    """docs/results/certified.md says how much easier its images are, and where its lead is larger than that."""
+    taught, distilled = (
+        certified_outcomes(decided_record(RESULTS / "pretrained" / name)) for name in (TAUGHT, DISTILLED)
+    )
+    best = next(one.curve for one in other_authors() if (one.method, one.sigma) == ("Sun et al.", 0.25))
+    easier, left = {}, {}
+    for radius, images in taught.items():
+        few = fmean(distilled[radius][index] for index in images)
+        easier[radius] = few - fmean(distilled[radius].values())
+        left[radius] = shares(taught)[f"{radius:g}"].low - easier[radius] - best[radius]
+    assert (round(min(easier.values()), 3), round(max(easier.values()), 3)) == (0.005, 0.011)
+    assert all(shares(taught)[f"{radius:g}"].low > best[radius] for radius in taught)
+    assert left[0.5] > 0.002
+    assert left[0.75] > 0.002
+    assert abs(left[0.25]) < 0.001
+    assert left[0.0] < -0.001
+
+
+def test_the_second_generation_certifies_significantly_more_nowhere():
+    """docs/results/certified.md says that nothing was gained, and that the smaller gamma does not show."""
+    with (RESULTS / "tables" / "table-seeds.csv").open(encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["name"] == "NAL, mean of all seeds, minus its teacher"]
+    found = {row["column"]: (float(row["low"]), float(row["high"])) for row in rows}
+    assert found["0"][1] < 0
+    assert all(low < 0 < high for column, (low, high) in found.items() if column != "0")
