@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file
 
 from reproduction.__main__ import main
-from reproduction.pretrained import publish
+from reproduction.tools import publish
 from rhobust import TrainConfig, open_run, train
 from rhobust.evaluation import Certify, Target
 from rhobust.evaluation import run as evaluate
