@@ -258,6 +258,14 @@ def test_a_line_does_not_break_within_an_option(tmp_path):
     assert 'Few samples. Pass <span class="option">--effort</span> full.' in page
 
 
+def test_the_command_of_a_training_does_not_break_within_an_option(tmp_path):
+    run = write_run(tmp_path / "a")
+    environment = json.loads((run / "environment.json").read_text()) | {"command": "rhobust train --data <digits>"}
+    (run / "environment.json").write_text(json.dumps(environment))
+    page = render(gather([run]), (), title="One model")
+    assert 'rhobust train <span class="option">--data</span> &lt;digits&gt;' in page
+
+
 def test_the_same_diagnosis_of_several_models_is_told_once(tmp_path):
     runs = [write_run(tmp_path / name, name=name) for name in ("a", "b")]
     for run in runs:
