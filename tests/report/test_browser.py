@@ -31,7 +31,7 @@ from tests.browser import chromium, needs_browser
 pytestmark = needs_browser
 
 DESKTOP, PHONE = (1280, 900), (390, 844)
-AXE = Path(__file__).parents[2] / ".cache/node_modules/axe-core/axe.min.js"
+AXE = Path(__file__).parents[2] / "build/axe/node_modules/axe-core/axe.min.js"
 """The accessibility checker; CONTRIBUTING.md says how to fetch it."""
 
 
