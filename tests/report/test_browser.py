@@ -341,6 +341,9 @@ def test_print_shows_everything_on_white(page):
     assert not shown(page, ".slider")
     assert shown(page, "#figure-radius .chart")
     assert shown(page, "#numbers tbody tr")
+    script = "return document.querySelector(arguments[0]).getBoundingClientRect()[arguments[1]]"
+    end, start = (page.execute_script(script, *of) for of in (("#numbers table", "bottom"), ("#words", "top")))
+    assert end <= start, "what follows the table is not printed over it"
     assert len(page.execute_cdp_cmd("Page.printToPDF", {"printBackground": True})["data"]) > 10_000
 
 
