@@ -4,7 +4,7 @@ import ast
 import itertools
 import re
 from collections import Counter
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,7 @@ from reproduction.scales import SCALES
 from reproduction.settings import CIFAR_R, MNIST
 from reproduction.specs import Table
 from rhobust import TrainConfig, attacks, cli, open_run
-from rhobust.methods import NAL, AdversarialTraining, SmoothAdv
+from rhobust.methods import ERM, NAL, AdversarialTraining, SmoothAdv
 from rhobust.settings import kind_of
 from rhobust.sweeps import plan_units, read_plan
 
@@ -107,7 +107,8 @@ def test_the_certified_results_have_the_published_networks_settings_and_three_se
     published = open_run(root / "results" / "pretrained" / "cifar10-nal-0.25").config
     assert published in found.configs
     assert_certified(found, "nal", (0.0, 0.25, 0.5, 0.75))
-    assert_certified(found, "macer", (0.0, 0.25, 0.5, 0.75), costs=["w2"])
+    assert_certified(found, "macer", (0.0, 0.25, 0.5, 0.75), limit=2500, costs=["w2"])
+    assert [one.seed for one in found.configs] == [0] * 7 + [1] * 7 + [2] * 7
 
 
 def assert_certified(found, method, radii, limit=None, costs=("w2", "w1", "winf")):
@@ -120,19 +121,42 @@ def assert_certified(found, method, radii, limit=None, costs=("w2", "w1", "winf"
         assert {one.limit for one in shifts} <= {None}
 
 
-def test_the_other_noises_start_from_what_is_known_and_have_three_seeds_each():
-    found = read_plan(next(one for one in PLANS if one.stem == "certified-noise"))
+@pytest.mark.parametrize(
+    ("name", "noises", "radii"),
+    [
+        ("certified-0.5", (0.5,), (0.0, 0.5, 1.0, 1.5)),
+        ("certified-noise", (0.12, 1.0), (0.0, 0.25, 0.5, 1.0, 1.5, 2.0)),
+        ("taught", (0.25,), (0.0, 0.25, 0.5, 0.75)),
+    ],
+)
+def test_certified_rows_have_three_seeds_and_a_baseline_with_the_same_recipe(name, noises, radii):
+    found = read_plan(next(one for one in PLANS if one.stem == name))
     names = Counter((one.sigma, kind_of(type(one.method))) for one in found.configs)
-    assert names == dict.fromkeys(itertools.product((0.5, 0.12, 1.0), ("nal", "smoothadv")), 3)
+    assert names == dict.fromkeys(itertools.product(noises, ("nal", "smoothadv")), 3)
     assert {one.mirror for one in found.configs} == {True}
-    assert_certified(found, "nal", (0.0, 0.25, 0.5, 1.0, 1.5, 2.0))
-    assert_certified(found, "smoothadv", (0.0, 0.25, 0.5, 1.0, 1.5, 2.0), limit=2500)
-    searched = read_plan(next(one for one in PLANS if one.stem == "search-0.5")).configs
+    costs = () if name == "taught" else ("w2", "w1", "winf")
+    assert_certified(found, "nal", radii, costs=costs)
+    assert_certified(found, "smoothadv", radii, limit=2500, costs=costs)
+    for sigma in noises:
+        own = [one for one in found.configs if one.sigma == sigma]
+        assert [(one.seed, kind_of(type(one.method))) for one in own] == [
+            *itertools.product((0, 1, 2), ("nal", "smoothadv"))
+        ]
+        # But for method and seed all settings are the same.
+        assert len({replace(one, method=ERM(), seed=0, attack_after=0) for one in own}) == 1
+        assert {(one.method.steps, one.method.draws, one.method.agreement) for one in own} == {
+            (2, 4, own[0].method.agreement)
+        }
+
+
+def test_sigma_half_starts_from_what_its_search_trains_first():
+    found, search = (
+        read_plan(one).configs for name in ("certified-0.5", "search-0.5") for one in PLANS if one.stem == name
+    )
     for method in ("nal", "smoothadv"):
-        first = next(one for one in searched if kind_of(type(one.method)) == method)
-        ours = [one for one in found.configs if one.method == first.method]
-        assert {one.seed for one in ours} == {0, 1, 2}
-        assert {one.weight_decay for one in ours} == {first.weight_decay}
+        first = next(one for one in search if kind_of(type(one.method)) == method)
+        ours = [one for one in found if kind_of(type(one.method)) == method]
+        assert {(one.method, one.weight_decay) for one in ours} == {(first.method, first.weight_decay)}
 
 
 def test_a_stopped_sweep_of_attacked_networks_has_one_seed_of_every_method_first():
@@ -151,7 +175,7 @@ def test_a_stopped_sweep_of_attacked_networks_has_one_seed_of_every_method_first
         assert [one.label for one in others] == (["autoattack", "", "", ""] if noisy else [])
 
 
-@pytest.mark.parametrize("name", ["attacked", "certified-noise", "taught"])
+@pytest.mark.parametrize("name", ["attacked", "certified-0.5", "certified-noise", "taught"])
 def test_a_network_of_a_plan_can_be_published_with_its_records(name):
     assert all(one.round_weights for one in read_plan(next(path for path in PLANS if path.stem == name)).configs)
 
