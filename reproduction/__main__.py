@@ -1,7 +1,6 @@
 """Make tables and figures of the paper, and our own: python -m reproduction NAME|all|ours --scale smoke --out DIR.
 
-python -m reproduction close|pack|publish|index|figures|audit closes, packs, publishes, lists, draws and audits networks
-and records.
+python -m reproduction pack|publish|index|figures|audit packs, publishes, lists, draws and audits networks and records.
 """
 
 import argparse

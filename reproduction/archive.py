@@ -5,6 +5,7 @@ again, gets the letter b after its name, a third c, so that a name means one net
 """
 
 import io
+import json
 import lzma
 import shutil
 import string
@@ -15,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from reproduction.runner import CLAIMS
+from reproduction.unfinished import read_counted, unfinished
 from rhobust.archives import ENDING, unpack
 from rhobust.files import read_json, write_whole
 from rhobust.records import ANSWERS, CONFIG, ENVIRONMENT, FINGERPRINT, METRICS, WEIGHTS, is_finished, record_paths
@@ -25,7 +27,7 @@ KEPT = (CONFIG, ENVIRONMENT, METRICS, ANSWERS)
 PRESET = 9 | lzma.PRESET_EXTREME
 
 
-def pack(out: Path, archive: Path) -> list[str]:
+def pack(out: Path, archive: Path, *, stopped: bool = False) -> list[str]:
     """Add a reproduction's finished runs and records to an archive, and return the names of its runs.
 
     What the archive holds already stays. Equal contents give equal bytes.
@@ -33,6 +35,7 @@ def pack(out: Path, archive: Path) -> list[str]:
     Args:
         out: The reproduction: its run folders are in `runs`.
         archive: NAME.tar.xz; the other archives of its folder decide which names are taken.
+        stopped: Whether to add unfinished certificates and attacks, with the images up to the first that they lack.
     """
     if not archive.name.endswith(ENDING):
         raise ValueError(f"an archive's name must end with {ENDING}, got {archive.name}")
@@ -46,7 +49,7 @@ def pack(out: Path, archive: Path) -> list[str]:
         taken = {path.parent.name: read_json(path)["model_hash"] for path in Path(temporary).rglob(FINGERPRINT)}
         for run in sorted((out / "runs").iterdir()):
             if (run / WEIGHTS).exists() or (run / FINGERPRINT).exists():
-                _copy(run, folder, taken)
+                _copy(run, folder, taken, stopped)
         for path in record_paths(out / CLAIMS):
             (folder / CLAIMS).mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, folder / CLAIMS / path.name)
@@ -84,7 +87,7 @@ def compressed(folder: Path, name: str) -> bytes:
     return buffer.getvalue()
 
 
-def _copy(run: Path, folder: Path, taken: dict[str, str]) -> None:
+def _copy(run: Path, folder: Path, taken: dict[str, str], stopped: bool) -> None:
     """Copy a run without its weights into a folder, under a name that no other network has."""
     with tempfile.TemporaryDirectory(prefix="rhobust-") as temporary:
         if (run / WEIGHTS).exists():
@@ -104,3 +107,8 @@ def _copy(run: Path, folder: Path, taken: dict[str, str]) -> None:
     for path in (*(run / name for name in KEPT), *records, *pictures):
         if path.exists():
             shutil.copyfile(path, target / path.name)
+    for path in unfinished(run) if stopped else ():
+        record = read_counted(path)
+        if record.rows:
+            header = {"kind": record.kind, "settings": record.settings}
+            write_whole(target / path.name, "".join(json.dumps(row) + "\n" for row in (header, *record.rows)))

@@ -14,6 +14,7 @@ from reproduction.render import csv_table, markdown_table, write_table
 from reproduction.routed import write_routed
 from reproduction.seeds import write_seeds
 from reproduction.shift_tables import write_shift_tables
+from reproduction.unfinished import read_counted
 from rhobust.archives import ENDING, opened
 from rhobust.files import read_json
 from rhobust.formatting import format_interval, format_number
@@ -172,12 +173,12 @@ def _headline(run: Path, settings: Row) -> dict[str, str]:
     if attacks:
         # A white-box attack comes before the paper's attack, and the one on the most images first.
         images = {path: (_white_box(header), header["limit"] or math.inf) for path, header in attacks.items()}
-        record = read_finished(max(images, key=images.__getitem__))
+        record = read_counted(max(images, key=images.__getitem__))
         robust = _at(record, ROBUST)
         cells |= {"natural": _shown(robust[0.0]), "attacked": str(robust[0.0].n)}
         if _white_box(record.settings) and radius in robust:
             cells |= {"radius": f"{radius:g}", "white_box": _shown(robust[radius])}
-    found = [read_finished(path) for path in record_paths(run, "certify-[!s]*")]
+    found = [read_counted(path) for path in record_paths(run, "certify-[!s]*")]
     certificates = [record for record in found if record.settings["data"] != TRAINED_ON]
     for record in sorted(certificates, key=_telling)[:1]:
         proved = _at(record, CERTIFIED)

@@ -13,9 +13,10 @@ from typing import Any
 
 from reproduction.experiments import LARGEST
 from reproduction.seeds import Cell, Line, Outcomes, average_radius, differences, means, shares, write_lines
+from reproduction.unfinished import read_counted, unfinished
 from rhobust.archives import ENDING, opened
 from rhobust.files import read_json
-from rhobust.measurements import AVERAGE_RADIUS, CERTIFIED, ROBUST, SHIFT, measurements, outcomes, read_finished
+from rhobust.measurements import AVERAGE_RADIUS, CERTIFIED, ROBUST, SHIFT, measurements, outcomes
 from rhobust.records import CONFIG, Record, Row, is_finished, record_paths
 from rhobust.stats import mean
 from rhobust.sweeps import SweepPlan, read_plan
@@ -37,13 +38,18 @@ SAME = ("data", "model", "activation")
 
 @dataclass(frozen=True)
 class Network:
-    """One training, with its finished records on the images of the plan."""
+    """One training, with its records on the images of the plan; certificates and attacks may be unfinished."""
 
     config: TrainConfig
     settings: Row
     """Its config.json, the method's settings among the others."""
     records: Mapping[str, Sequence[Record]]
     """By the first words of their files' names, and the distance of a shift."""
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a record is not finished."""
+        return any(record.summary is None for several in self.records.values() for record in several)
 
     def record(self, *kinds: str) -> Record | None:
         """The record of these kinds with the most images; None where there is none."""
@@ -74,6 +80,8 @@ def write_plan(plan: SweepPlan, runs: Sequence[Path], path: Path) -> list[Path]:
     named = dict(zip(names(networks), networks, strict=True))
     images = "held-out training images" if plan.split == "validation" else "test images"
     there = f"{len(networks)} of the plan's {len(plan.cells)} trainings are there"
+    early = [name for name, network in named.items() if network.stopped]
+    stopped = f" Evaluations that were stopped before their last image, of: {'; '.join(early)}." if early else ""
     written = []
     for topic, (title, lines_of, note) in TOPICS.items():
         lines = lines_of(named)
@@ -81,7 +89,7 @@ def write_plan(plan: SweepPlan, runs: Sequence[Path], path: Path) -> list[Path]:
             lines = {name: lines[name] for name in named if name in lines}
             lines = ranked(lines) if topic == "certified" else lines
         if lines:
-            about = f"{plan.title}: {title}", f"{note} On {images}; {there}. ±: standard deviation over seeds."
+            about = f"{plan.title}: {title}", f"{note} On {images}; {there}. ±: standard deviation over seeds.{stopped}"
             written += write_lines(path.with_stem(f"{path.stem}-{topic}"), *about, lines)
     return written
 
@@ -106,8 +114,9 @@ def read_networks(plan: SweepPlan, runs: Sequence[Path]) -> list[Network]:
         settings = read_json(run / CONFIG)
         method = settings.pop("method")
         records: dict[str, list[Record]] = {}
-        for record in map(read_finished, filter(is_finished, record_paths(run))):
-            if record.settings["split"] == plan.split:
+        stopped = unfinished(run)
+        for record in map(read_counted, (path for path in record_paths(run) if path in stopped or is_finished(path))):
+            if record.rows and record.settings["split"] == plan.split:
                 kind = record.path.name.split(".")[0].rpartition("-")[0]
                 kind += f" {record.settings['cost']}" if record.kind == "certify-shift" else ""
                 records.setdefault(kind, []).append(record)

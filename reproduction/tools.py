@@ -1,4 +1,4 @@
-"""Commands over published results: python -m reproduction close | pack | publish | index | figures | audit."""
+"""Commands over published results: python -m reproduction pack | publish | index | figures | audit."""
 
 import argparse
 import hashlib
@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save
 from reproduction.archive import pack
 from reproduction.certified_figures import write_figures
 from reproduction.index import write_index
-from reproduction.unfinished import close, unfinished
+from reproduction.unfinished import unfinished
 from rhobust.archives import ENDING, opened
 from rhobust.evaluation import audit_file
 from rhobust.files import read_json, write_json, write_whole
@@ -33,28 +33,18 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message}\n")
 
 
-def close_command(arguments: Sequence[str]) -> int:
-    """Finish stopped certificates and attacks with the images that they have, as records that say so."""
-    parser = Parser(prog="reproduction close", description=close_command.__doc__)
-    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="run folder")
-    for run in parser.parse_args(arguments).runs:
-        if not run.is_dir():
-            raise ValueError(f"{run} must be a run folder, but there is no such folder")
-        for path in unfinished(run):
-            print(close(path))
-    return 0
-
-
 def pack_command(arguments: Sequence[str]) -> int:
     """Pack a reproduction's finished runs and records, without weights, into an archive."""
     parser = Parser(prog="reproduction pack", description=pack_command.__doc__)
     parser.add_argument("out", type=Path, help="folder of the reproduction; its run folders are in runs/")
     parser.add_argument("archive", type=Path, help="NAME.tar.xz; what it holds already stays")
+    words = "pack stopped certificates and attacks too, with the images up to the first that they lack"
+    parser.add_argument("--unfinished", action="store_true", help=words)
     given = parser.parse_args(arguments)
-    print(*pack(given.out, given.archive), sep="\n")
+    print(*pack(given.out, given.archive, stopped=given.unfinished), sep="\n")
     for path in (path for run in sorted((given.out / "runs").iterdir()) for path in unfinished(run)):
-        remedy = f"python -m reproduction close {path.parent} keeps the images that it has"
-        sys.stderr.write(f"{path} was left out, for it is unfinished: {remedy}\n")
+        what = "was packed with the images that it has" if given.unfinished else "was left out: see --unfinished"
+        sys.stderr.write(f"{path} is unfinished and {what}\n")
     return 0
 
 
@@ -141,7 +131,6 @@ def publish(run: Path, folder: Path) -> str:
 
 
 TOOLS: dict[str, Callable[[Sequence[str]], int]] = {
-    "close": close_command,
     "pack": pack_command,
     "publish": publish_command,
     "index": index_command,

@@ -1,6 +1,5 @@
 """The one reader of records, without torch: measurements with intervals, paired comparisons, contradictions."""
 
-from rhobust.measurements.certified import certified_summary as certified_summary
 from rhobust.measurements.certified import read_tsv as read_tsv
 from rhobust.measurements.certified import unproved_rows as unproved_rows
 from rhobust.measurements.certified import write_tsv as write_tsv
