@@ -11,7 +11,7 @@ import rhobust
 from rhobust.assessment.diagnosis import (
     Finding,
     _best_change,
-    _gains,
+    _leaves_chance,
     diagnose_accuracy,
     first_look,
     matched_accuracy,
@@ -195,9 +195,9 @@ def test_another_order_is_found_where_the_images_take_turns_by_class():
 
 
 def test_a_change_that_ends_near_chance_explains_nothing():
-    assert not _gains(0.0, 0.2, 300, classes=10)
-    assert _gains(0.0, 0.3, 300, classes=10)
-    assert not _gains(0.3, 0.6, 300, classes=2)
+    assert not _leaves_chance(0.2, 300, classes=10)
+    assert _leaves_chance(0.3, 300, classes=10)
+    assert not _leaves_chance(0.6, 300, classes=2)
 
 
 def test_a_forgotten_normalisation_is_named_even_if_half_of_the_images_are_right(digits):

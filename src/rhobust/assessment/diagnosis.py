@@ -123,13 +123,15 @@ def _of_the_base(target: Target, data: Dataset, noise: float) -> list[Finding]:
             after = float((_logits(target, data, change, noise).argmax(1) == labels).mean())
         except ValueError:
             continue
-        if _gains(before, after, len(labels), data.num_classes):
+        if _gains(before, after, len(labels)) and _leaves_chance(after, len(labels), data.num_classes):
             found.append((after, finding))
     best = None if not found else _best_change(found, before)
     if len(labels) < 2:  # an order of the classes is chosen on some images and tested on others
         return [] if best is None else [best[1]]
     matched, order = matched_accuracy(usual, labels, data.num_classes)
-    if _gains(before, matched, len(labels) // 2, data.num_classes) and (best is None or matched > best[0]):
+    half = len(labels) // 2
+    fits = _gains(before, matched, half) and _leaves_chance(matched, half, data.num_classes)
+    if fits and (best is None or matched > best[0]):
         moved = [(place, to) for place, to in enumerate(order) if place != to][:4]
         pairs = ", ".join(f"output {place} is right for class {to} ({data.classes[to]})" for place, to in moved)
         return [
@@ -303,13 +305,17 @@ def _logits(
     return torch.cat(parts).nan_to_num(neginf=-1e30, posinf=1e30).numpy()
 
 
-def _gains(before: float, after: float, n: int, classes: int) -> bool:
-    """Whether a change gains more than `FITS`, more than its images explain, and ends well above chance."""
+def _gains(before: float, after: float, n: int) -> bool:
+    """Whether a change gains more than `FITS` and more than its images explain."""
     if after - before < FITS:
         return False
+    return share(round(before * n), n).high < share(round(after * n), n).low
+
+
+def _leaves_chance(accuracy: float, n: int, classes: int) -> bool:
+    """Whether an accuracy is well above chance: what ends near it explains nothing."""
     chance = 1 / classes
-    least = max(share(round(before * n), n).high, min(2 * chance, (1 + chance) / 2))
-    return least < share(round(after * n), n).low
+    return share(round(accuracy * n), n).low > min(2 * chance, (1 + chance) / 2)
 
 
 def _shown(value: float) -> str:
