@@ -15,7 +15,8 @@ from rhobust.certificates.independence import Repeats, check_batch_independence
 from rhobust.certificates.sampling import VoteCounter
 from rhobust.certificates.schedule import AdaptiveSchedule, InputState, check_names, count_votes, run_schedule
 from rhobust.certificates.spec import Dtype, Smoothing
-from rhobust.data import as_float, as_inputs, check_images, check_range, class_numbers, copied
+from rhobust.data import as_float, as_inputs, check_images, check_range, class_numbers
+from rhobust.data.inputs import copied
 from rhobust.models.inference import check_module, device_of, frozen, output_width
 from rhobust.noise import BatchNoise, stream
 from rhobust.proofs.procedures import AnyProcedure, Plan, choose_procedure, corrected_plan

@@ -25,7 +25,6 @@ from rhobust.data.inputs import Layout as Layout
 from rhobust.data.inputs import as_dataset as as_dataset
 from rhobust.data.inputs import as_inputs as as_inputs
 from rhobust.data.inputs import check_range as check_range
-from rhobust.data.inputs import copied as copied
 from rhobust.data.pairs import Pairs as Pairs
 from rhobust.data.pairs import load_pairs as load_pairs
 from rhobust.data.pairs import pair_distances as pair_distances
