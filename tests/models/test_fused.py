@@ -51,7 +51,10 @@ def test_a_compiled_copy_is_refreshed_at_once():
     copied, fresh, calls = EvalCopy(model, torch.bfloat16), EvalCopy(model, torch.bfloat16), []
 
     def backend(graph, inputs):
-        calls.extend(node.target.__name__ for node in graph.graph.nodes if node.op.startswith("call"))
+        for node in graph.graph.nodes:
+            if node.op.startswith("call") and "copy" in node.target.__name__:
+                assert node.target is torch._foreach_copy_
+                calls.append([{one.meta["example_value"].dtype for one in several} for several in node.args])
         return graph.forward
 
     refresh = torch.compile(copied.refresh, backend=backend, fullgraph=True, dynamic=False)
@@ -60,8 +63,8 @@ def test_a_compiled_copy_is_refreshed_at_once():
             parameter.mul_(1.5)
     refresh()
     fresh.refresh()
-    # A copy each would be a kernel each, of a few microseconds.
-    assert [name for name in calls if "copy" in name] == ["_foreach_copy_"]
+    # A copy each would be a kernel each, of a few microseconds; mean and deviation keep their dtype.
+    assert calls == [[{torch.bfloat16}, {torch.float32}], [{torch.float32}, {torch.float32}]]
     pairs = zip(copied.network.state_dict().items(), fresh.network.state_dict().values(), strict=True)
     assert all(torch.equal(ours, theirs) for (_, ours), theirs in pairs)
     x = torch.rand(2, 3, 8, 8, generator=torch.Generator().manual_seed(1))

@@ -116,9 +116,13 @@ class Foldable(Protocol):
 
 
 def copy_all(pairs: Sequence[tuple[Tensor, Tensor]]) -> None:
-    """Copy the first tensor of each pair to the second one; a compiler makes few kernels of it."""
-    if pairs:
-        sources, targets = zip(*pairs, strict=True)
+    """Copy the first tensor of each pair to the second one; a compiler makes one kernel of those of equal dtypes."""
+    # On a GPU some releases of torch write every target of a call in the dtype of the first one.
+    groups: dict[tuple[torch.dtype, torch.dtype], list[tuple[Tensor, Tensor]]] = {}
+    for source, target in pairs:
+        groups.setdefault((source.dtype, target.dtype), []).append((source, target))
+    for group in groups.values():
+        sources, targets = zip(*group, strict=True)
         torch._foreach_copy_(targets, sources)
 
 
