@@ -18,6 +18,7 @@ from rhobust.evaluation.target import Target, Untargeted
 from rhobust.executors import Executor, Local, Ranks, Task
 from rhobust.formatting import format_duration, format_workers, name_split
 from rhobust.lock import tidy
+from rhobust.measurements import READERS, measurements
 from rhobust.memory import kept_memory
 from rhobust.progress import ProgressCallback, ProgressEvent, progress_or_default
 from rhobust.records import Record, RecordWriter, Row, plain_settings, settings_hash
@@ -46,6 +47,7 @@ def run(
 ) -> Record:
     """Evaluate a target and return the finished record; a finished record of the same evaluation is returned unchanged.
 
+    Its rows must prove its summary again, as for the report: a digest has no key, and whoever edits a record makes one.
     The record is in the target's folder. An interrupted evaluation continues where it stopped, with the same executor
     or another one, and with any number of workers.
 
@@ -121,6 +123,7 @@ def _write(
     """Bring a record to its end; a finished one is left alone."""
     if writer.summary is not None:
         tidy(writer.lock)
+        _check_proved(writer.record())
         return
     with ExitStack() as stack:
         notify = stack.enter_context(progress_or_default(progress))
@@ -128,6 +131,7 @@ def _write(
         stack.enter_context(writer.owned(wait=math.inf if wait else 0.0, notify=notify))
         start += time.perf_counter() - asked
         if writer.summary is not None:  # another process finished it meanwhile
+            _check_proved(writer.record())
             return
         examples, rows_each = evaluation.examples(target), evaluation.rows_per_example(target)
         _order(writer, examples, rows_each)
@@ -142,6 +146,12 @@ def _write(
         summary |= describe_trained(evaluation, target, summary.get("warnings", []))
         # Wall time is unknown for resumed evaluations.
         writer.finish({**summary, "seconds": None if resumed else time.perf_counter() - start})
+
+
+def _check_proved(record: Record) -> None:
+    """Refuse a finished record whose summary is not what its rows give; evaluations of one's own may have no reader."""
+    if record.kind in READERS:
+        measurements(record)
 
 
 def _compute(

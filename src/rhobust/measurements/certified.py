@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from rhobust.bounds import certified_radius, failure_quantile, lecuyer_radius, li_radius
+from rhobust.bounds.confidence import NoiseKind
 from rhobust.files import read_file, write_whole
 from rhobust.formatting import format_confidence, format_distance, format_number, format_percent
 from rhobust.measurements.counting import certified_at_least, certified_curve, right_class, same
@@ -105,6 +106,26 @@ def certified_summary(rows: Sequence[Row], settings: Mapping[str, Any]) -> Row:
         "theorems": [_theorem(name, rows, settings) for name in OTHERS],
         "deduction": math.sqrt(settings["dimension"]) / 510 if settings["noise"] == "grid" else None,
     }
+
+
+def other_parts(record: Record) -> Iterator[tuple[str, object, object]]:
+    """The parts of a finished record's summary that are not what its rows give, with both; None where one is missing.
+
+    Older records have statements without their last sentence, the scope of validity.
+    """
+    for key, found in certified_summary(record.rows, record.settings).items():
+        said = (record.summary or {}).get(key)
+        if not same(said, found) and not same(said, _shorter(found, record.settings["noise"])):
+            yield key, said, found
+
+
+def _shorter(value: Any, noise: NoiseKind) -> Any:
+    """A part of a summary as older records have it."""
+    if isinstance(value, str):
+        return value.removesuffix(scope_of_validity(noise))
+    if isinstance(value, dict):
+        return {key: _shorter(inner, noise) for key, inner in value.items()}
+    return [_shorter(inner, noise) for inner in value] if isinstance(value, list) else value
 
 
 def _statement(point: Row, n: int, settings: Mapping[str, Any]) -> str:

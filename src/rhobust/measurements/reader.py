@@ -1,11 +1,12 @@
 """Records to measurements: every number is counted from the rows, and a summary that says otherwise is refused."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from rhobust.formatting import format_distance
-from rhobust.measurements.certified import unproved_rows
+from rhobust.measurements.certified import other_parts, unproved_rows
 from rhobust.measurements.conformal import read_conform
 from rhobust.measurements.corruptions import read_corruptions
 from rhobust.measurements.counting import (
@@ -19,6 +20,7 @@ from rhobust.measurements.counting import (
     is_number,
     nonnegative,
     numbered_rows,
+    other_summary,
     outcomes,
     robust_curve,
     single_rows,
@@ -158,6 +160,7 @@ def _certify(record: Record, radii: Sequence[float] | None) -> Iterator[Measurem
     curve, average = found["certified_accuracy"], found["average_certified_radius"]
     check_curve(record, "certified_accuracy", curve)
     check_number(record, "average_certified_radius", average)
+    _check_summary(record)
     yield from certified(record, [point["radius"] for point in curve] if radii is None else radii)
     spread = mean(list(outcomes(record, AVERAGE_RADIUS).values()))
     yield Measurement(AVERAGE_RADIUS, None, average, max(0.0, spread.low), spread.high, spread.n, "proved")
@@ -165,16 +168,36 @@ def _certify(record: Record, radii: Sequence[float] | None) -> Iterator[Measurem
 
 def _check_counts(record: Record) -> None:
     """Refuse certificates that their counts do not prove; a table of Cohen et al. has none, and claims only."""
-    if not record.path.name.endswith((PLAIN, COMPRESSED)):
+    if not _has_counts(record):
         return
-    try:
+    with _naming_damage(record):
         problem = next(unproved_rows(record.rows, record.settings), None)
+    if problem is not None:
+        raise ValueError(f"{record.path} must hold radii that its counts prove, but {problem}")
+
+
+def _check_summary(record: Record) -> None:
+    """Refuse certificates with another statement, or other numbers, than their rows give; older summaries say less."""
+    if record.summary is None or not _has_counts(record):
+        return
+    with _naming_damage(record):
+        wrong = next((part for part in other_parts(record) if part[1] is not None), None)
+    if wrong is not None:
+        raise other_summary(record, *wrong)
+
+
+def _has_counts(record: Record) -> bool:
+    return record.path.name.endswith((PLAIN, COMPRESSED))
+
+
+@contextmanager
+def _naming_damage(record: Record) -> Iterator[None]:
+    try:
+        yield
     except (KeyError, TypeError, AttributeError, IndexError, OverflowError) as error:
         raise ValueError(
             f"{record.path} must hold the settings and counts of certificates, but {error!r} is missing or wrong"
         ) from None
-    if problem is not None:
-        raise ValueError(f"{record.path} must hold radii that its counts prove, but {problem}")
 
 
 def certified(record: Record, radii: Sequence[float]) -> list[Measurement]:
