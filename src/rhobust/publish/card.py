@@ -22,7 +22,8 @@ from rhobust.measurements import (
     UNDER_NOISE,
     Measurement,
 )
-from rhobust.proofs.claim import scope_of_validity
+from rhobust.measurements.proved import shift_claim
+from rhobust.proofs.claim import name_classifier, scope_of_validity
 from rhobust.records import Row
 from rhobust.report.gather import method_name
 from rhobust.report.runs import PageRecord, PageRun
@@ -148,7 +149,7 @@ def _answers(records: Sequence[PageRecord]) -> list[str]:
             found.append(
                 f"**Proved** at single images: with probability {format_confidence(record.alpha)} over the noise, at"
                 f" least {_value(one)} of {images} are right and stay right under every perturbation up to"
-                f" L2 distance {format_distance(one.at or 0.0)} (smoothed classifier)."
+                f" L2 distance {format_distance(one.at or 0.0)} (smoothed classifier).{_scope(record)}"
             )
         if record.kind == "certify-shift" and record.statement:
             images = f", from{record.whose.removeprefix(',')}" if record.whose else ""
@@ -215,13 +216,11 @@ def _claim(record: PageRecord) -> str:
     made = ", ".join(str(record.settings[key]) for key in ("dtype", "device") if record.settings.get(key))
     basis = f"Images: {plain(where)}." + (f" Arithmetic: {plain(made)}." if made else "")
     if record.kind == "certify" and record.alpha is not None:
-        noise = record.settings.get("noise")
-        scope = scope_of_validity(noise) if noise in ("grid", "float") else ""
         return (
             f"For each image alone, with probability {format_confidence(record.alpha)} over at most"
             f" {record.most_samples:,} noise samples (alpha {record.alpha:g}), the smoothed classifier gives the class"
-            f" at every point within the radius.{scope} “{ALL_AT_ONCE}” holds for all images together with the same"
-            f" probability. {basis}"
+            f" at every point within the radius.{_scope(record)} “{ALL_AT_ONCE}” holds for all images together with"
+            f" the same probability. {basis}"
         )
     if record.statement:
         return (
@@ -242,7 +241,14 @@ def _corruptions(record: PageRecord) -> Row:
             cell[one.quantity] = _value(one) + interval
     rows = [[name, str(severity), *(cell.get(key, "") for key in _CHANGES)] for (name, severity), cell in cells.items()]
     alpha = "" if record.alpha is None else f" (alpha {record.alpha:g} for all of them together)"
-    return {"rows": rows, "alpha": alpha, "file": record.file}
+    who = name_classifier(shift_claim(record.settings).votes_per_answer)
+    return {"rows": rows, "alpha": alpha, "who": who, "scope": _scope(record), "file": record.file}
+
+
+def _scope(record: PageRecord) -> str:
+    """The last sentence of what is proved: for which images, or for which idealised noise."""
+    noise = record.settings.get("noise")
+    return scope_of_validity(noise) if noise in ("grid", "float") else ""
 
 
 def _attack(record: PageRecord) -> str:
