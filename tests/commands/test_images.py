@@ -76,6 +76,21 @@ def test_certify_answers_per_image_and_writes_nothing(folder, here, capsys):
     assert sorted(path.name for path in folder.iterdir()) == before
 
 
+@pytest.mark.parametrize("data", [[], ["--data", "few.npz"]])
+def test_the_weights_say_how_many_classes_there_are(data, here, capsys):
+    """Neither the factory's own number of classes nor that of a few labels."""
+    with torch.random.fork_rng(devices=[]):
+        five = nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 5))
+    torch.save(five.state_dict(), "five.pt")
+    pixels = np.random.default_rng(0).integers(0, 256, (6, 8, 8, 3), dtype=np.uint8)
+    np.savez("few.npz", x_test=pixels, y_test=np.arange(6) % 3)
+    Image.fromarray(pixels[0]).save("rgb.png")
+    network = ["--model", "imaged:coloured", "--weights", "five.pt", "--sigma", "0.25"]
+    found = document(capsys, ["predict", "rgb.png", *network, *data, *FEW])
+    [prediction] = rhobust.SmoothedClassifier(five, 0.25, 5).predict(pixels[:1], n=200)
+    assert [answer["prediction"] for answer in found["predictions"]] == [prediction]
+
+
 def test_one_mean_is_that_of_every_channel(here, capsys):
     Image.fromarray(np.tile(np.asarray(Image.open("0.png"))[:, :, None], (1, 1, 3))).save("rgb.png")
     given = ["predict", "--model", "imaged.py:coloured", *here, "rgb.png", "--n", "100"]

@@ -16,9 +16,8 @@ from rhobust.data.labels import fit_classes
 from rhobust.data.sizing import Sizing
 from rhobust.evaluation import Target
 from rhobust.evaluation.own_network import OwnNetwork, as_trained
-from rhobust.models import load_model
 from rhobust.models.inference import for_evaluation, output_width
-from rhobust.models.sources import SOURCES, known_network, label_names, take_logits
+from rhobust.models.sources import SOURCES, known_network, label_names, load_with_classes, take_logits
 from rhobust.training import open_run
 from rhobust.training.distributed import resolve_device
 
@@ -105,7 +104,7 @@ def _open_named(
         data = load(asked.data, "test", root=asked.root, progress=common.progress, **vars(asked.sizing))
         data = as_trained(data, known, asked.model)
         num_classes = data.num_classes
-    model = load_model(asked.model, asked.weights, num_classes=num_classes, mean=asked.mean, std=asked.std)
+    model = load_with_classes(asked.model, asked.weights, num_classes, mean=asked.mean, std=asked.std)
     model = for_evaluation(model, device)
     trained, shape, classes = (None, None, None) if known is None else (known.sigma, known.shape, known.classes)
     images = read(shape if data is None else data.shape, _channels(asked), asked.sizing).to(device)

@@ -22,10 +22,10 @@ from rhobust.data.labels import are_numbers, check_shape, fit_classes, match_cla
 from rhobust.data.sizing import Sizing
 from rhobust.files import read_json, write_json
 from rhobust.lock import owned
-from rhobust.models import Normalised, load_model
+from rhobust.models import Normalised
 from rhobust.models.inference import frozen, move_to, output_width
-from rhobust.models.sources import known_network, take_logits
-from rhobust.models.weights import Pretrained, WidthError
+from rhobust.models.sources import known_network, load_with_classes, take_logits
+from rhobust.models.weights import Pretrained
 from rhobust.records import ANSWERS, CONFIG, ENVIRONMENT, Row, is_own, record_paths
 from rhobust.settings import check_positive_number, sizes
 from rhobust.training.run import describe_environment, file_hash
@@ -128,7 +128,7 @@ class OwnNetwork:
         known = known_network(self.model, self.weights)
         data = as_trained(data, known, name)
         if module is None:
-            model = self._built(data.num_classes)
+            model = load_with_classes(self.model, self.weights, data.num_classes, mean=self.mean, std=self.std)
         else:
             model = module if self.mean is None or self.std is None else Normalised(module, self.mean, self.std)
         first = to_unit(data.images[:1].to(device))
@@ -141,15 +141,6 @@ class OwnNetwork:
             trained_sigma=None if known is None else known.sigma,
             trained_on=None if known is None else ImageSet.in_folder(known.path.parent),
         )
-
-    def _built(self, num_classes: int) -> nn.Module:
-        """The network by its name. A few labels need not have every class: its weights say how many there are."""
-        try:
-            return load_model(self.model, self.weights, num_classes=num_classes, mean=self.mean, std=self.std)
-        except WidthError as error:
-            if error.wanted != num_classes:
-                raise
-            return load_model(self.model, self.weights, num_classes=error.saved, mean=self.mean, std=self.std)
 
     def write(self, folder: Path, device: torch.device, **more: Any) -> None:
         """Say in a folder what its records are about, and where they are made."""

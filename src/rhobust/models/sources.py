@@ -18,6 +18,7 @@ from rhobust.models.weights import (
     MIRRORED,
     SCHEME,
     Pretrained,
+    WidthError,
     build_pretrained,
     describe_pretrained,
     fill_weights,
@@ -113,6 +114,26 @@ def load_model(
     if mean is not None and std is not None:
         found = (mean, std)
     return for_evaluation(network if found is None else Normalised(network, *found))
+
+
+def load_with_classes(
+    name: str,
+    weights: Path | str | None,
+    num_classes: int | None,
+    *,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+) -> nn.Module:
+    """As `load_model`, where labels say how many classes there are, or nobody does: its weights know better.
+
+    A few labels need not have every class, and a factory's own number of classes may be another one.
+    """
+    try:
+        return load_model(name, weights, num_classes=num_classes, mean=mean, std=std)
+    except WidthError as error:
+        if num_classes not in (None, error.wanted):
+            raise
+        return load_model(name, weights, num_classes=error.saved, mean=mean, std=std)
 
 
 def known_network(name: str, weights: Path | str | None = None) -> Pretrained | None:
