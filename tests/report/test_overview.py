@@ -136,6 +136,17 @@ def test_a_solver_that_is_not_the_default_is_named(tmp_path, solver, words):
     assert method_name(gather([run]).runs[0]) == f"{words}, σ 0.25, γ 0.5"
 
 
+def test_a_class_of_the_users_own_is_called_by_its_name(tmp_path):
+    run = write_run(tmp_path / "run")
+    config = json.loads((run / "config.json").read_text())
+    config["method"]["kind"] = "mine.methods:Focal"
+    (run / "config.json").write_text(json.dumps(config))
+    write_attack(run, "mine.attacks:Flip", np.full(200, 0.2), scored="base", sigma=None, seed=3)
+    [found] = gather([run]).runs
+    assert method_name(found) == "Focal, σ 0.25, γ 0.5"
+    assert "Flip" in [record.attack_name.partition(",")[0] for record in found.records]
+
+
 def test_clean_accuracy_is_that_over_the_most_images(tmp_path):
     run = write_run(tmp_path / "run")
     few = write_attack(run, "autoattack", np.full(50, 0.1), scored="smoothed", sigma=0.25)

@@ -7,7 +7,7 @@ from rhobust.formatting import format_distance, format_interval, format_number, 
 from rhobust.measurements import ROBUST, SAME_IMAGES, comparison, outcomes
 from rhobust.records import Record
 from rhobust.report.overview import subjects
-from rhobust.report.runs import ATTACKS, PageRecord, PageRun
+from rhobust.report.runs import ATTACKS, PageRecord, PageRun, name_kind
 from rhobust.report.tables import names_by_hash, shown_interval, shown_percent, target_names
 
 
@@ -85,7 +85,7 @@ def _transfer_table(group: Sequence[Crossing], names: Mapping[str, str], order: 
     shared = set.intersection(*(set(record.accuracy) for record in records))
     positive = sorted(shared - {0.0}) or sorted(shared)
     radius = positive[(len(positive) - 1) // 2] if positive else None
-    kind = ATTACKS.get(records[0].attack_kind, records[0].attack_kind.upper())
+    kind = name_kind(records[0].attack_kind, ATTACKS)
     cells: dict[tuple[str, str], TransferCell | None] = {}
     for source, target, record in group:
         cells[source, target] = None

@@ -26,7 +26,7 @@ from rhobust.records import (
     read_rows,
     record_paths,
 )
-from rhobust.report.runs import PageRecord, PageRun
+from rhobust.report.runs import PageRecord, PageRun, name_kind
 
 ELSEWHERE = ("match", "curvature", "counterexample")
 """Records of the paper's claims: they say nothing of robustness, and the reproduction shows them."""
@@ -283,7 +283,7 @@ CHECKS: dict[str, Callable[[Row, Record], None]] = {
 def method_name(run: PageRun) -> str:
     """The training method with its main settings, such as "NAL, σ 0.25, γ 0.5"; the user's own network by its name."""
     kind = str(run.method.get("kind", "unknown method"))
-    parts = [f"{run.config.get('model')}, trained elsewhere" if is_own(run.config) else _NAMES.get(kind, kind.upper())]
+    parts = [f"{run.config.get('model')}, trained elsewhere" if is_own(run.config) else name_kind(kind, _NAMES)]
     if solver := _SOLVERS.get(str(run.method.get("inner"))):
         parts.append(solver)
     for key, symbol in _SYMBOLS.items():

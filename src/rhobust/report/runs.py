@@ -26,6 +26,12 @@ ATTACKS = {"eot": "EOT-PGD", "pgd": "PGD", "autoattack": "AutoAttack", "paper": 
 """Names of the attacks; others by their kinds in capitals."""
 
 
+def name_kind(kind: str, names: Mapping[str, str]) -> str:
+    """The name of a method or an attack: as papers write it, else in capitals; a user's own class by its name."""
+    module, _, name = kind.rpartition(":")
+    return names.get(kind, name if module else name.upper())
+
+
 @dataclass(frozen=True)
 class ShiftCurve:
     """One certified curve over the size of the shift."""
@@ -179,7 +185,7 @@ class PageRecord:
     @property
     def attack_name(self) -> str:
         """The attack in a few words, such as "EOT-PGD, 20 steps"."""
-        parts = [ATTACKS.get(self.attack_kind, self.attack_kind.upper())]
+        parts = [name_kind(self.attack_kind, ATTACKS)]
         shown = {"steps": "step", "draws": "noise sample", "restarts": "restart"}
         if self.attack.get("version") == "standard":
             del shown["draws"]
