@@ -89,6 +89,28 @@ def test_names_and_tables_for_papers(runs, capsys):
     assert numbers[0] == numbers[1] == numbers[2]
 
 
+def test_a_title_says_what_is_compared(runs, capsys):
+    """Two attacks of named runs are told apart by nothing else."""
+    title = "Certified accuracy, procedure fixed, at most 200 noise samples"
+    files = [f"A={runs / 'g0'}", f"B={runs / 'g1'}"]
+    for form, line in (("text", f"{title}:"), ("markdown", f"{title}:"), ("latex", f"% {title}:")):
+        assert run(["compare", *files, "--format", form]) == 0
+        assert capsys.readouterr().out.splitlines()[0] == line
+    assert compared(capsys, *files)[0]["title"] == title
+    assert compared(capsys, runs / "peer.tsv")[0]["title"] is None
+
+
+def test_records_of_two_procedures_have_no_title_and_are_told_apart_in_words(runs, capsys, tmp_path):
+    [record] = (runs / "g0").glob("certify-*.jsonl")
+    assert run(["certify", str(runs / "g1"), "--radii", "0", "0.1", "--n", "200", "--limit", "30", "--quiet"]) == 0
+    capsys.readouterr()
+    [other] = (runs / "g1").glob("certify-grid-*.jsonl")
+    [found] = compared(capsys, record, other)
+    other.unlink()
+    assert found["title"] is None
+    assert found["files"][1]["not_compared"].startswith("records must have the same procedure to be compared")
+
+
 def test_what_cannot_be_compared_is_one_line(runs, capsys):
     for arguments, message in (
         ([runs / "g0"], "must be compared with another folder or file"),

@@ -42,11 +42,14 @@ def test_certificates_that_cannot_be_compared_are_refused():
         difference(ours, ours, ROBUST, 0.5)
 
 
-@pytest.mark.parametrize("key", ["data_fingerprint", "split", "way", "n", "alpha"])
-def test_certificates_made_in_another_way_are_refused(key):
+@pytest.mark.parametrize(
+    ("key", "called"),
+    [("data_fingerprint", "images"), ("split", "split"), ("way", "procedure"), ("n", "n"), ("alpha", "alpha")],
+)
+def test_certificates_made_in_another_way_are_refused(key, called):
     settings = {"data_fingerprint": "f00d", "split": "test", "way": "cohen", "n": 1000, "alpha": 0.001}
     ours = certificates(0.5, **settings)
-    with pytest.raises(ValueError, match=f"must have the same {key} to be compared"):
+    with pytest.raises(ValueError, match=f"must have the same {called} to be compared"):
         difference(ours, certificates(0.5, **settings | {key: "other"}), CERTIFIED, 0.0)
     del settings[key]
     assert difference(ours, certificates(0.5, **settings), CERTIFIED, 0.0).value == 0, "unsaid is no difference"

@@ -15,7 +15,9 @@ from rhobust.commands.options import Output, OutputOptions, print_table
 from rhobust.files import check_output
 from rhobust.formatting import Direction, format_interval, format_number, name_split, printable
 from rhobust.measurements import comparison, is_record, partners, read_compared, write_tsv
+from rhobust.proofs.procedures import PROCEDURE_ON_DISK
 from rhobust.records import Record, Row
+from rhobust.report.runs import PageRecord
 from rhobust.settings import check_declared, sizes
 
 _NONE = "–"
@@ -64,7 +66,7 @@ class Compare:
                 if len(found.paths) != 1 or not is_record(found.paths[0]):
                     raise ValueError(f"--tsv must come with one record, got {len(found.paths)} files")
                 write_tsv(read_compared(found.paths[0]), self.tsv)
-            comparisons = [comparison(group, radii) for group in _groups(found.paths)]
+            comparisons = [{"title": _title(group), **comparison(group, radii)} for group in _groups(found.paths)]
             for compared in comparisons:
                 for one in compared["files"]:
                     path = Path(one["file"])
@@ -79,6 +81,8 @@ class Compare:
         for place, one in enumerate(result["comparisons"]):
             if place:
                 print()
+            if one["title"] is not None:
+                print(TITLES[self.format].format(printable(one["title"])))
             for table in _tables(one):
                 PRINTERS[self.format](table)
 
@@ -89,6 +93,21 @@ def _groups(paths: Sequence[Path]) -> list[list[Record]]:
     if len(paths) == 1:
         raise ValueError(f"a run folder must be compared with another folder or file, got {paths[0]} alone")
     return partners(paths)
+
+
+def _title(records: Sequence[Record]) -> str | None:
+    """What is compared, where all records say the same of it; tables say nothing."""
+    titles = {_evaluated(PageRecord(record, ())) for record in records if record.settings}
+    return titles.pop() if len(titles) == 1 else None
+
+
+def _evaluated(record: PageRecord) -> str:
+    if record.kind == "attack":
+        norm = {"linf": "L-infinity"}.get(record.norm, "L2")
+        return f"Robust accuracy under {record.attack_name}, {norm}, {record.predictor_name}"
+    stored = record.settings.get("way")
+    procedure = next((name for name, on_disk in PROCEDURE_ON_DISK.items() if on_disk == stored), "unknown")
+    return f"Certified accuracy, procedure {procedure}, at most {record.most_samples:,} noise samples"
 
 
 @dataclass(frozen=True)
@@ -227,6 +246,8 @@ def _print_latex(table: ComparedTable) -> None:
     print(r"\end{tabular}")
 
 
+TITLES: dict[TableFormat, str] = {"text": "{}:", "markdown": "{}:\n", "latex": "% {}:"}
+"""The line above what is compared, by format."""
 PRINTERS: dict[TableFormat, Callable[[ComparedTable], None]] = {
     "text": _print_text,
     "markdown": _print_markdown,

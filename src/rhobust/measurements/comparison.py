@@ -21,6 +21,8 @@ COMPARABLE = {
     "attack": (*SAME_IMAGES, "attack", "source", "scored", "votes"),
 }
 """Settings that two records of a kind must share to be compared image by image; the noise sigma may differ."""
+SETTINGS = {"data_fingerprint": "images", "way": "procedure", "scored": "predictor"}
+"""Settings whose names in files are not what people call them."""
 RADII = (0.0, 0.25, 0.5, 0.75, 1.0)
 """Default radii of attacks and certificates, and where a certificate that knows every radius is compared."""
 
@@ -68,7 +70,8 @@ def check_comparable(ours: Record, theirs: Record) -> None:
         raise ValueError(f"a record of {ours.kind} is not compared with one of {theirs.kind}")
     for key in COMPARABLE.get(ours.kind, SAME_IMAGES):
         if key in ours.settings and key in theirs.settings and ours.settings[key] != theirs.settings[key]:
-            raise ValueError(f"records must have the same {key} to be compared one by one, and they have not")
+            called = SETTINGS.get(key, key)
+            raise ValueError(f"records must have the same {called} to be compared one by one, and they have not")
 
 
 def _labelled(record: Record, quantity: str, at: float | None) -> dict[tuple[int, Any], float]:
