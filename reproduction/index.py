@@ -101,8 +101,8 @@ def write_pretrained(results: Path) -> list[Path]:
                 table.append({"name": run.name, "column": f"{one.at:g}", **{key: str(numbers[key]) for key in numbers}})
             lines.append(cells | {"n": str(found[0].n)})
     note = "In brackets: the 95% interval over the choice of images; another training may differ by more."
-    radii = sorted({column for line in lines for column in line} - {"name", "sigma", "n"}, key=float)
-    columns = ("name", "sigma", *radii, "n")
+    radii = sorted({float(column) for line in lines for column in line if column not in ("name", "sigma", "n")})
+    columns = ["name", "sigma", *(f"{radius:g}" for radius in radii), "n"]
     shown = markdown_table([columns, *([line.get(column, "") for column in columns] for line in lines)], 2)
     page = f"# Certified accuracy of the pretrained models\n\n{shown}\n{note}\n"
     return write_table(results / "tables" / "table-pretrained.csv", page, csv_table(_rows(table)))
