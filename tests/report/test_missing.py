@@ -123,6 +123,16 @@ def test_an_unfinished_certificate_is_not_said_to_hold_for_all_its_examples(tmp_
     assert not any("all examples at once" in quantity for quantity in found)
 
 
+def test_a_finished_certificate_is_quoted_before_an_unfinished_one_over_more_examples(tmp_path, run):
+    for path in run.glob("certify-shift-*"):
+        path.unlink()
+    path = write_certificate(run, np.full(300, -1.0), sigma=0.25, way="grid")
+    path.write_bytes(path.read_bytes()[:-20])
+    text = text_of(page_of(tmp_path, run))
+    assert "unfinished: 300 examples so far" in text
+    assert "of these 200 test inputs are classified right by the smoothed classifier" in text
+
+
 def test_an_unfinished_shift_certificate_claims_nothing(tmp_path, run):
     path = only(run, "certify-shift-*")
     path.write_bytes(path.read_bytes()[:-20])

@@ -104,8 +104,8 @@ class Subject:
 
     @property
     def certificate(self) -> PageRecord | None:
-        """The certificate that is quoted: the one over the most examples, never the one with the best result."""
-        return max(self.of("certify"), key=lambda one: (one.n, one.most_samples), default=None)
+        """The certificate that is quoted: a finished one over the most examples, never the one with the best result."""
+        return max(self.of("certify"), key=lambda one: (bool(one.summary), one.n, one.most_samples), default=None)
 
     @property
     def shift(self) -> tuple[PageRecord | None, ShiftCurve | None]:
