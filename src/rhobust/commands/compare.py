@@ -66,7 +66,9 @@ class Compare:
                 if len(found.paths) != 1 or not is_record(found.paths[0]):
                     raise ValueError(f"--tsv must come with one record, got {len(found.paths)} files")
                 write_tsv(read_compared(found.paths[0]), self.tsv)
-            comparisons = [{"title": _title(group), **comparison(group, radii)} for group in _groups(found.paths)]
+            comparisons: list[Row] = [
+                {"title": _title(group), **comparison(group, radii)} for group in _groups(found.paths)
+            ]
             for compared in comparisons:
                 for one in compared["files"]:
                     path = Path(one["file"])
