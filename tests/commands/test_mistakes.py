@@ -178,6 +178,22 @@ def test_the_users_own_network(folder, capsys, tmp_path, monkeypatch):
     assert "got no --out" in refused(capsys, ["attack", *own[:2], "--data", "digits"])
 
 
+@pytest.mark.parametrize("command", [["evaluate"], ["certify"], ["predict", "image.png"]], ids=" ".join)
+@pytest.mark.parametrize(
+    ("named", "message"),
+    [
+        (["--model", "none.py:make"], "model none.py:make must name a file, but there is no none.py"),
+        (["--model", "none.py"], "model must have the form package.module:factory, file.py:factory"),
+        (["--model", "mine:make", "--weights", "none.pt"], "none.pt must be a weights file, but there is no such file"),
+        (["--model", "mine:make", "--mean", "0.5"], "mean and std must be given together, got one of them"),
+    ],
+)
+def test_names_are_looked_at_before_images_are_decoded(command, named, message, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    out = [] if command[0] == "predict" else ["--out", "records"]
+    assert message in refused(capsys, [*command, *named, *out, "--data", "no-images", "--sigma", "0.25"])
+
+
 @pytest.mark.parametrize(
     ("body", "message"),
     [
@@ -205,6 +221,7 @@ def test_a_network_that_does_not_fit_is_one_line(body, message, capsys, tmp_path
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.delitem(sys.modules, "misfit", raising=False)
     importlib.invalidate_caches()
+    Path("weights.safetensors").touch()  # it is looked for before the network is built
     with contextlib.suppress(ValueError):
         save_file(load_model("misfit:make").state_dict(), "weights.safetensors")
     options = ["--model", "misfit:make", "--weights", "weights.safetensors", "--data", "digits", "--out", "records"]

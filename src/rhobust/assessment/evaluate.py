@@ -26,7 +26,7 @@ from rhobust.executors import Executor
 from rhobust.files import check_folder, read_json, write_json
 from rhobust.formatting import format_duration
 from rhobust.measurements import BASE, UNDER_NOISE, measurements
-from rhobust.models.sources import has_weights
+from rhobust.models.sources import check_names, has_weights
 from rhobust.noise import stream
 from rhobust.progress import ProgressCallback, progress_or_default
 from rhobust.proofs.claim import check_claim
@@ -133,6 +133,8 @@ def evaluate(
             raise ValueError("unseen must be left out for a network that is no run folder: its training is not known")
         if images is None:
             raise ValueError("images must be given for a network that is no run folder, got none")
+        if not isinstance(model, nn.Module):
+            check_names(str(model), weights, mean, std)
         by_rows = is_live(images) and labels is None
         if by_rows:  # the images themselves may be larger than the memory
             images = images.shuffle(seed=seed, keep_in_memory=True)

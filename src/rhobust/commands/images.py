@@ -17,7 +17,7 @@ from rhobust.data.sizing import Sizing
 from rhobust.evaluation import Target
 from rhobust.evaluation.own_network import OwnNetwork, as_trained
 from rhobust.models.inference import for_evaluation, output_width
-from rhobust.models.sources import SOURCES, known_network, label_names, load_with_classes, take_logits
+from rhobust.models.sources import SOURCES, check_names, known_network, label_names, load_with_classes, take_logits
 from rhobust.training import open_run
 from rhobust.training.distributed import resolve_device
 
@@ -99,6 +99,7 @@ def _open_named(
 ) -> OpenedImages:
     """A network by name; its classes and its shape are those of the data, or what its package says."""
     assert asked.model is not None
+    check_names(asked.model, asked.weights, asked.mean, asked.std)
     known, data = known_network(asked.model, asked.weights), None
     if asked.data is not None:
         data = load(asked.data, "test", root=asked.root, progress=common.progress, **vars(asked.sizing))

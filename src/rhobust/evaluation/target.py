@@ -19,6 +19,7 @@ from rhobust.data.sizing import Sizing
 from rhobust.evaluation.held_out import check_split, held_out
 from rhobust.evaluation.own_network import IN_MEMORY, OwnNetwork, check_answers, check_stateless, fixed_logits
 from rhobust.models.inference import check_module, device_of, move_to
+from rhobust.models.sources import check_names
 from rhobust.progress import ProgressCallback
 from rhobust.records import CONFIG, Row
 from rhobust.settings import check_instance, check_positive_number, sizes
@@ -248,6 +249,7 @@ class Target:
         known = OwnNetwork.read(folder)
         if (folder / CONFIG).exists() and (known is None or known.live):
             raise ValueError(f"{folder} must not be the folder of a training run or of evaluate: choose another")
+        check_names(factory, weights, mean, std)
         sizing = Sizing(resize, crop)
         test = load(data, "test", root=root, progress=progress, **vars(sizing))
         own = OwnNetwork(

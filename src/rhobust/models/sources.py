@@ -20,6 +20,7 @@ from rhobust.models.weights import (
     Pretrained,
     WidthError,
     build_pretrained,
+    check_weights_file,
     describe_pretrained,
     fill_weights,
     match_names,
@@ -103,8 +104,7 @@ def load_model(
     Raises:
         ValueError: It cannot be built or filled; the line says why.
     """
-    if (mean is None) != (std is None):
-        raise ValueError("mean and std must be given together, got one of them")
+    check_names(name, weights, mean, std)
     offered: dict[str, Any] = {} if num_classes is None else {"num_classes": num_classes}
     # Factories initialise weights from torch's global generator: its state is restored afterwards.
     with torch.random.fork_rng(devices=[]):
@@ -114,6 +114,25 @@ def load_model(
     if mean is not None and std is not None:
         found = (mean, std)
     return for_evaluation(network if found is None else Normalised(network, *found))
+
+
+def check_names(
+    name: str, weights: Path | str | None, mean: Sequence[float] | None, std: Sequence[float] | None
+) -> None:
+    """Raise what `load_model` says of its arguments before it builds anything: images may take long to decode.
+
+    Args:
+        name: As in `load_model`.
+        weights: Likewise.
+        mean: Likewise.
+        std: Likewise.
+    """
+    if (mean is None) != (std is None):
+        raise ValueError("mean and std must be given together, got one of them")
+    if weights is not None:
+        check_weights_file(Path(weights))
+    if not has_weights(name):
+        _place_of(name, "model")
 
 
 def load_with_classes(
@@ -264,16 +283,24 @@ def from_factory(name: str, **offered: object) -> nn.Module:
 
 def named_code(name: str, role: str) -> Callable[..., Any]:
     """The function or class that the user named."""
-    place, _, attribute = name.rpartition(":")
-    if not place or not attribute:
-        forms = FORMS if role == "model" else "package.module:Class or file.py:Class"
-        raise ValueError(f"{role} must have the form {forms}, got {name}")
     called = f"{role} {name}"
+    place, attribute = _place_of(name, role)
     module = _module_of_file(Path(place), called) if place.endswith(".py") else _module(place, called)
     found = _built(called, lambda: getattr(module, attribute, None), what="be importable")
     if not callable(found):
         raise ValueError(f"{called}: {place} must define a function or class {attribute}, but it does not")
     return found
+
+
+def _place_of(name: str, role: str) -> tuple[str, str]:
+    """The module or file of the user's code, and what is named in it."""
+    place, _, attribute = name.rpartition(":")
+    if not place or not attribute:
+        forms = FORMS if role == "model" else "package.module:Class or file.py:Class"
+        raise ValueError(f"{role} must have the form {forms}, got {name}")
+    if place.endswith(".py") and not Path(place).is_file():
+        raise ValueError(f"{role} {name} must name a file, but there is no {place}")
+    return place, attribute
 
 
 def _checked(network: object, name: str) -> nn.Module:
@@ -292,8 +319,6 @@ def _module(place: str, name: str) -> Any:
 
 def _module_of_file(path: Path, name: str) -> Any:
     """A module by its file; it can import other files of its folder."""
-    if not path.is_file():
-        raise ValueError(f"{name} must name a file, but there is no {path}")
     spec = importlib.util.spec_from_file_location(path.stem, path.resolve())
     assert spec is not None
     assert spec.loader is not None

@@ -61,6 +61,12 @@ class Pretrained:
     """Noise that it was trained with."""
 
 
+def check_weights_file(path: Path) -> None:
+    """Raise if there is no such file."""
+    if not path.is_file():
+        raise ValueError(f"{path} must be a weights file, but there is no such file")
+
+
 def read_weights(path: Path | str) -> dict[str, Tensor]:
     """The tensors of a weights file by name, on the CPU.
 
@@ -68,8 +74,7 @@ def read_weights(path: Path | str) -> dict[str, Tensor]:
         path: A safetensors file, or a file of torch.save: a state dict, or a checkpoint that holds one.
     """
     path = Path(path)
-    if not path.is_file():
-        raise ValueError(f"{path} must be a weights file, but there is no such file")
+    check_weights_file(path)
     with path.open("rb") as file:
         head = file.read(9)
     # The eight bytes before a safetensors header are its length, and may begin as a pickle does.
