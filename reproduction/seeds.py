@@ -157,18 +157,22 @@ def shares(curve: Outcomes) -> Line:
 def means(curves: Sequence[Outcomes]) -> Line:
     """Mean and deviation over trainings, on the images that all of them have."""
     cells = {}
-    for radius in curves[0]:
-        images = set.intersection(*(set(curve[radius]) for curve in curves))
+    for radius, images in _shared(curves).items():
         values = [fmean(curve[radius][index] for index in images) for curve in curves]
         cells[f"{radius:g}"] = Cell(fmean(values), len(images), deviation=stdev(values))
     return cells
 
 
+def _shared(curves: Sequence[Outcomes]) -> dict[float, list[int]]:
+    """The images that all have, by the radii that all have."""
+    radii = [radius for radius in curves[0] if all(radius in curve for curve in curves)]
+    return {radius: sorted(set.intersection(*(set(curve[radius]) for curve in curves))) for radius in radii}
+
+
 def differences(ours: Sequence[Outcomes], theirs: Sequence[Outcomes]) -> Line:
     """The mean of ours minus that of theirs, on the images that all have, with its 95% interval over images."""
     cells = {}
-    for radius in theirs[0]:
-        images = sorted(set.intersection(*(set(curve[radius]) for curve in (*ours, *theirs))))
+    for radius, images in _shared((*ours, *theirs)).items():
         here, there = ([fmean(curve[radius][index] for curve in side) for index in images] for side in (ours, theirs))
         one = (
             mean_difference(here, there)

@@ -5,7 +5,16 @@ from statistics import fmean
 
 import pytest
 
-from reproduction.seeds import DISTILLED, RADII, average_radius, by_name, stratified_mean, write_seeds
+from reproduction.seeds import (
+    DISTILLED,
+    RADII,
+    average_radius,
+    by_name,
+    differences,
+    means,
+    stratified_mean,
+    write_seeds,
+)
 from rhobust.records import Record
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -51,3 +60,16 @@ def test_what_the_decided_radii_settle_is_not_estimated():
     found = stratified_mean(certificates(decided, "grid"), few)
     assert found.value == pytest.approx(0.6)
     assert found.high - found.value == pytest.approx(1.96 * (0.6 * 0.4 / 100) ** 0.5, rel=1e-3)
+
+
+def test_networks_that_were_evaluated_otherwise_are_compared_where_both_were():
+    """An attack on all images at one radius, for a final row, stands next to one on few images at two."""
+    whole = {0.0: dict.fromkeys(range(10), 1.0), 0.5: {index: float(index < 6) for index in range(10)}}
+    few = {0.0: {0: 1.0, 5: 1.0}, 0.5: {0: 1.0, 5: 0.0}, 0.92: {0: 0.0, 5: 0.0}}
+    found = differences([few], [whole])
+    assert {radius: (cell.value, cell.n) for radius, cell in found.items()} == {"0": (0.0, 2), "0.5": (-0.5, 2)}
+    assert differences([whole], [few])["0.5"].value == 0.5
+    assert {radius: (cell.value, cell.n) for radius, cell in means([few, whole]).items()} == {
+        "0": (1.0, 2),
+        "0.5": (0.75, 2),
+    }
