@@ -54,7 +54,7 @@ class Network:
     def record(self, *kinds: str) -> Record | None:
         """The record of these kinds with the most images; None where there is none."""
         found = [record for kind in kinds for record in self.records.get(kind, ())]
-        return max(found, key=lambda record: len(record.rows), default=None)
+        return max(found, key=lambda record: len({row["index"] for row in record.rows}), default=None)
 
 
 def write_plan_tables(results: Path) -> list[Path]:
@@ -116,7 +116,8 @@ def read_networks(plan: SweepPlan, runs: Sequence[Path]) -> list[Network]:
         records: dict[str, list[Record]] = {}
         stopped = unfinished(run)
         for record in map(read_counted, (path for path in record_paths(run) if path in stopped or is_finished(path))):
-            if record.rows and record.settings["split"] == plan.split:
+            asked = {"split": plan.split, "sigma": config.sigma}
+            if record.rows and asked.items() <= record.settings.items():
                 kind = record.path.name.split(".")[0].rpartition("-")[0]
                 kind += f" {record.settings['cost']}" if record.kind == "certify-shift" else ""
                 records.setdefault(kind, []).append(record)

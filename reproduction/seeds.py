@@ -166,7 +166,8 @@ def means(curves: Sequence[Outcomes]) -> Line:
 def _shared(curves: Sequence[Outcomes]) -> dict[float, list[int]]:
     """The images that all have, by the radii that all have."""
     radii = [radius for radius in curves[0] if all(radius in curve for curve in curves)]
-    return {radius: sorted(set.intersection(*(set(curve[radius]) for curve in curves))) for radius in radii}
+    images = {radius: sorted(set.intersection(*(set(curve[radius]) for curve in curves))) for radius in radii}
+    return {radius: found for radius, found in images.items() if found}
 
 
 def differences(ours: Sequence[Outcomes], theirs: Sequence[Outcomes]) -> Line:

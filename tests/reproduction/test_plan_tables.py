@@ -1,6 +1,7 @@
 """The tables of a plan are counted from what its archive holds, and show nothing that is not there."""
 
 import csv
+import shutil
 from pathlib import Path
 from statistics import fmean, stdev
 
@@ -10,6 +11,8 @@ from reproduction import plan_tables
 from reproduction.archive import pack
 from reproduction.plan_tables import names, read_networks, write_plan, write_plan_tables
 from rhobust.archives import opened
+from rhobust.evaluation import Certify, Target
+from rhobust.evaluation import run as evaluate
 from rhobust.measurements import CERTIFIED, outcomes, read_finished
 from rhobust.progress import no_progress
 from rhobust.records import record_paths
@@ -173,6 +176,20 @@ def test_what_is_not_there_has_no_line(plan, runs, tmp_path):
     assert tables.keys() == {"certified", "radius"}
     assert {name for name, _ in tables["certified"]} == {"NAL, seed 0"}
     assert "On test images; 1 of the plan's 6 trainings are there." in pages["certified"]
+
+
+def test_a_record_of_more_images_replaces_that_of_the_plan_and_one_of_other_noise_does_not(archive, plan, tmp_path):
+    shutil.copytree(archive.parents[2] / "swept" / "runs", tmp_path / "runs")
+    runs = sorted((tmp_path / "runs").iterdir())
+    (run,) = (run for run in runs if run.name.startswith("nal-sigma0.25") and "-seed0-" in run.name)
+    own, other = (Target.from_run(run, device="cpu", sigma=sigma) for sigma in (0.25, 0.3))
+    evaluate(Certify(radii=(0.0, 0.25), n=300, limit=20), own, progress=no_progress)
+    evaluate(Certify(radii=(0.0, 0.25), n=300, limit=30), other, progress=no_progress)
+    tables, _ = written(plan, runs, tmp_path)
+    ours = "NAL, sigma 0.25, seed 0"
+    counts = {column: row["n"] for (name, column), row in tables["certified"].items() if name == ours}
+    assert counts == {"0": "20", "0.25": "20"}
+    assert tables["certified"]["NAL, sigma 0.25, mean of 2 seeds", "0.25"]["n"] == "12"
 
 
 def test_a_run_that_the_plan_does_not_name_is_refused(plan, runs, tmp_path):
