@@ -317,6 +317,8 @@ def test_an_evaluation_is_made_of_the_methods_that_it_names(tmp_path):
     assert outcome.table.missing == 0
     certified = {row["method"] for row in outcome.table.rows if row["evaluation"].startswith("certify")}
     assert {row["method"] for row in outcome.table.rows} - certified == {"erm"}
+    named = {row["evaluation"] for row in outcome.table.rows}
+    assert "certify fixed" in named, "the procedure has its own name, not that of the record's file"
 
 
 def test_an_evaluation_that_is_named_for_one_method_and_again_for_another_is_made_of_both():

@@ -103,7 +103,7 @@ def _said(evaluation: Evaluation) -> str:
     values = {one.name: getattr(evaluation, one.name) for one in fields(evaluation) if one.name != "attack"}
     usual = {one.name: one.default for one in fields(evaluation)}
     said = [f"{name} {_plain(value)}" for name, value in values.items() if value != usual[name]]
-    return ", ".join([f"{evaluation.kind} {evaluation.label}".strip(), *said])
+    return ", ".join([evaluation.title, *said])
 
 
 def _plain(value: Any) -> str:

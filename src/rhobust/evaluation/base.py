@@ -94,6 +94,11 @@ class Evaluation(ABC):
         """Second word of the record's file name."""
         return ""
 
+    @property
+    def title(self) -> str:
+        """Its kind and what it uses, as tables name it."""
+        return f"{self.kind} {self.label}".strip()
+
     def population(self, target: Target) -> bool:
         """Whether it states something about other images than the test images: none of these may be trained on."""
         return False

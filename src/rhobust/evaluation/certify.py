@@ -81,6 +81,10 @@ class Certify(NoisyEvaluation):
     def label(self) -> str:
         return PROCEDURE_ON_DISK[self.certification().name]
 
+    @property
+    def title(self) -> str:
+        return f"{self.kind} {self.certification().name}"
+
     def certification(self) -> AnyProcedure:
         """The certification procedure with its parameters."""
         return choose_procedure(

@@ -134,7 +134,7 @@ def table_of(plan: "SweepPlan", units: "Sequence[Unit]") -> SweepTable:
 
 def names_of(evaluations: Sequence[Evaluation]) -> dict[Evaluation, str]:
     """A name for each evaluation: its kind and what it uses, and the settings in which others of that name differ."""
-    plain = {one: f"{one.kind} {one.label}".strip() for one in evaluations}
+    plain = {one: one.title for one in evaluations}
     names = {}
     for one, name in plain.items():
         alike = [_settings(other) for other, same in plain.items() if same == name]
