@@ -237,6 +237,9 @@ def test_the_searches_touch_no_test_image_and_give_each_method_as_many_trainings
         }
     names = Counter(kind_of(type(one.method)) for one in certified.configs)
     assert names == {"nal": 8, "smoothadv": 8}
+    for stopped in (4, 8, 12):
+        names = Counter(kind_of(type(one.method)) for one in certified.configs[:stopped])
+        assert names == {"nal": stopped // 2, "smoothadv": stopped // 2}
     (evaluation,) = certified.evaluations
     assert evaluation.radii == (0.0, 0.5, 1.0, 1.5)
     assert {(one.method.steps, one.method.draws, one.method.sigma, one.mirror) for one in certified.configs} == {
