@@ -38,8 +38,11 @@ from rhobust.measurements.quantities import (
 )
 from rhobust.measurements.shift_attack import read_shift_attack
 from rhobust.measurements.shifts import read_losses, read_measured, read_shift, under_noise
-from rhobust.records import COMPRESSED, PLAIN, Record, read_record
+from rhobust.records import COMPRESSED, PLAIN, Record, Row, read_record
 from rhobust.stats import mean
+
+CURVE = "certified_accuracy"
+"""Part of a summary of certify: the curve over radii."""
 
 
 def read_finished(path: Path | str) -> Record:
@@ -152,13 +155,13 @@ def _certify(record: Record, radii: Sequence[float] | None) -> Iterator[Measurem
         if row.get("prediction") is not None:
             integer(row, "prediction", number), integer(row, "label", number)
     _check_counts(record)
-    listed = [point.get("radius") for point in summary_points(record, "certified_accuracy")]
+    listed = [point.get("radius") for point in summary_points(record, CURVE)]
     if record.summary is None:
         listed = record.settings.get("radii")
     listed = listed if isinstance(listed, list) else []
     found = certified_curve(record.rows, sorted({float(radius) for radius in listed if is_number(radius)}))
-    curve, average = found["certified_accuracy"], found["average_certified_radius"]
-    check_curve(record, "certified_accuracy", curve)
+    curve, average = found[CURVE], found["average_certified_radius"]
+    check_curve(record, CURVE, [{**point, "at_least": _at_least(record, point)} for point in curve])
     check_number(record, "average_certified_radius", average)
     _check_summary(record)
     yield from certified(record, [point["radius"] for point in curve] if radii is None else radii)
@@ -181,7 +184,8 @@ def _check_summary(record: Record) -> None:
     if record.summary is None or not _has_counts(record):
         return
     with _naming_damage(record):
-        wrong = next((part for part in other_parts(record) if part[1] is not None), None)
+        # The curve was checked, at whatever radii the summary has it.
+        wrong = next((part for part in other_parts(record) if part[0] != CURVE and part[1] is not None), None)
     if wrong is not None:
         raise other_summary(record, *wrong)
 
@@ -209,14 +213,21 @@ def certified(record: Record, radii: Sequence[float]) -> list[Measurement]:
         record: A record of kind "certify".
         radii: Where.
     """
-    curve = certified_curve(record.rows, radii)["certified_accuracy"]
+    curve = certified_curve(record.rows, radii)[CURVE]
     found = [Measurement.counted(CERTIFIED, at["radius"], at, "proved") for at in curve]
+    together = [(point, _at_least(record, point)) for point in curve if record.summary is not None]
+    return found + [
+        Measurement(ALL_AT_ONCE, point["radius"], value, None, None, point["n"], "proved")
+        for point, value in together
+        if value is not None
+    ]
+
+
+def _at_least(record: Record, point: Row) -> float | None:
+    """What is certified at a radius of all examples at once; None where no alpha is known, as for a table."""
     alpha = record.settings.get("alpha")
-    if record.summary is not None and isinstance(alpha, float) and 0 < alpha < 1:
-        for at in curve:
-            value = certified_at_least(round(at["accuracy"] * at["n"]), at["n"], alpha)
-            found.append(Measurement(ALL_AT_ONCE, at["radius"], value, None, None, at["n"], "proved"))
-    return found
+    known = isinstance(alpha, float) and 0 < alpha < 1
+    return certified_at_least(round(point["accuracy"] * point["n"]), point["n"], alpha) if known else None
 
 
 def _transfer(record: Record, _: Sequence[float] | None) -> Iterator[Measurement]:
