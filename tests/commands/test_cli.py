@@ -210,9 +210,9 @@ def test_predict_compare_and_audit(folder, capsys, tmp_path, monkeypatch):
     digits = rhobust.load("digits", "test")
     np.savez(tmp_path / "paler.npz", x_test=digits.images.numpy() // 2, y_test=digits.labels.numpy())
     paler = ["certify", str(folder), "--data", str(tmp_path / "paler.npz"), "--n", "200", *SMALL]
-    assert "must have the same data_fingerprint" in reason(document(capsys, paler)["record"])
+    assert "must have the same images" in reason(document(capsys, paler)["record"])
     grid = document(capsys, ["certify", str(folder), "--n", "200", "--radii", "0", "0.25", *SMALL])["record"]
-    assert "must have the same way" in reason(grid)
+    assert "must have the same procedure" in reason(grid)
     [found] = document(capsys, ["compare", grid, grid, "--radii", "0", "0.1", "0.25", "1"])["comparisons"]
     told = found["files"]
     assert [point["radius"] for point in told[0]["certified_accuracy"]] == [0, 0.25], "a grid knows its own radii"
@@ -225,7 +225,8 @@ def test_predict_compare_and_audit(folder, capsys, tmp_path, monkeypatch):
     assert "--tsv must come with one record" in refused(capsys, ["compare", record, table, "--tsv", str(again)])
     given = str(compress(Path(record), tmp_path))
     [found] = document(capsys, ["compare", given, "--radii", "0", "0.25"])["comparisons"]
-    assert found == {"radii": [0, 0.25], "files": [{**curves[0], "file": given}]}
+    title = "Certified accuracy, procedure fixed, at most 200 noise samples"
+    assert found == {"title": title, "radii": [0, 0.25], "files": [{**curves[0], "file": given}]}
     changed = tmp_path / Path(record).name
     changed.write_text(Path(record).read_text().replace('"count": ', '"count": 1', 1))
     assert "must be as it was written, but it was changed" in refused(capsys, ["compare", str(changed)])
@@ -267,7 +268,9 @@ def test_attacks_and_folders_are_compared(capsys, tmp_path_factory):
     assert run(["compare", str(folder), str(other)]) == 0
     out = capsys.readouterr().out
     assert out.count("on the same images, with 95% intervals over images:") == 2
-    assert "\n\nfile " in out, "an empty line between two comparisons"
+    attacked, certified = out.split("\n\nCertified accuracy, procedure ")
+    assert attacked.startswith("Robust accuracy under PGD"), "an empty line between two comparisons"
+    assert certified.splitlines()[1].startswith("file ")
     [found] = document(capsys, ["compare", str(folder), second])["comparisons"]
     assert [one["file"] for one in found["files"]] == [proved, second], "a file is compared with the folder's own"
     assert "must be compared with another folder or file" in refused(capsys, ["compare", str(folder)])

@@ -71,7 +71,9 @@ def test_measured_shifts(capsys):
 
 def test_compared_files(capsys):
     one = {"file": "a.tsv", "status": "claimed", "certified_accuracy": [{"radius": 0.5, "accuracy": HIGH}], "n": 7}
-    Compare(()).show({"comparisons": [{"radii": [0.5, 0.6], "files": [{**one, "average_certified_radius": 0.12346}]}]})
+    Compare(()).show(
+        {"comparisons": [{"title": None, "radii": [0.5, 0.6], "files": [{**one, "average_certified_radius": 0.12346}]}]}
+    )
     assert capsys.readouterr().out.splitlines()[1].split() == ["a.tsv", "claimed", "0.500", "–", "0.1234", "7"]
 
 
@@ -87,7 +89,7 @@ def test_a_difference_between_files_has_its_interval_rounded_outward(capsys):
             "not_compared": "records must have the same n",
         }
     )
-    Compare(()).show({"comparisons": [{"radii": [0.5, 0.6], "files": files}]})
+    Compare(()).show({"comparisons": [{"title": None, "radii": [0.5, 0.6], "files": files}]})
     lines = capsys.readouterr().out.splitlines()
     assert lines[5] == "Above first.jsonl on the same images, with 95% intervals over images:"
     assert lines[7].split() == ["b.jsonl", "-0.012", "(-0.037", "to", "0.012)", "–"]
@@ -98,7 +100,7 @@ def test_compared_attacks_are_named_from_the_folder_that_holds_them_all(capsys):
     points = [{"radius": 0.5, "accuracy": HIGH}]
     attacked = {"status": "upper bound", "robust_accuracy": points, "n": 7}
     files = [{**attacked, "file": f"runs/{run}/attack.jsonl"} for run in ("nal", "pgd")]
-    Compare(()).show({"comparisons": [{"radii": [0.5], "files": files}]})
+    Compare(()).show({"comparisons": [{"title": None, "radii": [0.5], "files": files}]})
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["file", "status", "0.5", "n"], "an attack has no average radius"
     assert [line.split() for line in lines[1:]] == [
@@ -108,7 +110,7 @@ def test_compared_attacks_are_named_from_the_folder_that_holds_them_all(capsys):
     files.append(
         {"file": "c.tsv", "status": "claimed", "certified_accuracy": points, "average_certified_radius": 0.1, "n": 7}
     )
-    Compare(()).show({"comparisons": [{"radii": [0.5], "files": files}]})
+    Compare(()).show({"comparisons": [{"title": None, "radii": [0.5], "files": files}]})
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[-3:] for line in lines[1:]] == [
         ["0.501", "–", "7"],
