@@ -1,7 +1,7 @@
 """Synthetic run folders: small, made of nothing but numbers, and the same every time."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -116,17 +116,24 @@ def write_pictures(attack: Path, *, channels: int = 1, side: int = 8) -> Path:
 
 
 def write_certificate(
-    folder: Path, radii: np.ndarray, *, sigma: float, way: str = "cohen", n: int = 10_000, **extra: Any
+    folder: Path,
+    radii: np.ndarray,
+    *,
+    sigma: float,
+    way: str = "cohen",
+    n: int = 10_000,
+    listed: Sequence[float] = RADII,
+    **extra: Any,
 ) -> Path:
     """Certificates with the smallest radii of these or more that counts prove, at most what n votes for one class do.
 
     A radius of 0 or less is an abstention. Of a grid the radii are rounded down to its own.
     """
     settings = {"sigma": sigma, "n0": 100, "n": n, "alpha": 0.001, "seed": 0, "noise": "grid", "dtype": "float32"}
-    settings |= {"data": "digits", "split": "test", "data_fingerprint": "f00d", "model_hash": "beef", "radii": RADII}
+    settings |= {"data": "digits", "split": "test", "data_fingerprint": "f00d", "model_hash": "beef", "radii": listed}
     settings |= {"dimension": 64, "num_classes": 10, "compiled": False, "device": "cpu", "limit": None, "stride": 1}
     writer = RecordWriter(folder, "certify", way, settings | {"way": way} | extra)
-    procedure = Fixed(n=n) if way == "cohen" else Sequential(tuple(RADII), n=n, stopping="e-value")
+    procedure = Fixed(n=n) if way == "cohen" else Sequential(tuple(listed), n=n, stopping="e-value")
     plan = corrected_plan(procedure, sigma=sigma, noise="grid", dimension=64, alpha=0.001)
     counted = (_fixed_counts if way == "cohen" else _sequential_counts)(plan, radii, sigma, n)
     writer.append(

@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from report.folders import change_summary, write_attack, write_certificate, write_run
+from report.folders import write_attack, write_certificate, write_run
 from rhobust.records import RecordWriter
 from rhobust.report.answers import BASE_NETWORKS, answers
 from rhobust.report.gather import gather, method_name, unbroken
@@ -18,9 +18,7 @@ def test_a_model_is_quoted_where_it_has_something_proved(tmp_path):
     """Nothing is certified at the attacked radii: the sentence takes the largest radius that keeps half."""
     run = write_run(tmp_path / "run", sigma=None)
     write_attack(run, "eot", np.full(200, 0.9), scored="smoothed", sigma=0.05)
-    path = write_certificate(run, np.where(np.arange(200) < 150, 0.12, 0.06), sigma=0.05)
-    listed = [{"radius": radius, "accuracy": 1.0 if radius <= 0.06 else 0.75} for radius in (0.0, 0.05, 0.1)]
-    change_summary(path, lambda summary: summary.update(certified_accuracy=listed))
+    write_certificate(run, np.where(np.arange(200) < 150, 0.12, 0.06), sigma=0.05, listed=[0.0, 0.05, 0.1])
     [found] = gather([run]).runs
     at = headline([found])
     assert at.radius == 0.25, "the smallest at which it was attacked"
