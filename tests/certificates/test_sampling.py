@@ -171,13 +171,20 @@ def test_what_is_no_8_bit_image_is_not_certified_with_grid_noise(half_space, gre
         certify_inputs(half_space, x, Smoothing(0.25, 2), Fixed(n=100), indices=range(len(x)), alpha=0.01)
 
 
-def test_every_image_has_a_name(half_space, grey_images):
+@pytest.mark.parametrize(
+    ("indices", "message"),
+    [
+        (range(3), r"indices must name every image \(40\), got 3"),
+        (range(50), r"indices must name every image \(40\), got 50"),
+        ([*range(39), 0], "indices must be different, got 40 with 39 different ones"),
+    ],
+)
+def test_every_image_has_a_name_of_its_own(half_space, grey_images, indices, message):
     x, y = grey_images.images, grey_images.labels
-    for indices in (range(3), range(50)):
-        with pytest.raises(ValueError, match=r"indices must name every image \(40\)"):
-            certify_inputs(half_space, x, Smoothing(0.25, 2), Fixed(n=100), indices=indices, alpha=0.01)
-        with pytest.raises(ValueError, match=r"indices must name every image \(40\)"):
-            sample_losses(half_space, x, y, ZeroOne(), Smoothing(0.25, 2), indices=indices, draws=2, purpose="test")
+    with pytest.raises(ValueError, match=message):
+        certify_inputs(half_space, x, Smoothing(0.25, 2), Fixed(n=100), indices=indices, alpha=0.01)
+    with pytest.raises(ValueError, match=message):
+        sample_losses(half_space, x, y, ZeroOne(), Smoothing(0.25, 2), indices=indices, draws=2, purpose="test")
 
 
 class Mixing(nn.Module):
