@@ -139,7 +139,13 @@ def test_mistakes_are_one_line(mine, capsys, arguments, message):
 PLAN = """
 train = { data = "digits", model = "cnn-small", epochs = 1 }
 axes = { method = [{ kind = "mine_own:Weighted", sigma = 0.5 }], seed = [0] }
-evaluate = [{ kind = "attack", attack = { kind = "mine_own:Fade" }, radii = [0.5], limit = 2 }]
+
+[[evaluate]]
+kind = "attack"
+attack = { kind = "mine_own:Fade" }
+methods = ["mine_own:Weighted"]
+radii = [0.5]
+limit = 2
 """
 
 

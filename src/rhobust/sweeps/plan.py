@@ -15,7 +15,7 @@ from rhobust.data.source import data_root
 from rhobust.evaluation import EVALUATIONS, Evaluation
 from rhobust.files import read_file
 from rhobust.methods import AnyMethod
-from rhobust.settings import NotImported, check_instance, from_json, kind_of
+from rhobust.settings import NotImported, check_instance, from_json, kind_of, member_to_json
 from rhobust.training import TrainConfig, config_from_json, open_run
 
 KEYS = ("title", "split", "train", "axes", "grid", "evaluate")
@@ -53,7 +53,7 @@ class SweepPlan:
 
     def evaluations_of(self, config: TrainConfig) -> tuple[Evaluation, ...]:
         """What is evaluated of a training."""
-        method, everyone = kind_of(type(config.method)), ((),) * len(self.evaluations)
+        method, everyone = _method_of(config), ((),) * len(self.evaluations)
         named = zip(self.evaluations, self.methods + everyone, strict=False)
         return tuple(dict.fromkeys(one for one, methods in named if method in (methods or (method,))))
 
@@ -117,7 +117,7 @@ def plan_from_document(document: Mapping[str, Any], where: str) -> SweepPlan:
             f"{where}, validation must be > 0 in every training to evaluate held-out images, got 0 in {none[0].run_id}"
         )
     made = tuple(_evaluation(one, where) for one in evaluations)
-    trained = dict.fromkeys(kind_of(type(config.method)) for config in cells)
+    trained = dict.fromkeys(_method_of(config) for config in cells)
     only = tuple(_methods(one["methods"], list(trained), where) if "methods" in one else () for one in evaluations)
     return SweepPlan(title or "Sweep", tuple(cells.values()), made, split, only)
 
@@ -209,6 +209,11 @@ def _check_imported(code: object, where: str) -> None:
             f"{where} names {code.kind}, which must be imported before the plan is read: pass --code {code.kind}, or in"
             f" Python, import {module}"
         )
+
+
+def _method_of(config: TrainConfig) -> str:
+    """The name by which a plan asks for the method of a training."""
+    return member_to_json(config.method, AnyMethod)["kind"]
 
 
 def _methods(names: Any, trained: Sequence[str], where: str) -> tuple[str, ...]:
