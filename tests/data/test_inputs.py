@@ -259,6 +259,12 @@ def test_what_cannot_be_read_is_refused_in_one_line(images, labels, message):
     assert "\n" not in str(refusal.value)
 
 
+def test_one_image_file_is_no_data_with_labels(tmp_path):
+    Image.fromarray(np.zeros((8, 8), np.uint8)).save(tmp_path / "one.png")
+    with pytest.raises(ValueError, match=r"one\.png must be data with labels, .* predict and certify take images"):
+        as_dataset(tmp_path / "one.png")
+
+
 def test_the_line_about_a_layout_says_what_works():
     x = pixels(5, 3, 3, 3)
     assert torch.equal(as_dataset(x, [0] * 5, layout="NCHW").images, x)

@@ -218,13 +218,13 @@ def test_the_table_of_cohen_et_al(target, tmp_path):
 
 def test_a_peers_table_is_read_and_a_damaged_one_is_named(tmp_path):
     path = tmp_path / "peer.tsv"
-    path.write_text(
-        "idx\tlabel\tpredict\tradius\tcorrect\ttime\n0\t3\t3\t0.953\t1\t0:00:14.1\n20\t8\t-1\t0.0\t1\t0:00:15\n"
-    )
-    assert read_tsv(path) == [
-        {"index": 0, "label": 3, "prediction": 3, "radius": 0.953},
-        {"index": 20, "label": 8, "prediction": None, "radius": 0.0},
-    ]
+    table = "idx\tlabel\tpredict\tradius\tcorrect\ttime\n0\t3\t3\t0.953\t1\t0:00:14.1\n20\t8\t-1\t0.0\t1\t0:00:15\n"
+    for encoding in ("utf-8", "utf-8-sig"):
+        path.write_text(table, encoding=encoding)
+        assert read_tsv(path) == [
+            {"index": 0, "label": 3, "prediction": 3, "radius": 0.953},
+            {"index": 20, "label": 8, "prediction": None, "radius": 0.0},
+        ]
     for text, message in [
         ("", "must start with the columns"),
         ("a\tb\n", "must start with the columns idx label predict radius"),

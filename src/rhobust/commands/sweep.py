@@ -86,7 +86,7 @@ class SweepCommand:
 
     def failure(self, result: dict[str, Any]) -> str | None:
         failed = len(result.get("failures", ()))
-        return f"{failed} runs failed: the same command tries them again" if failed else None
+        return f"{failed} run{'s' if failed > 1 else ''} failed: the same command tries again" if failed else None
 
 
 def described(plan: SweepPlan) -> dict[str, dict[str, int]]:

@@ -105,6 +105,11 @@ def as_dataset(
         return replace(found, name=name or found.name)
     found = as_inputs(images, labels, class_names=class_names, layout=layout, limit=limit, resize=resize, crop=crop)
     if found.labels is None:
+        if isinstance(images, str | Path):
+            raise ValueError(
+                f"{images} must be data with labels, such as a folder with one subfolder per class, got an image:"
+                " the commands predict and certify take images without labels"
+            )
         raise ValueError("labels must be given, one class number per image, got None and images without labels")
     known = found.classes
     if known is None:

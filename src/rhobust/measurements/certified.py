@@ -165,10 +165,10 @@ def write_tsv(record: Record, path: Path | str) -> None:
 def read_tsv(path: Path | str) -> list[Row]:
     """Read a table of Cohen et al. into rows with index, label, prediction and radius.
 
-    The column `correct` is not believed: some programs write a running total there.
+    The column `correct` is not believed: some programs write a running total there, and some a byte-order mark first.
     """
     try:
-        lines = read_file(Path(path)).decode("utf-8").splitlines()
+        lines = read_file(Path(path)).decode("utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} must be a table in UTF-8, but it is not: {error}") from None
     if not lines or tuple(lines[0].split("\t")[:4]) != COLUMNS[:4]:
