@@ -176,10 +176,9 @@ def test_what_is_no_8_bit_image_is_not_certified_with_grid_noise(half_space, gre
     [
         (range(3), r"indices must name every image \(40\), got 3"),
         (range(50), r"indices must name every image \(40\), got 50"),
-        ([*range(39), 0], "indices must be different, got 40 with 39 different ones"),
     ],
 )
-def test_every_image_has_a_name_of_its_own(half_space, grey_images, indices, message):
+def test_every_image_has_a_name(half_space, grey_images, indices, message):
     x, y = grey_images.images, grey_images.labels
     with pytest.raises(ValueError, match=message):
         certify_inputs(half_space, x, Smoothing(0.25, 2), Fixed(n=100), indices=indices, alpha=0.01)

@@ -150,6 +150,12 @@ def test_counts_of_some_points_are_no_certificate_of_all():
         procedure.certify(VoteCounts(np.zeros(40)), (0.1,))
 
 
+def test_points_that_would_share_their_noise_are_refused(half_space, grey_images):
+    procedure = ShiftProcedure(ShiftClaim(), Smoothing(0.25, 2), points=40, dimension=16)
+    with pytest.raises(ValueError, match="indices must be different, got 40 with 39 different ones"):
+        procedure.sample(half_space, grey_images.images, grey_images.labels, indices=[*range(39), 0])
+
+
 def test_alpha_is_corrected_for_every_round_of_samples():
     procedure = ShiftProcedure(ShiftClaim(), Smoothing(0.25, 2), points=400, dimension=64, draws=10, alpha=0.01)
     correction = 0.01 - procedure.level()

@@ -120,11 +120,9 @@ def count_votes(
 
 
 def check_names(indices: Sequence[int], images: Tensor) -> None:
-    """Refuse indices that are not one per image, or not different: they name the noise, which would be shared."""
+    """Refuse indices that are not one per image: they name the noise."""
     if len(indices) != len(images):
         raise ValueError(f"indices must name every image ({len(images)}), got {len(indices)}")
-    if len(set(indices)) < len(indices):
-        raise ValueError(f"indices must be different, got {len(indices)} with {len(set(indices))} different ones")
 
 
 @dataclass

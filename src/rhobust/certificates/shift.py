@@ -89,9 +89,12 @@ class ShiftProcedure:
             model: The base network, from inputs in [0, 1] to logits.
             x: Inputs, uint8 or float in [0, 1].
             y: Their labels.
-            indices: The points' names in the data set, one per row.
+            indices: The points' names in the data set, one per row, all different: they name the noise, and the bound
+                takes the noise of two points for independent.
             repeats: Inputs to evaluate again, the same object in every call; default: a new one.
         """
+        if (different := len(set(indices))) < len(indices):
+            raise ValueError(f"indices must be different, got {len(indices)} with {different} different ones")
         repeats = repeats or Repeats()
         claim, smoothing, draws = self.claim, self.smoothing, self.draws
         if claim.loss == "0-1":
