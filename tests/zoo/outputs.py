@@ -43,12 +43,12 @@ for title, width in WIDTHS.items():
     )
 
 
-@forward(otherwise={("train", "audit"): "refused"})
+@forward(otherwise={"train": "refused", "audit": "differs"})
 def returns_four_classes(net: Any, x: Any) -> Any:
     return torch.cat([net.plain(x), net.plain(x)[:, :1] - 9], 1)
 
 
-@forward("refused", says="logits", otherwise={"train": "either"})
+@forward("refused", says="logits", otherwise={"train": "either", "audit": "differs"})
 def returns_more_classes_each_time(net: Any, x: Any) -> Any:
     net.calls += 1
     return net.plain(x).repeat(1, net.calls)
