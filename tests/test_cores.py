@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -129,18 +130,16 @@ def test_the_environments_own_words_are_heeded(monkeypatch, policy, watched):
 
 
 def test_the_cores_are_watched_while_votes_are_counted_from_python_and_no_longer(monkeypatch, watched):
+    class AtOnce:
+        """A thread whose function is called as it starts: another one may begin when all votes are counted."""
+
+        def __init__(self, target, args, **_):
+            self.start = lambda: target(*args)
+
+    monkeypatch.setattr(cores, "threading", SimpleNamespace(Thread=AtOnce, Event=threading.Event))
     classifier = SmoothedClassifier(torch.nn.Flatten().eval(), 0.5, 16)
     seen = []
-
-    def look(*_):
-        deadline = time.monotonic() + 10
-        while not watched and time.monotonic() < deadline:  # its thread may not have begun
-            time.sleep(0.001)
-        seen.extend(not one.is_set() for one in watched)
-
-    # Whatever another test of this process left open is not this one's.
-    monkeypatch.setattr(cores.watched_cores, "_open", 0)
-    classifier.model.register_forward_hook(look)
+    classifier.model.register_forward_hook(lambda *_: seen.extend(not one.is_set() for one in watched))
     classifier.certify(torch.zeros(2, 1, 4, 4, dtype=torch.uint8), n=2000)
     assert seen
     assert all(seen)
