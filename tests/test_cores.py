@@ -137,8 +137,6 @@ def test_the_cores_are_watched_while_votes_are_counted_from_python_and_no_longer
             self.start = lambda: target(*args)
 
     monkeypatch.setattr(cores, "threading", SimpleNamespace(Thread=AtOnce, Event=threading.Event))
-    # Another test of this process may have left a call unfinished: this one's is the outermost all the same.
-    monkeypatch.setattr(cores.watched_cores, "_open", 0)
     classifier = SmoothedClassifier(torch.nn.Flatten().eval(), 0.5, 16)
     seen = []
     classifier.model.register_forward_hook(lambda *_: seen.extend(not one.is_set() for one in watched))

@@ -108,6 +108,9 @@ def test_an_interrupt_as_the_look_at_the_cores_begins_or_ends_is_one_line(monkey
         main()
     assert ended.value.args == (130,)
     assert capsys.readouterr().err.startswith("rhobust: interrupted; ")
+    monkeypatch.undo()
+    if place == "__exit__":
+        watched_cores.__exit__()  # which the interrupt left open
 
 
 def test_what_code_prints_is_not_the_result_and_names_are_shown_escaped(monkeypatch, capsys):
