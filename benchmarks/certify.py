@@ -119,7 +119,7 @@ def _notes(decisions: dict[str, Any] | None) -> list[str]:
     return [
         f"radii {radii} of {decisions['images']} images: {decisions['mean_draws']:.0f} noise samples per image,"
         f" {decisions['times_fewer_draws']:.1f} times fewer than n;"
-        f" {100 * decisions['same']:.2f}% decided as with n samples",
+        f" {100 * decisions['same']:.2f}% decided as with n samples, and of {100 * decisions['more']:.2f}% more proved",
         f"{decisions['seconds_per_image']:.4g} s per image; "
         + ", ".join(f"{name}: {times:.1f} times longer" for name, times in decisions["times_longer"].items()),
     ]
@@ -174,8 +174,11 @@ def _decisions(counter: VoteCounter, images: int, rates: list[dict[str, Any]], d
     found: list[Certificate] = []
     seconds = timed(lambda: found.extend(_certify(counter, Sequential(radii, n=N), images)), device)[0] / images
     fixed = _certify(counter, Fixed(N0, N), images)
-    same = [
-        (one.prediction, one.radius) == _rounded_down(other, radii) for one, other in zip(found, fixed, strict=True)
+    held = [_rounded_down(other, radii) for other in fixed]
+    same = [(one.prediction, one.radius) == other for one, other in zip(found, held, strict=True)]
+    more = [
+        (one.prediction is not None, one.radius) > (other[0] is not None, other[1])
+        for one, other in zip(found, held, strict=True)
     ]
     draws = float(np.mean([certificate.n for certificate in found]))
     per_image = {rate["name"]: (N0 + N) / rate["samples_per_second"] for rate in rates}
@@ -186,6 +189,7 @@ def _decisions(counter: VoteCounter, images: int, rates: list[dict[str, Any]], d
         "median_draws": float(np.median([certificate.n for certificate in found])),
         "times_fewer_draws": N / draws,
         "same": float(np.mean(same)),
+        "more": float(np.mean(more)),
         "seconds_per_image": seconds,
         "times_longer": {name: other / seconds for name, other in per_image.items()},
     }

@@ -22,7 +22,7 @@ import torch
 import rhobust
 from rhobust import RoutedClassifier, SmoothedClassifier
 from rhobust.attacks.gradient import margin
-from rhobust.certificates import Certificate
+from rhobust.certificates import Certificate, Sequential
 from rhobust.data import Dataset, to_unit
 from rhobust.evaluation.certify import certificate_row
 from rhobust.files import format_json, write_whole
@@ -120,6 +120,7 @@ def certify(options: argparse.Namespace) -> None:
         "noise": smoothing.noise,
         "dimension": test.images[0].numel(),
         **ask,
+        "stopping": Sequential.stopping,
         "rows": [
             {"index": index, "label": label, "prediction": one.prediction, "radius": one.radius}
             for one, (index, label) in zip(found, pairs, strict=True)

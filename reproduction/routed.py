@@ -80,7 +80,8 @@ def faults(document: Mapping[str, Any]) -> Iterator[str]:
     """One line for each certificate of a routed classifier that does not follow from the counts of its parts."""
     parts = [document["router"], *document["classifiers"]]
     given = {key: document[key] for key in ("radii", "n", "noise", "dimension")}
-    settings = {**given, "way": "grid", "n0": 0, "stopping": "boundary", "alpha": document["alpha"] / len(parts)}
+    stopping = document.get("stopping", "boundary")  # what there was before files named it
+    settings = {**given, "way": "grid", "n0": 0, "stopping": stopping, "alpha": document["alpha"] / len(parts)}
     for part in parts:
         for fault in unproved_rows(part["rows"], settings | {"sigma": part["sigma"]}):
             yield f"{part['name']}: {fault}"

@@ -55,7 +55,7 @@ def test_the_tables_show_every_row():
     table = speed_table({**result, "rows": [{**row, "ratio": 5.0, "wanted": 5}], "curves": curves})
     assert table.rows == [["certify", "3.8e+05", "samples/s", "core.py", "7.6e+04", "5.00", "5"]]
     assert table.notes == ["not measured: vit: no torchvision", "seconds over images: 1: 0.3 s"]
-    way = {"mean_draws": 5890.0, "median_draws": 5504.0, "same": 0.9969, "false": 0.0008}
+    way = {"mean_draws": 5890.0, "median_draws": 5504.0, "same": 0.9969, "more": 0.002, "false": 0.0008}
     group = {"sigma": 0.25, "radii": [0.0, 0.25], "images": 6000, "ways": {"boundary": way}}
     table = samples_table({"alpha": 0.001, "n": 100_000, "groups": [group]})
-    assert table.rows == [["0.25: 0 0.25", "boundary", "5,890", "5,504", "99.69%", "0.0008"]]
+    assert table.rows == [["0.25: 0 0.25", "boundary", "5,890", "5,504", "99.69%", "0.20%", "0.0008"]]

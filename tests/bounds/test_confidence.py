@@ -238,8 +238,10 @@ def test_votes_are_beyond_doubt_where_the_exact_tail_lies_below_one_in_a_million
         for count in range(votes + 1):
             tail += mp.binomial(votes, count) / mpf(2) ** votes
             exact.append(tail < mpf(10) ** -6)
-    assert [rejects_label(count, votes) for count in range(votes + 1)] == exact
+    assert [rejects_label(count, votes - count, 2) for count in range(votes + 1)] == exact
     assert exact[0] is (votes >= 20)
+    # Of eleven classes ten may have been the other one.
+    assert rejects_label(0, votes, 11) is (votes >= 24)
 
 
 def test_no_more_examples_than_chance_explains():

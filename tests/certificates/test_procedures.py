@@ -4,30 +4,37 @@ import numpy as np
 import pytest
 
 from rhobust.certificates import Fixed, Sequential, TwoStage
+from rhobust.proofs.procedures import ClassVotes
 
 RADII = (0.0, 0.25)
 
 
-@pytest.fixture(params=["boundary", "e-value"])
+@pytest.fixture(params=["pairwise", "boundary", "e-value"])
 def plan(request):
     return Sequential(RADII, n0=50, n=3000, stopping=request.param).plan(0.25, 0.01)
 
 
-def ended(plan, share):
-    """A course of the test in which this share of the votes is for the class: counts, draws and evidence."""
+def ended(plan, share, rivals=1.0, top=50):
+    """A course of the test in which this share of the votes is for the class: counts, draws and evidence.
+
+    The runner-up has the part `rivals` of the other votes.
+    """
     reached, evidence, draws = np.array([0]), [], plan.first_look(np.array([50]))
     while True:
         count = np.floor(share * draws).astype(int)
-        now, later = plan.look(count, draws, reached)
-        evidence += [(int(draws[0]), int(count[0]))] * int(now[0] - reached[0])
+        runner_up = np.ceil(rivals * (draws - count)).astype(int)
+        now, later = plan.look(ClassVotes(np.array([top]), count, runner_up, draws), reached)
+        step = (int(draws[0]), int(count[0]), int(runner_up[0]))[: 3 if plan.compares else 2]
+        evidence += [step] * int(now[0] - reached[0])
         if later[0] == draws[0]:
             return int(count[0]), int(draws[0]), evidence
         reached, draws = now, later
 
 
-def audited(plan, top, count, draws, evidence):
+def audited(plan, top, count, draws, evidence, runner_up=None):
     """Why the counts of one input cannot come from a plan."""
-    [reason] = plan.audit(np.array([top]), np.array([count]), np.array([draws]), [evidence])
+    counts = (np.array([one]) for one in (top, count, draws - count if runner_up is None else runner_up, draws))
+    [reason] = plan.audit(ClassVotes(*counts), [evidence])
     return reason
 
 
@@ -38,8 +45,8 @@ def test_a_course_of_the_grid_passes(plan, share):
 
 def test_votes_that_selected_the_class_are_among_those_counted():
     plan = Sequential(RADII, n=3000).plan(0.25, 0.01)
-    count, draws, evidence = ended(plan, 0.9)
     first = int(plan.first_look(np.zeros(1))[0])
+    count, draws, evidence = ended(plan, 0.9, top=int(0.9 * first))
     assert audited(plan, int(0.9 * first), count, draws, evidence) is None
     assert "must follow the one before" in audited(plan, evidence[0][1] + 1, count, draws, evidence)
     assert "must follow the last step" in audited(plan, first, 20, first, [])
@@ -54,7 +61,7 @@ def test_a_grid_ends_at_a_look_and_not_before_its_time(plan):
     assert "do not end the test" in audited(plan, 50, first[1], first[0], evidence[:1])
     # Fewer radii than the votes prove, or more.
     assert audited(plan, 50, count, draws, evidence[:-1]) is not None
-    assert audited(plan, 50, count, draws, [*evidence, (draws, count)]) is not None
+    assert audited(plan, 50, count, draws, [*evidence, (draws, count, draws - count)[: len(first)]]) is not None
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from rhobust.bounds import BoundaryTest, RadiusTest, looks
+from rhobust.bounds import BoundaryTest, PairwiseTest, RadiusTest, looks
 from rhobust.certificates import (
     Fixed,
     Sequential,
@@ -16,6 +16,7 @@ from rhobust.certificates import (
     sampling,
     schedule,
 )
+from rhobust.proofs.procedures import ClassVotes
 
 SMOOTHING = Smoothing(0.25, 2)
 RADII = (0.0, 0.2, 0.4)
@@ -25,6 +26,7 @@ PROCEDURES = [
     TwoStage(n0=100, n=3000, tolerance=0.02),
     Sequential(RADII, n=3000),
 ]
+NOTHING = ClassVotes(*np.zeros((4, 1), dtype=np.int64))
 
 
 def certify(model, images, procedure, indices=None, **changes):
@@ -42,9 +44,15 @@ def plain(model, image, index, test, sizes):
     chosen = selection.argmax()
     reached, evidence = np.array([0]), []
     for look in sizes:
-        successes = count(int(look), "count")[chosen]
-        now, go_on = test.decide(np.array([successes]), np.array([look]), reached)
-        evidence += [(int(look), int(successes))] * int(now[0] - reached[0])
+        votes = count(int(look), "count")
+        successes, runner_up = votes[chosen], np.delete(votes, chosen).max()
+        if pairwise := isinstance(test, PairwiseTest):
+            given = (np.array([one]) for one in (successes, look, reached[0], runner_up, selection[chosen]))
+            now, go_on = test.decide_pairs(*given)
+        else:
+            now, go_on = test.decide(np.array([successes]), np.array([look]), reached)
+        step = (int(look), int(successes), int(runner_up))[: 3 if pairwise else 2]
+        evidence += [step] * int(now[0] - reached[0])
         reached = now
         if not go_on[0]:
             return chosen, int(selection[chosen]), int(successes), int(look), tuple(evidence)
@@ -52,12 +60,14 @@ def plain(model, image, index, test, sizes):
 
 
 @pytest.mark.parametrize("n0", [0, 50])
-@pytest.mark.parametrize("stopping", ["boundary", "e-value"])
+@pytest.mark.parametrize("stopping", ["pairwise", "boundary", "e-value"])
 def test_the_sequential_test_decides_as_by_hand(half_space, grey_images, stopping, n0):
     images, settings = grey_images.images[14:26], {"n": 3000, "reused": n0 == 0}
     by_hand = BoundaryTest(RADII, 0.25, 0.01, step=128, **settings)
     by_e_value = RadiusTest(RADII, 0.25, 0.01, **settings)
+    by_pairs = PairwiseTest(RADII, 0.25, 0.01, step=128, **settings)
     tests = {"boundary": (by_hand, by_hand.looks), "e-value": (by_e_value, looks(3000, 128))}
+    tests["pairwise"] = by_pairs, by_pairs.looks
     found = certify(half_space, images, Sequential(RADII, n0=n0, n=3000, stopping=stopping), range(14, 26))
     assert len({certificate.n for certificate in found}) > 3
     for index, certificate in zip(range(14, 26), found, strict=True):
@@ -108,21 +118,21 @@ def test_the_likely_end_is_where_votes_in_proportion_end_the_test(share):
     reached, look, looked = np.array([0]), plan.first_look(np.array([50])), np.array([0])
     while look != looked:
         looked = look
-        reached, look = plan.look(np.rint(share * looked).astype(np.int64), looked, reached)
-    given = np.array([share]), *np.zeros((3, 1), dtype=np.int64)
-    assert plan.likely_end(*given, looked) == looked
-    assert plan.likely_end(*given, np.array([3000])) == looked
-    assert plan.likely_end(*given, looked - 1) == 3000
+        count = np.rint(share * looked).astype(np.int64)
+        reached, look = plan.look(ClassVotes(np.array([50]), count, looked - count, looked), reached)
+    assert plan.likely_end(np.array([share]), NOTHING, np.array([0]), looked) == looked
+    assert plan.likely_end(np.array([share]), NOTHING, np.array([0]), np.array([3000])) == looked
+    assert plan.likely_end(np.array([share]), NOTHING, np.array([0]), looked - 1) == 3000
 
 
 @pytest.mark.parametrize("procedure", [PROCEDURES[0], Sequential(RADII, n0=50, n=500, stopping="e-value")])
 def test_where_no_end_is_guessed_it_is_the_limit(procedure):
-    given = np.array([1.0]), *np.zeros((3, 1), dtype=np.int64), np.array([500])
+    given = np.array([1.0]), NOTHING, np.array([0]), np.array([500])
     assert procedure.plan(0.25, 0.01).likely_end(*given) == 500
 
 
 def test_samples_ahead_are_of_inputs_that_will_need_them():
-    running = schedule.AdaptiveSchedule([(0, 0), (1, 1)], Sequential((0.0, 0.6)).plan(0.25, 0.01), 100)
+    running = schedule.AdaptiveSchedule([(0, 0), (1, 1)], Sequential((0.0, 0.6), n0=100).plan(0.25, 0.01), 100)
     # The first input never fails; the second one is near the threshold of the second radius.
     shares, issued, finished = np.array([1.0, 0.993]), np.zeros(2, dtype=np.int64), []
     while blocks := running.next_blocks(640):

@@ -16,6 +16,7 @@ from rhobust.cli import run
 from rhobust.evaluation.audit import MISSED, _choose, _smoothing
 from rhobust.evaluation.base import evaluation_of
 from rhobust.evaluation.certify import certified_summary
+from rhobust.proofs.procedures import ClassVotes
 from rhobust.records import COMPRESSED, compress, read_record, settings_hash
 
 PROCEDURES = {
@@ -184,7 +185,8 @@ def test_evidence_that_does_not_hold_is_found(tampered):
         row = certified(lines)
         step = row["evidence"][-1]
         row["count"] = step[1] = step[1] - step[0] // 20
-        row["n"] = step[0]
+        row["n"], step[2] = step[0], step[0] - step[1]
+        row["runner_up_votes"] = step[2]
 
     assert "do not prove the radius" in audit(tampered("grid", earlier), share=0.0)["problems"][0]
 
@@ -216,7 +218,7 @@ def test_forged_counts_cannot_be_hidden_from_an_unknown_seed(tampered, folder):
             dimension=settings["dimension"],
             alpha=settings["alpha"],
         )
-        claims = plan.claims(np.array([1000]), np.array([1000]), np.array([0]))
+        claims = plan.claims(ClassVotes(*np.array([[100], [1000], [0], [1000]])), [[]])
         assert claims.p_lower[0] == pytest.approx(best, abs=1e-6)
         for row in lines[1:-1]:
             if row["index"] not in known:

@@ -47,17 +47,22 @@ def test_a_record_says_what_the_certificates_rest_on(target):
     settings = certify(target, radii=RADII, limit=3, seed=4, alpha=0.01).settings
     expected = {"n0": 0, "n": 1000, "alpha": 0.01, "seed": 4, "noise": "grid", "dtype": "float32", "sigma": 0.25}
     expected |= {"model_hash": "0" * 16, "compiled": False, "dimension": 16}
-    now = {"stopping": "boundary", "futility": 0.4, "first": 0.7, "last": 0.1}
+    now = {"stopping": "pairwise", "futility": 0.4, "first": 0.7, "last": 0.1, "share": 0.1}
     assert (expected | now).items() <= settings.items()
     # Records from before there were two ways to stop have the header that they always had.
     before = certify(target, radii=RADII, limit=3, seed=4, alpha=0.01, stopping="e-value")
     assert (expected | {"early": 0.2, "futility": 0.005}).items() <= before.settings.items()
     assert "stopping" not in before.settings
     assert Certify.from_settings(before.settings).certification().stopping == "e-value"
-    assert Certify.from_settings(settings).certification().stopping == "boundary"
+    assert Certify.from_settings(settings).certification().stopping == "pairwise"
+    # Those from before classes were compared have two numbers per step, those since have three.
+    alone = certify(target, radii=RADII, limit=3, seed=4, alpha=0.01, stopping="boundary")
+    assert "share" not in alone.settings
+    for record, numbers in ((alone, 2), (before, 2), (certify(target, radii=RADII, limit=3, seed=4, alpha=0.01), 3)):
+        assert {len(step) for row in record.rows for step in row["evidence"]} == {numbers}
 
 
-@pytest.mark.parametrize("stopping", ["boundary", "e-value"])
+@pytest.mark.parametrize("stopping", ["pairwise", "boundary", "e-value"])
 def test_a_smaller_futility_gives_up_less_and_costs_more_samples(target, stopping):
     """The same votes are looked at for longer, so that no image loses a radius."""
     usual, patient = (certify(target, radii=RADII, stopping=stopping, futility=futility) for futility in (0.4, 0.001))

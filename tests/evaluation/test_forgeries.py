@@ -16,7 +16,7 @@ from rhobust.measurements import measurements
 from rhobust.measurements.certified import certified_summary
 from rhobust.measurements.proved import shift_summary
 from rhobust.progress import no_progress
-from rhobust.proofs.procedures import Fixed, corrected_plan
+from rhobust.proofs.procedures import ClassVotes, Fixed, corrected_plan
 from rhobust.records import DamagedRecordError, end_line, read_record
 
 LIMIT, SHARE = 60, 0.05
@@ -47,7 +47,7 @@ def _perfect(row, settings):
         return {**row, "errors": 0}
     n = settings["n"]
     plan = corrected_plan(Fixed(settings["n0"], n), sigma=0.25, noise="grid", dimension=64, alpha=settings["alpha"])
-    claims = plan.claims(np.array([n]), np.array([n]), np.array([0]))
+    claims = plan.claims(ClassVotes(*np.array([[100], [n], [0], [n]])), [[]])
     found = {"radius": float(claims.radius[0]), "p_lower": float(claims.p_lower[0]), "prediction": row["label"]}
     return {**row, **found, "count": n, "selected": row["label"], "top": settings["n0"], "runner_up_votes": 0}
 

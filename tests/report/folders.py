@@ -12,7 +12,7 @@ from rhobust.measurements import robust_curve
 from rhobust.measurements.certified import certified_summary
 from rhobust.measurements.corruptions import corruption_summary
 from rhobust.measurements.proved import measured_summary, shift_summary, worst_case_summary
-from rhobust.proofs.procedures import Fixed, Sequential, corrected_plan
+from rhobust.proofs.procedures import ClassVotes, Fixed, Sequential, corrected_plan
 from rhobust.records import RecordWriter, end_line, read_record
 
 RADII = [0.0, 0.25, 0.5, 0.75, 1.0]
@@ -148,11 +148,11 @@ def write_certificate(
             "selected": i % 10,
             "top": 100,
             "runner_up": (i + 1) % 10,
-            "runner_up_votes": (draws - count) // 2,
+            "runner_up_votes": -(-(draws - count) // 2),
             **({} if way == "cohen" else {"evidence": evidence}),
         }
         for i, (count, draws, evidence) in enumerate(counted)
-        for claims in [plan.claims(np.array([count]), np.array([draws]), np.array([len(evidence)]))]
+        for claims in [plan.claims(_votes(count, draws), [evidence])]
     )
     writer.finish(certified_summary(writer.rows, writer.settings) | {"seconds": 40.0})
     return writer.path
@@ -194,10 +194,15 @@ def write_corruptions(folder: Path, *, sigma: float | None = 0.25, scale: float 
     return writer.path
 
 
+def _votes(count: Any, draws: Any) -> ClassVotes:
+    count, draws = np.atleast_1d(count), np.atleast_1d(draws)
+    return ClassVotes(np.full(len(count), 100), count, draws - count, draws)
+
+
 def _fixed_counts(plan: Any, radii: np.ndarray, sigma: float, n: int) -> list[tuple[int, int, list[Any]]]:
     """The fewest votes that prove each radius; half of them prove nothing."""
     counts = np.arange(n // 2, n + 1)
-    proved = plan.claims(counts, np.full(len(counts), n), np.zeros(len(counts), dtype=int)).radius
+    proved = plan.claims(_votes(counts, np.full(len(counts), n)), [[]] * len(counts)).radius
     places = np.minimum(np.searchsorted(proved, radii), n - n // 2)
     return [(int(counts[place]) if radius > 0 else n // 2, n, []) for place, radius in zip(places, radii, strict=True)]
 
@@ -211,7 +216,7 @@ def _course(plan: Any, share: float) -> tuple[int, int, list[Any]]:
     reached, evidence, draws = np.array([0]), [], plan.first_look(np.array([100]))
     while True:
         count = np.floor(share * draws).astype(int)
-        now, later = plan.look(count, draws, reached)
+        now, later = plan.look(_votes(count, draws), reached)
         evidence += [[int(draws[0]), int(count[0])]] * int(now[0] - reached[0])
         if later[0] == draws[0]:
             return int(count[0]), int(draws[0]), evidence

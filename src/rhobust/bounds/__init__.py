@@ -1,6 +1,6 @@
 """The mathematics of every guarantee: numpy and scipy only, float or array in, float64 out, rounded outward.
 
-Modules: `confidence` (binomial and mean bounds), `radius` and `sequential` (certified radius, anytime-valid test),
+Modules: `confidence` (binomial and mean bounds), `radius`, `sequential` and `pairwise` (certified radius, its tests),
 `smoothness` (Hessian bounds, concavity threshold), `surrogate` and `transport` (worst case over a Wasserstein ball),
 `majorant` and `population` (the same around the population, from counts), `subpopulation` (and over subpopulations
 and mixtures), `conformal` (prediction sets), `measured_shift`, `allocation` (an attack's budget), `baselines`.
@@ -34,6 +34,8 @@ from rhobust.bounds.measured_shift import eps_upper as eps_upper
 from rhobust.bounds.measured_shift import excess_upper as excess_upper
 from rhobust.bounds.measured_shift import measured_loss as measured_loss
 from rhobust.bounds.measured_shift import recentred_loss as recentred_loss
+from rhobust.bounds.pairwise import PairwiseTest as PairwiseTest
+from rhobust.bounds.pairwise import log_pairwise_e_value as log_pairwise_e_value
 from rhobust.bounds.population import population_loss as population_loss
 from rhobust.bounds.population import population_loss_intervals as population_loss_intervals
 from rhobust.bounds.population import population_loss_uppers as population_loss_uppers

@@ -250,17 +250,21 @@ def _missed(n: int, forged: int, drawn: int) -> Fraction:
 
 
 @cache
-def rejects_label(label_votes: int, votes: int) -> bool:
-    """Return whether a binomial test rejects that the label has probability >= 1/2 under noise.
+def rejects_label(label_votes: int, runner_up_votes: int, num_classes: int) -> bool:
+    """Return whether binomial tests reject that the label is as probable under noise as every other class.
 
-    Guarantee: if it has, the result is True with probability at most `SIGNIFICANCE`. It is True if
-    P(Bin(votes, 1/2) <= label_votes) < `SIGNIFICANCE`.
+    Guarantee: if it is, the result is True with probability at most `SIGNIFICANCE`. Of the votes for the label and for
+    one other class, the label has then at least Bin(both, 1/2), whatever their number. The result is True if
+    P(Bin(label_votes + runner_up_votes, 1/2) <= label_votes) < `SIGNIFICANCE` / (num_classes - 1), a union bound over
+    the other classes.
 
     Args:
         label_votes: Votes for the label.
-        votes: All votes.
+        runner_up_votes: Votes for the other class that has most of them.
+        num_classes: Number of classes.
     """
-    return bool(special.bdtr(label_votes, votes, 0.5) < SIGNIFICANCE)
+    both = label_votes + runner_up_votes
+    return bool(special.bdtr(label_votes, both, 0.5) * (num_classes - 1) < SIGNIFICANCE)
 
 
 def contradictions_by_chance(n: int, alpha: float, tests: int) -> int:

@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -66,7 +67,8 @@ class RadiusHypotheses:
     largest probability. If that is above p_0, all other classes together are below 1/2 <= p_0, and one of them passes
     r_0 only if their joint votes would: probability at most GATE alpha. A false radius of c itself is larger than r_0:
     at most (1 - GATE) alpha. If no class is above p_0, at most three groups of classes hold all of them, none of the
-    groups above p_0: at most 3 GATE alpha. A single radius is tested at alpha / 3.
+    groups above p_0: at most 3 GATE alpha. A single radius is tested at alpha / 3. Where other tests may certify radii
+    too (`paired`), both happen at once, and the others have (1 - 3 GATE) alpha.
     """
 
     radii: tuple[float, ...]
@@ -79,6 +81,8 @@ class RadiusHypotheses:
     """Largest number of noise samples."""
     reused: bool = field(default=False, kw_only=True)
     """Whether the votes that are tested also selected the class, in any way; False: other samples did."""
+    paired: ClassVar[bool] = False
+    """Whether other tests may certify radii too, so that a class can be claimed at r_k without p > p_0."""
 
     def __post_init__(self) -> None:
         radii = np.atleast_1d(nonnegative("radii", self.radii))
@@ -95,16 +99,23 @@ class RadiusHypotheses:
         # A probability within 1e-15 of one cannot be certified by any practical number of samples.
         return np.minimum(exact + MARGIN, 1 - 1e-15)
 
+    @property
+    def tested_alpha(self) -> float:
+        """The part of alpha that these hypotheses have: all of it."""
+        return self.alpha
+
     @cached_property
     def levels(self) -> Array:
         """The level of each radius's test."""
         if not self.reused:
-            return np.full(len(self.radii), self.alpha)
-        return self._shared(GATE, 1 - GATE) if len(self.radii) > 1 else self._shared(1 / 3, 0.0)
+            return np.full(len(self.radii), self.tested_alpha)
+        if len(self.radii) == 1:
+            return self._shared(1 / 3, 0.0)
+        return self._shared(GATE, 1 - 3 * GATE if self.paired else 1 - GATE)
 
     def _shared(self, smallest: float, others: float) -> Array:
         """Levels from shares of alpha; rounding does not raise a sum of them above alpha."""
-        return np.array([smallest, *[others] * (len(self.radii) - 1)]) * self.alpha * (1 - MARGIN)
+        return np.array([smallest, *[others] * (len(self.radii) - 1)]) * self.tested_alpha * (1 - MARGIN)
 
     def _continues(self, failures: Whole, draws: Whole, reached: Whole, allowed: Whole, futility: ArrayLike) -> Mask:
         """Whether the sampling of each input goes on: radii are left, and the next one is likely to be certified.
@@ -269,8 +280,8 @@ class BoundaryTest(RadiusHypotheses):
         a claim false happen at the same p. Where they cannot, the levels are those of `RadiusHypotheses`.
         """
         if not self.reused:
-            return np.full(len(self.radii), self.alpha)
-        levels = self._shared((1 - SLACK) / 2, 1 - SLACK)
+            return super().levels
+        levels, alpha = self._shared((1 - SLACK) / 2, 1 - SLACK), self.tested_alpha
         sizes = self._looks(levels)
         smallest, *others = self._boundaries(levels, sizes)
 
@@ -278,11 +289,12 @@ class BoundaryTest(RadiusHypotheses):
             """Bound of the probability that a class, or a group of classes, of probability p passes."""
             return float(stats.binom.cdf(boundary, sizes, 1 - p).sum()) * (1 + MARGIN)
 
-        enough = 2 * levels[0] + passes(smallest, 1 / 3) <= self.alpha
+        leading = max((passes(boundary, 1 / 2) for boundary in others), default=0.0) if self.paired else 0.0
+        enough = 2 * levels[0] + passes(smallest, 1 / 3) + leading <= alpha
         if others:
             between = float(self.thresholds[:2].mean())
-            enough &= levels[1] + passes(smallest, 1 - between) <= self.alpha
-            enough &= all(levels[0] + passes(boundary, between) <= self.alpha for boundary in others)
+            enough &= levels[1] + passes(smallest, 1 - between) <= alpha
+            enough &= all(levels[0] + passes(boundary, between) <= alpha for boundary in others)
         return levels if enough else super().levels
 
     @cached_property
@@ -312,17 +324,21 @@ class BoundaryTest(RadiusHypotheses):
     def decide(self, successes: Whole, draws: Whole, reached: Whole) -> tuple[Whole, Mask]:
         """Interim look at the votes of many inputs, one entry per input; arguments as in `RadiusTest.decide`."""
         successes, draws = np.atleast_1d(successes), np.atleast_1d(draws)
-        reached = np.array(reached, dtype=np.int64)
-        if not np.isin(draws, self.looks).all():
-            raise ValueError(f"draws must be those of a look, got {draws[~np.isin(draws, self.looks)][0]}")
-        failures, at = draws - successes, np.searchsorted(self.looks, draws)
+        reached, holds = np.array(reached, dtype=np.int64), self.holds(successes, draws)
         # A radius counts only together with all smaller ones.
-        holds = failures[:, None] <= self.boundaries[:, at].T
         for radius in range(len(self.radii)):
             reached += (reached == radius) & holds[:, radius]
-        # The longer it has taken, the more samples a decision will still cost.
-        futility = self.futility * np.sqrt(draws / self.n)
-        return reached, self._continues(failures, draws, reached, self.allowed, futility)
+        return reached, self._continues(draws - successes, draws, reached, self.allowed, self._least_chance(draws))
+
+    def holds(self, successes: Whole, draws: Whole) -> Mask:
+        """Which hypotheses the votes of each input reject at its look, `(inputs, radii)`."""
+        if not np.isin(draws, self.looks).all():
+            raise ValueError(f"draws must be those of a look, got {draws[~np.isin(draws, self.looks)][0]}")
+        return (draws - successes)[:, None] <= self.boundaries[:, np.searchsorted(self.looks, draws)].T
+
+    def _least_chance(self, draws: Whole) -> Array:
+        """The futility after so many samples: the longer it has taken, the more a decision will still cost."""
+        return self.futility * np.sqrt(draws / self.n)
 
 
 @lru_cache(maxsize=256)

@@ -18,7 +18,7 @@ from rhobust.certificates.sampling import VoteCounter
 from rhobust.certificates.spec import Smoothing
 from rhobust.cores import watched_cores
 from rhobust.memory import kept_memory
-from rhobust.proofs.procedures import CHUNK, Plan
+from rhobust.proofs.procedures import CHUNK, ClassVotes, Plan
 from rhobust.settings import check_count
 
 AHEAD = {"cpu": 0, "cuda": 2}
@@ -146,7 +146,7 @@ class InputState:
     top: int = 0
     """Votes for the chosen class in the selection."""
     reached: int = 0
-    evidence: list[tuple[int, int]] = field(default_factory=list)
+    evidence: list[tuple[int, ...]] = field(default_factory=list)
     """For each proved radius, the samples and the votes that proved it."""
     waiting: list[tuple[int, np.ndarray]] = field(default_factory=list)
     """Votes of samples beyond the next look."""
@@ -159,8 +159,9 @@ class InputState:
 
     @property
     def runner_up(self) -> tuple[int, int]:
-        """The class with the most votes besides the chosen one, and its votes."""
-        assert self.votes is not None
+        """The class with the most votes besides the chosen one, and its votes; -1 and 0 before any vote."""
+        if self.votes is None:
+            return -1, 0
         others = self.votes.copy()
         others[self.chosen] = -1
         return int(others.argmax()), int(others.max())
@@ -178,6 +179,12 @@ class InputState:
             self.known += size
             self.votes = votes if self.votes is None else self.votes + votes
         return self.known == self.wanted
+
+
+def vote_counts(states: Sequence[InputState]) -> ClassVotes:
+    """The votes of inputs of which some are counted."""
+    rows = [(state.top, state.count, state.runner_up[1], state.known) for state in states]
+    return ClassVotes(*np.array(rows, dtype=np.int64).reshape(-1, 4).T)
 
 
 class AdaptiveSchedule:
@@ -238,11 +245,11 @@ class AdaptiveSchedule:
         going = [state for state in states if state.issued < state.limit and state.chosen >= 0]
         if not going:
             return {}
-        names = ("top", "count", "known", "reached", "issued")
-        top, count, draws, reached, issued = (np.array([getattr(state, name) for state in going]) for name in names)
+        votes = vote_counts(going)
+        reached, issued = (np.array([getattr(state, name) for state in going]) for name in ("reached", "issued"))
         until = issued + FARTHER * -(-room // len(going))
-        share = (top + count) / (self.n0 + draws) if self.n0 else count / draws
-        ends = self.plan.likely_end(share, count, draws, reached, until)
+        share = (votes.top + votes.count) / (self.n0 + votes.draws) if self.n0 else votes.count / votes.draws
+        ends = self.plan.likely_end(share, votes, reached, until)
         return {state.position: end for state, end in zip(going, ends.tolist(), strict=True)}
 
     def add_votes(self, blocks: Sequence[SampleBlock], votes: np.ndarray) -> None:
@@ -282,10 +289,11 @@ class AdaptiveSchedule:
         for state in states:
             if state.chosen < 0:
                 state.choose()
-        count, draws, before = (
-            np.array([getattr(state, name) for state in states]) for name in ("count", "known", "reached")
-        )
-        reached, wanted = self.plan.look(count, draws, before)
-        for state, steps, later in zip(states, reached.tolist(), wanted.tolist(), strict=True):
-            state.evidence += [(state.known, state.count)] * (steps - state.reached)
+        votes = vote_counts(states)
+        reached, wanted = self.plan.look(votes, np.array([state.reached for state in states]))
+        for state, runner_up, steps, later in zip(
+            states, votes.runner_up.tolist(), reached.tolist(), wanted.tolist(), strict=True
+        ):
+            step = (state.known, state.count, runner_up) if self.plan.compares else (state.known, state.count)
+            state.evidence += [step] * (steps - state.reached)
             state.reached, state.wanted, state.done = steps, later, later == state.known

@@ -13,7 +13,14 @@ from rhobust.attacks.gradient import smoothed_logits
 from rhobust.bounds.confidence import NoiseKind, corrected_alpha
 from rhobust.certificates.independence import Repeats, check_batch_independence
 from rhobust.certificates.sampling import VoteCounter
-from rhobust.certificates.schedule import AdaptiveSchedule, InputState, check_names, count_votes, run_schedule
+from rhobust.certificates.schedule import (
+    AdaptiveSchedule,
+    InputState,
+    check_names,
+    count_votes,
+    run_schedule,
+    vote_counts,
+)
 from rhobust.certificates.spec import Dtype, Smoothing
 from rhobust.data import as_float, as_inputs, check_images, check_range, class_numbers
 from rhobust.data.inputs import copied
@@ -117,7 +124,8 @@ class Certificate:
     n0: int
     """Noise samples of the selection stage; 0: the first samples of the counting stage selected the class."""
     p_lower: float
-    """Lower confidence bound of the selected class's probability; 0.0 if a sequential test proved no radius."""
+    """Lower confidence bound of the selected class's probability; 0.0 if a sequential test proved no radius, or proved
+    it only by comparison with each other class."""
     alpha: float
     """Probability that the certificate is false."""
     sigma: float
@@ -139,9 +147,10 @@ class Certificate:
     runner_up: int = field(repr=False)
     """The class with the most votes of the counting stage besides the selected one."""
     runner_up_votes: int = field(repr=False)
-    """Its votes in the counting stage; they prove nothing, since the class was chosen by them."""
-    evidence: tuple[tuple[int, int], ...] = field(repr=False)
-    """Sequential test: for each proved radius, the samples and the votes that proved it."""
+    """Its votes in the counting stage."""
+    evidence: tuple[tuple[int, ...], ...] = field(repr=False)
+    """Sequential test: for each proved radius, the samples, the votes for the class that proved it, and those for the
+    runner-up class where classes are compared."""
 
 
 def certify_inputs(
@@ -194,8 +203,7 @@ def _certificates(
 ) -> Iterator[Certificate]:
     if not states:
         return
-    counts = (np.array([getattr(state, name) for state in states]) for name in ("count", "known", "reached"))
-    claims = plan.claims(*counts)
+    claims = plan.claims(vote_counts(states), [state.evidence for state in states])
     for state, proved, radius, lower in zip(states, claims.proved, claims.radius, claims.p_lower, strict=True):
         yield Certificate(
             prediction=state.chosen if proved else None,

@@ -15,7 +15,7 @@ from rhobust.commands.options import Output, OutputOptions, print_table
 from rhobust.files import check_output
 from rhobust.formatting import Direction, format_interval, format_number, name_split, printable
 from rhobust.measurements import comparison, is_record, partners, read_compared, write_tsv
-from rhobust.proofs.procedures import PROCEDURE_ON_DISK
+from rhobust.proofs.procedures import NAMES_ON_DISK
 from rhobust.records import Record, Row
 from rhobust.report.runs import PageRecord
 from rhobust.settings import check_declared, sizes
@@ -107,8 +107,7 @@ def _evaluated(record: PageRecord) -> str:
     if record.kind == "attack":
         norm = {"linf": "L-infinity"}.get(record.norm, "L2")
         return f"Robust accuracy under {record.attack_name}, {norm}, {record.predictor_name}"
-    stored = record.settings.get("way")
-    procedure = next((name for name, on_disk in PROCEDURE_ON_DISK.items() if on_disk == stored), "unknown")
+    procedure = NAMES_ON_DISK.get(str(record.settings.get("way")), "unknown")
     return f"Certified accuracy, procedure {procedure}, at most {record.most_samples:,} noise samples"
 
 

@@ -22,7 +22,7 @@ from rhobust.certificates import (
     native_dtype,
     predict_inputs,
 )
-from rhobust.certificates.schedule import AdaptiveSchedule, run_schedule
+from rhobust.certificates.schedule import AdaptiveSchedule, run_schedule, vote_counts
 from rhobust.data import CORRUPTIONS, corrupt, pair_distances, to_unit
 from rhobust.data.sizing import AS_STORED, Sizing
 from rhobust.models.inference import device_of
@@ -171,8 +171,7 @@ class DemoClassifier:
     def _live(self, schedule: AdaptiveSchedule, plan: Plan) -> LiveCertificate:
         state = schedule.active[0]
         counting = state.purpose == "count"
-        counts = (np.array([value]) for value in (state.count if counting else 0, state.known, state.reached))
-        claims = plan.claims(*counts)
+        claims = plan.claims(vote_counts([state]), [state.evidence])
         votes = np.zeros(len(self.classes), np.int64) if state.votes is None else state.votes
         return LiveCertificate(
             votes=tuple(votes.tolist()),

@@ -45,7 +45,7 @@ _KEYS_ON_DISK = {
 _VALUES_ON_DISK: dict[str, dict[Any, Any]] = {
     "procedure": PROCEDURE_ON_DISK,
     "fast": {True: "bfloat16", False: None},
-    "stopping": {"e-value": None, "boundary": "boundary", None: None},
+    "stopping": {"e-value": None, "boundary": "boundary", "pairwise": "pairwise", None: None},
 }
 """Values of settings that record files call otherwise."""
 _OMITTED_ON_DISK = (

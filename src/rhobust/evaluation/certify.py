@@ -53,8 +53,8 @@ class Certify(NoisyEvaluation):
     tolerance: float | None = field(default=None, metadata=AUTO)
     """two-stage: how much smaller than with n samples a radius may be expected to be; default: 0.05."""
     stopping: Stopping | None = field(default=None, metadata=AUTO)
-    """sequential: exact boundaries, which need fewest samples, or an e-value, which decides almost always as n samples
-    would; default: boundary."""
+    """sequential: pairwise (exact boundaries, and comparisons with each other class, which certify more), boundary
+    (boundaries alone) or e-value (more samples, and almost always the decisions of n); default: pairwise."""
     futility: float | None = field(default=None, metadata=AUTO)
     """sequential: give a radius up when the predicted chance of proving it falls below this, for boundaries times
     sqrt(samples so far / n). Smaller values take more samples and give up less; default: 0.4 for boundaries, 0.005 for

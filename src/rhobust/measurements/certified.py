@@ -14,7 +14,7 @@ from rhobust.files import read_file, write_whole
 from rhobust.formatting import format_confidence, format_distance, format_number, format_percent
 from rhobust.measurements.counting import certified_at_least, certified_curve, right_class, same
 from rhobust.proofs.claim import scope_of_validity
-from rhobust.proofs.procedures import PROCEDURE_ON_DISK, choose_procedure, corrected_plan
+from rhobust.proofs.procedures import NAMES_ON_DISK, ClassVotes, choose_procedure, corrected_plan
 from rhobust.records import Record, Row
 
 OTHERS: dict[str, Callable[..., object]] = {"cohen": certified_radius, "lecuyer": lecuyer_radius, "li": li_radius}
@@ -34,9 +34,8 @@ def unproved_rows(rows: Sequence[Row], settings: Mapping[str, Any]) -> Iterator[
         rows: Those of a record of kind "certify".
         settings: The record's.
     """
-    names = {on_disk: name for name, on_disk in PROCEDURE_ON_DISK.items()}
     procedure = choose_procedure(
-        names[settings["way"]],
+        NAMES_ON_DISK[settings["way"]],
         radii=settings["radii"] if settings["way"] == "grid" else None,
         tolerance=settings.get("tolerance"),
         n0=settings["n0"],
@@ -52,36 +51,48 @@ def unproved_rows(rows: Sequence[Row], settings: Mapping[str, Any]) -> Iterator[
         alpha=settings["alpha"],
     )
     selecting = procedure.n0 or int(plan.first_look(np.zeros(1, dtype=np.int64))[0])
-    seen: set[int] = set()
-    possible = list[Row]()
+    seen, classes = set[int](), settings.get("num_classes", math.inf)
+    possible, evidence, counts = list[Row](), list[list[tuple[int, ...]]](), list[tuple[int, int, int, int]]()
     for row in rows:
         if row["index"] in seen:
             yield f"example {row['index']} occurs twice"
         seen.add(row["index"])
-        if not (0 <= row["count"] <= row["n"] <= procedure.n and 0 <= row["top"] <= selecting):
-            counts = f"{row['count']} of {row['n']} and {row['top']} of {selecting}"
-            yield f"example {row['index']}: impossible counts, {counts}"
-        elif not 0 <= row.get("runner_up_votes", 0) <= row["n"] - row["count"]:
-            votes = f"{row['runner_up_votes']} besides {row['count']} of {row['n']}"
+        top, count, n = int(row["top"]), int(row["count"]), int(row["n"])
+        if not (0 <= count <= n <= procedure.n and 0 <= top <= selecting):
+            yield f"example {row['index']}: impossible counts, {count} of {n} and {top} of {selecting}"
+            continue
+        runner_up, steps = (
+            int(row.get("runner_up_votes", n - count)),
+            [tuple(map(int, one)) for one in row.get("evidence", [])],
+        )
+        wrong = next((one for one in (*steps, (n, count, runner_up)) if one[2:] and not _possible(one, classes)), None)
+        if wrong is not None:
+            votes = f"{wrong[2]} besides {wrong[1]} of {wrong[0]}"
             yield f"example {row['index']}: impossible votes of the runner-up class, {votes}"
-        else:
-            possible.append(row)
-    top, count, n = (np.array([row[key] for row in possible], dtype=np.int64) for key in ("top", "count", "n"))
-    evidence = [[(int(at), int(votes)) for at, votes in row.get("evidence", [])] for row in possible]
-    reasons = plan.audit(top, count, n, evidence)
-    claims = plan.claims(count, n, np.array([min(len(steps), len(settings["radii"])) for steps in evidence], dtype=int))
-    for place, (row, reason) in enumerate(zip(possible, reasons, strict=True)):
+            continue
+        possible.append(row)
+        evidence.append(steps)
+        counts.append((top, count, runner_up, n))
+    votes = ClassVotes(*np.array(counts, dtype=np.int64).reshape(-1, 4).T)
+    reasons = plan.audit(votes, evidence)
+    sound = [place for place, reason in enumerate(reasons) if reason is None]
+    claims = plan.claims(votes.of(sound), [evidence[place] for place in sound])
+    proved = zip(claims.proved.tolist(), claims.radius.tolist(), claims.p_lower.tolist(), strict=True)
+    for row, reason in zip(possible, reasons, strict=True):
         if reason is not None:
             yield f"example {row['index']}: {reason}"
             continue
-        found = {
-            "prediction": row["selected"] if claims.proved[place] else None,
-            "radius": float(claims.radius[place]),
-            "p_lower": float(claims.p_lower[place]),
-        }
+        proves, radius, lower = next(proved)
+        found = {"prediction": row["selected"] if proves else None, "radius": radius, "p_lower": lower}
         for what, value in found.items():
             if not same(row[what], value):
                 yield f"example {row['index']}: the counts give the {what} {value}, the record says {row[what]}"
+
+
+def _possible(step: tuple[int, ...], classes: float) -> bool:
+    """Whether votes of the runner-up can be such: it has at least an equal share of those not for the class."""
+    draws, count, runner_up = step[:3]
+    return 0 <= runner_up <= draws - count and not runner_up * (classes - 1) < draws - count
 
 
 def certified_summary(rows: Sequence[Row], settings: Mapping[str, Any]) -> Row:

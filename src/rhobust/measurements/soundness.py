@@ -31,11 +31,11 @@ FEW = 3
 def contradictions(records: Sequence[Record], found: Sequence[Sequence[Measurement]] | None = None) -> list[str]:
     """One sentence for each pair of numbers that cannot both be right: a bug, or an unsound certificate.
 
-    A certificate says that within its radius the label has more than half of the probability under noise, up to a
+    A certificate says that within its radius no other class is more probable under noise than the label, up to a
     probability of alpha per example. An attack on the same smoothed classifier contradicts it at an example that is
-    misclassified within the radius with so few votes for the label that a label of probability one half would get them
-    once in a million. More such examples than alpha allows, up to a probability of one in a thousand, are an error:
-    see `contradictions_by_chance`.
+    misclassified within the radius with so many more votes for another class that this would happen once in a million
+    if the label were as probable. More such examples than alpha allows, up to a probability of one in a thousand, are
+    an error: see `contradictions_by_chance`.
 
     Certificates for 8-bit images speak of points on the pixel grid, and an attack's points are between them; a
     classifier that changes within one step of the grid would be called contradictory here.
@@ -130,6 +130,9 @@ def _pair(attack: Record, certificate: Record) -> _Pair | None:
     radius = max(counts, key=lambda at: counts[at][0] - counts[at][1])
     certified, robust = counts[radius]
     alpha, method = certificate.settings.get("alpha"), attack.settings.get("attack")
+    classes = certificate.settings.get("num_classes")
+    if not isinstance(classes, int):
+        classes = 2
     if not isinstance(alpha, float):
         alpha = 0.0
     restarts = method.get("restarts") if isinstance(method, dict) else None
@@ -143,16 +146,16 @@ def _pair(attack: Record, certificate: Record) -> _Pair | None:
         certified=certified,
         robust=robust,
         proved=len(proved),
-        refuted=len({row["index"] for row in attack.rows if _refutes(row, proved.get(row["index"]))}),
+        refuted=len({row["index"] for row in attack.rows if _refutes(row, proved.get(row["index"]), classes)}),
         allowed=contradictions_by_chance(len(common), alpha, attempts * len(swept)),
     )
 
 
-def _refutes(row: Row, proved: float | None) -> bool:
+def _refutes(row: Row, proved: float | None, num_classes: int) -> bool:
     if proved is None or not row["broken"] or row.get("distance", row["radius"]) > proved:
         return False
     # Without votes there is one prediction, and no doubt.
-    return "label_votes" not in row or rejects_label(row["label_votes"], row["votes"])
+    return "label_votes" not in row or rejects_label(row["label_votes"], row["rival_votes"], num_classes)
 
 
 def _contradicts_itself(record: Record, found: Sequence[Measurement]) -> Iterator[str]:
