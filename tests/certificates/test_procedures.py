@@ -73,3 +73,38 @@ def test_a_count_after_a_fixed_number_of_draws_has_no_steps(procedure):
     assert audited(plan, procedure.n0, draws, draws, []) is None
     assert "must use" in audited(plan, procedure.n0, draws, draws - 1, [])
     assert "must have no steps" in audited(plan, procedure.n0, draws, draws, [(draws, draws)])
+
+
+def test_votes_for_many_classes_prove_what_the_class_alone_does_not():
+    pairs, alone = (Sequential(RADII, n=20_000, stopping=one).plan(0.25, 0.01) for one in ("pairwise", "boundary"))
+    first = int(pairs.first_look(np.zeros(1))[0])
+    top = int(0.46 * first)
+    count, draws, evidence = ended(pairs, 0.46, 0.3, top)
+    runner_up = int(np.ceil(0.3 * (draws - count)))
+    assert len(evidence) == 1
+    assert not ended(alone, 0.46, 0.3, top)[2]
+    assert audited(pairs, top, count, draws, evidence, runner_up) is None
+    votes = ClassVotes(*(np.array([one]) for one in (top, count, runner_up, draws)))
+    claims = pairs.claims(votes, [evidence])
+    # The radius is proved, and no probability: the class has fewer than half of the votes.
+    assert (claims.proved[0], claims.radius[0], claims.p_lower[0]) == (True, 0.0, 0.0)
+    # With more votes for the runner-up the same votes for the class prove nothing.
+    worse = [(*evidence[0][:2], evidence[0][0] - evidence[0][1])]
+    assert "do not prove the radius 0" in audited(pairs, top, count, draws, worse, draws - count)
+
+
+def test_votes_of_the_runner_up_must_follow_each_other():
+    plan = Sequential(RADII, n=20_000).plan(0.25, 0.01)
+    top = int(0.83 * int(plan.first_look(np.zeros(1))[0]))
+    count, draws, evidence = ended(plan, 0.83, 0.4, top)
+    runner_up = int(np.ceil(0.4 * (draws - count)))
+    assert len(evidence) == 2
+    assert evidence[0][0] < evidence[1][0]
+    assert audited(plan, top, count, draws, evidence, runner_up) is None
+    assert "at the end must follow" in audited(plan, top, count, draws, evidence, evidence[-1][2] - 1)
+    fewer = [evidence[0], (*evidence[1][:2], evidence[0][2] - 1)]
+    assert "step 1 must follow the one before" in audited(plan, top, count, draws, fewer, runner_up)
+    more = [evidence[0], (*evidence[1][:2], evidence[1][0] - evidence[1][1] + 1)]
+    assert "step 1 must follow the one before" in audited(plan, top, count, draws, more, runner_up)
+    short = [step[:2] for step in evidence]
+    assert "step 0 must have 3 numbers, got 2" in audited(plan, top, count, draws, short, runner_up)

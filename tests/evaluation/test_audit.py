@@ -191,6 +191,16 @@ def test_evidence_that_does_not_hold_is_found(tampered):
     assert "do not prove the radius" in audit(tampered("grid", earlier), share=0.0)["problems"][0]
 
 
+def test_fewer_votes_for_the_runner_up_than_an_equal_share_are_found(tampered):
+    """They would make the class look further ahead of every other class than its votes can be."""
+
+    def spread(lines):
+        row = next(row for row in lines[1:-1] if row["n"] - row["count"] > 9)
+        row["runner_up_votes"] = 1
+
+    assert "impossible votes of the runner-up class" in audit(tampered("grid", spread), share=0.0)["problems"][0]
+
+
 def test_counts_from_other_noise_are_found_by_drawing_again(tampered, folder):
     # A row that is sound in itself, with the counts of another example.
     def swap(lines):
