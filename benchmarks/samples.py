@@ -12,7 +12,7 @@ from scipy import special
 from benchmarks.benchmark import Setting, Table
 from rhobust.bounds import BoundaryTest, PairwiseTest, RadiusTest, clopper_pearson, looks
 from rhobust.progress import progress_or_default
-from rhobust.proofs.procedures import CHUNK
+from rhobust.proofs.plan import CHUNK
 
 RECORDS = Path(__file__).resolve().parents[1] / "results" / "records"
 ALPHA, N = 1e-3, 100_000

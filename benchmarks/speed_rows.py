@@ -21,7 +21,7 @@ from rhobust.data import to_unit
 from rhobust.models import build_model
 from rhobust.models.weights import fill_weights
 from rhobust.noise import stream
-from rhobust.proofs.procedures import CHUNK
+from rhobust.proofs.plan import CHUNK
 
 ALPHA, N0 = 1e-3, 100
 SMALL = {"cuda": "resnet18", "cpu": "cnn-small"}

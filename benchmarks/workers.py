@@ -21,7 +21,7 @@ from rhobust.executors import Task
 from rhobust.executors.processes import Spawned, seeing_gpus, visible_gpus
 from rhobust.executors.workers import Event, hand_out
 from rhobust.progress import ProgressCallback, no_progress
-from rhobust.proofs.procedures import CHUNK
+from rhobust.proofs.plan import CHUNK
 from rhobust.records import Row
 
 COUNTS = (1, 2, 4, 8)

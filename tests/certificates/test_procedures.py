@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rhobust.certificates import Fixed, Sequential, TwoStage
-from rhobust.proofs.procedures import ClassVotes
+from rhobust.proofs.plan import ClassVotes
 
 RADII = (0.0, 0.25)
 

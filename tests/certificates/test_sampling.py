@@ -26,7 +26,7 @@ from rhobust.certificates.passes import ROWS, prepared_pass
 from rhobust.certificates.sampling import BY_ROWS
 from rhobust.data import to_unit
 from rhobust.noise import grid_block, normal_block, stream_key
-from rhobust.proofs.procedures import CHUNK
+from rhobust.proofs.plan import CHUNK
 
 
 def votes(model, images, indices=None, *, draws=150, sigma=0.25, noise="grid"):

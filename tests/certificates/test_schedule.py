@@ -16,7 +16,7 @@ from rhobust.certificates import (
     sampling,
     schedule,
 )
-from rhobust.proofs.procedures import ClassVotes
+from rhobust.proofs.plan import ClassVotes
 
 SMOOTHING = Smoothing(0.25, 2)
 RADII = (0.0, 0.2, 0.4)

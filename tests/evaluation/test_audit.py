@@ -16,7 +16,7 @@ from rhobust.cli import run
 from rhobust.evaluation.audit import MISSED, _choose, _smoothing
 from rhobust.evaluation.base import evaluation_of
 from rhobust.evaluation.certify import certified_summary
-from rhobust.proofs.procedures import ClassVotes
+from rhobust.proofs.plan import ClassVotes
 from rhobust.records import COMPRESSED, compress, read_record, settings_hash
 
 PROCEDURES = {

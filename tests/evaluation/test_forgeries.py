@@ -16,7 +16,8 @@ from rhobust.measurements import measurements
 from rhobust.measurements.certified import certified_summary
 from rhobust.measurements.proved import shift_summary
 from rhobust.progress import no_progress
-from rhobust.proofs.procedures import ClassVotes, Fixed, corrected_plan
+from rhobust.proofs.plan import ClassVotes
+from rhobust.proofs.procedures import Fixed, corrected_plan
 from rhobust.records import DamagedRecordError, end_line, read_record
 
 LIMIT, SHARE = 60, 0.05

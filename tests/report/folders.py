@@ -12,7 +12,9 @@ from rhobust.measurements import robust_curve
 from rhobust.measurements.certified import certified_summary
 from rhobust.measurements.corruptions import corruption_summary
 from rhobust.measurements.proved import measured_summary, shift_summary, worst_case_summary
-from rhobust.proofs.procedures import ClassVotes, Fixed, Sequential, corrected_plan
+from rhobust.proofs.plan import ClassVotes
+from rhobust.proofs.procedures import Fixed, corrected_plan
+from rhobust.proofs.sequential import Sequential
 from rhobust.records import RecordWriter, end_line, read_record
 
 RADII = [0.0, 0.25, 0.5, 0.75, 1.0]

@@ -1,9 +1,10 @@
 """The mathematics of every guarantee: numpy and scipy only, float or array in, float64 out, rounded outward.
 
-Modules: `confidence` (binomial and mean bounds), `radius`, `sequential` and `pairwise` (certified radius, its tests),
-`smoothness` (Hessian bounds, concavity threshold), `surrogate` and `transport` (worst case over a Wasserstein ball),
-`majorant` and `population` (the same around the population, from counts), `subpopulation` (and over subpopulations
-and mixtures), `conformal` (prediction sets), `measured_shift`, `allocation` (an attack's budget), `baselines`.
+Modules: `confidence` (binomial and mean bounds), `radius`, `sequential`, `boundary` and `pairwise` (certified radius
+and its tests), `smoothness` (Hessian bounds, concavity threshold), `surrogate` and `transport` (worst case over a
+Wasserstein ball), `majorant` and `population` (the same around the population, from counts), `subpopulation` (and over
+subpopulations and mixtures), `conformal` (prediction sets), `measured_shift`, `allocation` (an attack's budget),
+`baselines`.
 
 Some functions are offered though no command calls them. They state results that docs/theory.md proves or docs/paper.md
 uses: `gradient_bound`, `curvature_upper`, `curvature_lower` (sharp constants), `psi1`, `psi_slope` (W1 surrogate and
@@ -14,6 +15,7 @@ envelope derivative), `k_vote_worst_case`, `majority_worst_case` (other classifi
 from rhobust.bounds.baselines import kumar_loss as kumar_loss
 from rhobust.bounds.baselines import lecuyer_radius as lecuyer_radius
 from rhobust.bounds.baselines import li_radius as li_radius
+from rhobust.bounds.boundary import BoundaryTest as BoundaryTest
 from rhobust.bounds.confidence import betting_upper as betting_upper
 from rhobust.bounds.confidence import clopper_pearson as clopper_pearson
 from rhobust.bounds.confidence import contradictions_by_chance as contradictions_by_chance
@@ -44,7 +46,6 @@ from rhobust.bounds.population import sample_loss as sample_loss
 from rhobust.bounds.radius import certified_radius as certified_radius
 from rhobust.bounds.radius import log_e_value as log_e_value
 from rhobust.bounds.radius import routed_radius as routed_radius
-from rhobust.bounds.sequential import BoundaryTest as BoundaryTest
 from rhobust.bounds.sequential import RadiusTest as RadiusTest
 from rhobust.bounds.sequential import chance_left as chance_left
 from rhobust.bounds.sequential import draws_for_tolerance as draws_for_tolerance

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from rhobust.bounds.sequential import BoundaryTest, Mask, Whole
+from rhobust.bounds.boundary import BoundaryTest
+from rhobust.bounds.sequential import Mask, Whole
 from rhobust.bounds.validation import MARGIN, Array, FloatOrArray, counts, nonnegative, open_interval, positive, result
 
 DEPTH = 1.5

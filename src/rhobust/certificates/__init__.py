@@ -56,13 +56,13 @@ from rhobust.proofs.measured_shift import MeasuredCertificate as MeasuredCertifi
 from rhobust.proofs.measured_shift import MeasuredShift as MeasuredShift
 from rhobust.proofs.measured_shift import RecentredCertificate as RecentredCertificate
 from rhobust.proofs.measured_shift import accuracy_under_noise as accuracy_under_noise
+from rhobust.proofs.plan import ProcedureName as ProcedureName
 from rhobust.proofs.procedures import PROCEDURES as PROCEDURES
 from rhobust.proofs.procedures import AnyProcedure as AnyProcedure
 from rhobust.proofs.procedures import Fixed as Fixed
-from rhobust.proofs.procedures import ProcedureName as ProcedureName
-from rhobust.proofs.procedures import Sequential as Sequential
 from rhobust.proofs.procedures import TwoStage as TwoStage
 from rhobust.proofs.procedures import choose_procedure as choose_procedure
+from rhobust.proofs.sequential import Sequential as Sequential
 from rhobust.proofs.shift import AbstainingCertificate as AbstainingCertificate
 from rhobust.proofs.shift import BaselineCertificate as BaselineCertificate
 from rhobust.proofs.shift import ShiftCertificate as ShiftCertificate

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rhobust.proofs.procedures import CHUNK
+from rhobust.proofs.plan import CHUNK
 
 
 @dataclass(frozen=True, slots=True)

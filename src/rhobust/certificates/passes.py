@@ -22,7 +22,7 @@ from rhobust.certificates.blocks import ForwardPass
 from rhobust.certificates.spec import Dtype, Smoothing, arithmetic
 from rhobust.models.folding import EvalCopy
 from rhobust.models.inference import Guarded, frozen, guard
-from rhobust.proofs.procedures import CHUNK
+from rhobust.proofs.plan import CHUNK
 from rhobust.settings import check_count
 from rhobust.shared_context import forkable_lock
 from rhobust.user_code import DeviceMemoryError, first_words

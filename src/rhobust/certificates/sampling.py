@@ -18,7 +18,7 @@ from rhobust.certificates.spec import Smoothing, check_dtype, noise_kind
 from rhobust.data import to_unit
 from rhobust.models.inference import guard
 from rhobust.noise import LEVELS, GridTables, grid_block, key_words, normal_block, stream_key
-from rhobust.proofs.procedures import CHUNK
+from rhobust.proofs.plan import CHUNK
 from rhobust.user_code import first_words
 
 BY_ROWS = {"cpu": False, "cuda": True}

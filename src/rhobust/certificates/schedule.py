@@ -18,7 +18,7 @@ from rhobust.certificates.sampling import VoteCounter
 from rhobust.certificates.spec import Smoothing
 from rhobust.cores import watched_cores
 from rhobust.memory import kept_memory
-from rhobust.proofs.procedures import CHUNK, ClassVotes, Plan
+from rhobust.proofs.plan import CHUNK, ClassVotes, Plan
 from rhobust.settings import check_count
 
 AHEAD = {"cpu": 0, "cuda": 2}

@@ -26,7 +26,8 @@ from rhobust.data import as_float, as_inputs, check_images, check_range, class_n
 from rhobust.data.inputs import copied
 from rhobust.models.inference import check_module, device_of, frozen, output_width
 from rhobust.noise import BatchNoise, stream
-from rhobust.proofs.procedures import AnyProcedure, Plan, choose_procedure, corrected_plan
+from rhobust.proofs.plan import Plan
+from rhobust.proofs.procedures import AnyProcedure, choose_procedure, corrected_plan
 from rhobust.settings import check_count, check_level
 
 _FAILURES = (RuntimeError, ValueError, TypeError, IndexError)

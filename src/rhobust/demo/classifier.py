@@ -27,7 +27,8 @@ from rhobust.data import CORRUPTIONS, corrupt, pair_distances, to_unit
 from rhobust.data.sizing import AS_STORED, Sizing
 from rhobust.models.inference import device_of
 from rhobust.noise import ExampleNoise
-from rhobust.proofs.procedures import Plan, Sequential
+from rhobust.proofs.plan import Plan
+from rhobust.proofs.sequential import Sequential
 from rhobust.settings import check_count, check_level
 from rhobust.training import open_run
 

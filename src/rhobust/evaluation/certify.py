@@ -25,7 +25,8 @@ from rhobust.formatting import format_duration
 from rhobust.measurements.certified import certified_summary
 from rhobust.measurements.comparison import RADII
 from rhobust.progress import ProgressCallback
-from rhobust.proofs.procedures import PROCEDURE_ON_DISK, Stopping, procedure_settings
+from rhobust.proofs.procedures import PROCEDURE_ON_DISK, procedure_settings
+from rhobust.proofs.sequential import Stopping
 from rhobust.records import Record, Row
 from rhobust.settings import AUTO, check_level
 

@@ -14,7 +14,8 @@ from rhobust.files import read_file, write_whole
 from rhobust.formatting import format_confidence, format_distance, format_number, format_percent
 from rhobust.measurements.counting import certified_at_least, certified_curve, right_class, same
 from rhobust.proofs.claim import scope_of_validity
-from rhobust.proofs.procedures import NAMES_ON_DISK, ClassVotes, choose_procedure, corrected_plan
+from rhobust.proofs.plan import ClassVotes
+from rhobust.proofs.procedures import NAMES_ON_DISK, choose_procedure, corrected_plan
 from rhobust.records import Record, Row
 
 OTHERS: dict[str, Callable[..., object]] = {"cohen": certified_radius, "lecuyer": lecuyer_radius, "li": li_radius}
