@@ -16,7 +16,7 @@ def voting_by(network: nn.Module, count: int, side: int, sigma: float) -> tuple[
     """
     votes = np.concatenate([np.array(found) for key, found in published_votes().items() if key[0] == sigma])
     rng = np.random.default_rng(0)
-    drawn = np.sort(rng.beta(votes[:, 0] + 0.5, votes[:, 1:].sum(axis=1) + 0.5))
+    drawn = np.sort(rng.beta(votes[:, 0] + 0.5, votes[:, 1:3].sum(axis=1) + 0.5))
     p = drawn[((np.arange(count) + 0.5) / count * len(drawn)).astype(int)]
     size = 3 * side * side
     signs = rng.choice([-1, 1], size)

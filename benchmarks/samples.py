@@ -64,9 +64,12 @@ def samples_table(result: dict[str, Any]) -> Table:
     )
 
 
-def published_votes() -> dict[tuple[float, tuple[float, ...]], list[tuple[int, int, int]]]:
-    """Votes of the selected class, of the runner-up and of all others, by sigma and radii of the record."""
-    found: dict[tuple[float, tuple[float, ...]], list[tuple[int, int, int]]] = {}
+def published_votes() -> dict[tuple[float, tuple[float, ...]], list[tuple[int, int, int, bool]]]:
+    """Votes of the selected class, of the runner-up and of all others, by sigma and radii of the record.
+
+    The fourth number is whether the selected class is the label.
+    """
+    found: dict[tuple[float, tuple[float, ...]], list[tuple[int, int, int, bool]]] = {}
     for path in sorted(RECORDS.glob("*.tar.xz")):
         with lzma.open(path) as stream, tarfile.open(fileobj=stream) as archive:
             for member in archive:
@@ -78,20 +81,20 @@ def published_votes() -> dict[tuple[float, tuple[float, ...]], list[tuple[int, i
                 settings = head["settings"]
                 if settings["n"] == N:
                     key = settings["sigma"], tuple(settings["radii"])
-                    found.setdefault(key, []).extend(_three(row) for row in rows if "count" in row)
+                    found.setdefault(key, []).extend(_votes(row) for row in rows if "count" in row)
     return found
 
 
-def _three(row: dict[str, Any]) -> tuple[int, int, int]:
+def _votes(row: dict[str, Any]) -> tuple[int, int, int, bool]:
     others = row["n"] - row["count"]
     runner_up = row.get("runner_up_votes", others)
-    return row["count"], runner_up, others - runner_up
+    return row["count"], runner_up, others - runner_up, row["selected"] == row["label"]
 
 
 def _compare(sigma: float, radii: tuple[float, ...], votes: np.ndarray) -> dict[str, Any]:
     rng = np.random.default_rng(0)
     votes = votes[rng.permutation(len(votes))[:MOST]]
-    p = np.array([rng.dirichlet(one + 0.5) for one in votes])
+    p, right = np.array([rng.dirichlet(one[:3] + 0.5) for one in votes]), votes[:, 3] > 0
     ways = {}
     for name, test in (
         ("e-value", RadiusTest(radii, sigma, ALPHA, N, reused=True)),
@@ -109,6 +112,7 @@ def _compare(sigma: float, radii: tuple[float, ...], votes: np.ndarray) -> dict[
             "median_draws": float(np.median(draws)),
             "same": float(1 - lost - more),
             "more": float(more),
+            "certified": [float(np.mean(right & (reached > place))) for place in range(len(radii))],
             "false": max(_false(test, radius) for radius in range(len(radii))),
         }
     return {"sigma": sigma, "radii": list(radii), "images": len(p), "ways": ways}

@@ -55,6 +55,18 @@ def test_certificates_made_in_another_way_are_refused(key, called):
     assert difference(ours, certificates(0.5, **settings), CERTIFIED, 0.0).value == 0, "unsaid is no difference"
 
 
+def test_a_test_against_each_other_class_is_not_compared_with_one_that_proves_less():
+    alike = {"data_fingerprint": "f00d", "split": "test", "way": "grid", "n": 1000, "alpha": 0.001}
+    pairs, alone, old = (
+        certificates(0.5, **alike, **one) for one in ({"stopping": "pairwise"}, {"stopping": "boundary"}, {})
+    )
+    for other in (alone, old):
+        with pytest.raises(ValueError, match="must have the same stopping, pairwise or not, to be compared"):
+            difference(pairs, other, CERTIFIED, 0.0)
+    assert difference(alone, old, CERTIFIED, 0.0).value == 0, "boundaries and e-values decide nearly alike"
+    assert difference(pairs, certificates(0.5), CERTIFIED, 0.0).value == 0, "a table does not say how it was made"
+
+
 def attack(*broken, radius=0.5, labels=3, **settings):
     rows = [
         {"index": index, "label": index % labels, "radius": radius, "broken": lost} for index, lost in enumerate(broken)

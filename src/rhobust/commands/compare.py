@@ -108,7 +108,8 @@ def _evaluated(record: PageRecord) -> str:
         norm = {"linf": "L-infinity"}.get(record.norm, "L2")
         return f"Robust accuracy under {record.attack_name}, {norm}, {record.predictor_name}"
     procedure = NAMES_ON_DISK.get(str(record.settings.get("way")), "unknown")
-    return f"Certified accuracy, procedure {procedure}, at most {record.most_samples:,} noise samples"
+    pairs = ", against each other class" if record.settings.get("stopping") == "pairwise" else ""
+    return f"Certified accuracy, procedure {procedure}{pairs}, at most {record.most_samples:,} noise samples"
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,9 @@
 from rhobust.measurements.certified import read_tsv as read_tsv
 from rhobust.measurements.certified import unproved_rows as unproved_rows
 from rhobust.measurements.certified import write_tsv as write_tsv
-from rhobust.measurements.comparison import COMPARABLE as COMPARABLE
 from rhobust.measurements.comparison import SAME_IMAGES as SAME_IMAGES
 from rhobust.measurements.comparison import check_comparable as check_comparable
+from rhobust.measurements.comparison import compared_settings as compared_settings
 from rhobust.measurements.comparison import comparison as comparison
 from rhobust.measurements.comparison import difference as difference
 from rhobust.measurements.comparison import is_record as is_record

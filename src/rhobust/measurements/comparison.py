@@ -21,7 +21,10 @@ COMPARABLE = {
     "attack": (*SAME_IMAGES, "attack", "source", "scored", "votes"),
 }
 """Settings that two records of a kind must share to be compared image by image; the noise sigma may differ."""
-SETTINGS = {"data_fingerprint": "images", "way": "procedure", "scored": "predictor"}
+SETTINGS = {
+    **{"data_fingerprint": "images", "way": "procedure", "scored": "predictor"},
+    "stopping": "stopping, pairwise or not,",
+}
 """Settings whose names in files are not what people call them."""
 RADII = (0.0, 0.25, 0.5, 0.75, 1.0)
 """Default radii of attacks and certificates, and where a certificate that knows every radius is compared."""
@@ -68,10 +71,20 @@ def check_comparable(ours: Record, theirs: Record) -> None:
     """Refuse two records that were not made with the same settings; what only one of them says is no difference."""
     if ours.kind != theirs.kind:
         raise ValueError(f"a record of {ours.kind} is not compared with one of {theirs.kind}")
-    for key in COMPARABLE.get(ours.kind, SAME_IMAGES):
-        if key in ours.settings and key in theirs.settings and ours.settings[key] != theirs.settings[key]:
+    other = compared_settings(theirs)
+    for key, value in compared_settings(ours).items():
+        if value is not None and other.get(key) is not None and value != other[key]:
             called = SETTINGS.get(key, key)
             raise ValueError(f"records must have the same {called} to be compared one by one, and they have not")
+
+
+def compared_settings(record: Record) -> Row:
+    """The settings that two records of a kind must share to be compared image by image; None where one is not known."""
+    found = {key: record.settings.get(key) for key in COMPARABLE.get(record.kind, SAME_IMAGES)}
+    if record.kind == "certify" and record.settings:
+        # Boundaries and e-values decide nearly alike; comparing classes proves more from the same votes.
+        found["stopping"] = record.settings.get("stopping") == "pairwise"
+    return found
 
 
 def _labelled(record: Record, quantity: str, at: float | None) -> dict[tuple[int, Any], float]:
@@ -165,7 +178,7 @@ def _same_settings(one: Record, other: Record) -> bool:
     """Whether two records of a kind were made with the same settings; a table says nothing of its own."""
     if not one.settings or not other.settings:
         return True
-    return all(one.settings.get(key) == other.settings.get(key) for key in COMPARABLE[one.kind])
+    return compared_settings(one) == compared_settings(other)
 
 
 def comparison(records: Sequence[Record], radii: Sequence[float] | None = None) -> Row:
@@ -204,7 +217,7 @@ def _training(record: Record) -> tuple[str, int] | None:
     if not record.settings or not isinstance(config, dict) or is_own(config) or not isinstance(config.get("seed"), int):
         return None
     trained = {key: value for key, value in config.items() if key not in ("seed", "rhobust", "name")}
-    tested = {key: record.settings.get(key) for key in (*COMPARABLE[record.kind], "sigma", "radii")}
+    tested = {**compared_settings(record), **{key: record.settings.get(key) for key in ("sigma", "radii")}}
     images = sorted({row["index"] for row in record.rows})
     return json.dumps([record.kind, trained, tested, images], sort_keys=True), config["seed"]
 

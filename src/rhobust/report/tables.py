@@ -11,7 +11,6 @@ from rhobust.measurements import (
     BASE_AFTER,
     CERTIFIED,
     CERTIFIED_AFTER,
-    COMPARABLE,
     LOSS_UNDER_NOISE,
     ROBUST,
     SHIFT_ATTACK,
@@ -22,6 +21,7 @@ from rhobust.measurements import (
     WORST_LOWER,
     Measurement,
     certified,
+    compared_settings,
     difference,
     outcomes,
 )
@@ -250,7 +250,7 @@ def _tables(
     """A table for each group of two or more that share their images and the settings that must be alike."""
     groups: dict[Hashable, list[tuple[int, PageRecord]]] = {}
     for place, one in found:
-        same = repr([one.settings.get(key) for key in (*COMPARABLE[one.kind], *more)])
+        same = repr([*compared_settings(one.record).values(), *(one.settings.get(key) for key in more)])
         groups.setdefault((same, frozenset(outcomes(one.record, quantity, radius))), []).append((place, one))
     for group in groups.values():
         if len(group) > 1:
