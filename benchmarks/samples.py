@@ -112,7 +112,7 @@ def _compare(sigma: float, radii: tuple[float, ...], votes: np.ndarray) -> dict[
             "median_draws": float(np.median(draws)),
             "same": float(1 - lost - more),
             "more": float(more),
-            "certified": [float(np.mean(right & (reached > place))) for place in range(len(radii))],
+            "certified": {f"{at:g}": float(np.mean(right & (reached > place))) for place, at in enumerate(radii)},
             "false": max(_false(test, radius) for radius in range(len(radii))),
         }
     return {"sigma": sigma, "radii": list(radii), "images": len(p), "ways": ways}

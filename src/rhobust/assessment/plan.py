@@ -17,7 +17,7 @@ SPEED = "speed.json"
 """File of the measured speed."""
 SECONDS = {"quick": 80.0, "standard": 900.0}
 """What the evaluations of an effort may take together, roughly; `full` takes what it takes."""
-STEPS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0)
+STEPS = (0.0, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0)
 """Certified radii in units of sigma."""
 ATTACKED = (0.0, 1.0, 2.0)
 """Attacked radii in units of sigma: where something is certified too."""
@@ -28,7 +28,9 @@ GAMMA = (1.0, 2.0, 5.0, 10.0)
 GRADIENT = 3.0
 """What a gradient costs, in forward passes."""
 VOTES = 100
-"""Noise samples that choose the class, or that predict an attacked image."""
+"""Noise samples that predict an attacked image."""
+TAKEN = 0.5
+"""The part of their noise samples that images need until their radii are decided: most need less."""
 SEARCHES = 7
 """Attacks on one image in an attack on the distribution."""
 
@@ -79,13 +81,13 @@ def plan(
     radii, attacked, eps = (tuple(sigma * step for step in steps) for steps in (STEPS, ATTACKED, SHIFTS))
     quick = effort == "quick"
     limit = partial(_limit, target, effort, seconds)
-    n = {"quick": 1_000, "standard": 10_000, "full": 100_000}[effort]
+    n = {"quick": 2_000, "standard": 10_000, "full": 100_000}[effort]
     some: dict[str, Any] = {"stride": None, "seed": seed}
     pgd = Attack(attack=PGD(steps=10 if quick else 20), radii=attacked, probe=not quick, **some)
     eot = Attack(
         attack=EOT(steps=5 if quick else 20, draws=8 if quick else 16), radii=attacked, probe=not quick, **some
     )
-    certify = Certify(radii=radii, n=n, procedure="fixed" if quick else "sequential", **some)
+    certify = Certify(radii=radii, n=n, **some)
     shift = CertifyShift(
         claim=claim,
         eps=eps,
@@ -131,7 +133,7 @@ def forward_passes(evaluation: Evaluation) -> float:
         searches = sum(radius > 0 for radius in evaluation.radii) if isinstance(evaluation, Attack) else SEARCHES
         return (GRADIENT * steps * draws + votes) * searches
     if isinstance(evaluation, Certify):
-        return (evaluation.n or 0) + VOTES
+        return (evaluation.n or 0) * TAKEN
     if isinstance(evaluation, CertifyShift):
         return evaluation.draws
     if isinstance(evaluation, Accuracy):
