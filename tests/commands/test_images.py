@@ -97,6 +97,17 @@ def test_one_mean_is_that_of_every_channel(here, capsys):
     assert len(document(capsys, given)["predictions"]) == 1
 
 
+def test_the_network_says_how_many_channels_it_takes(here, capsys):
+    Image.open("0.png").convert("RGB").save("rgb.png")
+    given = ["predict", *here, "--n", "100", "--model", "imaged.py:coloured"]
+    grey, colour = (document(capsys, [*given, name]) for name in ("0.png", "rgb.png"))
+    assert grey["shape"] == colour["shape"] == [3, 8, 8]
+    assert grey["predictions"][0]["votes"] == colour["predictions"][0]["votes"]
+    assert "must take grey or coloured images, but the network raised" in refused(capsys, [*given, "wide.png"])
+    line = refused(capsys, ["predict", "--model", "imaged.py:ready", *here, "rgb.png"])
+    assert "1 channels, but got 3 channels" in line
+
+
 def test_a_network_by_name_answers_as_the_run_does(folder, here, capsys):
     for command, answers in (("predict", "predictions"), ("certify", "certificates")):
         wanted = document(capsys, [command, str(folder), "0.png", "1.png", *FEW])[answers]

@@ -20,6 +20,7 @@ from rhobust.models.inference import for_evaluation, output_width
 from rhobust.models.sources import SOURCES, check_names, known_network, label_names, load_with_classes, take_logits
 from rhobust.training import open_run
 from rhobust.training.distributed import resolve_device
+from rhobust.user_code import UserCodeError
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ def split_names(names: Sequence[Path], model: str | None) -> tuple[Path | None, 
 
 
 Reader = Callable[[tuple[int, ...] | None, int | None, Sizing], Tensor]
-"""From the network's shape, or its channels, as far as known, and how images are sized, to images."""
+"""From the network's shape and its channels, as far as known, and how images are sized, to images."""
 
 
 def open_images(asked: NetworkOptions, folder: Path | None, files: Sequence[Path], common: Common) -> OpenedImages:
@@ -108,9 +109,9 @@ def _open_named(
     model = load_with_classes(asked.model, asked.weights, num_classes, mean=asked.mean, std=asked.std)
     model = for_evaluation(model, device)
     trained, shape, classes = (None, None, None) if known is None else (known.sigma, known.shape, known.classes)
-    images = read(shape if data is None else data.shape, _channels(asked), asked.sizing).to(device)
-    model = take_logits(model, to_unit(images[:1]))
-    width = output_width(model, images)
+    shape = shape if data is None else data.shape
+    channels = _channels(asked) if shape is None else shape[0]
+    model, images, width = _ask(model, channels, lambda channels: read(shape, channels, asked.sizing).to(device))
     warnings: tuple[str, ...] = ()
     if data is not None:
         classes = fit_classes(data, width, asked.model).classes
@@ -168,9 +169,37 @@ def _channels(asked: NetworkOptions) -> int | None:
     return 3 if asked.model is not None and asked.model.partition(":")[0] in SOURCES else None
 
 
+def _ask(model: nn.Module, channels: int | None, read: Callable[[int | None], Tensor]) -> tuple[nn.Module, Tensor, int]:
+    """The network with its logits taken, images of as many channels as it takes, and the number of its classes.
+
+    Where nobody says how many channels that is, the network is asked: what it refuses as it is may be grey images for
+    a network of colours, or the reverse.
+    """
+    images = read(channels)
+    try:
+        return _answered(model, images)
+    except UserCodeError as error:
+        if channels is not None:
+            raise
+        refused = error
+    try:
+        others = read(1 if images.shape[1] == 3 else 3)
+    except ValueError:  # colours are not made grey
+        raise refused from None
+    try:
+        return _answered(model, others)
+    except UserCodeError as error:
+        raise ValueError(f"the network must take grey or coloured images, but {refused}; {error}") from None
+
+
+def _answered(model: nn.Module, images: Tensor) -> tuple[nn.Module, Tensor, int]:
+    model = take_logits(model, to_unit(images[:1]))
+    return model, images, output_width(model, images)
+
+
 def _read(files: Sequence[Path], shape: tuple[int, ...] | None, channels: int | None, sizing: Sizing) -> Tensor:
     """The images as one batch of the network's shape; without one, of the first image's."""
-    stored = [read_image(path, channels if shape is None else shape[0]) for path in files]
+    stored = [read_image(path, channels) for path in files]
     images = [sizing.images(image[None], str(path))[0] for path, image in zip(files, stored, strict=True)]
     wanted = images[0].shape if shape is None else torch.Size(shape)
     for path, image in zip(files, images, strict=True):
