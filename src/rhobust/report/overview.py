@@ -310,6 +310,8 @@ def _certified(subject: Subject, at: Headline) -> KeyNumber:
     certificate = subject.certificate
     if certificate is None or at.radius is None:
         return _unknown("Certified", "no certificate" if subject.sigma else "only a smoothed classifier is certified")
+    if not certificate.decides(at.radius):
+        return _unknown("Certified", "not tested at this radius")
     alpha = certificate.alpha
     what = "smoothed classifier" if alpha is None else f"{format_confidence(alpha)} confidence each"
     return _counted("Certified", certificate.certified(at.radius), what, certificate)
