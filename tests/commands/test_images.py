@@ -103,6 +103,8 @@ def test_the_network_says_how_many_channels_it_takes(here, capsys):
     grey, colour = (document(capsys, [*given, name]) for name in ("0.png", "rgb.png"))
     assert grey["shape"] == colour["shape"] == [3, 8, 8]
     assert grey["predictions"][0]["votes"] == colour["predictions"][0]["votes"]
+    both = document(capsys, [*given, "0.png", "rgb.png"])
+    assert (both["shape"], len(both["predictions"])) == ([3, 8, 8], 2)
     assert "must take grey or coloured images, but the network raised" in refused(capsys, [*given, "wide.png"])
     line = refused(capsys, ["predict", "--model", "imaged.py:ready", *here, "rgb.png"])
     assert "1 channels, but got 3 channels" in line

@@ -198,8 +198,10 @@ def _answered(model: nn.Module, images: Tensor) -> tuple[nn.Module, Tensor, int]
 
 
 def _read(files: Sequence[Path], shape: tuple[int, ...] | None, channels: int | None, sizing: Sizing) -> Tensor:
-    """The images as one batch of the network's shape; without one, of the first image's."""
+    """The images as one batch of the network's shape; without one, of the first image's size, in colour if any is."""
     stored = [read_image(path, channels) for path in files]
+    most = max(len(image) for image in stored)
+    stored = [image.expand(most, -1, -1) for image in stored]
     images = [sizing.images(image[None], str(path))[0] for path, image in zip(files, stored, strict=True)]
     wanted = images[0].shape if shape is None else torch.Size(shape)
     for path, image in zip(files, images, strict=True):
