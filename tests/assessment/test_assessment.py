@@ -2,6 +2,7 @@
 
 import importlib.util
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -81,6 +82,20 @@ def test_every_number_is_on_the_page_and_in_the_frame(assessed):
         with pytest.raises(ValueError, match="needs pandas or polars"):
             assessed.to_frame()
     assert "images of images" not in page
+
+
+def test_reasons_not_to_trust_a_number_are_below_the_numbers(assessed, monkeypatch):
+    unknown = "certify-shift, corruptions: it is not known whether test images were trained on"
+    attacks = [one for one in assessed.records if one.kind == "attack"]
+    for shown in (str(assessed), assessed._repr_html_()):
+        assert shown.count(unknown) == 1
+        assert "Contradiction" not in shown
+    assert all(any(text in line for line in assessed.warnings) for one in attacks for text in one.summary["warnings"])
+    masked = replace(attacks[0], summary=attacks[0].summary | {"warnings": ["zero gradients: the attack fails"]})
+    with_it = replace(assessed, records=tuple(masked if one is attacks[0] else one for one in assessed.records))
+    assert "Warning: attack-pgd: zero gradients: the attack fails" in str(with_it)
+    monkeypatch.setattr("rhobust.assessment.assessment.contradictions", lambda records, found: ["the one is wrong"])
+    assert "Contradiction: the one is wrong" in str(replace(assessed, name="another"))
 
 
 def test_the_plot_shows_no_more_than_is_proved_between_two_radii(assessed):
@@ -265,6 +280,9 @@ def test_the_command(network, tmp_path, capsys, monkeypatch):
     assert "mine, sigma 0.25" in shown
     assert "Diagnosis:" in shown
     assert "My page" in (tmp_path / "out" / "report.html").read_text()
+    monkeypatch.setattr("rhobust.assessment.assessment.contradictions", lambda records, found: ["the one is wrong"])
+    assert command(["evaluate", *options]) == 1
+    assert "rhobust: the one is wrong" in capsys.readouterr().err
     for wrong in (["evaluate"], ["evaluate", "--model", "net.py:make"], ["evaluate", "no-folder"]):
         assert command(wrong) == 2
 
