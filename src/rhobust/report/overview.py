@@ -136,7 +136,7 @@ def subjects(run: PageRun) -> list[Subject]:
         noisy = record.kind in ("accuracy", "certify", "certify-shift") or (record.kind == "attack" and record.majority)
         if noisy and isinstance(sigma, int | float) and sigma > 0:
             found.setdefault((data, sigma), []).append(record)
-    own = run.method.get("sigma")
+    own = run.method.get("sigma", run.config.get("sigma"))  # of a network of the user's own the config itself says it
     if not found and isinstance(own, int | float) and own > 0:
         found[fallback, own] = []
     if not found and not base:
