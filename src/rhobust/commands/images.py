@@ -12,6 +12,7 @@ from rhobust.certificates import Dtype, NoiseKind, Smoothing
 from rhobust.commands.options import Common
 from rhobust.commands.target import NetworkOptions, check_named
 from rhobust.data import load, read_image, to_unit
+from rhobust.data.images import check_image_files
 from rhobust.data.labels import fit_classes
 from rhobust.data.sizing import Sizing
 from rhobust.evaluation import Target
@@ -63,22 +64,33 @@ Reader = Callable[[tuple[int, ...] | None, int | None, Sizing], Tensor]
 
 def open_images(asked: NetworkOptions, folder: Path | None, files: Sequence[Path], common: Common) -> OpenedImages:
     """Load a network and read image files of the size that it was trained or evaluated for."""
-    opened = open_network(asked, folder, lambda shape, channels, sizing: _read(files, shape, channels, sizing), common)
-    return replace(opened, files=tuple(files))
+
+    def read(shape: tuple[int, ...] | None, channels: int | None, sizing: Sizing) -> Tensor:
+        return _read(files, shape, channels, sizing)
+
+    return replace(open_network(asked, folder, read, common, files=files), files=tuple(files))
 
 
 def open_network(
-    asked: NetworkOptions, folder: Path | None, read: Reader, common: Common, *, num_classes: int | None = None
+    asked: NetworkOptions,
+    folder: Path | None,
+    read: Reader,
+    common: Common,
+    *,
+    num_classes: int | None = None,
+    files: Sequence[Path] = (),
 ) -> OpenedImages:
     """Load a network, and images for it.
 
-    `read` makes them as soon as the network's shape is known. A factory without data is asked for `num_classes`.
+    `read` makes them as soon as the network's shape is known, from `files`: one that is missing is said before a data
+    set is decoded. A factory without data is asked for `num_classes`.
     """
     _check(asked, folder)
     device = resolve_device(common.device)
     if folder is None:
-        return _open_named(asked, read, device, common, num_classes)
+        return _open_named(asked, read, device, common, num_classes, files)
     if (own := OwnNetwork.read(folder)) is not None:
+        check_image_files(files)
         target = _own_target(asked, folder, common)
         model, shape, classes = target.model, target.data.shape, target.data.classes
         trained, sigma, sizing = target.trained_sigma, target.sigma, own.sizing
@@ -96,11 +108,17 @@ def open_network(
 
 
 def _open_named(
-    asked: NetworkOptions, read: Reader, device: torch.device, common: Common, num_classes: int | None
+    asked: NetworkOptions,
+    read: Reader,
+    device: torch.device,
+    common: Common,
+    num_classes: int | None,
+    files: Sequence[Path],
 ) -> OpenedImages:
     """A network by name; its classes and its shape are those of the data, or what its package says."""
     assert asked.model is not None
     check_names(asked.model, asked.weights, asked.mean, asked.std)
+    check_image_files(files)
     known, data = known_network(asked.model, asked.weights), None
     if asked.data is not None:
         data = load(asked.data, "test", root=asked.root, progress=common.progress, **vars(asked.sizing))
