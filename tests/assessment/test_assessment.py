@@ -154,6 +154,12 @@ def test_another_network_in_the_folder_is_refused(assessed, digits):
         rhobust.evaluate(other, digits.images, digits.labels, effort="quick", out=assessed.folder)
 
 
+def test_a_folder_of_single_commands_is_evaluated_by_its_name(network, digits, tmp_path):
+    (tmp_path / "config.json").write_text('{"rhobust": "0.1.0", "model": "net.py:make", "weights": null}')
+    with pytest.raises(ValueError, match="single commands: evaluate it by its name, without model and out"):
+        rhobust.evaluate(network, digits.images, digits.labels, out=tmp_path)
+
+
 class Output:
     def __init__(self, logits):
         self.logits = logits
