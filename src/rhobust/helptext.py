@@ -41,6 +41,8 @@ TITLES = {
     "common": "how it runs",
 }
 """Groups of options, by the field of the command that declares them."""
+_NAMES = r"[A-Z]+(?:\.toml)?(?: [A-Z]+)*(?: \[[A-Z]+ \.\.\.\])?"
+"""Pattern of arguments without an option: RUN, PLAN.toml, RUN IMAGE [IMAGE ...]."""
 STORED = "help.json"
 """File of what the parser prints for each command, and the group of each option."""
 
@@ -70,6 +72,9 @@ def render_help(boxes: str, width: int, *, groups: Mapping[str, str] | None = No
                 lines.extend(_entry(name, " ".join(texts), width))
         entries.clear()
 
+    # The parser keeps the line breaks of a docstring before a line that begins with no letter.
+    described = next((found.start() for found in re.finditer(r"^ \S", boxes, re.MULTILINE)), len(boxes))
+    boxes = re.sub(r"(?<=\S)\n(?!\n|- ) *", " ", boxes[:described]) + boxes[described:]
     for line in boxes.splitlines():
         if not line.strip(" -"):
             continue
@@ -80,7 +85,7 @@ def render_help(boxes: str, width: int, *, groups: Mapping[str, str] | None = No
             title = line.strip()
             lines += [] if groups and title == "options" else ["", f"{title}:"]
         elif found := re.match(
-            r" {2,4}(?:• )?(-\S.*?|\[.*?|[A-Z]+(?: \[[A-Z]+ \.\.\.\])?|[a-z]+:[a-z]+|(?<=• )[a-z]+)(?: {2,}(.*))?$",
+            rf" {{2,4}}(?:• )?(-\S.*?|\[.*?|{_NAMES}|[a-z]+:[a-z]+|(?<=• )[a-z]+)(?: {{2,}}(.*))?$",
             line,
         ):
             entries.append((found.group(1), [found.group(2)] if found.group(2) else []))
@@ -89,9 +94,10 @@ def render_help(boxes: str, width: int, *, groups: Mapping[str, str] | None = No
         else:
             write_entries()
             indent = "  " if line.startswith(" ") else ""
+            hanging = "  " if line.startswith("- ") else indent
             lines += [] if indent else [""]
             line = re.sub(r",(?=\w+:)", ", ", line.strip().replace("{None}|", ""))  # so that it can be wrapped
-            lines += textwrap.wrap(line, width, initial_indent=indent, subsequent_indent=indent, break_long_words=False)
+            lines += _wrapped(line, width, indent, hanging)
     write_entries()
     return "\n".join(lines).strip("\n") + "\n"
 
@@ -122,7 +128,14 @@ def _entry(name: str, text: str, width: int) -> list[str]:
         if text.startswith("False: "):  # a negated flag carries the negated sentence
             text = text[7:8].upper() + text[8:]
     margin = " " * 26
-    body = textwrap.wrap(text, width, initial_indent=margin, subsequent_indent=margin)
+    body = _wrapped(text, width, margin, margin)
     if body and len(name) + 4 <= len(margin):
         return [f"  {name}".ljust(len(margin)) + body[0].lstrip(), *body[1:]]
     return [f"  {name}", *body]
+
+
+def _wrapped(text: str, width: int, first: str, others: str) -> list[str]:
+    """Lines of a width with an indent; names as hf-datasets stay whole."""
+    return textwrap.wrap(
+        text, width, initial_indent=first, subsequent_indent=others, break_long_words=False, break_on_hyphens=False
+    )

@@ -2,6 +2,7 @@
 
 import importlib.util
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -83,6 +84,20 @@ def test_every_number_is_on_the_page_and_in_the_frame(assessed):
     assert "images of images" not in page
 
 
+def test_reasons_not_to_trust_a_number_are_below_the_numbers(assessed, monkeypatch):
+    unknown = "certify-shift, corruptions: it is not known whether test images were trained on"
+    attacks = [one for one in assessed.records if one.kind == "attack"]
+    for shown in (str(assessed), assessed._repr_html_()):
+        assert shown.count(unknown) == 1
+        assert "Contradiction" not in shown
+    assert all(any(text in line for line in assessed.warnings) for one in attacks for text in one.summary["warnings"])
+    masked = replace(attacks[0], summary=attacks[0].summary | {"warnings": ["zero gradients: the attack fails"]})
+    with_it = replace(assessed, records=tuple(masked if one is attacks[0] else one for one in assessed.records))
+    assert "Warning: attack-pgd: zero gradients: the attack fails" in str(with_it)
+    monkeypatch.setattr("rhobust.assessment.assessment.contradictions", lambda records, found: ["the one is wrong"])
+    assert "Contradiction: the one is wrong" in str(replace(assessed, name="another"))
+
+
 def test_the_plot_shows_no_more_than_is_proved_between_two_radii(assessed):
     axes = assessed.plot().axes[0]
     assert axes.get_xlabel() == "L2 radius"
@@ -137,6 +152,12 @@ def test_another_network_in_the_folder_is_refused(assessed, digits):
     )
     with pytest.raises(ValueError, match="must hold records of one network"):
         rhobust.evaluate(other, digits.images, digits.labels, effort="quick", out=assessed.folder)
+
+
+def test_a_folder_of_single_commands_is_evaluated_by_its_name(network, digits, tmp_path):
+    (tmp_path / "config.json").write_text('{"rhobust": "0.1.0", "model": "net.py:make", "weights": null}')
+    with pytest.raises(ValueError, match="single commands: evaluate it by its name, without model and out"):
+        rhobust.evaluate(network, digits.images, digits.labels, out=tmp_path)
 
 
 class Output:
@@ -265,6 +286,9 @@ def test_the_command(network, tmp_path, capsys, monkeypatch):
     assert "mine, sigma 0.25" in shown
     assert "Diagnosis:" in shown
     assert "My page" in (tmp_path / "out" / "report.html").read_text()
+    monkeypatch.setattr("rhobust.assessment.assessment.contradictions", lambda records, found: ["the one is wrong"])
+    assert command(["evaluate", *options]) == 1
+    assert "rhobust: the one is wrong" in capsys.readouterr().err
     for wrong in (["evaluate"], ["evaluate", "--model", "net.py:make"], ["evaluate", "no-folder"]):
         assert command(wrong) == 2
 

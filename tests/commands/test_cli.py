@@ -276,7 +276,9 @@ def test_attacks_and_folders_are_compared(capsys, tmp_path_factory):
     assert "must be compared with another folder or file" in refused(capsys, ["compare", str(folder)])
     empty = tmp_path_factory.mktemp("empty")
     assert "must hold a certificate or an attack that another" in refused(capsys, ["compare", str(folder), str(empty)])
-    assert "--tsv must come with one record" in refused(capsys, ["compare", *records, "--tsv", "table.tsv"])
+    for given, got in ((records, "2 files"), ([str(empty)], str(empty))):
+        line = refused(capsys, ["compare", *given, "--tsv", "table.tsv"])
+        assert f"--tsv must come with one record, got {got}" in line
 
 
 def test_certified_numbers_are_printed_rounded_down(folder, capsys):

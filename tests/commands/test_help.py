@@ -49,6 +49,21 @@ def test_every_option_is_in_the_help_with_an_example(name, capsys):
         assert "\nhow it runs:\n" in shown
 
 
+def test_a_paragraph_of_the_help_is_one_paragraph(capsys):
+    """Also where a line of the docstring begins with a number, a bracket or a space; names stay whole."""
+    for name, whole in (
+        ("monitor", "Exit code 1 means that"),
+        ("conform", "calibration points and noise (theory page, section 15)."),
+        ("curves", "whose cost is bounded from above and whose loss"),
+        ("data get", "tiny-imagenet-50 or hf-datasets:ID"),
+    ):
+        assert run([*name.split(), "--help"]) == 0
+        paragraphs = capsys.readouterr().out.split("\n\n")
+        assert any(whole in " ".join(one.split()) for one in paragraphs), name
+    assert run(["predict", "--help"]) == 0
+    assert "(default: )" not in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_the_examples_parse(name):
     command = name.split()[0]

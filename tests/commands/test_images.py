@@ -97,6 +97,30 @@ def test_one_mean_is_that_of_every_channel(here, capsys):
     assert len(document(capsys, given)["predictions"]) == 1
 
 
+def test_the_network_says_how_many_channels_it_takes(here, capsys):
+    Image.open("0.png").convert("RGB").save("rgb.png")
+    given = ["predict", *here, "--n", "100", "--model", "imaged.py:coloured"]
+    grey, colour = (document(capsys, [*given, name]) for name in ("0.png", "rgb.png"))
+    assert grey["shape"] == colour["shape"] == [3, 8, 8]
+    assert grey["predictions"][0]["votes"] == colour["predictions"][0]["votes"]
+    both = document(capsys, [*given, "0.png", "rgb.png"])
+    assert (both["shape"], len(both["predictions"])) == ([3, 8, 8], 2)
+    assert "must take grey or coloured images, but the network raised" in refused(capsys, [*given, "wide.png"])
+    line = refused(capsys, ["predict", "--model", "imaged.py:ready", *here, "rgb.png"])
+    assert "1 channels, but got 3 channels" in line
+
+
+def test_a_missing_image_is_said_before_test_data_are_decoded(here, capsys, monkeypatch):
+    loads = ["--model", "imaged.py:ready", *here, "--data", "digits"]
+    assert run(["certify-shift", *loads, "--out", "records", "--eps", "0", "--limit", "20", "--quiet"]) == 0
+    monkeypatch.setattr("rhobust.data.digits.Digits.load", lambda *_, **__: pytest.fail("test data were read"))
+    for command in ("predict", "certify"):
+        for network in (loads, ["records", "--trust"]):
+            folder, options = ([network[0]], network[1:]) if network[0] == "records" else ([], network)
+            line = refused(capsys, [command, *folder, "0.png", "nothing.png", *options, *FEW])
+            assert "nothing.png must be an image file, but there is no such file" in line
+
+
 def test_a_network_by_name_answers_as_the_run_does(folder, here, capsys):
     for command, answers in (("predict", "predictions"), ("certify", "certificates")):
         wanted = document(capsys, [command, str(folder), "0.png", "1.png", *FEW])[answers]

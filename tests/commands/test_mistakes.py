@@ -174,6 +174,8 @@ def test_the_users_own_network(folder, capsys, tmp_path, monkeypatch):
     records = [str(tmp_path / "records")]  # it remembers sigma
     for named in (["--trust"], own[:4]):
         assert document(capsys, ["certify-shift", *records, *named, *shift])["record"] == mine["record"]
+    assert "no such file" in refused(capsys, ["predict", records[0], "image.png"])
+    Path("image.png").touch()
     assert "would run mine_network:make" in refused(capsys, ["predict", records[0], "image.png"])
     assert "got no --out" in refused(capsys, ["attack", *own[:2], "--data", "digits"])
 

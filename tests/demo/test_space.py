@@ -16,12 +16,18 @@ from tests.commands.conftest import document, refused, trained
 
 ROOT = Path(__file__).parent.parent.parent
 NETWORK = """
+import torch
+
 from rhobust.models import build_model
 
 
 def make(num_classes=10):
     return build_model("cnn-small", shape=(1, 8, 8), classes=num_classes, mean=[0.3], deviation=[0.4],
                        activation="relu", seed=0)
+
+
+def coloured():
+    return torch.nn.Sequential(torch.nn.Conv2d(3, 2, 8), torch.nn.Flatten())
 """
 
 
@@ -105,6 +111,14 @@ def test_classes_and_size_may_be_named_without_data(own, capsys):
     assert classifier.classes == tuple(names)
     assert (classifier.shape, classifier.sizing.resize) == ((1, 8, 8), 8)
     assert len(classifier.examples) == 0
+
+
+@pytest.mark.parametrize(("factory", "channels"), [("make", 1), ("coloured", 3)])
+@pytest.mark.parametrize("means", [[], ["--mean", "0.5", "--std", "0.5"]])
+def test_the_network_says_whether_images_are_grey(own, capsys, factory, channels, means):
+    words = ["demo", "--model", f"net.py:{factory}", "--sigma", "0.5", "--crop", "8", *means]
+    document(capsys, [*words, "--space", "space", "--quiet"])
+    assert classifier_of(Path("space").resolve()).shape == (channels, 8, 8)
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,9 @@ def test_a_network_whose_code_changed_is_refused(own):
     with pytest.raises(ValueError, match="must hold records of one network, but half-space answers otherwise"):
         replace(own, model=Scaled(own.model, 1.001)).check_unchanged()
     with pytest.raises(ValueError, match="its code, weights or normalisation were changed"):
+        replace(own, model=Scaled(own.model, 1.001), model_hash="1" * 16).check_unchanged()
+    # The same function from another file.
+    with pytest.raises(ValueError, match="but the weights of half-space have another hash than those"):
         replace(own, model_hash="1" * 16).check_unchanged()
 
 

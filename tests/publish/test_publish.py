@@ -101,6 +101,16 @@ def test_every_number_of_the_card_is_the_readers(published):
     assert {row[5] for row in rows if row[0].startswith("certified")} == {"proved"}
 
 
+def test_a_radius_that_nothing_is_certified_at_is_no_answer(folder, tmp_path):
+    """The middle radius of an evaluation may be beyond all certificates: at least 0.0% were said to be right there."""
+    radii = ["0", "0.01", "3", "4", "5"]
+    assert run(["certify", str(folder), "--radii", *radii, "--procedure", "fixed", "--n", "300", *FEW]) == 0
+    publish_run(folder, tmp_path / "public")
+    answers = (tmp_path / "public" / "README.md").read_text().split("## Threat model")[0]
+    assert "at least 0.0%" not in answers
+    assert "under every perturbation up to L2 distance 0.01 (smoothed classifier)" in answers
+
+
 def test_the_card_says_threat_model_method_attacks_claims_and_limits(published):
     card = (published / "README.md").read_text()
     for words in (

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -156,3 +157,20 @@ def test_classes_are_counted_with_intervals_for_all_at_once(run):
         assert cell.high == float(clopper_pearson(hits, len(own), 0.0025, "upper"))
     highs = [cell.high for _, [cell] in table.rows if cell is not None]
     assert highs == sorted(highs)
+
+
+def test_a_radius_that_no_certificate_reaches_has_no_classes(tmp_path, run):
+    """The page is quoted at a radius at which another model was attacked."""
+    certified = gather([run]).runs
+    largest = max(record.largest for record in certified[0].of("certify"))
+    assert class_table(certified, Headline(largest, None)) is not None
+    assert class_table(certified, Headline(largest + 0.01, None)) is None
+    chosen = write_certificate(tmp_path / "chosen", np.full(50, 0.5), sigma=0.25, way="grid", listed=[0.0, 0.1])
+    shutil.copy(run / "config.json", chosen.parent)
+    both = gather([run, chosen.parent]).runs
+    for radius, columns in ((0.1, 2), (0.25, 1)):
+        table = class_table(both, Headline(radius, None))
+        assert table is not None
+        assert len(table.columns) == columns
+    page = text_of(page_of(tmp_path, run, chosen.parent))
+    assert page.count("not tested at this radius") == 1

@@ -36,6 +36,18 @@ def test_the_users_own_network_is_called_by_its_name(tmp_path):
     assert method_name(found) == "mynet:make, trained elsewhere, smoothed with σ 0.25"
 
 
+def test_the_users_own_network_has_the_noise_of_its_config_before_anything_is_certified(tmp_path):
+    """It was said to be a network without smoothing, for which nothing can be guaranteed."""
+    own = {"rhobust": "0.1.0", "model": "mynet:make", "weights": None, "data": "digits", "sigma": 0.5}
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.json").write_text(json.dumps(own))
+    gathered = gather([tmp_path / "run"])
+    assert [one.sigma for one in subjects(gathered.runs[0])] == [0.5]
+    page = render(gathered, (), title="page")
+    assert "nothing is guaranteed yet: no finished certificate is in this folder" in page
+    assert BASE_NETWORKS not in page
+
+
 def test_models_are_compared_where_most_were_attacked(tmp_path):
     """One attack at few radii, a transfer attack say, does not move the page to another radius."""
     runs = [write_run(tmp_path / name, name=name) for name in ("one", "two")]

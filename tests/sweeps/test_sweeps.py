@@ -188,12 +188,12 @@ def test_what_fails_is_tried_again_then_listed_and_the_rest_is_done(done, tmp_pa
     (line,) = result["failures"].values()
     assert line == "no luck"
     assert json.loads((tmp_path / "out" / "failures.json").read_text()) == result["failures"]
-    assert "1 trainings lack numbers." in (tmp_path / "out" / "sweep.md").read_text()
+    assert "1 training lacks numbers." in (tmp_path / "out" / "sweep.md").read_text()
     assert run([*command, "--dry-run"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "4 runs planned, 3 finished; 4 evaluations on test images",
-        "    2  gaussian on digits, cnn-small, 1 epochs",
-        "    2  consistency on digits, cnn-small, 1 epochs",
+        "    2  gaussian on digits, cnn-small, 1 epoch",
+        "    2  consistency on digits, cnn-small, 1 epoch",
         "    4  accuracy, limit 20, draws 2",
     ]
     assert run(command) == 0  # the next call tries it again
@@ -283,10 +283,12 @@ def test_a_dry_run_says_which_data_and_teachers_are_missing_here(tmp_path, capsy
     assert run([*command, "--json"]) == 0
     cifar10, photos, unfinished, nowhere = json.loads(capsys.readouterr().out)["absent"]
     assert cifar10 == f"cifar10 is not under {tmp_path}"
-    assert "photos.npz" in photos
+    assert photos == "there is no photos.npz"
     assert (unfinished, nowhere.split()[0]) == ("unfinished is not finished", "nowhere")
     assert run(command) == 0
-    assert f"missing here: {cifar10}\n" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert f"missing here: {cifar10}\n" in shown
+    assert "gaussian on cifar10, cnn-small, 1 epoch\n" in shown
 
 
 def test_several_teachers_are_one_value_of_an_axis(tmp_path):

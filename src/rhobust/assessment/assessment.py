@@ -19,6 +19,7 @@ from rhobust.measurements import (
     SUBPOPULATION,
     UNDER_NOISE,
     Measurement,
+    contradictions,
     measurements,
 )
 from rhobust.records import Record
@@ -57,6 +58,20 @@ class Assessment:
     def _found(self) -> dict[str, list[Measurement]]:
         """The measurements of each record by its name; to prove them from the rows takes a moment."""
         return {record.path.stem: measurements(record) for record in self.records}
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Reasons not to trust numbers, each once, after the evaluations that it is about."""
+        about: dict[str, list[str]] = {}
+        for name, record in zip(self._found, self.records, strict=True):
+            for warning in (record.summary or {}).get("warnings", []):
+                about.setdefault(warning, []).append(name.rsplit("-", 1)[0])
+        return tuple(f"{', '.join(kinds)}: {warning}" for warning, kinds in about.items())
+
+    @cached_property
+    def contradictions(self) -> tuple[str, ...]:
+        """Numbers that cannot both be right, a sentence for each pair."""
+        return tuple(contradictions(self.records, list(self._found.values())))
 
     def report(self, out: Path | str | None = None, *, title: str | None = None) -> Path:
         """Write the page, one HTML file.
@@ -170,8 +185,13 @@ class Assessment:
         lines += [
             f"  {label:<{width}}  {value:>6}  {images:>{wide}}  {status}" for label, value, images, status in rows
         ]
-        lines += [f"Diagnosis: {finding}" for finding in self.findings]
+        lines += [f"{title}: {text}" for title, text in self._notes()]
         return "\n".join([*lines, str(self.page or self.folder)])
+
+    def _notes(self) -> list[tuple[str, str]]:
+        """What is said below the numbers, each with its title."""
+        said = {"Diagnosis": self.findings, "Warning": self.warnings, "Contradiction": self.contradictions}
+        return [(title, str(text)) for title, texts in said.items() for text in texts]
 
     def _repr_html_(self) -> str:
         cells = "".join(
@@ -179,7 +199,7 @@ class Assessment:
             f"<td style='text-align:right'>{images}</td><td>{status}</td></tr>"
             for label, value, images, status in self.headline()
         )
-        notes = "".join(f"<p><b>Diagnosis.</b> {html.escape(str(finding))}</p>" for finding in self.findings)
+        notes = "".join(f"<p><b>{title}.</b> {html.escape(text)}</p>" for title, text in self._notes())
         where = "" if self.page is None else f"<p>Report: {html.escape(str(self.page))}</p>"
         return (
             f"<h4>{html.escape(self.name)}, &sigma; {self.sigma:g}</h4><table><tr><th>what</th><th>accuracy</th>"

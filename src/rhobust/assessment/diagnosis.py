@@ -62,7 +62,12 @@ class Finding:
 
 
 def diagnose_accuracy(
-    target: Target, *, accuracy: float, under_noise: float | None, weights_named: bool = True
+    target: Target,
+    *,
+    accuracy: float,
+    under_noise: float | None,
+    measured_on: Dataset | None = None,
+    weights_named: bool = True,
 ) -> list[Finding]:
     """What explains a low accuracy of the base network, or a loss of it under noise.
 
@@ -70,12 +75,13 @@ def diagnose_accuracy(
         target: The network and its data.
         accuracy: Accuracy of the base network.
         under_noise: Accuracy of one prediction under the target's noise; None where there is none.
+        measured_on: The images of both; default: all of the target's.
         weights_named: Whether somebody said where the weights come from.
     """
-    data = target.data.select(_spread(len(target.data), TRIED))
+    data, own = target.data.select(_spread(len(target.data), TRIED)), measured_on or target.data
     found: list[Finding] = []
     # A network that was trained under noise alone may be right only under noise: causes are tried where it is right.
-    needs_noise = under_noise is not None and _gains(accuracy, under_noise, len(target.data))
+    needs_noise = under_noise is not None and _gains(accuracy, under_noise, len(own))
     if accuracy < SUSPECT:
         # A run on the data of its training gets its images as in training.
         if not target.published_split:
@@ -85,8 +91,9 @@ def diagnose_accuracy(
     if not found and needs_noise and under_noise is not None:
         found = [_needs_noise(target.smoothing_sigma(), accuracy, under_noise)]
     trained_for_it = target.trained_sigma is not None and target.trained_sigma == target.sigma
-    if not trained_for_it and under_noise is not None and _gains(under_noise, accuracy, len(target.data)):
-        found = found or [_not_trained_for_noise(target, data, accuracy, under_noise)]
+    if not trained_for_it and under_noise is not None and _gains(under_noise, accuracy, len(own)):
+        some = own.select(_spread(len(own), TRIED))
+        found = found or [_not_trained_for_noise(target, some, accuracy, under_noise)]
     return found
 
 
@@ -99,7 +106,9 @@ def first_look(target: Target, examples: Sequence[int], *, weights_named: bool =
     some = replace(target, data=target.data.select(chosen))
     accuracy = float((_logits(some, some.data).argmax(1) == some.data.labels.numpy()).mean())
     under_noise = _accuracy_under(some, some.data, some.smoothing_sigma())
-    findings = diagnose_accuracy(target, accuracy=accuracy, under_noise=under_noise, weights_named=weights_named)
+    findings = diagnose_accuracy(
+        target, accuracy=accuracy, under_noise=under_noise, measured_on=some.data, weights_named=weights_named
+    )
     return {
         "base_accuracy": accuracy,
         "accuracy_under_noise": under_noise,
@@ -263,10 +272,11 @@ def _not_trained_for_noise(target: Target, data: Dataset, accuracy: float, under
     sigma = target.smoothing_sigma()
     smaller = {part: _accuracy_under(target, data, sigma * part) for part in (0.5, 0.25)}
     others = ", ".join(f"{_shown(value)} under {sigma * part:g}" for part, value in smaller.items())
+    trained = "was not" if target.trained_sigma is not None else "seems not to be"
     return Finding(
         "noise",
         f"The base network is right on {_shown(accuracy)} of the images and under noise {sigma:g} on"
-        f" {_shown(under_noise)} ({others}): it was not trained for this noise, so little can be certified.",
+        f" {_shown(under_noise)} ({others}): it {trained} trained for this noise, so little can be certified.",
         f"Fine-tune it under noise: rhobust train method:nal --method.sigma {sigma:g} --init MODEL, or take a smaller"
         " --sigma.",
     )

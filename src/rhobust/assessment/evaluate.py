@@ -197,7 +197,10 @@ def _live_target(
     )
     target = _smoothed(Target.of_network(own, data, folder, device, module=module, name=called))
     if (folder / CONFIG).exists() and not read_json(folder / CONFIG).get("live"):
-        raise ValueError(f"out must be a new folder or one of the same network, but {folder} holds another run")
+        raise ValueError(
+            f"out must be a new folder or one of an earlier evaluation, but {folder} is that of a run or of single"
+            " commands: evaluate it by its name, without model and out"
+        )
     target.check_unchanged()
     _describe(target, own)
     return target

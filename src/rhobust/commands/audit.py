@@ -25,7 +25,7 @@ class AuditedNetworks(ImageOptions):
     model: str | None = None
     """The code of a user's own network, package.module:factory, that a folder may run."""
     weights: Path | None = None
-    """Its weights, a safetensors file; default: those inside the folder."""
+    """Its weights, safetensors or a file of torch.save; default: those inside the folder."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Audit:
     """Recompute what records certify from their counts, and sample some examples again; exit code 1 on a mismatch."""
 
     records: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RECORD [RECORD ...]")]
-    """Record files of certify and certify-shift, run folders or archives (.tar.xz) for all records in them."""
+    """Record files of certify, certify-shift and conform, run folders or archives (.tar.xz) for all records in them."""
     share: float = 0.05
     """Share of a record's examples that are sampled again, at least one; 0 for none."""
     networks: Annotated[AuditedNetworks, FLAT] = field(default_factory=AuditedNetworks)

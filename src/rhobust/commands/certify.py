@@ -41,7 +41,8 @@ def show(result: dict[str, Any]) -> None:
     ]
     print_table(["radius", "certified accuracy", "for all, at least", "by Lecuyer et al.", "by Li et al.", "n"], rows)
     print(f"average certified radius {format_number(summary['average_certified_radius'], 4, 'down')}")
-    print(f"noise samples per image {summary['mean_draws']:.0f}, {summary['abstained']} abstentions")
+    abstained = summary["abstained"]
+    print(f"noise samples per image {summary['mean_draws']:.0f}, {abstained} abstention{'s' * (abstained != 1)}")
     print(summary["statement"])
     _show_deduction(summary["deduction"])
 

@@ -64,7 +64,8 @@ class Compare:
                 raise ValueError(f"{missing[0]} must be a run folder, a record or a table, but there is no such file")
             if self.tsv is not None:
                 if len(found.paths) != 1 or not is_record(found.paths[0]):
-                    raise ValueError(f"--tsv must come with one record, got {len(found.paths)} files")
+                    got = f"{len(found.paths)} files" if len(found.paths) != 1 else str(found.paths[0])
+                    raise ValueError(f"--tsv must come with one record, got {got}")
                 write_tsv(read_compared(found.paths[0]), self.tsv)
             comparisons: list[Row] = [
                 {"title": _title(group), **comparison(group, radii)} for group in _groups(found.paths)

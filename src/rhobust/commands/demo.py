@@ -114,19 +114,13 @@ class Demo:
         )
 
     def _blank(self, shape: tuple[int, ...] | None, channels: int | None, sizing: Sizing) -> Tensor:
-        """An image of the network's shape; of a network by name the size must be given.
-
-        No file says whether images are grey: one mean means so here.
-        """
-        side = sizing.crop or sizing.resize
-        if channels is None and self.network.mean is not None:
-            channels = len(self.network.mean)
-        if shape is None and (side is None or channels is None):
-            raise ValueError(
-                "the size of images must be known: pass --data, or --resize or --crop with --mean and --std"
-            )
-        wanted = shape if shape is not None else (channels or 3, side or 1, side or 1)
-        return torch.full((1, *wanted), 127, dtype=torch.uint8)
+        """An image of the network's shape; of a network by name the size must be given."""
+        if shape is None:
+            side = sizing.crop or sizing.resize
+            if side is None:
+                raise ValueError("the size of images must be known: pass --data, --resize or --crop")
+            shape = (channels or 3, side, side)
+        return torch.full((1, *shape), 127, dtype=torch.uint8)
 
     def _examples(self, opened: OpenedImages, training: bool) -> Tensor:
         """Test images of different classes; none where the data are not found, or where only the folder names them."""

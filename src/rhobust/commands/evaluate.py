@@ -107,11 +107,16 @@ class Evaluate:
             "diagnosis": [vars(finding) for finding in result.findings],
             "measurements": result.rows(),
             "records": [record_document(record) for record in result.records],
+            "contradictions": list(result.contradictions),
             "text": str(result),
         }
 
     def show(self, result: dict[str, Any]) -> None:
         print(result["text"])
+
+    def failure(self, result: dict[str, Any]) -> str | None:
+        """Numbers that cannot both be right; the page names them too."""
+        return " ".join(result["contradictions"]) or None
 
 
 COMMAND = Evaluate

@@ -12,6 +12,7 @@ from rhobust.certificates import Dtype, NoiseKind, Smoothing
 from rhobust.commands.options import Common
 from rhobust.commands.target import NetworkOptions, check_named
 from rhobust.data import load, read_image, to_unit
+from rhobust.data.images import check_image_files
 from rhobust.data.labels import fit_classes
 from rhobust.data.sizing import Sizing
 from rhobust.evaluation import Target
@@ -20,6 +21,7 @@ from rhobust.models.inference import for_evaluation, output_width
 from rhobust.models.sources import SOURCES, check_names, known_network, label_names, load_with_classes, take_logits
 from rhobust.training import open_run
 from rhobust.training.distributed import resolve_device
+from rhobust.user_code import UserCodeError
 
 
 @dataclass(frozen=True)
@@ -57,27 +59,38 @@ def split_names(names: Sequence[Path], model: str | None) -> tuple[Path | None, 
 
 
 Reader = Callable[[tuple[int, ...] | None, int | None, Sizing], Tensor]
-"""From the network's shape, or its channels, as far as known, and how images are sized, to images."""
+"""From the network's shape and its channels, as far as known, and how images are sized, to images."""
 
 
 def open_images(asked: NetworkOptions, folder: Path | None, files: Sequence[Path], common: Common) -> OpenedImages:
     """Load a network and read image files of the size that it was trained or evaluated for."""
-    opened = open_network(asked, folder, lambda shape, channels, sizing: _read(files, shape, channels, sizing), common)
-    return replace(opened, files=tuple(files))
+
+    def read(shape: tuple[int, ...] | None, channels: int | None, sizing: Sizing) -> Tensor:
+        return _read(files, shape, channels, sizing)
+
+    return replace(open_network(asked, folder, read, common, files=files), files=tuple(files))
 
 
 def open_network(
-    asked: NetworkOptions, folder: Path | None, read: Reader, common: Common, *, num_classes: int | None = None
+    asked: NetworkOptions,
+    folder: Path | None,
+    read: Reader,
+    common: Common,
+    *,
+    num_classes: int | None = None,
+    files: Sequence[Path] = (),
 ) -> OpenedImages:
     """Load a network, and images for it.
 
-    `read` makes them as soon as the network's shape is known. A factory without data is asked for `num_classes`.
+    `read` makes them as soon as the network's shape is known, from `files`: one that is missing is said before a data
+    set is decoded. A factory without data is asked for `num_classes`.
     """
     _check(asked, folder)
     device = resolve_device(common.device)
     if folder is None:
-        return _open_named(asked, read, device, common, num_classes)
+        return _open_named(asked, read, device, common, num_classes, files)
     if (own := OwnNetwork.read(folder)) is not None:
+        check_image_files(files)
         target = _own_target(asked, folder, common)
         model, shape, classes = target.model, target.data.shape, target.data.classes
         trained, sigma, sizing = target.trained_sigma, target.sigma, own.sizing
@@ -95,11 +108,17 @@ def open_network(
 
 
 def _open_named(
-    asked: NetworkOptions, read: Reader, device: torch.device, common: Common, num_classes: int | None
+    asked: NetworkOptions,
+    read: Reader,
+    device: torch.device,
+    common: Common,
+    num_classes: int | None,
+    files: Sequence[Path],
 ) -> OpenedImages:
     """A network by name; its classes and its shape are those of the data, or what its package says."""
     assert asked.model is not None
     check_names(asked.model, asked.weights, asked.mean, asked.std)
+    check_image_files(files)
     known, data = known_network(asked.model, asked.weights), None
     if asked.data is not None:
         data = load(asked.data, "test", root=asked.root, progress=common.progress, **vars(asked.sizing))
@@ -108,9 +127,9 @@ def _open_named(
     model = load_with_classes(asked.model, asked.weights, num_classes, mean=asked.mean, std=asked.std)
     model = for_evaluation(model, device)
     trained, shape, classes = (None, None, None) if known is None else (known.sigma, known.shape, known.classes)
-    images = read(shape if data is None else data.shape, _channels(asked), asked.sizing).to(device)
-    model = take_logits(model, to_unit(images[:1]))
-    width = output_width(model, images)
+    shape = shape if data is None else data.shape
+    channels = _channels(asked) if shape is None else shape[0]
+    model, images, width = _ask(model, channels, lambda channels: read(shape, channels, asked.sizing).to(device))
     warnings: tuple[str, ...] = ()
     if data is not None:
         classes = fit_classes(data, width, asked.model).classes
@@ -168,9 +187,39 @@ def _channels(asked: NetworkOptions) -> int | None:
     return 3 if asked.model is not None and asked.model.partition(":")[0] in SOURCES else None
 
 
+def _ask(model: nn.Module, channels: int | None, read: Callable[[int | None], Tensor]) -> tuple[nn.Module, Tensor, int]:
+    """The network with its logits taken, images of as many channels as it takes, and the number of its classes.
+
+    Where nobody says how many channels that is, the network is asked: what it refuses as it is may be grey images for
+    a network of colours, or the reverse.
+    """
+    images = read(channels)
+    try:
+        return _answered(model, images)
+    except UserCodeError as error:
+        if channels is not None:
+            raise
+        refused = error
+    try:
+        others = read(1 if images.shape[1] == 3 else 3)
+    except ValueError:  # colours are not made grey
+        raise refused from None
+    try:
+        return _answered(model, others)
+    except UserCodeError as error:
+        raise ValueError(f"the network must take grey or coloured images, but {refused}; {error}") from None
+
+
+def _answered(model: nn.Module, images: Tensor) -> tuple[nn.Module, Tensor, int]:
+    model = take_logits(model, to_unit(images[:1]))
+    return model, images, output_width(model, images)
+
+
 def _read(files: Sequence[Path], shape: tuple[int, ...] | None, channels: int | None, sizing: Sizing) -> Tensor:
-    """The images as one batch of the network's shape; without one, of the first image's."""
-    stored = [read_image(path, channels if shape is None else shape[0]) for path in files]
+    """The images as one batch of the network's shape; without one, of the first image's size, in colour if any is."""
+    stored = [read_image(path, channels) for path in files]
+    most = max(len(image) for image in stored)
+    stored = [image.expand(most, -1, -1) for image in stored]
     images = [sizing.images(image[None], str(path))[0] for path, image in zip(files, stored, strict=True)]
     wanted = images[0].shape if shape is None else torch.Size(shape)
     for path, image in zip(files, images, strict=True):

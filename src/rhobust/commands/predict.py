@@ -25,7 +25,7 @@ class ClassifierOptions(NetworkOptions):
 class Predict:
     """Classify image files by the vote of the smoothed classifier, or abstain where the vote is close.
 
-    Example: rhobust predict --model hf:ID --sigma 0.25 --resize 256 --crop 224 photo.png
+    A network of a hub: rhobust predict --model hf:ID --sigma 0.25 --resize 256 --crop 224 photo.png
     """
 
     names: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN IMAGE [IMAGE ...]")]

@@ -92,7 +92,8 @@ class SweepCommand:
 def described(plan: SweepPlan) -> dict[str, dict[str, int]]:
     """How many trainings a plan has of each kind, and how often each evaluation is made."""
     trainings = Counter(
-        f"{kind_of(type(one.method))} on {one.data}, {one.model}, {one.epochs} epochs" for one in plan.configs
+        f"{kind_of(type(one.method))} on {one.data}, {one.model}, {one.epochs} epoch{'s' * (one.epochs != 1)}"
+        for one in plan.configs
     )
     measured = Counter(_said(one) for config in plan.configs for one in plan.evaluations_of(config))
     return {"trainings": dict(trainings), "measured": dict(measured)}

@@ -221,7 +221,9 @@ def _as_bytes(x: np.ndarray) -> str:
 
 def integer_labels(y: np.ndarray, count: int, name: str) -> np.ndarray:
     """Labels as int64, one per image."""
-    if y.dtype.kind not in "iu" or y.shape not in ((count,), (count, 1)) or not len(y):
+    if count == 0 == y.size:
+        raise ValueError(f"{name} must hold the label of an image at least, got none for no images")
+    if y.dtype.kind not in "iu" or y.shape not in ((count,), (count, 1)):
         raise ValueError(f"{name} must be integers, one per image, got {y.dtype} {y.shape} for {count} images")
     y = y.reshape(count)
     if int(y.min()) < 0 or int(y.max()) >= MOST_CLASSES:

@@ -4,7 +4,7 @@ import io
 import struct
 import warnings
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -122,13 +122,19 @@ def read_image(path: Path | str, channels: int | None = None) -> Tensor:
         channels: 1 for grey, 3 for colour; default: as in the file.
     """
     path = Path(path)
-    if not path.is_file():
-        found = "it is no regular file" if path.exists() else "there is no such file"
-        found = "it is a folder" if path.is_dir() else found
-        raise ValueError(f"{path} must be an image file, but {found}")
+    check_image_files([path])
     if channels is None:
         channels = read_header(path).channels
     return torch.from_numpy(decode_image(read_file(path), path, channels))
+
+
+def check_image_files(paths: Sequence[Path]) -> None:
+    """Refuse a path that is no file, before anything is decoded."""
+    for path in paths:
+        if not path.is_file():
+            found = "it is no regular file" if path.exists() else "there is no such file"
+            found = "it is a folder" if path.is_dir() else found
+            raise ValueError(f"{path} must be an image file, but {found}")
 
 
 @contextmanager

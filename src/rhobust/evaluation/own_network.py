@@ -215,10 +215,15 @@ def check_answers(folder: Path, here: np.ndarray | None, shape: tuple[int, ...],
             certain = there is not None or (known.get("dtype") is not None and bool(record_paths(folder)))
             changed = key in known["logits"] and certain and (here is None) != (there is None)
         if known["model_hash"] != model_hash or changed:
+            why = (
+                f"{name} answers otherwise than the one that they are about: its code, weights or normalisation were"
+                " changed"
+                if changed
+                else f"the weights of {name} have another hash than those that they are about"
+            )
             raise ValueError(
-                f"{folder} must hold records of one network, but {name} answers otherwise than the one that"
-                f" they are about: its code, weights or normalisation were changed; choose another folder, or remove"
-                f" the records and {ANSWERS}"
+                f"{folder} must hold records of one network, but {why}; choose another folder, or remove the records"
+                f" and {ANSWERS}"
             )
         if key not in known["logits"] or (here is not None and there is None):
             known["logits"][key] = None if here is None else [[_word(value) for value in row] for row in here.tolist()]

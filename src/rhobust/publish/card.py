@@ -144,7 +144,8 @@ def _answers(records: Sequence[PageRecord]) -> list[str]:
                 f"**Accuracy under noise** (estimate): one noisy vote is right on {_value(one)}{record.whose}."
             )
     for record in records:
-        if (one := _middle(record.curve(ALL_AT_ONCE))) is not None and record.alpha is not None:
+        proved = [one for one in record.curve(ALL_AT_ONCE) if one.value > 0]
+        if (one := _middle(proved)) is not None and record.alpha is not None:
             images = f"{one.n:,} {name_split(record.settings.get('split'))} images"
             found.append(
                 f"**Proved** at single images: with probability {format_confidence(record.alpha)} over the noise, at"

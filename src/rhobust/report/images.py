@@ -313,13 +313,15 @@ class ClassTable:
 
 
 def class_table(runs: Sequence[PageRun], at: Headline) -> ClassTable | None:
-    """The classes with the lowest certified accuracy of any model at the page's radius.
+    """The classes with the lowest certified accuracy of any model at the page's radius; None where none has any there.
 
     The intervals of a column are 95% Clopper-Pearson for all its classes at once (Bonferroni): the worst of many
     classes looks worse than it is.
     """
-    found = certified_runs(runs)
     radius = at.radius or 0.0
+    found = [one for one in certified_runs(runs) if one[2].decides(radius)]
+    if all(record.largest < radius for *_, record in found):
+        return None
     names: dict[int, str] = {}
     columns: list[dict[int, ClassCell]] = []
     for run, _, record in found:

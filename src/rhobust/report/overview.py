@@ -136,7 +136,7 @@ def subjects(run: PageRun) -> list[Subject]:
         noisy = record.kind in ("accuracy", "certify", "certify-shift") or (record.kind == "attack" and record.majority)
         if noisy and isinstance(sigma, int | float) and sigma > 0:
             found.setdefault((data, sigma), []).append(record)
-    own = run.method.get("sigma")
+    own = run.method.get("sigma", run.config.get("sigma"))  # of a network of the user's own the config itself says it
     if not found and isinstance(own, int | float) and own > 0:
         found[fallback, own] = []
     if not found and not base:
@@ -310,6 +310,8 @@ def _certified(subject: Subject, at: Headline) -> KeyNumber:
     certificate = subject.certificate
     if certificate is None or at.radius is None:
         return _unknown("Certified", "no certificate" if subject.sigma else "only a smoothed classifier is certified")
+    if not certificate.decides(at.radius):
+        return _unknown("Certified", "not tested at this radius")
     alpha = certificate.alpha
     what = "smoothed classifier" if alpha is None else f"{format_confidence(alpha)} confidence each"
     return _counted("Certified", certificate.certified(at.radius), what, certificate)

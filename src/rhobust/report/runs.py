@@ -226,6 +226,10 @@ class PageRecord:
         """The largest certified radius."""
         return max(outcomes(self.record, AVERAGE_RADIUS).values())
 
+    def decides(self, radius: float) -> bool:
+        """Whether the certificates say what holds at a radius: chosen radii say nothing beyond the largest of them."""
+        return not self.on_grid or radius <= max(self.listed, default=0.0)
+
     def certified(self, radius: float, quantity: str = CERTIFIED) -> Measurement | None:
         """The certified accuracy at a radius, or that of all examples at once, where alpha is known."""
         return next((one for one in certified(self.record, [radius]) if one.quantity == quantity), None)

@@ -10,6 +10,7 @@ from typing import Annotated, Any, get_args, get_origin
 
 from rhobust.attacks import AnyAttack, AttackMethod
 from rhobust.data import EvaluationSplit
+from rhobust.data.array_file import ArrayFile
 from rhobust.data.registry import source
 from rhobust.data.source import data_root
 from rhobust.evaluation import EVALUATIONS, Evaluation
@@ -228,8 +229,9 @@ def absent(plan: SweepPlan, root: Path | str | None = None) -> list[str]:
     place, found = data_root(root), list[str]()
     for name in dict.fromkeys(config.data for config in plan.configs):
         try:
-            if source(name).locate(place) is None:
-                found.append(f"{name} is not under {place}")
+            data = source(name)
+            if data.locate(place) is None:
+                found.append(f"there is no {name}" if isinstance(data, ArrayFile) else f"{name} is not under {place}")
         except ValueError as error:
             found.append(str(error))
     for folder in dict.fromkeys(folder for config in plan.configs for folder in config.teacher):

@@ -100,7 +100,8 @@ class SweepTable:
             " interval, which covers the randomness of training and not the choice of images; there is none where every"
             " seed gave the same difference. A mean of certified numbers is no certificate."
         )
-        gaps = f"\n\n{self.missing} trainings lack numbers." if self.missing else ""
+        lack = "training lacks" if self.missing == 1 else "trainings lack"
+        gaps = f"\n\n{self.missing} {lack} numbers." if self.missing else ""
         return f"# {self.title}\n\n{body}\n\n{note}{gaps}\n"
 
 
