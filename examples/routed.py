@@ -125,10 +125,10 @@ def certify(options: argparse.Namespace) -> None:
             {"index": index, "label": label, "prediction": one.prediction, "radius": one.radius}
             for one, (index, label) in zip(found, pairs, strict=True)
         ],
-        "router": part(run.config.run_id, run.model_hash, router.sigma, pairs, [one.route for one in found]),
+        "router": part(run.config.run_id, run.model_hash, router, pairs, [one.route for one in found]),
         "classifiers": [
-            part(target.name, target.model_hash, target.sigma, pairs, [one.answers[number] for one in found])
-            for number, target in enumerate(targets)
+            part(target.name, target.model_hash, classifier, pairs, [one.answers[number] for one in found])
+            for number, (target, classifier) in enumerate(zip(targets, classifiers, strict=True))
         ],
     }
     content = format_json(document)
@@ -138,13 +138,14 @@ def certify(options: argparse.Namespace) -> None:
 def part(
     name: str,
     model_hash: str,
-    sigma: float | None,
+    classifier: SmoothedClassifier,
     pairs: Sequence[tuple[int, int]],
     certificates: Sequence[Certificate | None],
 ) -> dict[str, Any]:
     """The certificates of one network as rows of a record; there is none where the network was not needed."""
     rows = [certificate_row(*pair, one) for pair, one in zip(pairs, certificates, strict=True) if one is not None]
-    return {"name": name, "model_hash": model_hash, "sigma": sigma, "rows": rows}
+    about = {"sigma": classifier.sigma, "num_classes": classifier.num_classes}
+    return {"name": name, "model_hash": model_hash, **about, "rows": rows}
 
 
 def main() -> None:

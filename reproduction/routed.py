@@ -83,7 +83,8 @@ def faults(document: Mapping[str, Any]) -> Iterator[str]:
     stopping = document.get("stopping", "boundary")  # what there was before files named it
     settings = {**given, "way": "grid", "n0": 0, "stopping": stopping, "alpha": document["alpha"] / len(parts)}
     for part in parts:
-        for fault in unproved_rows(part["rows"], settings | {"sigma": part["sigma"]}):
+        test = {key: part[key] for key in ("sigma", "num_classes") if key in part}
+        for fault in unproved_rows(part["rows"], settings | test):
             yield f"{part['name']}: {fault}"
     router, *classifiers = named = [{row["index"]: row for row in part["rows"]} for part in parts]
     seen: set[int] = set()

@@ -16,6 +16,7 @@ from rhobust.cli import run
 from rhobust.evaluation.audit import MISSED, _choose, _smoothing
 from rhobust.evaluation.base import evaluation_of
 from rhobust.evaluation.certify import certified_summary
+from rhobust.measurements import unproved_rows
 from rhobust.proofs.plan import ClassVotes
 from rhobust.records import COMPRESSED, compress, read_record, settings_hash
 
@@ -199,6 +200,42 @@ def test_fewer_votes_for_the_runner_up_than_an_equal_share_are_found(tampered):
         row["runner_up_votes"] = 1
 
     assert "impossible votes of the runner-up class" in audit(tampered("grid", spread), share=0.0)["problems"][0]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"top": 1}, r"impossible counts, 1 of \d+ for the class of 10 with most"),
+        ({"count": "all"}, "its counts must be whole numbers"),
+        ({"n": True}, "its counts must be whole numbers"),
+        ({"top": 12.0}, "its counts must be whole numbers"),
+        ({"evidence": [[128.0, 128, 0]]}, "its counts must be whole numbers"),
+        ({"selected": 10}, "the class must be one of 10, got 10"),
+        ({"selected": 3, "runner_up": 3}, "the runner-up must be another class than 3"),
+    ],
+    ids=str,
+)
+def test_counts_that_no_votes_give_are_found(tampered, change, said):
+    problems = audit(tampered("grid", lambda lines: lines[1].update(change)), share=0.0)["problems"]
+    assert re.search(said, problems[0])
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"num_classes": None}, "num_classes must be a whole number >= 2, got None"),
+        ({"num_classes": float("nan")}, "num_classes must be a whole number >= 2, got nan"),
+        ({"stopping": None}, "stopping must be one of pairwise, boundary, e-value, got None"),
+        ({"stopping": []}, r"stopping must be one of pairwise, boundary, e-value, got \[\]"),
+        ({"share": 0.9}, "share must be 0.1, by which votes were tested, got 0.9"),
+    ],
+    ids=str,
+)
+def test_a_header_by_which_the_rows_would_prove_more_is_a_problem(tampered, change, said):
+    record = read_record(tampered("grid", lambda lines: None))
+    found = list(unproved_rows(record.rows, {**record.settings, **change}))
+    assert re.fullmatch(said, found[0])
+    assert not list(unproved_rows(record.rows, record.settings))
 
 
 def test_counts_from_other_noise_are_found_by_drawing_again(tampered, folder):

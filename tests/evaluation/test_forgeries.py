@@ -50,7 +50,15 @@ def _perfect(row, settings):
     plan = corrected_plan(Fixed(settings["n0"], n), sigma=0.25, noise="grid", dimension=64, alpha=settings["alpha"])
     claims = plan.claims(ClassVotes(*np.array([[100], [n], [0], [n]])), [[]])
     found = {"radius": float(claims.radius[0]), "p_lower": float(claims.p_lower[0]), "prediction": row["label"]}
-    return {**row, **found, "count": n, "selected": row["label"], "top": settings["n0"], "runner_up_votes": 0}
+    return {
+        **row,
+        **found,
+        "count": n,
+        "selected": row["label"],
+        "top": settings["n0"],
+        "runner_up": row["label"] ^ 1,
+        "runner_up_votes": 0,
+    }
 
 
 def write(path, record, rows, summary):

@@ -62,7 +62,7 @@ def log_pairwise_e_value(
     if np.any(a + b > n):
         raise ValueError(f"successes and runner_up must be <= draws together, got {np.max(a + b - n):.0f} more")
     votes, found = np.stack([a, b, n - a - b], axis=-1).reshape(-1, 3), np.empty(a.size)
-    probits = 2 * r.reshape(-1) / positive("sigma", sigma)
+    probits = 2 * nonnegative("radius / sigma", r.reshape(-1) / positive("sigma", sigma))
     for t in np.unique(probits):
         at = probits == t
         # Relative errors of the factors' logarithms are far below MARGIN, and no logarithm is larger than 3.

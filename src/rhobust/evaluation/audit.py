@@ -292,7 +292,9 @@ def _surrogate(record: Record, root: Path | str | None) -> Target | None:
 def _redraw_radii(
     record: Record, evaluation: Certify, rows: list[Row], target: Target, progress: ProgressCallback | None
 ) -> Iterator[str]:
-    counter = VoteCounter(target.model, target.data.images.to(target.device), _smoothing(record.settings))
+    with _reading(record):
+        smoothing = _smoothing(record.settings)
+    counter = VoteCounter(target.model, target.data.images.to(target.device), smoothing)
     inputs = [(row["index"], row["index"]) for row in rows]
     stream = certify_stream(counter, evaluation.certification(), inputs, alpha=evaluation.alpha)
     with progress_or_default(progress) as notify:

@@ -54,8 +54,9 @@ class Certify(NoisyEvaluation):
     tolerance: float | None = field(default=None, metadata=AUTO)
     """two-stage: how much smaller than with n samples a radius may be expected to be; default: 0.05."""
     stopping: Stopping | None = field(default=None, metadata=AUTO)
-    """sequential: pairwise (exact boundaries, and comparisons with each other class, which certify more), boundary
-    (boundaries alone) or e-value (more samples, and almost always the decisions of n); default: pairwise."""
+    """sequential: pairwise (exact boundaries, and comparisons with each other class, which certify more where votes are
+    spread over several classes), boundary (boundaries alone) or e-value (more samples, and almost always the decisions
+    of n); default: pairwise."""
     futility: float | None = field(default=None, metadata=AUTO)
     """sequential: give a radius up when the predicted chance of proving it falls below this, for boundaries times
     sqrt(samples so far / n). Smaller values take more samples and give up less; default: 0.4 for boundaries, 0.005 for

@@ -12,14 +12,23 @@ from rhobust.bounds import certified_radius, failure_quantile, lecuyer_radius, l
 from rhobust.bounds.confidence import NoiseKind
 from rhobust.files import read_file, write_whole
 from rhobust.formatting import format_confidence, format_distance, format_number, format_percent
-from rhobust.measurements.counting import certified_at_least, certified_curve, right_class, same
+from rhobust.measurements.counting import certified_at_least, certified_curve, is_whole, right_class, same
 from rhobust.proofs.claim import scope_of_validity
 from rhobust.proofs.plan import ClassVotes
-from rhobust.proofs.procedures import NAMES_ON_DISK, choose_procedure, corrected_plan
+from rhobust.proofs.procedures import (
+    NAMES_ON_DISK,
+    PROCEDURE_ON_DISK,
+    choose_procedure,
+    corrected_plan,
+    procedure_settings,
+)
+from rhobust.proofs.sequential import TESTS
 from rhobust.records import Record, Row
 
 OTHERS: dict[str, Callable[..., object]] = {"cohen": certified_radius, "lecuyer": lecuyer_radius, "li": li_radius}
 """Theorems that turn the same lower bound of a probability into a radius."""
+DECIDING = ("early", "first", "last", "share")
+"""Settings of a sequential test that no option changes."""
 RUNNER_UP = ("runner_up", "runner_up_votes")
 """Keys that rows of older versions lack: the class with the most votes besides the selected one, and its votes."""
 COLUMNS = ("idx", "label", "predict", "radius", "correct", "time")
@@ -35,13 +44,18 @@ def unproved_rows(rows: Sequence[Row], settings: Mapping[str, Any]) -> Iterator[
         rows: Those of a record of kind "certify".
         settings: The record's.
     """
+    stopping, classes = settings.get("stopping", "e-value"), settings.get("num_classes")
+    sequential = settings["way"] == PROCEDURE_ON_DISK["sequential"]
+    if sequential and stopping not in [*TESTS]:
+        yield f"stopping must be one of {', '.join(TESTS)}, got {stopping!r}"
+        return
     procedure = choose_procedure(
         NAMES_ON_DISK[settings["way"]],
-        radii=settings["radii"] if settings["way"] == "grid" else None,
+        radii=settings["radii"] if sequential else None,
         tolerance=settings.get("tolerance"),
         n0=settings["n0"],
         n=settings["n"],
-        stopping=settings.get("stopping", "e-value") if settings["way"] == "grid" else None,
+        stopping=stopping if sequential else None,
         futility=settings.get("futility"),
     )
     plan = corrected_plan(
@@ -51,29 +65,26 @@ def unproved_rows(rows: Sequence[Row], settings: Mapping[str, Any]) -> Iterator[
         dimension=settings["dimension"],
         alpha=settings["alpha"],
     )
+    if plan.compares and not (is_whole(classes) and classes >= 2):
+        yield f"num_classes must be a whole number >= 2, got {classes!r}"
+        return
+    for key, value in procedure_settings(procedure).items():
+        if key in DECIDING and not same(settings.get(key, value), value):
+            yield f"{key} must be {value}, by which votes were tested, got {settings[key]!r}"
+            return
     selecting = procedure.n0 or int(plan.first_look(np.zeros(1, dtype=np.int64))[0])
-    seen, classes = set[int](), settings.get("num_classes", math.inf)
-    possible, evidence, counts = list[Row](), list[list[tuple[int, ...]]](), list[tuple[int, int, int, int]]()
+    seen, possible = set[int](), list[Row]()
     for row in rows:
         if row["index"] in seen:
             yield f"example {row['index']} occurs twice"
         seen.add(row["index"])
-        top, count, n = int(row["top"]), int(row["count"]), int(row["n"])
-        if not (0 <= count <= n <= procedure.n and 0 <= top <= selecting):
-            yield f"example {row['index']}: impossible counts, {count} of {n} and {top} of {selecting}"
-            continue
-        runner_up, steps = (
-            int(row.get("runner_up_votes", n - count)),
-            [tuple(map(int, one)) for one in row.get("evidence", [])],
-        )
-        wrong = next((one for one in (*steps, (n, count, runner_up)) if one[2:] and not _possible(one, classes)), None)
-        if wrong is not None:
-            votes = f"{wrong[2]} besides {wrong[1]} of {wrong[0]}"
-            yield f"example {row['index']}: impossible votes of the runner-up class, {votes}"
-            continue
-        possible.append(row)
-        evidence.append(steps)
-        counts.append((top, count, runner_up, n))
+        reason = _impossible(row, procedure.n, selecting, classes if is_whole(classes) else None)
+        if reason is None:
+            possible.append(row)
+        else:
+            yield f"example {row['index']}: {reason}"
+    evidence = [[tuple(step) for step in row.get("evidence", [])] for row in possible]
+    counts = [(row["top"], row["count"], _runner_up(row), row["n"]) for row in possible]
     votes = ClassVotes(*np.array(counts, dtype=np.int64).reshape(-1, 4).T)
     reasons = plan.audit(votes, evidence)
     sound = [place for place, reason in enumerate(reasons) if reason is None]
@@ -90,10 +101,45 @@ def unproved_rows(rows: Sequence[Row], settings: Mapping[str, Any]) -> Iterator[
                 yield f"example {row['index']}: the counts give the {what} {value}, the record says {row[what]}"
 
 
-def _possible(step: tuple[int, ...], classes: float) -> bool:
-    """Whether votes of the runner-up can be such: it has at least an equal share of those not for the class."""
-    draws, count, runner_up = step[:3]
-    return 0 <= runner_up <= draws - count and not runner_up * (classes - 1) < draws - count
+def _runner_up(row: Row) -> int:
+    """Votes of the runner-up class; all that are not for the class where a row of an older version does not say."""
+    return row.get("runner_up_votes", row["n"] - row["count"])
+
+
+def _impossible(row: Row, n: int, selecting: int, classes: int | None) -> str | None:
+    """Why a row's counts cannot be of any votes, whatever the test; None if they can.
+
+    Args:
+        row: The row.
+        n: Largest number of noise samples.
+        selecting: Noise samples that select the class.
+        classes: Number of classes; None if it is not known.
+    """
+    evidence = row.get("evidence", [])
+    whole = [
+        row["top"],
+        row["count"],
+        row["n"],
+        row.get("runner_up_votes", 0),
+        *(one for step in evidence for one in step),
+    ]
+    if not all(map(is_whole, whole)):
+        return "its counts must be whole numbers"
+    steps = [*evidence, (row["n"], row["count"], _runner_up(row))]
+    if not (0 <= row["count"] <= row["n"] <= n and 0 <= row["top"] <= selecting):
+        return f"impossible counts, {row['count']} of {row['n']} and {row['top']} of {selecting}"
+    # The class with most votes has at least an equal share of them, and the runner-up of the others.
+    if classes is not None and row["top"] * classes < selecting:
+        return f"impossible counts, {row['top']} of {selecting} for the class of {classes} with most"
+    for draws, count, runner_up in (step for step in steps if len(step) == 3):
+        others = draws - count
+        if not 0 <= runner_up <= others or (classes is not None and runner_up * (classes - 1) < others):
+            return f"impossible votes of the runner-up class, {runner_up} besides {count} of {draws}"
+    if classes is not None and not (is_whole(row["selected"]) and 0 <= row["selected"] < classes):
+        return f"the class must be one of {classes}, got {row['selected']!r}"
+    if "runner_up" in row and row["runner_up"] == row["selected"]:
+        return f"the runner-up must be another class than {row['selected']}"
+    return None
 
 
 def certified_summary(rows: Sequence[Row], settings: Mapping[str, Any]) -> Row:

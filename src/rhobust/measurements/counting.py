@@ -230,9 +230,14 @@ def single_rows(record: Record) -> Iterator[tuple[int, Row]]:
 def integer(row: Row, key: str, number: int) -> int:
     """A whole number of a row, by the row's line in the file."""
     value = row.get(key)
-    if not isinstance(value, int) or isinstance(value, bool):
+    if not is_whole(value):
         raise ValueError(f"line {number}: {key} must be an integer, got {value!r}")
     return value
+
+
+def is_whole(value: object) -> TypeGuard[int]:
+    """Whether a JSON value is a whole number."""
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def nonnegative(row: Row, key: str, number: int) -> float:

@@ -166,5 +166,5 @@ class SequentialPlan:
         Those of the runner-up among the samples that selected the class are not known.
         """
         draws, count, runner_up = (one - other for one, other in zip(after, before, strict=True))
-        unknown = first[0] - first[1] if before == first else 0
+        unknown = min(first[1], first[0] - first[1]) if before == first else 0
         return draws >= 0 and 0 <= count <= draws and 0 <= runner_up <= draws - count + unknown
