@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy import stats
 
-from rhobust.bounds import measured_loss
+from rhobust.bounds import betting_upper, measured_loss, shuffle
 from rhobust.certificates import (
     MeasuredCertificate,
     accuracy_under_noise,
@@ -82,6 +82,14 @@ def test_the_interval_covers_the_share_of_right_votes():
         misses += not found["low"] <= 0.9 <= found["high"]
         assert found["low"] <= found["accuracy"] <= found["high"]
     assert misses <= stats.binom.isf(1e-6, 200, 0.05)
+
+
+def test_an_interval_holds_the_share_that_it_is_about():
+    # Bets that learn from the first of these images end above the share of all of them.
+    errors = np.array([1] * 39 + [0] * 12)
+    assert betting_upper(shuffle(1.0 - errors), 0.025) < 12 / 51
+    found = accuracy_under_noise(errors, 1)
+    assert found["low"] < found["accuracy"] == found["high"] == pytest.approx(12 / 51)
 
 
 def test_the_penalty_for_large_perturbations_is_part_of_the_loss():
