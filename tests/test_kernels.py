@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from rhobust import noise_kernel
-from rhobust.models import fused, patches_kernel
+from rhobust.models import operators, patches_kernel
 from rhobust.noise import GridTables, grid_steps, key_words, normal_rows, stream_key
 
 triton = pytest.importorskip("triton", reason="the kernels need Triton, which torch brings along where it knows CUDA")
@@ -133,8 +133,8 @@ def test_patches_are_those_of_the_definition(shape, kernel, padding, dtype):
     x = whole[::2, 1:, :, ::2]
     layouts = x, x.contiguous(), x.contiguous(memory_format=torch.channels_last), x[:1, :, :1].expand(shape)
     for images in layouts:
-        found = patches_kernel.image_patches(images, kernel, padding, fused._PATCH)
-        assert torch.equal(found, fused._plain_patches(images, list(kernel), list(padding)))
+        found = patches_kernel.image_patches(images, kernel, padding, operators.PATCH)
+        assert torch.equal(found, operators._plain_patches(images, list(kernel), list(padding)))
 
 
 NOISY = {"plan": "*i64", "cells": "*i32", "thresholds": "*i64", "values": "*fp32", "count": "i32", "rows": "i32"}
@@ -165,12 +165,12 @@ KERNELS = {
     "patches": (
         patches_kernel._patches,
         {"out": "*bf16", "x": "*bf16", **STRIDES, "column_stride": "i32"},
-        {**SIDES, "SIZE": fused._PATCH, "PIXELS": patches_kernel.PIXELS},
+        {**SIDES, "SIZE": operators.PATCH, "PIXELS": patches_kernel.PIXELS},
     ),
     "patches, channels first": (
         patches_kernel._patches,
         {"out": "*bf16", "x": "*bf16", **STRIDES},
-        {"column_stride": 1, **SIDES, "SIZE": fused._PATCH, "PIXELS": patches_kernel.PIXELS},
+        {"column_stride": 1, **SIDES, "SIZE": operators.PATCH, "PIXELS": patches_kernel.PIXELS},
     ),
 }
 

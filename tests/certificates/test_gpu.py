@@ -20,7 +20,7 @@ from rhobust.certificates import (
     count_votes,
     schedule,
 )
-from rhobust.models import build_model, fused
+from rhobust.models import build_model, operators
 from rhobust.noise import (
     GridTables,
     grid_block,
@@ -209,9 +209,9 @@ def test_the_kernel_draws_the_normal_numbers_of_the_definition():
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
 def test_the_kernel_finds_the_patches_of_the_definition(layout):
     x = torch.randn(6, 3, 32, 32, generator=torch.Generator().manual_seed(0)).to(CUDA, torch.bfloat16)
-    assert fused._patches_kernel() is not None
-    found = fused.patches(x.contiguous(memory_format=layout), [3, 3], [1, 1])
-    assert torch.equal(found, fused._plain_patches(x, [3, 3], [1, 1]))
+    assert operators._patches_kernel() is not None
+    found = operators.patches(x.contiguous(memory_format=layout), [3, 3], [1, 1])
+    assert torch.equal(found, operators._plain_patches(x, [3, 3], [1, 1]))
 
 
 def test_a_large_vision_transformer_is_certified_on_eight_gigabytes():

@@ -198,7 +198,7 @@ def test_a_run_lists_its_images_and_is_continued_with_them_alone(digits, tmp_pat
 def test_a_failed_start_leaves_no_list(digits, tmp_path, monkeypatch):
     name = save(tmp_path / "data.npz", digits, slice(100))
     config = TrainConfig(ERM(), data=name, model="cnn-small", epochs=1)
-    monkeypatch.setattr("rhobust.training.loop.Trainer.epoch", lambda self: 1 / 0)
+    monkeypatch.setattr("rhobust.training.trainer.Trainer.epoch", lambda self: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         train(config, tmp_path / "run", device=CPU, progress=no_progress)
     assert not (tmp_path / "run" / TRAINING_IMAGES).exists()

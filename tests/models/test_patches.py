@@ -7,7 +7,8 @@ from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from rhobust.models.folding import TracedPair
-from rhobust.models.fused import Folded, convolve_pixels, patches
+from rhobust.models.fused import Folded
+from rhobust.models.operators import convolve_pixels, patches
 
 
 @pytest.mark.parametrize(

@@ -17,10 +17,11 @@ from rhobust.progress import no_progress
 from rhobust.training import TrainConfig, config_from_json, open_run, train
 from rhobust.training.config import config_to_json, train_command
 from rhobust.training.distributed import ProcessGroup
-from rhobust.training.loop import Trainer, split_validation
+from rhobust.training.loop import split_validation
 from rhobust.training.metrics import accuracy_under_noise
 from rhobust.training.run import Run
 from rhobust.training.teacher import DRAWS, Teacher
+from rhobust.training.trainer import Trainer
 
 CPU = torch.device("cpu")
 CONFIG = TrainConfig(NAL(sigma=0.2, steps=2, draws=2), data="digits", model="cnn-small", epochs=2, batch_size=200)

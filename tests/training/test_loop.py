@@ -30,9 +30,10 @@ from rhobust.training import (
     train_command,
 )
 from rhobust.training.distributed import ProcessGroup
-from rhobust.training.loop import Trainer, split_validation
+from rhobust.training.loop import split_validation
 from rhobust.training.run import weights_metadata
 from rhobust.training.step import learning_rate
+from rhobust.training.trainer import Trainer
 
 CPU = torch.device("cpu")
 CONFIG = TrainConfig(Gaussian(sigma=0.2), data="digits", model="cnn-small", epochs=3, batch_size=100, lr=2e-3)
@@ -172,7 +173,7 @@ def test_the_schedule_goes_by_the_share_of_all_steps(tmp_path, monkeypatch):
         seen.append(place)
         return learning_rate(config, *place)
 
-    monkeypatch.setattr("rhobust.training.loop.learning_rate", noted)
+    monkeypatch.setattr("rhobust.training.trainer.learning_rate", noted)
     train(replace(CONFIG, epochs=2, batch_size=300), tmp_path / "run", device=CPU, progress=no_progress)
     assert seen == [(step, 8) for step in range(8)]
 

@@ -259,7 +259,7 @@ def own_code(arguments: list[str]) -> tuple[OwnCode | None, list[str]]:
         role = option.removeprefix("--")
         if ":" not in value:
             raise ValueError(f"{option} must name a class, package.module:Class, got {value!r}; built in: {role}:NAME")
-        from rhobust.models.sources import named_code  # needs torch
+        from rhobust.models.named_code import named_code  # needs torch
 
         cls = named_code(value, role)
         if not isinstance(cls, type) or not dataclasses.is_dataclass(cls) or not hasattr(cls, ROLES[option]):

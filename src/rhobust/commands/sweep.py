@@ -12,7 +12,7 @@ from rhobust.commands.arguments import ROLES, check_attack
 from rhobust.commands.options import Spreading, SpreadingOptions, print_table
 from rhobust.evaluation import EVALUATIONS, Evaluation
 from rhobust.formatting import name_split
-from rhobust.models.sources import named_code
+from rhobust.models.named_code import named_code
 from rhobust.settings import kind_of
 from rhobust.sweeps import SweepPlan, plan_units, read_plan, run_sweep
 from rhobust.sweeps.plan import absent

@@ -2,10 +2,7 @@
 
 import importlib
 import importlib.util
-import inspect
-import sys
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -13,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from rhobust.models.inference import for_evaluation, state_of
+from rhobust.models.named_code import FORMS, from_factory, place_of, run_named
 from rhobust.models.networks import MODELS, Mirrored, Normalised, own_network
 from rhobust.models.weights import (
     MIRRORED,
@@ -31,8 +29,6 @@ from rhobust.user_code import UserCode, UserCodeError, import_extra
 
 SOURCES = {"hf": "transformers", "timm": "timm", "torchvision": "torchvision"}
 """Prefixes of names that another package resolves, and that package."""
-FORMS = "package.module:factory, file.py:factory, rhobust:NAME, hf:ID, timm:NAME or torchvision:NAME"
-"""How a network that is not of this package is named."""
 
 Normalisation = tuple[Sequence[float], Sequence[float]]
 """Mean and deviation per channel."""
@@ -132,7 +128,7 @@ def check_names(
     if weights is not None:
         check_weights_file(Path(weights))
     if not has_weights(name):
-        _place_of(name, "model")
+        place_of(name, "model")
 
 
 def load_with_classes(
@@ -211,12 +207,12 @@ def _from_transformers(name: str, num_classes: int | None, pretrained: bool) -> 
     sized = {} if num_classes is None else {"num_labels": num_classes}
     if pretrained:
         sized |= {"ignore_mismatched_sizes": True} if sized else {}
-        network = _built(f"model hf:{name}", lambda: auto.from_pretrained(name, trust_remote_code=False, **sized))
+        network = run_named(f"model hf:{name}", lambda: auto.from_pretrained(name, trust_remote_code=False, **sized))
     else:
-        config = _built(
+        config = run_named(
             f"hf:{name}", lambda: transformers.AutoConfig.from_pretrained(name, trust_remote_code=False, **sized)
         )
-        network = _built(f"model hf:{name}", lambda: auto.from_config(config, trust_remote_code=False))
+        network = run_named(f"model hf:{name}", lambda: auto.from_config(config, trust_remote_code=False))
     try:
         settings = transformers.ImageProcessingMixin.get_image_processor_dict(name)[0]
     except Exception:  # a folder without a preprocessor, in whatever way the hub says so
@@ -229,7 +225,7 @@ def _from_transformers(name: str, num_classes: int | None, pretrained: bool) -> 
 def _from_timm(name: str, num_classes: int | None, pretrained: bool) -> tuple[nn.Module, Normalisation | None]:
     timm = _package("timm")
     sized = {} if num_classes is None else {"num_classes": num_classes}
-    network = _built(f"model timm:{name}", lambda: timm.create_model(name, pretrained=pretrained, **sized))
+    network = run_named(f"model timm:{name}", lambda: timm.create_model(name, pretrained=pretrained, **sized))
     known = getattr(network, "pretrained_cfg", None) or {}
     return network, (known["mean"], known["std"]) if "mean" in known and "std" in known else None
 
@@ -238,12 +234,12 @@ def _from_torchvision(name: str, num_classes: int | None, pretrained: bool) -> t
     _package("torchvision")
     models = importlib.import_module("torchvision.models")
     if pretrained:
-        network = _built(f"model torchvision:{name}", lambda: models.get_model(name, weights="DEFAULT"))
+        network = run_named(f"model torchvision:{name}", lambda: models.get_model(name, weights="DEFAULT"))
         if num_classes is not None:
             _replace_last_layer(network, num_classes, f"torchvision:{name}")
     else:
         sized = {} if num_classes is None else {"num_classes": num_classes}
-        network = _built(f"model torchvision:{name}", lambda: models.get_model(name, **sized))
+        network = run_named(f"model torchvision:{name}", lambda: models.get_model(name, **sized))
     transforms = models.get_model_weights(name).DEFAULT.transforms()
     mean, std = getattr(transforms, "mean", None), getattr(transforms, "std", None)
     return network, None if mean is None or std is None else (mean, std)
@@ -258,88 +254,6 @@ def _replace_last_layer(network: nn.Module, num_classes: int, name: str) -> None
         raise ValueError(f"model {name} must end in a linear layer to be trained for other classes, got {path}")
     parent, _, attribute = path.rpartition(".")
     setattr(network.get_submodule(parent), attribute, nn.Linear(last.in_features, num_classes))
-
-
-def from_factory(name: str, **offered: object) -> nn.Module:
-    """The network that a user's function or class builds.
-
-    Args:
-        name: `package.module:factory` or `file.py:factory`.
-        offered: Arguments that are passed if the function takes them by name, or takes any.
-    """
-    factory = named_code(name, "model")
-    try:
-        parameters = inspect.signature(factory).parameters
-    except (TypeError, ValueError):  # built-ins without a signature
-        parameters = {}
-    passed = {key: value for key, value in offered.items() if key in parameters}
-    # A function that takes any keyword usually hands them on: the number of classes is worth a try.
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()) and "num_classes" in offered:
-        wider = {**passed, "num_classes": offered["num_classes"]}
-        with suppress(TypeError):
-            return _checked(_built(f"model {name}", lambda: factory(**wider), keep=TypeError), name)
-    return _checked(_built(f"model {name}", lambda: factory(**passed)), name)
-
-
-def named_code(name: str, role: str) -> Callable[..., Any]:
-    """The function or class that the user named."""
-    called = f"{role} {name}"
-    place, attribute = _place_of(name, role)
-    module = _module_of_file(Path(place), called) if place.endswith(".py") else _module(place, called)
-    found = _built(called, lambda: getattr(module, attribute, None), what="be importable")
-    if not callable(found):
-        raise ValueError(f"{called}: {place} must define a function or class {attribute}, but it does not")
-    return found
-
-
-def _place_of(name: str, role: str) -> tuple[str, str]:
-    """The module or file of the user's code, and what is named in it."""
-    place, _, attribute = name.rpartition(":")
-    if not place or not attribute:
-        forms = FORMS if role == "model" else "package.module:Class or file.py:Class"
-        raise ValueError(f"{role} must have the form {forms}, got {name}")
-    if place.endswith(".py") and not Path(place).is_file():
-        raise ValueError(f"{role} {name} must name a file, but there is no {place}")
-    return place, attribute
-
-
-def _checked(network: object, name: str) -> nn.Module:
-    if not isinstance(network, nn.Module):
-        raise ValueError(f"model {name} must return a torch.nn.Module, got {type(network).__name__}")
-    return network
-
-
-def _module(place: str, name: str) -> Any:
-    """A module by name; the current folder, which is not on the path of an installed command, is searched first."""
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    return _built(name, lambda: importlib.import_module(place), what="be importable")
-
-
-def _module_of_file(path: Path, name: str) -> Any:
-    """A module by its file; it can import other files of its folder."""
-    spec = importlib.util.spec_from_file_location(path.stem, path.resolve())
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    folder = str(path.resolve().parent)
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
-    sys.modules.setdefault(path.stem, module)  # classes of the module find themselves
-    loader = spec.loader
-    _built(name, lambda: loader.exec_module(module), what="be importable")
-    return module
-
-
-def _built(name: str, make: Any, what: str = "build a network", keep: type[Exception] | tuple[()] = ()) -> Any:
-    """What a function of the user's returns; any error of it but those to keep becomes one line."""
-    with UserCode(f"{name} must {what}, but"):
-        try:
-            return make()
-        except keep as error:
-            kept = error
-    raise kept
 
 
 def _package(scheme: str) -> Any:
