@@ -13,7 +13,9 @@ from rhobust.data import to_unit
 from rhobust.evaluation import Attack, Certify, run
 from rhobust.evaluation.certify import certified_summary
 from rhobust.executors import base as executors
+from rhobust.formatting import format_percent
 from rhobust.measurements import certified_curve, read_tsv, write_tsv
+from rhobust.measurements.certified import other_parts
 from rhobust.progress import no_progress
 from rhobust.records import read_record
 from tests.executors.scripted import Scripted
@@ -257,3 +259,17 @@ def test_what_an_attack_leaves_standing_is_not_certified(target):
         certified_curve(attacked.rows, [0.0, 0.25])
     with pytest.raises(ValueError, match="rows must be those of certificates, got none"):
         certified_curve([], [0.0])
+
+
+def test_a_statement_is_about_a_radius_at_which_something_is_certified(target):
+    """At the middle one the network may have nothing; records that say so, as older ones do, are still sound."""
+    record = certify(target, radii=(0.0, 0.25, 5.0, 9.0), limit=12)
+    points = {point["radius"]: point["at_least"] for point in record.summary["certified_accuracy"]}
+    assert points[5.0] == 0.0 < points[0.25]
+    assert "L2 distance 0.25." in record.summary["statement"]
+    share = f"at least {format_percent(points[0.25], 'down')}%"
+    assert share in record.summary["statement"]
+    middle = record.summary["statement"].replace(share, "at least 0.0%")
+    for said, sound in ((middle.replace("distance 0.25.", "distance 5."), True), (middle, False)):
+        older = replace(record, summary={**record.summary, "statement": said})
+        assert ("statement" in [part for part, *_ in other_parts(older)]) is not sound

@@ -354,7 +354,8 @@ class SmoothedClassifier(nn.Module):
                 that are counted select it.
             n: Noise samples that count its votes, at most.
             alpha: Probability that a certificate is false.
-            radii: Increasing radii to test sequentially: sampling stops when each of them is decided.
+            radii: Increasing radii to test sequentially: sampling stops when each of them is decided. The class is also
+                compared with each other class, which certifies more where votes are spread over several classes.
             tolerance: Expected loss of radius against n samples that is accepted, to save samples.
             seed: Random seed.
         """

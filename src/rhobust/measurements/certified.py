@@ -158,7 +158,7 @@ def certified_summary(rows: Sequence[Row], settings: Mapping[str, Any]) -> Row:
         **found,
         "abstained": sum(row["prediction"] is None for row in rows),
         "false_at_most": false,
-        "statement": _statement(found["certified_accuracy"][len(settings["radii"]) // 2], len(rows), settings),
+        "statement": _statement(_quoted(found["certified_accuracy"]), len(rows), settings),
         "mean_draws": sum(draws) / len(rows),
         "most_draws": max(draws),
         "theorems": [_theorem(name, rows, settings) for name in OTHERS],
@@ -169,11 +169,16 @@ def certified_summary(rows: Sequence[Row], settings: Mapping[str, Any]) -> Row:
 def other_parts(record: Record) -> Iterator[tuple[str, object, object]]:
     """The parts of a finished record's summary that are not what its rows give, with both; None where one is missing.
 
-    Older records have statements without their last sentence, the scope of validity.
+    Older records have statements without their last sentence, the scope of validity, and always about the middle
+    radius.
     """
-    for key, found in certified_summary(record.rows, record.settings).items():
-        said = (record.summary or {}).get(key)
-        if not same(said, found) and not same(said, _shorter(found, record.settings["noise"])):
+    settings, noise = record.settings, record.settings["noise"]
+    summary = certified_summary(record.rows, settings)
+    points = summary["certified_accuracy"]
+    middle = {"statement": _statement(points[len(points) // 2], len(record.rows), settings)}
+    for key, found in summary.items():
+        said, older = (record.summary or {}).get(key), middle.get(key, found)
+        if not any(same(said, one) for one in (found, _shorter(found, noise), older, _shorter(older, noise))):
             yield key, said, found
 
 
@@ -184,6 +189,11 @@ def _shorter(value: Any, noise: NoiseKind) -> Any:
     if isinstance(value, dict):
         return {key: _shorter(inner, noise) for key, inner in value.items()}
     return [_shorter(inner, noise) for inner in value] if isinstance(value, list) else value
+
+
+def _quoted(points: Sequence[Row]) -> Row:
+    """The point that a statement is about: the middle one, or the largest below it that says something."""
+    return next((point for point in reversed(points[: len(points) // 2 + 1]) if point["at_least"] > 0), points[0])
 
 
 def _statement(point: Row, n: int, settings: Mapping[str, Any]) -> str:
