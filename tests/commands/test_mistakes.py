@@ -83,7 +83,6 @@ def test_a_mistake_is_one_line_and_exit_code_2(arguments, message, capsys, monke
         (["certify", "--tolerance", "0"], "tolerance must be > 0, got 0.0"),
         (["certify", "--dtype", "float16", "--device", "cpu"], "dtype must be float32 or bfloat16 on a cpu"),
         (["certify", "--noise", "laplace"], "grid"),
-        (["predict"], "a run folder and at least one image must be given, or --model and an image, got 1 names"),
         (["predict", "/nowhere.png"], "/nowhere.png must be an image file, but there is no such file"),
         (["certify-shift", "--draws", "0"], "draws must be >= 1, got 0"),
         (["certify-shift", "--eps", "-0.1"], "eps must be >= 0, got -0.1"),
@@ -139,6 +138,13 @@ def test_an_option_that_is_on_off_or_left_out_takes_its_word(words):
     for arguments in (["run", *words], [*words, "run"], ["run", *words, "--votes", "9"]):
         parsed = parse(attack, "attack", arguments)
         assert (parsed.evaluation.fast, parsed.target.run) == (False, Path("run"))
+
+
+def test_a_folder_or_an_image_that_is_missing_is_one_line(folder, capsys):
+    expected = "a run folder and at least one image must be given, or --model and an image, got"
+    assert f"{expected} {folder} alone" in refused(capsys, ["predict", str(folder)])
+    for words in ([], ["--model", "rhobust:digits"]):
+        assert f"{expected} no names" in refused(capsys, ["predict", *words])
 
 
 def test_a_share_that_cannot_be_is_one_line(folder, capsys):
