@@ -201,9 +201,14 @@ def _is_number(text: str, *, whole: bool = False) -> bool:
 
 def suggestion(word: str, known: Iterable[str]) -> str:
     """A question that follows a message about a mistyped word; empty if nothing is near."""
-    bare = {one.lstrip("-"): one for one in known}  # the dashes, which all have, make nothing alike
-    near = difflib.get_close_matches(word.lstrip("-"), list(bare), n=1, cutoff=0.7)
+    bare = {_unmarked(one): one for one in known}
+    near = difflib.get_close_matches(_unmarked(word), list(bare), n=1, cutoff=0.65)
     return f"; did you mean {bare[near[0]]}?" if near else ""
+
+
+def _unmarked(word: str) -> str:
+    """A word without its dashes, `method:` or `attack:`: what all have makes nothing alike."""
+    return re.sub(r"^(--?|method:|attack:)", "", word)
 
 
 def suggestions(command: type, arguments: Sequence[str]) -> str:
