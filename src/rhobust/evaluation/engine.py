@@ -188,7 +188,9 @@ def _compute(
         write()
     except KeyboardInterrupt as stop:
         write()
-        raise type(stop)(f"{pace.done} of {len(examples)} examples are in {writer.path}") from None
+        # Before the first row there is no file.
+        done = f"{pace.done} of {len(examples)} examples are in {writer.path}"
+        raise type(stop)(done if pace.done else f"none of {len(examples)} examples is finished yet") from None
 
 
 def small_blocks(missing: Sequence[int], workers: int) -> list[list[int]]:
