@@ -50,6 +50,13 @@ from rhobust.models import load_model
         (train(out=""), "--out must not be empty, got ''"),
         (train(out=__file__), "out must name a folder, but"),
         (["measure-shift", "a", "b", "--severities", "9"], "severities must come with --corruptions, got 9"),
+        (
+            ["measure-shift", "run", "a", "b", "--alpha", "0.1"],
+            "names must be as many as the command takes, got b too; a run folder is named by --run (see rhobust",
+        ),
+        (["monitor", "run", "a", "b"], "names must be as many as the command takes, got a, b too (see rhobust"),
+        (["attack", "run", "a"], "got a too; choices are attack:pgd, attack:eot, attack:paper, attack:autoattack (see"),
+        (["monitor", "run", "a", "--no-such", "b"], "Unrecognized options: a, --no-such, b (see rhobust"),
         (["measure-shift", "a", "b", "--alpha", "2"], "alpha must be in (0, 1), got 2.0"),
         (["data", "check", "digits", "--device", "cpu"], "--device"),
         (["data", "check", "\x1b[2Jcat"], "\\x1b[2Jcat"),

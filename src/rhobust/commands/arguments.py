@@ -234,6 +234,17 @@ def suggestions(command: type, arguments: Sequence[str]) -> str:
     return ""
 
 
+def about_names(command: type, message: str) -> str:
+    """The parser's message, where it calls names that are too many unrecognized options, in other words."""
+    found = re.fullmatch(r"Unrecognized options: ((?!-)(?:(?!, --).)*?)(?: Available subcommands: (.*))?", message)
+    if found is None:
+        return message
+    hint = f"; choices are {found[2]}" if found[2] else ""
+    if any(option.name == "--run" for option in options_of(command)):
+        hint = "; a run folder is named by --run"
+    return f"names must be as many as the command takes, got {found[1]} too{hint}"
+
+
 @cache
 def _kinds(role: str) -> frozenset[str]:
     """The built-in methods or attacks by name."""
