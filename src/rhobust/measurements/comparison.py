@@ -71,9 +71,9 @@ def check_comparable(ours: Record, theirs: Record) -> None:
     """Refuse two records that were not made with the same settings; what only one of them says is no difference."""
     if ours.kind != theirs.kind:
         raise ValueError(f"a record of {ours.kind} is not compared with one of {theirs.kind}")
-    other = compared_settings(theirs)
-    for key, value in compared_settings(ours).items():
-        if value is not None and other.get(key) is not None and value != other[key]:
+    one, other = _stated(ours), _stated(theirs)
+    for key, value in one.items():
+        if key in other and value != other[key]:
             called = SETTINGS.get(key, key)
             raise ValueError(f"records must have the same {called} to be compared one by one, and they have not")
 
@@ -85,6 +85,12 @@ def compared_settings(record: Record) -> Row:
         # Boundaries and e-values decide nearly alike; comparing classes proves more from the same votes.
         found["stopping"] = record.settings.get("stopping") == "pairwise"
     return found
+
+
+def _stated(record: Record) -> Row:
+    """The settings to be shared that a record states; null is a statement, as that of an attack without a source."""
+    found = compared_settings(record)
+    return {key: value for key, value in found.items() if key in record.settings or key == "stopping"}
 
 
 def _labelled(record: Record, quantity: str, at: float | None) -> dict[tuple[int, Any], float]:
