@@ -157,6 +157,7 @@ def _show(text: str) -> int:
 def parse(command: Any, name: str, arguments: list[str]) -> Any:
     """Turn arguments into the command's dataclass; a mistake is a ValueError of one line."""
     from rhobust.commands.arguments import (
+        about_names,
         check_numbers,
         names_first,
         own_code,
@@ -185,6 +186,8 @@ def parse(command: Any, name: str, arguments: list[str]) -> Any:
     except SystemExit as stop:
         if stop.code == 2:
             message = _one_line(caught.getvalue())
+            if single:
+                message = about_names(command, message)
             if single and (hint := suggestions(command, arguments)):
                 message = message.split(" Perhaps you meant")[0].rstrip(".") + hint
             raise ValueError(f"{message} (see rhobust {name} --help)") from None

@@ -116,6 +116,7 @@ def test_names_and_options_come_in_any_order():
         (["attack", "run", "--attack.setps", "3"], "did you mean --attack.steps?"),
         (["attack", "run", "pgd"], "did you mean attack:pgd?"),
         (["train", "method:nall", "--data", "digits"], "did you mean method:nal?"),
+        (["train", "method:wmr", "--data", "digits"], "did you mean method:wrm?"),
         (["compare", "a", "b", "--format", "latx"], "'latex'); did you mean latex?"),
     ],
 )
@@ -124,8 +125,12 @@ def test_a_mistyped_word_is_answered_with_the_one_that_was_meant(words, meant, c
     assert meant in capsys.readouterr().err
 
 
-def test_nothing_is_suggested_for_what_resembles_nothing(capsys):
-    assert run(["attack", "run", "--zzzzzz", "3"]) == 2
+@pytest.mark.parametrize(
+    "words",
+    [["attack", "run", "--zzzzzz", "3"], ["train", "method:foo", "--data", "digits"], ["attack", "run", "attack:cw"]],
+)
+def test_nothing_is_suggested_for_what_resembles_nothing(words, capsys):
+    assert run(words) == 2
     assert "did you mean" not in capsys.readouterr().err
 
 

@@ -50,6 +50,13 @@ from rhobust.models import load_model
         (train(out=""), "--out must not be empty, got ''"),
         (train(out=__file__), "out must name a folder, but"),
         (["measure-shift", "a", "b", "--severities", "9"], "severities must come with --corruptions, got 9"),
+        (
+            ["measure-shift", "run", "a", "b", "--alpha", "0.1"],
+            "names must be as many as the command takes, got b too; a run folder is named by --run (see rhobust",
+        ),
+        (["monitor", "run", "a", "b"], "names must be as many as the command takes, got a, b too (see rhobust"),
+        (["attack", "run", "a"], "got a too; choices are attack:pgd, attack:eot, attack:paper, attack:autoattack (see"),
+        (["monitor", "run", "a", "--no-such", "b"], "Unrecognized options: a, --no-such, b (see rhobust"),
         (["measure-shift", "a", "b", "--alpha", "2"], "alpha must be in (0, 1), got 2.0"),
         (["data", "check", "digits", "--device", "cpu"], "--device"),
         (["data", "check", "\x1b[2Jcat"], "\\x1b[2Jcat"),
@@ -83,7 +90,6 @@ def test_a_mistake_is_one_line_and_exit_code_2(arguments, message, capsys, monke
         (["certify", "--tolerance", "0"], "tolerance must be > 0, got 0.0"),
         (["certify", "--dtype", "float16", "--device", "cpu"], "dtype must be float32 or bfloat16 on a cpu"),
         (["certify", "--noise", "laplace"], "grid"),
-        (["predict"], "a run folder and at least one image must be given, or --model and an image, got 1 names"),
         (["predict", "/nowhere.png"], "/nowhere.png must be an image file, but there is no such file"),
         (["certify-shift", "--draws", "0"], "draws must be >= 1, got 0"),
         (["certify-shift", "--eps", "-0.1"], "eps must be >= 0, got -0.1"),
@@ -141,6 +147,13 @@ def test_an_option_that_is_on_off_or_left_out_takes_its_word(words):
         assert (parsed.evaluation.fast, parsed.target.run) == (False, Path("run"))
 
 
+def test_a_folder_or_an_image_that_is_missing_is_one_line(folder, capsys):
+    expected = "a run folder and at least one image must be given, or --model and an image, got"
+    assert f"{expected} {folder} alone" in refused(capsys, ["predict", str(folder)])
+    for words in ([], ["--model", "rhobust:digits"]):
+        assert f"{expected} no names" in refused(capsys, ["predict", *words])
+
+
 def test_a_share_that_cannot_be_is_one_line(folder, capsys):
     record = document(capsys, ["certify", str(folder), "--n0", "10", "--n", "50", *SMALL])["record"]
     message = "share must be in [0, 1], got -1"
@@ -188,6 +201,7 @@ def test_the_users_own_network(folder, capsys, tmp_path, monkeypatch):
         (["--model", "none.py"], "model must have the form package.module:factory, file.py:factory"),
         (["--model", "mine:make", "--weights", "none.pt"], "none.pt must be a weights file, but there is no such file"),
         (["--model", "mine:make", "--mean", "0.5"], "mean and std must be given together, got one of them"),
+        (["--model", "a:b", "--mean", "0.5", "0.5", "--std", "1", "1"], "mean must have 1 or 3 numbers, got 2"),
     ],
 )
 def test_names_are_looked_at_before_images_are_decoded(command, named, message, capsys, tmp_path, monkeypatch):

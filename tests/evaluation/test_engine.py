@@ -199,6 +199,16 @@ def test_an_interruption_writes_whole_examples_and_says_how_many(tmp_path, whole
     assert doubling(block).rows == whole.rows
 
 
+def test_an_interruption_before_the_first_row_names_no_record(tmp_path, monkeypatch):
+    def interrupted(self, target, examples, progress):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Double, "rows", interrupted)
+    with pytest.raises(KeyboardInterrupt, match=r"^none of 10 examples is finished yet$"):
+        Doubling(tmp_path)()
+    assert not list(tmp_path.glob("*.jsonl"))
+
+
 def test_more_rows_than_promised_are_refused(tmp_path):
     with pytest.raises(ValueError, match="must hold 1 rows per example, got 2 of 0"):
         run(Double(promised=1), Untargeted(tmp_path), progress=no_progress)

@@ -16,9 +16,10 @@ from rhobust.certificates import ShiftClaim
 from rhobust.data import ImageSet, load
 from rhobust.data.source import HELD_OUT_IMAGES, TRAINING_IMAGES
 from rhobust.evaluation import Accuracy, Attack, Certify, CertifyShift, Target, audit_record, find_record, run
-from rhobust.evaluation.engine import CHOSEN, SEEN_BEFORE, UNKNOWN
+from rhobust.evaluation.engine import UNKNOWN
 from rhobust.executors import Processes
 from rhobust.files import read_json, write_json
+from rhobust.measurements.seen import CHOSEN, SEEN_BEFORE
 from rhobust.methods import Gaussian
 from rhobust.progress import no_progress
 from rhobust.publish import publish_run

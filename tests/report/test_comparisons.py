@@ -2,13 +2,14 @@
 
 import re
 
+import numpy as np
 import pytest
 
 from rhobust.cli import run
-from rhobust.measurements import write_tsv
+from rhobust.measurements import partners, write_tsv
 from rhobust.records import read_record
 from rhobust.report import write_report
-from tests.report.folders import write_run
+from tests.report.folders import write_attack, write_certificate, write_run
 
 
 @pytest.fixture
@@ -45,3 +46,22 @@ def test_tables_alone_are_no_report(folder, tmp_path):
     written = write_report([folder, tmp_path / "bad.tsv"], tmp_path / "r.html")
     assert [line for line in written.left_out if "bad.tsv is left out" in line]
     assert 'id="peers"' not in (tmp_path / "r.html").read_text(encoding="utf-8")
+
+
+def test_folders_without_a_comparison_say_in_what_their_closest_records_differ(tmp_path):
+    ours, theirs, attacked = (tmp_path / name for name in ("ours", "theirs", "attacked"))
+    for folder in (ours, theirs, attacked):
+        folder.mkdir()
+    radii = np.full(20, 0.25)
+    one = write_certificate(ours, radii, sigma=0.25, way="grid", n=1000)
+    write_certificate(theirs, radii, sigma=0.25, n=2000, split="validation")
+    closest = write_certificate(theirs, radii, sigma=0.25, way="grid", n=2000, stopping="pairwise")
+    write_attack(attacked, "pgd", radii, scored="base", sigma=None)
+    refusal = f"{ours} must hold a certificate or an attack that another folder or file has too, but it does not"
+    for other, reason in (
+        (theirs, f": {one} and {closest} differ in n, stopping (pairwise or not)"),
+        (attacked, ""),
+    ):
+        with pytest.raises(ValueError, match="must hold a certificate or an attack") as found:
+            partners([ours, other])
+        assert str(found.value) == refusal + reason

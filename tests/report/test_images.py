@@ -96,6 +96,12 @@ def test_two_noise_levels_are_two_summaries_and_two_named_lines(tmp_path, run):
     assert found == {"σ 0.25", "σ 0.5"}
 
 
+def test_the_bound_0_of_images_that_comparisons_certify_is_explained(tmp_path, run):
+    """Among images without a certificate they looked like such."""
+    text = text_of(page_of(tmp_path, run))
+    assert "an image that only comparisons certify is at 0, as is one that a sequential test does not certify" in text
+
+
 def test_training_images_are_never_taken_for_test_images(tmp_path, run):
     write_certificate(run, np.linspace(0.1, 0.9, 50), sigma=0.25, split="train", data_fingerprint="0dd")
     gathered = gather([run]).runs

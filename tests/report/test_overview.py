@@ -271,6 +271,26 @@ def test_a_model_without_a_certificate_is_named_and_warnings_are_told_once(tmp_p
     assert not any(line.warnings for line in attacked.parts[0].lines)
 
 
+def test_a_warning_about_an_attack_is_none_about_the_accuracy(tmp_path):
+    """An accuracy is read from an attack's record where no other has it; images that were seen concern it too."""
+    seen = "3 of the 200 test images were trained on: the numbers say little of other images"
+    runs = [write_run(tmp_path / "a", warnings=("zero gradients", seen))]
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "config.json").write_text((runs[0] / "config.json").read_text())
+    write_attack(tmp_path / "b", "pgd", np.full(200, 0.4), scored="base", sigma=None, finish=False)
+    found = gather([*runs, tmp_path / "b"])
+    at = headline(found.runs)
+    accurate, _, attacked = answers(entries(found.runs, at), at)
+    smoothed, base, unfinished = accurate.parts[0].lines
+    assert (smoothed.warnings, base.warnings) == ((seen,), (seen,))
+    assert unfinished.warnings == ("unfinished: 200 examples so far",)
+    assert [line.warnings for line in attacked.parts[0].lines] == [
+        ("zero gradients", seen),
+        ("zero gradients", seen),
+        ("unfinished: 200 examples so far, and the attack was not probed",),
+    ]
+
+
 def test_a_line_does_not_break_within_an_option(tmp_path):
     run = write_run(tmp_path / "a")
     finding = {"text": "Few samples.", "remedy": "Pass --effort full."}

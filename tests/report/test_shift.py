@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from report.folders import EPS, change_summary, write_losses, write_run, write_shift
+from rhobust.commands.certify_shift import show
+from rhobust.commands.options import record_document
 from rhobust.measurements import WORST_CERTIFIED, WORST_LOWER
-from rhobust.records import Record
+from rhobust.records import Record, read_record
 from rhobust.report.figures import figures
 from rhobust.report.gather import gather
 from rhobust.report.guarantee import beyond_tables
@@ -147,6 +149,24 @@ def test_the_sentence_of_a_surface_says_something(folder):
     found = re.search(r"at least ([\d.]+)% of the time", sentence)
     assert found is not None
     assert float(found[1]) == min(float(cell.rstrip("%")) for cell in shown - {"0.0%"})
+
+
+def test_classes_are_called_classes_and_named_groups_groups(folder, capsys):
+    path = write_shift(folder, np.arange(40) % 3, sigma=0.25, label_shift=[0.1])
+    tables = [table for table in beyond_tables([only_run(folder)]) if table.corner in ("class", "shares within")]
+    assert [table.title.split(": ")[1] for table in tables] == ["every class", "changed shares of classes"]
+    assert [name for name, _ in tables[0].rows] == [str(number) for number in range(10)]
+    found = record_document(read_record(path))
+    show(found)
+    assert re.findall(r"^(class|shares of .*?)  ", capsys.readouterr().out, re.M) == [
+        "class",
+        "shares of classes within",
+    ]
+    show({**found, "settings": {**found["settings"], "groups": "groups.txt"}})
+    assert re.findall(r"^(group|shares of .*?)  ", capsys.readouterr().out, re.M) == [
+        "group",
+        "shares of groups within",
+    ]
 
 
 def test_curves_beside_ours_that_do_not_fit_are_damage(folder):

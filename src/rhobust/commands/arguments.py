@@ -201,9 +201,14 @@ def _is_number(text: str, *, whole: bool = False) -> bool:
 
 def suggestion(word: str, known: Iterable[str]) -> str:
     """A question that follows a message about a mistyped word; empty if nothing is near."""
-    bare = {one.lstrip("-"): one for one in known}  # the dashes, which all have, make nothing alike
-    near = difflib.get_close_matches(word.lstrip("-"), list(bare), n=1, cutoff=0.7)
+    bare = {_unmarked(one): one for one in known}
+    near = difflib.get_close_matches(_unmarked(word), list(bare), n=1, cutoff=0.65)
     return f"; did you mean {bare[near[0]]}?" if near else ""
+
+
+def _unmarked(word: str) -> str:
+    """A word without its dashes, `method:` or `attack:`: what all have makes nothing alike."""
+    return re.sub(r"^(--?|method:|attack:)", "", word)
 
 
 def suggestions(command: type, arguments: Sequence[str]) -> str:
@@ -227,6 +232,17 @@ def suggestions(command: type, arguments: Sequence[str]) -> str:
         if words and argument not in words:
             return suggestion(argument, words)
     return ""
+
+
+def about_names(command: type, message: str) -> str:
+    """The parser's message, where it calls names that are too many unrecognized options, in other words."""
+    found = re.fullmatch(r"Unrecognized options: ((?!-)(?:(?!, --).)*?)(?: Available subcommands: (.*))?", message)
+    if found is None:
+        return message
+    hint = f"; choices are {found[2]}" if found[2] else ""
+    if any(option.name == "--run" for option in options_of(command)):
+        hint = "; a run folder is named by --run"
+    return f"names must be as many as the command takes, got {found[1]} too{hint}"
 
 
 @cache

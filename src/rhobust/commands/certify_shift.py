@@ -34,10 +34,11 @@ def show(result: dict[str, Any]) -> None:
 
 def _show_beyond(summary: dict[str, Any], result: dict[str, Any]) -> None:
     """Print the surfaces over gamma, groups and their shares, and the wrong answers of a classifier that abstains."""
+    single, plural = ("group", "groups") if result["settings"].get("groups") else ("class", "classes")
     for part, key, name in (
         ("surface", "gamma", "subpopulations, gamma"),
-        ("groups", "group", "group"),
-        ("mixtures", "tv", "shares of groups within"),
+        ("groups", "group", single),
+        ("mixtures", "tv", f"shares of {plural} within"),
     ):
         points = summary.get(part)
         if not points:

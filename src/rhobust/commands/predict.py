@@ -51,10 +51,8 @@ class Predict:
     def run(self) -> dict[str, Any]:
         folder, files = split_names(self.names, self.network.model)
         if not files:
-            raise ValueError(
-                "a run folder and at least one image must be given, or --model and an image,"
-                f" got {len(self.names)} names"
-            )
+            given = f"{self.names[0]} alone" if self.names else "no names"
+            raise ValueError(f"a run folder and at least one image must be given, or --model and an image, got {given}")
         opened = open_images(self.network, folder, files, self.common)
         smoothing = opened.smoothing(seed=self.seed, dtype=self.dtype, compiled=self.compiled)
         repeats = Repeats()

@@ -19,6 +19,7 @@ from rhobust.executors import Executor, Local, Ranks, Task
 from rhobust.formatting import format_duration, format_workers, name_split
 from rhobust.lock import tidy
 from rhobust.measurements import READERS, measurements
+from rhobust.measurements.seen import CHOSEN, SEEN_BEFORE, TRAINED_ON
 from rhobust.memory import kept_memory
 from rhobust.progress import ProgressCallback, ProgressEvent, progress_or_default
 from rhobust.records import Record, RecordWriter, Row, plain_settings, settings_hash
@@ -30,8 +31,6 @@ SMALL = 32
 """Examples that one worker gets at once at most, where blocks can be cut anywhere: what a dead worker can cost."""
 WINDOW = 60.0
 """Seconds over which the speed is measured."""
-CHOSEN = "the images chose the epoch that was kept: the numbers are too good for other images"
-SEEN_BEFORE = "a teacher, or an earlier training, may have had the images: then the numbers are too good for others"
 UNKNOWN = "it is not known whether test images were trained on: the statement holds only if none were"
 
 
@@ -189,7 +188,9 @@ def _compute(
         write()
     except KeyboardInterrupt as stop:
         write()
-        raise type(stop)(f"{pace.done} of {len(examples)} examples are in {writer.path}") from None
+        # Before the first row there is no file.
+        done = f"{pace.done} of {len(examples)} examples are in {writer.path}"
+        raise type(stop)(done if pace.done else f"none of {len(examples)} examples is finished yet") from None
 
 
 def small_blocks(missing: Sequence[int], workers: int) -> list[list[int]]:
@@ -292,14 +293,14 @@ def _chosen_by(evaluation: Evaluation, target: Any) -> bool:
 
 
 def _counted(found: tuple[int, int], target: Target) -> str:
-    return f"{found[0]:,} of the {found[1]:,} {name_split(target.data.split)} images were trained on"
+    return f"{found[0]:,} of the {found[1]:,} {name_split(target.data.split)}"
 
 
 def describe_trained(evaluation: Evaluation, target: Any, warnings: list[str]) -> Row:
     """What a summary with these warnings gains about test images that were trained on."""
     found, lines = count_trained(evaluation, target), list[str]()
     if found is not None and found[0] and target.data.split != "train":
-        lines = [f"{_counted(found, target)}: the numbers say little of other images"]
+        lines = [f"{_counted(found, target)} {TRAINED_ON}"]
     if isinstance(target, Target) and target.chose_epoch:
         lines += [CHOSEN]
     if isinstance(target, Target) and evaluation.population(target):
@@ -328,6 +329,6 @@ def check_trained(evaluation: Evaluation, target: Target, summary: Row | None) -
     if found is None:
         return
     if found[0] and evaluation.population(target):
-        yield f"{_counted(found, target)}: it proves nothing about other images"
+        yield f"{_counted(found, target)} images were trained on: it proves nothing about other images"
     elif summary is not None and summary.get("trained_on", found[0]) != found[0]:
-        yield f"{_counted(found, target)}, the record says {summary['trained_on']}"
+        yield f"{_counted(found, target)} images were trained on, the record says {summary['trained_on']}"

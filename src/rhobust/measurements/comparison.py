@@ -23,7 +23,7 @@ COMPARABLE = {
 """Settings that two records of a kind must share to be compared image by image; the noise sigma may differ."""
 SETTINGS = {
     **{"data_fingerprint": "images", "way": "procedure", "scored": "predictor"},
-    "stopping": "stopping, pairwise or not,",
+    "stopping": "stopping (pairwise or not)",
 }
 """Settings whose names in files are not what people call them."""
 RADII = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -71,11 +71,12 @@ def check_comparable(ours: Record, theirs: Record) -> None:
     """Refuse two records that were not made with the same settings; what only one of them says is no difference."""
     if ours.kind != theirs.kind:
         raise ValueError(f"a record of {ours.kind} is not compared with one of {theirs.kind}")
-    other = compared_settings(theirs)
-    for key, value in compared_settings(ours).items():
-        if value is not None and other.get(key) is not None and value != other[key]:
-            called = SETTINGS.get(key, key)
-            raise ValueError(f"records must have the same {called} to be compared one by one, and they have not")
+    one, other = _stated(ours), _stated(theirs)
+    for key, value in one.items():
+        if key in other and value != other[key]:
+            raise ValueError(
+                f"records must have the same {SETTINGS.get(key, key)} to be compared one by one, and they have not"
+            )
 
 
 def compared_settings(record: Record) -> Row:
@@ -85,6 +86,12 @@ def compared_settings(record: Record) -> Row:
         # Boundaries and e-values decide nearly alike; comparing classes proves more from the same votes.
         found["stopping"] = record.settings.get("stopping") == "pairwise"
     return found
+
+
+def _stated(record: Record) -> Row:
+    """The settings to be shared that a record states; null is a statement, as that of an attack without a source."""
+    found = compared_settings(record)
+    return {key: value for key, value in found.items() if key in record.settings or key == "stopping"}
 
 
 def _labelled(record: Record, quantity: str, at: float | None) -> dict[tuple[int, Any], float]:
@@ -139,6 +146,7 @@ def partners(paths: Sequence[Path]) -> list[list[Record]]:
     if not found:
         raise ValueError(
             f"{paths[0]} must hold a certificate or an attack that another folder or file has too, but it does not"
+            f"{_why_not(offered[0], [record for others in offered[1:] for record in others])}"
         )
     for path in paths:
         if not path.is_dir() and path not in used:
@@ -169,16 +177,26 @@ def _closest(record: Record, others: Sequence[Record]) -> Path | None:
             len(images & {(row.get("index"), row.get("label")) for row in other.rows}),
         )
         for other in others
-        if other.kind == record.kind and _same_settings(record, other)
+        if other.kind == record.kind and not _differing(record, other)
     }
     return max(shared, key=lambda path: shared[path]) if shared else None
 
 
-def _same_settings(one: Record, other: Record) -> bool:
-    """Whether two records of a kind were made with the same settings; a table says nothing of its own."""
+def _differing(one: Record, other: Record) -> list[str]:
+    """The settings in which two records of a kind differ; none with a table, which says nothing of its own."""
     if not one.settings or not other.settings:
-        return True
-    return compared_settings(one) == compared_settings(other)
+        return []
+    ours, theirs = compared_settings(one), compared_settings(other)
+    return [SETTINGS.get(key, key) for key, value in ours.items() if value != theirs[key]]
+
+
+def _why_not(records: Sequence[Record], others: Sequence[Record]) -> str:
+    """In what the two records of a kind differ that are closest to a comparison; empty if no two are of one kind."""
+    pairs = [(one, other) for one in records for other in others if one.kind == other.kind]
+    if not pairs:
+        return ""
+    one, other = min(pairs, key=lambda pair: len(_differing(*pair)))
+    return f": {one.path} and {other.path} differ in {', '.join(_differing(one, other))}"
 
 
 def comparison(records: Sequence[Record], radii: Sequence[float] | None = None) -> Row:

@@ -153,10 +153,11 @@ def _of_record(run: PageRun, record: PageRecord) -> Iterator[BeyondTable]:
     if record.kind == "certify-shift":
         outliers = record.settings.get("outliers")
         less = f", {format_percent(outliers, 'down')}% outliers" if outliers else ""
+        single, plural = ("group", "groups") if record.settings.get("groups") else ("class", "classes")
         for quantity, key, title, corner in (
             (SUBPOPULATION, "gamma", f"every subpopulation, W2 shift{less}", "reweighted by up to"),
-            (GROUP, "group", "every group", "group"),
-            (MIXTURE, "tv", "changed shares of groups", "shares within"),
+            (GROUP, "group", f"every {single}", single),
+            (MIXTURE, "tv", f"changed shares of {plural}", "shares within"),
         ):
             if points := record.curve(quantity):
                 yield _surface(f"{of}{title}", corner, points, key, _claims(run, record, _weakest(record, _PARTS[key])))

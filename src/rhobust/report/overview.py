@@ -222,6 +222,8 @@ def _below(run: PageRun) -> str:
 def _row(subject: Subject, at: Headline, who: str) -> ClassifierRow:
     attack, certificate = subject.strongest(at.radius), subject.certificate
     clean = _clean_base(subject) if subject.sigma is None else _clean_smoothed(subject)
+    if clean.record is not None:
+        clean = replace(clean, warnings=clean.record.clean_warnings)
     robust, certified, shift = _robust(subject, at, attack), _certified(subject, at), _shifted(subject, at)
     kinds = {n.record.settings.get("dtype") for n in (clean, robust, certified, shift) if n.record is not None}
     if len(kinds - {None}) > 1:

@@ -18,6 +18,7 @@ from rhobust.measurements import (
     contradictions,
     outcomes,
 )
+from rhobust.measurements.seen import about_images
 from rhobust.records import Record, Row
 
 COSTS = {"w1": "W1", "w2": "W2", "winf": "W∞"}
@@ -88,6 +89,15 @@ class PageRecord:
             probed = ", and the attack was not probed" if self.kind == "attack" else ""
             return (f"unfinished: {self.found[0].n} examples so far{probed}",)
         return tuple(strings(self.summary.get("warnings", [])))
+
+    @property
+    def clean_warnings(self) -> tuple[str, ...]:
+        """Those about the accuracy on unchanged images: how an attack went says nothing of it."""
+        if self.kind != "attack":
+            return self.warnings
+        if self.record.summary is None:
+            return (f"unfinished: {self.found[0].n} examples so far",)
+        return tuple(filter(about_images, self.warnings))
 
     @property
     def statement(self) -> str:
