@@ -273,3 +273,14 @@ def test_a_statement_is_about_a_radius_at_which_something_is_certified(target):
     for said, sound in ((middle.replace("distance 0.25.", "distance 5."), True), (middle, False)):
         older = replace(record, summary={**record.summary, "statement": said})
         assert ("statement" in [part for part, *_ in other_parts(older)]) is not sound
+
+
+def test_other_theorems_count_what_the_class_alone_proves():
+    row = {"label": 3, "prediction": 3, "selected": 3, "radius": 0.25, "count": 500, "n": 1000, "p_lower": 0.9}
+    rows = [{**row, "index": 0}, {**row, "index": 1, "radius": 0.0, "p_lower": 0.0}]
+    settings = {"alpha": 0.001, "sigma": 0.25, "radii": [0.0, 0.25], "dimension": 64, "noise": "grid"}
+    found = certified_summary(rows, settings)
+    assert [point["accuracy"] for point in found["certified_accuracy"]] == [1.0, 0.5]
+    assert {one["name"]: one["certified_accuracy"][0] for one in found["theorems"]} == dict.fromkeys(
+        ("cohen", "lecuyer", "li"), 0.5
+    )

@@ -207,7 +207,9 @@ def _statement(point: Row, n: int, settings: Mapping[str, Any]) -> str:
 
 def _theorem(name: str, rows: Sequence[Row], settings: Mapping[str, Any]) -> Row:
     """What a theorem makes of the rows' bounds: from the same counts, at the same alpha."""
-    right, lower = right_class(rows), np.array([row["p_lower"] for row in rows])
+    lower = np.array([row["p_lower"] for row in rows])
+    # Where only comparisons with each other class prove a class, no bound of its probability does.
+    right = right_class(rows) & (lower > 0.5)
     radius = np.where(right, np.asarray(OTHERS[name](lower, settings["sigma"])), 0.0)
     accuracy = [float(np.mean(right & (radius >= at))) for at in settings["radii"]]
     return {"name": name, "average_certified_radius": float(radius.mean()), "certified_accuracy": accuracy}
