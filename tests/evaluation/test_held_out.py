@@ -19,7 +19,7 @@ from rhobust.evaluation import Accuracy, Attack, Certify, CertifyShift, Target, 
 from rhobust.evaluation.engine import UNKNOWN
 from rhobust.executors import Processes
 from rhobust.files import read_json, write_json
-from rhobust.measurements.seen import CHOSEN, SEEN_BEFORE
+from rhobust.measurements.quantities import CHOSEN, SEEN_BEFORE
 from rhobust.methods import Gaussian
 from rhobust.progress import no_progress
 from rhobust.publish import publish_run

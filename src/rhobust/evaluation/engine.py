@@ -19,7 +19,7 @@ from rhobust.executors import Executor, Local, Ranks, Task
 from rhobust.formatting import format_duration, format_workers, name_split
 from rhobust.lock import tidy
 from rhobust.measurements import READERS, measurements
-from rhobust.measurements.seen import CHOSEN, SEEN_BEFORE, TRAINED_ON
+from rhobust.measurements.quantities import CHOSEN, SEEN_BEFORE, TRAINED_ON
 from rhobust.memory import kept_memory
 from rhobust.progress import ProgressCallback, ProgressEvent, progress_or_default
 from rhobust.records import Record, RecordWriter, Row, plain_settings, settings_hash

@@ -18,7 +18,7 @@ from rhobust.measurements import (
     contradictions,
     outcomes,
 )
-from rhobust.measurements.seen import about_images
+from rhobust.measurements.quantities import about_images
 from rhobust.records import Record, Row
 
 COSTS = {"w1": "W1", "w2": "W2", "winf": "W∞"}
