@@ -149,14 +149,6 @@ def sizes(name: str, values: Iterable[float]) -> tuple[float, ...]:
     return found
 
 
-def per_channel(name: str, values: Iterable[float]) -> tuple[float, ...]:
-    """Means or deviations of images, grey or coloured: one number for all channels, or one for each of three."""
-    found = sizes(name, values)
-    if len(found) not in (1, 3):
-        raise ValueError(f"{name} must have 1 or 3 numbers, got {len(found)}")
-    return found
-
-
 def check_increasing(name: str, values: Iterable[float]) -> tuple[float, ...]:
     """Radii or shift sizes as floats; those that are negative, not increasing, or none at all are refused."""
     found = sizes(name, values)

@@ -31,7 +31,7 @@ from rhobust.noise import stream
 from rhobust.progress import ProgressCallback, progress_or_default
 from rhobust.proofs.claim import check_claim
 from rhobust.records import CONFIG, DIAGNOSIS, Record
-from rhobust.settings import check_instance, per_channel
+from rhobust.settings import check_instance, sizes
 from rhobust.training.distributed import resolve_device
 
 SIGMA = 0.25
@@ -189,8 +189,8 @@ def _live_target(
         (None if weights is None else str(weights)) if module is None else IN_MEMORY,
         data.name if source is None else source,
         sigma,
-        None if mean is None else per_channel("mean", mean),
-        None if std is None else per_channel("std", std),
+        None if mean is None else sizes("mean", mean),
+        None if std is None else sizes("std", std),
         sizing,
         str(Path.cwd()) if module is None else None,
         live=True,

@@ -25,7 +25,7 @@ from rhobust.files import check_folder, read_json
 from rhobust.models import MODELS
 from rhobust.models.sources import has_weights
 from rhobust.records import CONFIG, Record
-from rhobust.settings import check_positive_number, per_channel
+from rhobust.settings import check_positive_number, sizes
 
 FLAT = tyro.conf.arg(name="")
 """Marks options without a prefix of their own on the command line."""
@@ -124,7 +124,7 @@ class NetworkOptions(InputOptions, ModelOptions):
         super().__post_init__()
         for name, values in (("mean", self.mean), ("std", self.std)):
             if values is not None:
-                per_channel(name, values)
+                sizes(name, values)
 
     def check_alone(self) -> None:
         """Refuse what no network of a run folder takes."""

@@ -27,7 +27,7 @@ from rhobust.models.inference import frozen, move_to, output_width
 from rhobust.models.sources import known_network, load_with_classes, take_logits
 from rhobust.models.weights import Pretrained
 from rhobust.records import ANSWERS, CONFIG, ENVIRONMENT, Row, is_own, record_paths
-from rhobust.settings import check_positive_number, per_channel
+from rhobust.settings import check_positive_number, sizes
 from rhobust.training.run import describe_environment, file_hash
 from rhobust.version import VERSION
 
@@ -189,7 +189,7 @@ def _constants(name: str, values: Any) -> tuple[float, ...] | None:
         return None
     if not isinstance(values, list) or any(isinstance(value, bool | str) for value in values):
         raise ValueError(f"{name} must be a list of numbers, got {values!r}")
-    return per_channel(name, values)
+    return sizes(name, values)
 
 
 def check_answers(folder: Path, here: np.ndarray | None, shape: tuple[int, ...], *, name: str, model_hash: str) -> None:

@@ -22,7 +22,7 @@ from rhobust.models.inference import check_module, device_of, move_to
 from rhobust.models.sources import check_names
 from rhobust.progress import ProgressCallback
 from rhobust.records import CONFIG, Row
-from rhobust.settings import check_instance, check_positive_number, per_channel
+from rhobust.settings import check_instance, check_positive_number, sizes
 from rhobust.training.config import check_received
 from rhobust.training.distributed import resolve_device
 from rhobust.training.run import Run, open_run, weights_fingerprint
@@ -257,8 +257,8 @@ class Target:
             None if weights is None else str(weights),
             data,
             sigma,
-            None if mean is None else per_channel("mean", mean),
-            None if std is None else per_channel("std", std),
+            None if mean is None else sizes("mean", mean),
+            None if std is None else sizes("std", std),
             sizing,
             str(Path.cwd()),
         )

@@ -21,7 +21,6 @@ from rhobust.settings import (
     check_positive,
     from_json,
     kind_of,
-    per_channel,
     to_json,
 )
 
@@ -157,9 +156,6 @@ class TrainConfig:
             raise ValueError(f"weights must be given to fine-tune {self.init}, got None")
         if (self.mean is None) != (self.std is None):
             raise ValueError("mean and std must be given together, got one of them")
-        for name, values in (("mean", self.mean), ("std", self.std)):
-            if values is not None:
-                per_channel(name, values)
 
     def _check_teacher(self) -> None:
         if isinstance(self.teacher, str):
