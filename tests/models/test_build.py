@@ -111,3 +111,14 @@ def test_a_normaliser_takes_arrays_and_refuses_to_divide_by_zero():
 def test_an_unknown_activation_is_refused():
     with pytest.raises(ValueError, match="activation must be one of relu, elu, got 'gelu'"):
         build("cnn-small", activation="gelu")
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3, 4])
+def test_a_normalisation_is_of_one_number_or_of_one_per_channel(channels):
+    x = torch.rand(2, channels, 4, 4, generator=torch.Generator().manual_seed(0))
+    for given in (1, channels):
+        plain = (x - 0.5) / 0.25
+        assert torch.equal(Normalised(nn.Identity(), [0.5] * given, [0.25] * given)(x), plain)
+    if channels > 1:
+        with pytest.raises(ValueError, match=f"mean and std must have 1 or {channels} numbers, one per channel, got 5"):
+            Normalised(nn.Identity(), [0.5] * 5, [0.25] * 5)(x)

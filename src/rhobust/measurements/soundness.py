@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from rhobust.bounds import contradictions_by_chance, rejects_label
 from rhobust.formatting import format_distance, format_percent
 from rhobust.measurements.comparison import same_classifier
-from rhobust.measurements.counting import by_radius, not_significant, outcomes, right_class
+from rhobust.measurements.counting import by_radius, is_whole, not_significant, outcomes, right_class
 from rhobust.measurements.quantities import (
     AFTER,
     CERTIFIED,
@@ -131,8 +131,7 @@ def _pair(attack: Record, certificate: Record) -> _Pair | None:
     certified, robust = counts[radius]
     alpha, method = certificate.settings.get("alpha"), attack.settings.get("attack")
     classes = certificate.settings.get("num_classes")
-    if not isinstance(classes, int):
-        classes = 2
+    classes = max(classes, 2) if is_whole(classes) else 2
     if not isinstance(alpha, float):
         alpha = 0.0
     restarts = method.get("restarts") if isinstance(method, dict) else None

@@ -33,6 +33,9 @@ class Normalised(nn.Module):
             )
 
     def forward(self, x: Tensor) -> Tensor:
+        given, channels = self.mean.shape[1], x.shape[1]
+        if given != channels and 1 not in (given, channels):
+            raise ValueError(f"mean and std must have 1 or {channels} numbers, one per channel, got {given}")
         return self.network((x - self.mean) / self.deviation)
 
     def constants(self) -> tuple[list[float], list[float]]:
